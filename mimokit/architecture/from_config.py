@@ -18,6 +18,7 @@ from mimokit.architecture.config_fields import (
 from mimokit.architecture.limits import check_parameters
 from mimokit.architecture.modules import (
     AudioEncoder,
+    DecoderHead,
     Encoder,
     EncoderBranch,
     LanguageModel,
@@ -26,6 +27,8 @@ from mimokit.architecture.modules import (
     TextEncoder,
     VisionEncoder,
 )
+from mimokit.architecture.tensor_cut import TensorCut
+from mimokit.architecture.tensors import cuts_of
 from mimokit.architecture.tokens import audio_geometry, image_geometry
 from mimokit.architecture.transformer import (
     LatentAttention,
@@ -53,6 +56,33 @@ def model_of_config(model: MimoParallelismConfig, name: str = "model") -> Multim
     whole = MultimodalModel(name, language_of_config(model.llm_module_name, language), branches)
     check_parameters(whole, "Section 'model'", "model")
     return whole
+
+
+def modules_of_config(model: MimoParallelismConfig) -> tuple[EncoderBranch | LanguageModel, ...]:
+    """Return the encoders and the language model of a config as the engine builds them.
+
+    It pads a vocabulary only where the config says so.
+    """
+    described = model_of_config(model)
+    multiple = model.get_architecture(model.llm_module_name).vocabulary_multiple
+    return (*described.branches, replace(described.language, vocab_multiple=multiple or 1))
+
+
+def cuts_of_config(model: MimoParallelismConfig) -> dict[str, dict[str, TensorCut]]:
+    """Return module -> tensor of the whole module -> how it is cut."""
+    language = model.get_architecture(model.llm_module_name)
+    decoders = (
+        decoder_head(name, model.get_architecture(name), language)
+        for name in model.decoder_module_names
+    )
+    return {module.name: cuts_of(module) for module in (*modules_of_config(model), *decoders)}
+
+
+def decoder_head(name: str, size: ModuleArchitecture, language: ModuleArchitecture) -> DecoderHead:
+    """Return a text decoder behind the language model of a config."""
+    return DecoderHead(
+        name, net_of_config(size, causal=True), size.vocab_size, language.hidden_size
+    )
 
 
 def language_of_config(name: str, size: ModuleArchitecture) -> LanguageModel:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.architecture.tensor_cut import Span
 
 
 @dataclass(frozen=True)
@@ -44,3 +46,10 @@ def stage_layers(
         return StageLayers(total, 0 * total)
     here = np.where(first, np.minimum(dense, total), 0)
     return StageLayers(here, total - here)
+
+
+def stage_spans(layers: int, sizes: ParallelSizes) -> tuple[Span, ...]:
+    """Return which layers every stage has; it has one chunk of them."""
+    stages = range(int(sizes.pipeline))
+    numbers = [int(stage_layers(layers, layers, sizes, stage).total) for stage in stages]
+    return tuple(pairwise(accumulate(numbers, initial=0)))

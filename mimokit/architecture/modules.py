@@ -11,6 +11,7 @@ from mimokit.architecture.parameters import (
     feed_forward,
     stack_parameters,
 )
+from mimokit.architecture.tensor_cut import padded_vocabulary
 from mimokit.architecture.transformer import Norm, Transformer, norm_parameters
 from mimokit.config.layer_architecture import RopeScaling
 
@@ -64,12 +65,6 @@ class LanguageModel:
     def padded_vocab(self, tensor: Numbers) -> Numbers:
         """Return the rows of the embedding as Megatron pads them for tensor parallel sizes."""
         return padded_vocabulary(self.vocab, self.vocab_multiple, tensor)
-
-
-def padded_vocabulary(vocab: int, multiple: int, tensor: Numbers) -> Numbers:
-    """Return the rows of a padded embedding: the next multiple of `multiple` x `tensor`."""
-    step = multiple * tensor
-    return -(-vocab // step) * step
 
 
 PoolingHead = Literal["none", "attention"]
@@ -285,6 +280,20 @@ class EncoderBranch:
     def computed(self) -> EncoderBranch:
         """The branch with what a run computes: an encoder without layers that nothing reads."""
         return self if self.features is None else replace(self, encoder=self.features)
+
+
+@dataclass(frozen=True)
+class DecoderHead:
+    """A text decoder behind the language model: a projection, layers and an output layer.
+
+    Attributes:
+        inputs: width of the language model, whose rows it reads.
+    """
+
+    name: str
+    net: Transformer
+    vocab: int
+    inputs: int
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,19 @@
-"""The tensors of a module on a rank: their names in the whole module, shapes, and what is cut.
+"""The table of tensors: names, shapes, how each is cut, and which pipeline stage holds it.
 
-They are those of the networks that mimokit's engine builds. Experts, latent attention, layers of
-multi-token prediction, pooling heads and projectors that are not two matrices are left out.
+It is of the networks that mimokit's engine builds and of the weights that it reads. Experts, latent
+attention, layers of multi-token prediction and projectors that are not two matrices are left out.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 
-from mimokit.architecture.layer_split import stage_layers
+from mimokit.architecture.layer_split import stage_spans
 from mimokit.architecture.modules import (
     AudioEncoder,
+    DecoderHead,
     Encoder,
     EncoderBranch,
     LanguageModel,
@@ -22,9 +23,8 @@ from mimokit.architecture.modules import (
 )
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module
+from mimokit.architecture.tensor_cut import Shape, Span, TensorCut
 from mimokit.architecture.transformer import Norm, Transformer
-
-Shape = tuple[int, ...]
 
 PROJECTOR_NAME = "input_projections.0."
 """Where Megatron's modality submodules have the projector."""
@@ -36,184 +36,224 @@ ENCODER_NAMES: dict[type[Encoder], str] = {
 }
 """Where they have the encoder."""
 
+EMBEDDING, OUTPUT_LAYER = "embedding.word_embeddings.weight", "output_layer.weight"
+
 _KERNEL = 3
 """Width of the convolutions in front of an audio encoder."""
 
 
+class End(Enum):
+    """Where a tensor outside the layers lies in a pipeline."""
+
+    FIRST = "the first stage"
+    LAST = "the last stage"
+    LAST_COPY = "the last stage, if it is not the first as well"
+
+
 @dataclass(frozen=True, slots=True)
 class ModuleTensor:
-    """A tensor of a module on a rank.
+    """A tensor of a module: a row of the table.
 
     Attributes:
-        name: in the whole module; a layer has its number there.
-        whole: shape of the whole tensor, without the padding of a vocabulary.
-        shape: of the shard on the rank.
-        axis: the dimension that tensor parallelism cuts; None: every rank has the whole tensor.
+        name: Megatron's, with the number that a layer has in the whole module.
+        cut: its shape, and how it is cut.
+        place: number of its layer, or the end of the pipeline that holds it.
+        copy_of: the tensor that this one is a copy of, on another stage; only that one is saved.
     """
 
     name: str
-    whole: Shape
-    shape: Shape
-    axis: int | None = None
+    cut: TensorCut
+    place: int | End
+    copy_of: str | None = None
 
-    @property
-    def entries(self) -> int:
-        """Entries of the shard."""
-        return math.prod(self.shape)
-
-    def real_entries(self, tensor_rank: int) -> int:
-        """Return the entries of the shard of a tensor-parallel rank, without padding."""
-        if self.axis is None:
-            return self.entries
-        length = self.shape[self.axis]
-        left = self.whole[self.axis] - tensor_rank * length
-        return self.entries // length * max(0, min(length, left))
+    def is_on(self, stage: int, layers: tuple[Span, ...]) -> bool:
+        """Whether a stage holds it."""
+        if isinstance(self.place, int):
+            start, stop = layers[stage]
+            return start <= self.place < stop
+        if self.place is End.FIRST:
+            return stage == 0
+        last = stage == len(layers) - 1
+        return last and (self.place is End.LAST or stage > 0)
 
 
-def module_tensors(module: Module, sizes: ParallelSizes, stage: int) -> tuple[ModuleTensor, ...]:
-    """Return the tensors of a module on the ranks of a stage that the engine's networks have.
-
-    Args:
-        module: a language model, or an encoder with its projector.
-    """
-    first, last = stage == 0, stage == int(sizes.pipeline) - 1
-    cut = _Cutter(int(sizes.tensor))
-    if isinstance(module, LanguageModel):
-        if module.next_token_layers:
-            return ()
-        layers = _layers(module.net, sizes, stage, cut, "")
-        return (*layers, *_language_ends(module, cut, first, last))
-    prefix = ENCODER_NAMES[type(module.encoder)]
-    tensors = list(_layers(module.encoder.net, sizes, stage, cut, prefix))
-    if first:
-        tensors += _in_front(module.encoder, prefix)
-    if last:
-        tensors += _behind(module, cut, prefix)
-    return tuple(tensors)
+Tensors = Iterator[ModuleTensor]
 
 
-@dataclass(frozen=True)
-class _Cutter:
-    """Makes tensors that tensor parallelism cuts."""
-
-    ranks: int
-
-    def __call__(self, name: str, axis: int, *shape: int, padded: int = 0) -> ModuleTensor:
-        """Return the shard of a tensor; `padded` rows are cut in place of those it has."""
-        length = (padded or shape[axis]) // self.ranks
-        return ModuleTensor(name, shape, (*shape[:axis], length, *shape[axis + 1 :]), axis)
-
-    def columns(
-        self, name: str, rows: int, width: int, bias: int | None = None
-    ) -> Iterator[ModuleTensor]:
-        """Yield a matrix whose outputs are cut, and its bias of so many entries."""
-        yield self(f"{name}.weight", 0, rows, width)
-        if bias is not None:
-            yield self(f"{name}.bias", 0, bias)
-
-    def rows(self, name: str, rows: int, width: int, bias: bool) -> Iterator[ModuleTensor]:
-        """Yield a matrix whose inputs are cut, and its bias, which is whole."""
-        yield self(f"{name}.weight", 1, rows, width)
-        if bias:
-            yield _uncut(f"{name}.bias", rows)
+def module_tensors(module: Module | DecoderHead) -> tuple[ModuleTensor, ...]:
+    """Return the tensors of a module: a model behind an embedding, or an encoder and projector."""
+    if isinstance(module, EncoderBranch):
+        prefix = ENCODER_NAMES[type(module.encoder)]
+        return (*encoder_tensors(module.encoder, prefix), *_projector(module.projector))
+    if isinstance(module, DecoderHead):
+        projection = _uncut("projection", End.FIRST, module.net.hidden, module.inputs)
+        output = TensorCut((module.vocab, module.net.hidden), 0)
+        return (
+            projection,
+            *_stack(module.net, ""),
+            *_norm("decoder.final_layernorm", module.net.norm, module.net.hidden, End.LAST),
+            ModuleTensor(OUTPUT_LAYER, output, End.LAST),
+        )
+    if module.next_token_layers:
+        return ()
+    return (*_stack(module.net, ""), *_language_ends(module))
 
 
-def _uncut(name: str, *shape: int) -> ModuleTensor:
-    return ModuleTensor(name, shape, shape)
+def stage_tensors(
+    module: Module | DecoderHead, sizes: ParallelSizes, stage: int
+) -> tuple[ModuleTensor, ...]:
+    """Return the tensors of a module on the ranks of a stage."""
+    net = module.encoder.net if isinstance(module, EncoderBranch) else module.net
+    layers = stage_spans(net.layers, sizes)
+    return tuple(row for row in module_tensors(module) if row.is_on(stage, layers))
 
 
-def _norm(name: str, kind: Norm, width: int) -> Iterator[ModuleTensor]:
-    yield _uncut(f"{name}.weight", width)
+def cuts_of(module: Module | DecoderHead) -> dict[str, TensorCut]:
+    """Return tensor -> how it is cut; a copy goes by the name of what it copies."""
+    return {row.copy_of or row.name: row.cut for row in module_tensors(module)}
+
+
+def by_name(tensors: Iterable[ModuleTensor]) -> dict[str, ModuleTensor]:
+    """Return tensors by their names."""
+    return {row.name: row for row in tensors}
+
+
+def encoder_tensors(encoder: Encoder, prefix: str) -> tuple[ModuleTensor, ...]:
+    """Return the tensors of an encoder, with a prefix in front of their names."""
+    return (
+        *_stack(encoder.net, prefix),
+        *_in_front(encoder, prefix),
+        *_behind(encoder, prefix),
+    )
+
+
+def _uncut(name: str, place: int | End, *shape: int) -> ModuleTensor:
+    return ModuleTensor(name, TensorCut(shape), place)
+
+
+def _norm(name: str, kind: Norm, width: int, place: int | End) -> Tensors:
+    yield _uncut(f"{name}.weight", place, width)
     if kind == "layer":
-        yield _uncut(f"{name}.bias", width)
+        yield _uncut(f"{name}.bias", place, width)
 
 
-def _layers(
-    net: Transformer, sizes: ParallelSizes, stage: int, cut: _Cutter, prefix: str
-) -> Iterator[ModuleTensor]:
-    """Yield the tensors of the layers of a stage."""
+def _cut_outputs(
+    name: str, place: int | End, shape: tuple[int, int], bias: int | None, parts: int = 1
+) -> Tensors:
+    """Yield a matrix of which ranks share the rows, and its bias of so many entries."""
+    yield ModuleTensor(f"{name}.weight", TensorCut(shape, 0, parts), place)
+    if bias is not None:
+        yield ModuleTensor(f"{name}.bias", TensorCut((bias,), 0, parts), place)
+
+
+def _cut_inputs(name: str, place: int | End, shape: tuple[int, int], bias: bool) -> Tensors:
+    """Yield a matrix of which ranks share the columns, and its bias, which is whole."""
+    yield ModuleTensor(f"{name}.weight", TensorCut(shape, 1), place)
+    if bias:
+        yield _uncut(f"{name}.bias", place, shape[0])
+
+
+def _stack(net: Transformer, prefix: str) -> Tensors:
+    """Yield the tensors of all layers."""
     if net.moe is not None or net.mla is not None:
         return
-    layers_of = [
-        int(stage_layers(net.layers, net.layers, sizes, index).total) for index in range(stage + 1)
-    ]
-    for number in range(sum(layers_of[:-1]), sum(layers_of)):
-        yield from _layer(net, cut, f"{prefix}decoder.layers.{number}.")
+    for number in range(net.layers):
+        yield from _layer(net, f"{prefix}decoder.layers.{number}.", number)
 
 
-def _layer(net: Transformer, cut: _Cutter, name: str) -> Iterator[ModuleTensor]:
+def _layer(net: Transformer, name: str, number: int) -> Tensors:
+    """Yield the tensors of a layer.
+
+    Rows of `linear_qkv` are ordered by query group (its queries, its key, its value), so that equal
+    shares of rows are whole groups as long as the ranks divide them.
+    """
     query, key, attention = net.heads * net.head_dim, net.kv_heads * net.head_dim, "self_attention."
     bias = query + (1 + net.key_bias) * key if net.qkv_bias else None
-    yield from _norm(f"{name}input_layernorm", net.norm, net.hidden)
-    yield from cut.columns(f"{name}{attention}linear_qkv", query + 2 * key, net.hidden, bias)
+    qkv = query + 2 * key, net.hidden
+    yield from _norm(f"{name}input_layernorm", net.norm, net.hidden, number)
+    yield from _cut_outputs(f"{name}{attention}linear_qkv", number, qkv, bias)
     if net.qk_norm:
         for kind in ("q", "k"):
-            yield _uncut(f"{name}{attention}{kind}_layernorm.weight", net.head_dim)
-    yield from cut.rows(f"{name}{attention}linear_proj", net.hidden, query, net.output_bias)
-    yield from _norm(f"{name}pre_mlp_layernorm", net.norm, net.hidden)
-    inner = net.ffn * (2 if net.gated else 1)
-    bias = inner if net.ffn_bias else None
-    yield from cut.columns(f"{name}mlp.linear_fc1", inner, net.hidden, bias)
-    yield from cut.rows(f"{name}mlp.linear_fc2", net.hidden, net.ffn, net.ffn_bias)
+            yield _uncut(f"{name}{attention}{kind}_layernorm.weight", number, net.head_dim)
+    output = net.hidden, query
+    yield from _cut_inputs(f"{name}{attention}linear_proj", number, output, net.output_bias)
+    yield from _norm(f"{name}pre_mlp_layernorm", net.norm, net.hidden, number)
+    parts = 2 if net.gated else 1
+    up, down = (parts * net.ffn, net.hidden), (net.hidden, net.ffn)
+    bias = parts * net.ffn if net.ffn_bias else None
+    yield from _cut_outputs(f"{name}mlp.linear_fc1", number, up, bias, parts)
+    yield from _cut_inputs(f"{name}mlp.linear_fc2", number, down, net.ffn_bias)
 
 
-def _language_ends(
-    model: LanguageModel, cut: _Cutter, first: bool, last: bool
-) -> Iterator[ModuleTensor]:
+def _language_ends(model: LanguageModel) -> Tensors:
     """Yield embedding, positions, last norm and output layer.
 
     A tied output layer is the embedding; the last of several stages has a copy of it.
     """
-    width, embedding = model.net.hidden, "embedding.word_embeddings.weight"
-    padded = int(model.padded_vocab(cut.ranks))
-    if first or (last and model.tied):
-        yield cut(embedding, 0, model.vocab, width, padded=padded)
-    if first and model.positions:
-        yield _uncut("embedding.position_embeddings.weight", model.positions, width)
-    if last:
-        yield from _norm("decoder.final_layernorm", model.net.norm, width)
-        if not model.tied:
-            yield cut("output_layer.weight", 0, model.vocab, width, padded=padded)
+    words = TensorCut((model.vocab, model.net.hidden), 0, multiple=model.vocab_multiple)
+    yield ModuleTensor(EMBEDDING, words, End.FIRST)
+    if model.positions:
+        positions = "embedding.position_embeddings.weight"
+        yield _uncut(positions, End.FIRST, model.positions, model.net.hidden)
+    yield from _norm("decoder.final_layernorm", model.net.norm, model.net.hidden, End.LAST)
+    if model.tied:
+        yield ModuleTensor(OUTPUT_LAYER, words, End.LAST_COPY, copy_of=EMBEDDING)
+    else:
+        yield ModuleTensor(OUTPUT_LAYER, words, End.LAST)
 
 
-def _in_front(encoder: Encoder, prefix: str) -> Iterator[ModuleTensor]:
+def _in_front(encoder: Encoder, prefix: str) -> Tensors:
     """Yield what an encoder has in front of its layers."""
+    shapes: dict[str, Shape] = {}
     width = encoder.net.hidden
-    positions = _uncut(f"{prefix}position_embedding", encoder.positions, width)
     if isinstance(encoder, VisionEncoder):
         pixels = encoder.channels * encoder.frames_per_patch * encoder.patch_size**2
-        yield _uncut(f"{prefix}patch_embedding.weight", width, pixels)
+        shapes["patch_embedding.weight"] = (width, pixels)
         if encoder.patch_bias:
-            yield _uncut(f"{prefix}patch_embedding.bias", width)
+            shapes["patch_embedding.bias"] = (width,)
         if encoder.class_token:
-            yield _uncut(f"{prefix}class_token", 1, width)
+            shapes["class_token"] = (1, width)
         if encoder.registers:
-            yield _uncut(f"{prefix}registers", encoder.registers, width)
+            shapes["registers"] = (encoder.registers, width)
         if encoder.norms > 1:
-            yield from _norm(f"{prefix}pre_layernorm", encoder.net.norm, width)
+            yield from _norm(f"{prefix}pre_layernorm", encoder.net.norm, width, End.FIRST)
     elif isinstance(encoder, AudioEncoder):
         for name, inputs in (("frames", encoder.mel_bins), ("positions", width)):
-            yield _uncut(f"{prefix}{name}.weight", width, inputs, _KERNEL)
-            yield _uncut(f"{prefix}{name}.bias", width)
+            shapes |= {f"{name}.weight": (width, inputs, _KERNEL), f"{name}.bias": (width,)}
     else:
-        yield _uncut(f"{prefix}word_embedding", encoder.vocab, width)
+        shapes["word_embedding"] = (encoder.vocab, width)
     if encoder.positions:
-        yield positions
+        shapes["position_embedding"] = (encoder.positions, width)
+    for name, shape in shapes.items():
+        yield _uncut(f"{prefix}{name}", End.FIRST, *shape)
 
 
-def _behind(branch: EncoderBranch, cut: _Cutter, prefix: str) -> Iterator[ModuleTensor]:
-    """Yield the norm behind an encoder's layers, and the projector."""
-    encoder = branch.encoder
+def _behind(encoder: Encoder, prefix: str) -> Tensors:
+    """Yield the norm behind an encoder's layers, and SigLIP's pooling by attention."""
+    net = encoder.net
     if not isinstance(encoder, VisionEncoder) or (encoder.norms and encoder.norm_after):
-        yield from _norm(f"{prefix}decoder.final_layernorm", encoder.net.norm, encoder.net.hidden)
-    yield from _projector(branch.projector, cut)
+        yield from _norm(f"{prefix}decoder.final_layernorm", net.norm, net.hidden, End.LAST)
+    if not isinstance(encoder, VisionEncoder) or encoder.head == "none":
+        return
+    head = f"{prefix}head."
+    yield _uncut(f"{head}probe", End.LAST, 1, 1, net.hidden)
+    yield from _norm(f"{head}layernorm", "layer", net.hidden, End.LAST)
+    matrices = {
+        "attention.in_proj_": (3 * net.hidden, net.hidden),
+        "attention.out_proj.": (net.hidden, net.hidden),
+        "mlp.fc1.": (net.ffn, net.hidden),
+        "mlp.fc2.": (net.hidden, net.ffn),
+    }
+    for name, shape in matrices.items():
+        yield _uncut(f"{head}{name}weight", End.LAST, *shape)
+        yield _uncut(f"{head}{name}bias", End.LAST, shape[0])
 
 
-def _projector(projector: Projector, cut: _Cutter) -> Iterator[ModuleTensor]:
+def _projector(projector: Projector) -> Tensors:
     if len(projector.widths) != 3 or projector.norm is not None or projector.copies:
         return
-    width, inner, made = projector.widths
+    features, inner, outputs = projector.widths
     name = f"{PROJECTOR_NAME}encoder."
     bias = inner if projector.bias else None
-    yield from cut.columns(f"{name}linear_fc1", inner, width, bias)
-    yield from cut.rows(f"{name}linear_fc2", made, inner, projector.bias)
+    yield from _cut_outputs(f"{name}linear_fc1", End.LAST, (inner, features), bias)
+    yield from _cut_inputs(f"{name}linear_fc2", End.LAST, (outputs, inner), projector.bias)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.axes import EXPERT_GRID_AXES, GRID_AXES
+from mimokit.architecture.tensor_cut import ShardPlace
+from mimokit.axes import EXPERT_GRID_AXES, GRID_AXES, Axis
 from mimokit.config import ModuleParallelismConfig
 
 DIMENSIONS = tuple(map(str, GRID_AXES))
@@ -210,6 +211,25 @@ class ModuleRanks(RankGrid):
         replicas = self.ranks_per_stage // self.expert_parallel
         shape = (1, self.expert_parallel, replicas, self.pipeline_parallel)
         return RankGrid(EXPERT_DIMENSIONS, shape, self.rank_offset)
+
+    def shard_place(self, rank: int) -> ShardPlace:
+        """Return the place of a rank among those of its stage, which decides what it holds.
+
+        Raises:
+            ValueError: the rank is not in the grid.
+        """
+        place, experts = self.coordinates(rank), self.expert_view()
+        expert_place = experts.coordinates(rank)
+        return ShardPlace(
+            tensor_parallel=self.tensor_parallel,
+            tensor_rank=place[Axis.TENSOR],
+            replica=place[Axis.CONTEXT] + self.context_parallel * place[Axis.DATA],
+            expert_parallel=self.expert_parallel,
+            expert_rank=expert_place[Axis.EXPERT],
+            expert_tensor_parallel=experts.size_of(Axis.EXPERT_TENSOR),
+            expert_tensor_rank=expert_place[Axis.EXPERT_TENSOR],
+            expert_replica=expert_place[Axis.EXPERT_DATA],
+        )
 
 
 @dataclass(frozen=True, eq=False)

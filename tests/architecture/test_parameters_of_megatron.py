@@ -2,52 +2,89 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mimokit.architecture.from_config import model_of_config
+import mimokit
+from mimokit.architecture.from_config import (
+    cuts_of_config,
+    decoder_head,
+    model_of_config,
+    modules_of_config,
+)
 from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import rank_parameters
-from mimokit.architecture.tensors import ModuleTensor, module_tensors
+from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
+from mimokit.architecture.tensors import OUTPUT_LAYER, module_tensors, stage_tensors
 from mimokit.architecture.transformer import Transformer
-from mimokit.config import ModuleArchitecture
+from mimokit.cluster import EngineCluster, RankError
+from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.planning import plan_layout
+from mimokit.planning.types import LayoutPlan
 from tests.layouts import digits_config
+from tests.layouts_apart import decoded_config
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
 
+Marked = tuple[tuple[int, ...], int | None, int]
+"""Shape on a rank, dimension that is cut, and into how many parts."""
 
-def _shapes(config, layout):
-    """Build the modules of a config as training does; return module -> tensor -> its shape."""
+
+def _marked(config: ExperimentConfig, layout: LayoutPlan) -> dict[str, dict[str, Marked]]:
+    """Build the modules of this rank as training does; return what Megatron says of tensors."""
     from mimokit.engine.models.specs import multimodal_provider
     from mimokit.engine.models.weights import named_parameters
 
-    name = config.model.llm_module_name
-    provider = multimodal_provider(config.model, layout, seed=7)
-    built = provider.provide(layout, wrap=False).model
-    modules = {name: built.language_model, **built.modality_submodules}
+    def marks(parameter: Any) -> Marked:
+        cut = getattr(parameter, "tensor_model_parallel", False)
+        how = (parameter.partition_dim, parameter.partition_stride) if cut else (None, 1)
+        return (tuple(parameter.shape), *how)
+
+    # Without a table, as else it is compared while a module is built.
+    provider = replace(multimodal_provider(config.model, layout, seed=0), cuts={})
+    model = provider.provide(layout, wrap=False).model
+    assert model is not None
     return {
-        module: {path: tuple(one.shape) for path, one in named_parameters(whole).items()}
-        for module, whole in modules.items()
+        name: {path: marks(one) for path, one in named_parameters(module).items()}
+        for name, module in model.parts()
     }
 
 
-def _described(config):
-    """Return module -> its description."""
-    model = model_of_config(config.model)
-    network = config.model.get_architecture(model.language.name)
-    # The engine pads a vocabulary only where the config says so.
-    language = replace(model.language, vocab_multiple=network.vocabulary_multiple or 1)
-    return {module.name: module for module in (*model.branches, language)}
+def _planned(config: ExperimentConfig, layout: LayoutPlan, rank: int) -> dict[str, Any]:
+    """Return the same of a rank according to the table."""
+    described = {one.name: one for one in modules_of_config(config.model)}
+    language = config.model.get_architecture(config.model.llm_module_name)
+    for name in config.model.decoder_module_names:
+        network = config.model.get_architecture(name)
+        described[name] = decoder_head(name, network, language)
+    found = {}
+    for name, ranks in layout.modules.items():
+        if rank in ranks.ranks:
+            sizes = ParallelSizes(pipeline=ranks.pipeline_parallel)
+            stage = ranks.coordinates(rank)["pp"]
+            found[name] = {
+                one.copy_of or one.name: (
+                    one.cut.at(ranks.shard_place(rank)).shape,
+                    one.cut.dimension,
+                    one.cut.parts,
+                )
+                for one in stage_tensors(described[name], sizes, stage)
+            }
+    return found
 
 
-def _planned(config):
-    return {
-        name: {one.name: one.shape for one in module_tensors(module, ParallelSizes(), 0)}
-        for name, module in _described(config).items()
-    }
+def _compare(cluster: EngineCluster, config: ExperimentConfig) -> list[dict[str, Any]]:
+    """Check that every rank has what the table says; return what the ranks have."""
+    layout = plan_layout(config)
+    ranks = cluster.run(_marked, config, layout, world_size=layout.world_size)
+    for rank, marked in enumerate(ranks):
+        assert marked == _planned(config, layout, rank)
+    return ranks
 
 
 @pytest.mark.parametrize(
@@ -72,34 +109,43 @@ def test_exactly_the_modules_of_megatron(cluster, image, merge, ffn) -> None:
     config.data.image_seq_length = tokens
     config.data.seq_length = 16 + tokens
     architectures["language_module"].seq_length = 16 + tokens
-    (shapes,) = cluster.run(_shapes, config, plan_layout(config), world_size=1)
-    assert shapes == _planned(config)
+    (marked,) = _compare(cluster, config)
     described = model_of_config(config.model)
-    counts = {name: sum(map(math.prod, own.values())) for name, own in shapes.items()}
+    counts = {
+        name: sum(math.prod(shape) for shape, *_ in tensors.values())
+        for name, tensors in marked.items()
+    }
     assert counts["language_module"] == described.language.parameters
     assert counts["images"] == described.branches[0].parameters
 
 
-def test_exactly_the_tensors_of_all_kinds_of_modules(cluster) -> None:
-    """Class token, registers, norms before layers, convolutions, words, groups, gates, padding."""
+GROUPED = {
+    "num_query_groups": 2,
+    "kv_channels": 8,
+    "gated_linear_unit": True,
+    "normalization": "RMSNorm",
+    "add_bias_linear": False,
+}
+LANGUAGES = {
+    "llama": {**GROUPED, "make_vocab_size_divisible_by": 24},
+    "qwen2": {**GROUPED, "add_qkv_bias": True, "tied_embeddings": True},
+    "gpt2": {
+        "tied_embeddings": True,
+        "make_vocab_size_divisible_by": 5,
+        "max_position_embeddings": 64,
+        "position_embedding_type": "learned_absolute",
+    },
+}
+
+
+def _of_all_kinds(language: str, tensor: int) -> ExperimentConfig:
     names = ("clip", "dino", "qwen", "audio", "words", LANGUAGE)
-    config = multimodal_config(dict.fromkeys(names, (1, 1)), "homogeneous")
+    config = multimodal_config(dict.fromkeys(names, (tensor, 1)), "homogeneous")
     changes = {
         "clip": {"outer_norms": 2, "patch_bias": False},
         "dino": {"post_layer_norm": False, "add_qkv_bias": False},
         "audio": {"projector": {"add_bias_linear": False, "hidden_sizes": [48]}},
-        LANGUAGE: {
-            "seq_length": 64,
-            "num_query_groups": 2,
-            "kv_channels": 8,
-            "gated_linear_unit": True,
-            "normalization": "RMSNorm",
-            "add_bias_linear": False,
-            "add_qkv_bias": True,
-            "make_vocab_size_divisible_by": 24,
-            "max_position_embeddings": 64,
-            "position_embedding_type": "learned_absolute",
-        },
+        LANGUAGE: {"seq_length": 64, **LANGUAGES[language]},
     }
     config.data.seq_length = 64
     networks = config.model.module_architectures
@@ -107,8 +153,105 @@ def test_exactly_the_tensors_of_all_kinds_of_modules(cluster) -> None:
         name: ModuleArchitecture(**{**one.model_dump(exclude_unset=True), **changes.get(name, {})})
         for name, one in networks.items()
     }
-    (shapes,) = cluster.run(_shapes, config, plan_layout(config), world_size=1)
-    assert shapes == _planned(config)
+    return config
+
+
+@pytest.mark.parametrize("tensor", [1, 2, 4])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_megatron_marks_what_the_table_cuts(cluster, language, tensor) -> None:
+    """All encoders; on 4 ranks fewer query groups than ranks; tables padded, tied, learned."""
+    _compare(cluster, _of_all_kinds(language, tensor))
+
+
+def test_stages_and_text_decoders_have_what_the_table_says(cluster) -> None:
+    sizes = {"images": (2, 1, 1), LANGUAGE: (1, 2, 1), "decoder": (4, 1, 1)}
+    config = decoded_config(sizes)
+    config.model.module_architectures[LANGUAGE].tied_embeddings = True
+    ranks = _compare(cluster, config)
+    assert "embedding.word_embeddings.weight" in ranks[3][LANGUAGE]
+    assert ranks[4]["decoder"]["output_layer.weight"][1:] == (0, 1)
+
+
+def test_a_wrong_row_of_the_table_is_named_where_megatron_builds(cluster, monkeypatch) -> None:
+    from mimokit.architecture import tensors
+
+    config = _of_all_kinds("llama", 2)
+    layout, right = plan_layout(config), tensors._cut_outputs
+    monkeypatch.setattr(tensors, "_cut_outputs", lambda *row: right(*row[:4]))  # parts: 1
+    rank = _planned(config, layout, 0)
+    (marked, _) = cluster.run(_marked, config, layout, world_size=2)
+    assert [
+        (module, name)
+        for module, rows in rank.items()
+        for name, row in rows.items()
+        if row != marked[module][name]
+    ] == [(LANGUAGE, f"decoder.layers.{layer}.mlp.linear_fc1.weight") for layer in range(2)]
+    with pytest.raises(RankError, match=r"fc1.weight: Megatron has rows of each of 2 parts cut, "):
+        cluster.run(_built_by, config, layout, cuts_of_config(config.model), world_size=2)
+
+
+def _built_by(config: ExperimentConfig, layout: LayoutPlan, cuts: Any) -> None:
+    from mimokit.engine.models.specs import multimodal_provider
+
+    replace(multimodal_provider(config.model, layout, seed=0), cuts=cuts).provide(
+        layout, wrap=False
+    )
+
+
+MARKS = {"tensor_model_parallel", "partition_dim", "partition_stride", "shared", "allreduce"}
+
+
+def _marks_read_by(source: str) -> set[str]:
+    """Return the marks that code reads: as an attribute `partition_…`, or by `getattr`."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("partition_"):
+            names.add(node.attr)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr":
+            names.add(ast.literal_eval(node.args[1]) if _is_text(node.args[1]) else "")
+    return names & MARKS
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def test_one_file_reads_the_marks_of_megatron() -> None:
+    assert _marks_read_by("a.partition_dim; getattr(a, 'shared', 0)") == {"partition_dim", "shared"}
+    files = Path(mimokit.__file__).parent.rglob("*.py")
+    reading = [path.name for path in files if _marks_read_by(path.read_text())]
+    assert reading == ["marks.py"]
+
+
+WRONG_ROWS = {
+    "another dimension": (TensorCut((8, 6), 1), "Megatron has rows cut, the table of tensors colu"),
+    "whole": (TensorCut((4, 6)), "Megatron has rows cut, the table of tensors whole on every rank"),
+    "another shape": (
+        TensorCut((10, 6), 0),
+        r"it is \[4, 6\] on this rank, .*\[5, 6\]",
+    ),
+    "no padding": (TensorCut((6, 6), 0), r"in the table of tensors \[3, 6\]"),
+    "none": (None, "the table of tensors has no row for it"),
+}
+
+
+@pytest.mark.parametrize(("row", "why"), WRONG_ROWS.values(), ids=WRONG_ROWS)
+def test_a_parameter_that_differs_from_its_row_is_refused(row: TensorCut | None, why: str) -> None:
+    import torch
+
+    from mimokit.engine.parallel.marks import set_own_shards, set_shards, shard_of
+
+    parameter: Any = torch.nn.Parameter(torch.zeros(4, 6))
+    parameter.tensor_model_parallel, parameter.partition_dim, parameter.partition_stride = (
+        True,
+        0,
+        1,
+    )
+    table, place = {} if row is None else {"w": row}, ShardPlace(2, 1)
+    with pytest.raises(ValueError, match=f"Module 'vision', parameter w: .*{why}"):
+        set_shards("vision", {"w": parameter}, table, place)
+    set_own_shards({"w": parameter}, table, place)
+    assert shard_of(parameter) == TensorCut((8, 6), 0).at(place)
 
 
 BIG = LanguageModel(
@@ -126,16 +269,14 @@ def test_the_tensors_of_a_rank_are_its_parameters(
     model: LanguageModel, tensor: int, pipeline: int
 ) -> None:
     sizes = ParallelSizes(tensor, pipeline)
-    layers: dict[str, tuple[int, ...]] = {}
+    rows = {}
     for stage in range(pipeline):
-        found = module_tensors(model, sizes, stage)
-        assert sum(one.entries for one in found) == rank_parameters(model, sizes, stage).total
-        layers |= {one.name: one.whole for one in found}
-        for one in found:
-            real = sum(one.real_entries(number) for number in range(tensor))
-            assert real == math.prod(one.whole) * (tensor if one.axis is None else 1)
-    assert layers == {one.name: one.whole for one in _whole(model)}
-
-
-def _whole(model: LanguageModel) -> tuple[ModuleTensor, ...]:
-    return module_tensors(model, ParallelSizes(), 0)
+        held = stage_tensors(model, sizes, stage)
+        shapes = [one.cut.at(ShardPlace(tensor)).shape for one in held]
+        assert sum(map(math.prod, shapes)) == rank_parameters(model, sizes, stage).total
+        rows |= {one.name: one for one in held}
+        for one in held:
+            real = sum(shard.entries for shard in one.cut.shards(tensor))
+            assert real == math.prod(one.cut.whole)
+    copy = {OUTPUT_LAYER} if model.tied and pipeline == 1 else set()
+    assert rows.keys() == {one.name for one in module_tensors(model)} - copy

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mimokit.architecture.huggingface import IMAGES, from_hf
-from mimokit.architecture.huggingface.checkpoint_tensors import CheckpointTensors, End
+from mimokit.architecture.huggingface.checkpoint_tensors import CheckpointTensors
 from mimokit.architecture.huggingface.language_tensors import (
     GROUPED_TYPES,
     add_gpt2,
@@ -19,12 +19,21 @@ from mimokit.architecture.huggingface.vision_tensors import (
     add_tower,
 )
 from mimokit.architecture.modules import (
+    EncoderBranch,
     LanguageModel,
     Model,
     MultimodalModel,
     VisionEncoder,
 )
-from mimokit.architecture.tensors import ENCODER_NAMES, PROJECTOR_NAME
+from mimokit.architecture.tensors import (
+    ENCODER_NAMES,
+    PROJECTOR_NAME,
+    End,
+    ModuleTensor,
+    by_name,
+    encoder_tensors,
+    module_tensors,
+)
 from mimokit.architecture.transformer import Transformer
 from mimokit.config.errors import ConfigError, Problem, unknown_name
 from mimokit.units import shown
@@ -34,8 +43,8 @@ FAMILIES = (*GROUPED_TYPES, "gpt2", *TOWER_TYPES, "llava")
 """The values of `model_type` whose weights can be read."""
 
 LANGUAGE = "language_model."
-ENCODER = f"modality_submodules.{IMAGES}.{ENCODER_NAMES[VisionEncoder]}"
-PROJECTOR = f"modality_submodules.{IMAGES}.{PROJECTOR_NAME}"
+SUBMODULE = f"modality_submodules.{IMAGES}."
+ENCODER, PROJECTOR = f"{SUBMODULE}{ENCODER_NAMES[VisionEncoder]}", f"{SUBMODULE}{PROJECTOR_NAME}"
 """Where Megatron's `MimoModel` has the parts of a LLaVA."""
 
 PROJECTOR_WEIGHT = "linear_1.weight"
@@ -47,13 +56,14 @@ class Family:
     """The network of a checkpoint and its tensors.
 
     Attributes:
-        model_type: of its config.
         found: its tensors and parameters.
+        vocab_multiple: the vocabulary is padded to a multiple of this times the ranks.
     """
 
     model_type: str
     model: Model
     found: CheckpointTensors
+    vocab_multiple: int = 1
 
     @property
     def stacked(self) -> Transformer:
@@ -70,17 +80,23 @@ class Family:
         return {"the model": self.stacked}
 
     @property
+    def language(self) -> LanguageModel | None:
+        """The language model, padded as it is read; None for a tower."""
+        part = self.model.language if isinstance(self.model, MultimodalModel) else self.model
+        if not isinstance(part, LanguageModel):
+            return None
+        return replace(part, vocab_multiple=self.vocab_multiple)
+
+    @property
     def vocab(self) -> int | None:
         """Rows of the token embedding without padding; None for a tower."""
-        part = self.model.language if isinstance(self.model, MultimodalModel) else self.model
-        return part.vocab if isinstance(part, LanguageModel) else None
+        return None if self.language is None else self.language.vocab
 
 
 def family_of(config: Mapping[str, Any], names: Collection[str]) -> Family:
     """Return the tensors that a checkpoint must contain.
 
     Args:
-        config: the content of its config.json.
         names: of the tensors in its files; parts are found by known endings, since files of
             different age put different prefixes in front.
 
@@ -92,41 +108,52 @@ def family_of(config: Mapping[str, Any], names: Collection[str]) -> Family:
     if isinstance(kind, str) and kind not in FAMILIES:
         raise unknown_name("Model_type", kind, FAMILIES)
     model = from_hf(config, "model")  # rejects a missing one
-    weights = CheckpointTensors()
     if isinstance(model, MultimodalModel):
-        _add_llava(weights, model, config, names)
+        weights = _llava_tensors(model, config, names)
     elif isinstance(model, VisionEncoder):
+        weights = CheckpointTensors(by_name(encoder_tensors(model, "")))
         weights.passed_over += OF_WHOLE_MODELS
         add_tower(weights, model, prefix_of(names, "embeddings.patch_embedding.weight"))
     else:
         assert isinstance(model, LanguageModel)
-        head = head_name(names)
-        if kind == "gpt2":
-            add_gpt2(weights, model, prefix_of(names, "wte.weight"), head)
-        else:
-            add_grouped(weights, model, prefix_of(names, "embed_tokens.weight"), head)
+        weights = language_tensors(str(kind), model, names)
     return Family(str(kind), model, weights)
 
 
-def _add_llava(
-    weights: CheckpointTensors,
-    model: MultimodalModel,
-    config: Mapping[str, Any],
-    names: Collection[str],
-) -> None:
-    """Add language model, tower and projector; the latter two lie on the first stage."""
+def language_tensors(
+    kind: str, model: LanguageModel, names: Collection[str], vocab_multiple: int = 1
+) -> CheckpointTensors:
+    """Return the tensors of a language model, by the `model_type` of the config."""
+    padded = replace(model, vocab_multiple=vocab_multiple)
+    weights, head = CheckpointTensors(by_name(module_tensors(padded))), head_name(names)
+    if kind == "gpt2":
+        add_gpt2(weights, model, prefix_of(names, "wte.weight"), head)
+    else:
+        add_grouped(weights, model, prefix_of(names, "embed_tokens.weight"), head)
+    return weights
+
+
+def _llava_tensors(
+    model: MultimodalModel, config: Mapping[str, Any], names: Collection[str]
+) -> CheckpointTensors:
+    """Return language model, tower and projector; the latter two lie on the first stage."""
     check_language_type(config)
     (branch,) = model.branches
     assert isinstance(branch.encoder, VisionEncoder)
-    in_front = CheckpointTensors()
+    weights = CheckpointTensors(by_name(_llava_table(branch, model.language)))
     tower = prefix_of(names, "embeddings.patch_embedding.weight")
-    add_tower(in_front, branch.encoder, tower, ENCODER)
-    add_projector(in_front, branch.projector, prefix_of(names, PROJECTOR_WEIGHT), PROJECTOR)
-    weights.tensors.update(in_front.tensors)
-    weights.parameters += [replace(parameter, place=End.FIRST) for parameter in in_front.parameters]
-    weights.passed_over += in_front.passed_over
+    add_tower(weights, branch.encoder, tower, ENCODER)
+    add_projector(weights, branch.projector, prefix_of(names, PROJECTOR_WEIGHT), PROJECTOR)
     prefix = prefix_of(names, "embed_tokens.weight")
     add_grouped(weights, model.language, prefix, head_name(names), LANGUAGE)
+    return weights
+
+
+def _llava_table(branch: EncoderBranch, language: LanguageModel) -> Iterator[ModuleTensor]:
+    for row in module_tensors(branch):
+        yield replace(row, name=f"{SUBMODULE}{row.name}", place=End.FIRST)
+    for row in module_tensors(replace(language, vocab_multiple=1)):
+        yield replace(row, name=f"{LANGUAGE}{row.name}")
 
 
 def check_language_type(config: Mapping[str, Any]) -> None:

@@ -26,10 +26,9 @@ from mimokit.architecture.huggingface.families import (
     PROJECTOR_WEIGHT,
     Family,
     check_language_type,
-    head_name,
+    language_tensors,
     prefix_of,
 )
-from mimokit.architecture.huggingface.language_tensors import add_gpt2, add_grouped
 from mimokit.architecture.huggingface.vision_tensors import (
     OF_WHOLE_MODELS,
     add_projector,
@@ -47,7 +46,13 @@ from mimokit.architecture.networks import (
     language_network,
     lone_encoder_network,
 )
-from mimokit.architecture.tensors import ENCODER_NAMES, PROJECTOR_NAME
+from mimokit.architecture.tensors import (
+    ENCODER_NAMES,
+    PROJECTOR_NAME,
+    by_name,
+    encoder_tensors,
+    module_tensors,
+)
 from mimokit.config import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, unknown_name
 
@@ -140,14 +145,14 @@ def module_family(
     *,
     language: bool,
     others: Collection[str] = (),
+    vocab_multiple: int = 1,
 ) -> Family:
     """Return the tensors of a module in the files, under the names that it has in a run.
 
     Args:
-        config: the content of config.json.
         names: of the tensors, those of other parts among them.
-        language: the module is the language model.
         others: names among which an encoder's projector is if it is not among the former.
+        vocab_multiple: the vocabulary is padded to a multiple of this times tensor_parallel.
 
     Raises:
         ConfigError: as `family_of`, or the part does not exist.
@@ -156,19 +161,19 @@ def module_family(
     if isinstance(kind, str) and kind not in FAMILIES:
         raise unknown_name("Model_type", kind, FAMILIES)
     part = _part(from_hf(config, "model"), language)
-    weights = CheckpointTensors()
     if isinstance(part, LanguageModel):
         check_language_type(config)
-        if kind == "gpt2":
-            add_gpt2(weights, part, prefix_of(names, "wte.weight"), head_name(names))
-        else:
-            prefix = prefix_of(names, "embed_tokens.weight")
-            add_grouped(weights, part, prefix, head_name(names))
-        return Family(str(kind), part, weights)
+        weights = language_tensors(str(kind), part, names, vocab_multiple)
+        return Family(str(kind), part, weights, vocab_multiple)
     tower = part if isinstance(part, VisionEncoder) else part.encoder
     assert isinstance(tower, VisionEncoder)
+    headless, name = replace(tower, head="none"), ENCODER_NAMES[VisionEncoder]
+    table = encoder_tensors(headless, name)
+    if isinstance(part, EncoderBranch):
+        table = module_tensors(replace(part, encoder=headless))
+    weights = CheckpointTensors(by_name(table))
     prefix = prefix_of(names, "embeddings.patch_embedding.weight")
-    add_tower(weights, replace(tower, head="none"), prefix, ENCODER_NAMES[VisionEncoder])
+    add_tower(weights, headless, prefix, name)
     weights.passed_over += [f"{prefix}head.", *OF_WHOLE_MODELS]
     if isinstance(part, EncoderBranch):
         near = any(f".{name}".endswith(f".{PROJECTOR_WEIGHT}") for name in names)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from mimokit.architecture.functions import NetworkFunctions
 from mimokit.architecture.modules import LanguageModel
+from mimokit.architecture.tensor_cut import Span
 from mimokit.engine.inference.exchange import Group, gathered, rank_of, summed
 from mimokit.engine.inference.layers import (
     FINAL_NORM,
@@ -21,7 +22,6 @@ from mimokit.engine.inference.layers import (
 )
 from mimokit.engine.inference.rotary import frequencies, turns
 from mimokit.planning.weights.check_plan import EMBEDDING, OUTPUT
-from mimokit.planning.weights.types import Span
 
 TABLE = "embedding.word_embeddings.weight"
 POSITIONS = "embedding.position_embeddings.weight"

@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 
 from mimokit.architecture.functions import NetworkFunctions
+from mimokit.architecture.tensor_cut import Span
 from mimokit.architecture.transformer import Transformer
 from mimokit.engine.inference.exchange import Group, gathered, rank_of, size_of, summed
 from mimokit.engine.inference.rotary import Turns, rotated
-from mimokit.planning.weights.types import Span
 
 
 class KeyValueCache:

@@ -10,11 +10,11 @@ from mimokit.architecture.functions import NetworkFunctions
 from mimokit.architecture.huggingface.families import ENCODER, LANGUAGE, PROJECTOR
 from mimokit.architecture.huggingface.llava import PROJECTOR_ACTIVATION
 from mimokit.architecture.modules import MultimodalModel, VisionEncoder
+from mimokit.architecture.tensor_cut import Span
 from mimokit.engine.inference.exchange import Group
 from mimokit.engine.inference.language import LanguageShard
 from mimokit.engine.inference.layers import Layers, Parameters, Watch
 from mimokit.engine.inference.tower import TowerShard
-from mimokit.planning.weights.types import Span
 
 PROJECTOR_PART = PROJECTOR.removesuffix(".")
 

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 from mimokit.architecture.functions import NetworkFunctions
 from mimokit.architecture.modules import VisionEncoder
+from mimokit.architecture.tensor_cut import Span
 from mimokit.engine.inference.exchange import Group
 from mimokit.engine.inference.layers import (
     ACTIVATIONS,
@@ -18,7 +19,6 @@ from mimokit.engine.inference.layers import (
     unwatched,
 )
 from mimokit.planning.weights.check_plan import EMBEDDING, OUTPUT
-from mimokit.planning.weights.types import Span
 
 
 class TowerShard:

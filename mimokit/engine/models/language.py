@@ -10,7 +10,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mimokit.architecture.modules import ROTARY_BASE, padded_vocabulary
+from mimokit.architecture.modules import ROTARY_BASE
+from mimokit.architecture.tensor_cut import ShardPlace, TensorCut, padded_vocabulary
 from mimokit.config import RopeScaling
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import AttnMaskType, GPTModel, ModuleSpec
@@ -24,13 +25,14 @@ class Vocabulary:
 
     Attributes:
         size: its tokens.
-        padded: rows of the embedding over all tensor-parallel ranks.
+        multiple: the rows of the embedding over all tensor-parallel ranks are padded to a multiple
+            of this times the ranks.
         initial_seed: the tables are drawn from seeds that follow those of the layers, so that they
             do not depend on the padding, whose rows are zero.
     """
 
     size: int
-    padded: int
+    multiple: int
     initial_seed: int
 
 
@@ -101,10 +103,10 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
         torch.manual_seed(seed)
         drawn = torch.empty(padding.size, shard.shape[1], dtype=shard.dtype)
         draw(drawn)
-        start = self.pg_collection.tp.rank() * len(shard)
-        mine = drawn[start : start + len(shard)]
-        shard.zero_()
-        shard[: len(mine)].copy_(mine)
+        group = self.pg_collection.tp
+        cut = TensorCut(tuple(drawn.shape), 0, multiple=padding.multiple)
+        rows = cut.at(ShardPlace(group.size(), group.rank())).of(drawn.numpy())
+        shard.copy_(torch.from_numpy(rows))
 
     def _without_padding(
         self, layer: object, given: object, output: tuple[torch.Tensor, object]
@@ -189,7 +191,7 @@ def language_model_spec(build: ModuleBuild) -> ModuleSpec:
     words, padding = network.vocab_size, None
     if multiple is not None:
         words = int(padded_vocabulary(words, multiple, build.execution.tensor_parallel))
-        padding = Vocabulary(network.vocab_size, words, build.seed)
+        padding = Vocabulary(network.vocab_size, multiple, build.seed)
     positions = "learned_absolute" if network.has_learned_positions(by_default=False) else None
     linear = scaling.factor if scaling is not None and scaling.rope_type == "linear" else None
     return ModuleSpec(

@@ -25,6 +25,7 @@ from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, tokens_of_grid
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.transformer import WHOLE
+from mimokit.engine.parallel.marks import check_marks
 
 
 class BuilderGroups(ProcessGroupCollection):  # type: ignore[misc]
@@ -69,23 +70,8 @@ def built(build: ModuleBuild, groups: ProcessGroupCollection) -> torch.nn.Module
             f"Module {name!r}: its builder returned a {type(module).__name__}; it must return a "
             "torch.nn.Module."
         )
-    for parameter_name, parameter in module.named_parameters():
-        _check_mark(name, parameter_name, parameter)
+    check_marks(name, dict(module.named_parameters()))
     return module
-
-
-def _check_mark(name: str, parameter_name: str, parameter: torch.nn.Parameter) -> None:
-    if not getattr(parameter, "tensor_model_parallel", False):
-        return
-    dimension = getattr(parameter, "partition_dim", None)
-    stride = getattr(parameter, "partition_stride", None)
-    if not (isinstance(dimension, int) and 0 <= dimension < parameter.dim()) or not stride:
-        raise ValueError(
-            f"Module {name!r}: its parameter {parameter_name} is marked as cut "
-            f"(tensor_model_parallel), but its partition_dim is {dimension} and its "
-            f"partition_stride is {stride}; set them to one of its {parameter.dim()} dimensions "
-            "and to 1, as megatron.core.tensor_parallel.set_tensor_model_parallel_attributes does."
-        )
 
 
 class OwnEncoder(Encoder):

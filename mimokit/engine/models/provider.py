@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import (
@@ -23,9 +24,10 @@ from mimokit.engine.megatron import (
 )
 from mimokit.engine.models.rng import module_seed, seed_modules
 from mimokit.engine.models.transformer import StagePart
-from mimokit.engine.models.weights import load_weights
+from mimokit.engine.models.weights import load_weights, named_parameters
 from mimokit.engine.parallel.data_parallel import wrap_data_parallel
 from mimokit.engine.parallel.grids import create_grids, participating
+from mimokit.engine.parallel.marks import set_own_shards, set_shards
 from mimokit.planning.types import LayoutPlan
 
 
@@ -58,6 +60,8 @@ class MimoModelProvider:
         mimo_parallelism_config: the finalized layout; networks of it may start from weights.
         seed: every module starts from a separate seed, made from this one and its name.
         decoder_specs: module behind the language model -> spec.
+        cuts: module -> parameter of the whole module -> how it is cut.
+        own_modules: those in which parameters of the user are, which `cuts` need not have.
     """
 
     language_model_spec: ModuleSpec
@@ -66,13 +70,15 @@ class MimoModelProvider:
     mimo_parallelism_config: MimoParallelismConfig
     seed: int = 1234
     decoder_specs: Mapping[str, ModuleSpec] = field(default_factory=dict)
+    cuts: Mapping[str, Mapping[str, TensorCut]] = field(default_factory=dict)
+    own_modules: Collection[str] = ()
 
     def provide(self, plan: LayoutPlan, wrap: bool = True) -> MimoModelProviderResult:
         """Create grids and groups, inject them, build the modules and wrap them. Collective.
 
         Raises:
-            ValueError: if a spec is for a module that the layout does not have, or the world has
-                another size.
+            ValueError: if a spec is for a module that the layout does not have, the world has
+                another size, or Megatron cuts a parameter differently from `cuts`.
         """
         self._check(plan)
         ensure_memory_buffer()
@@ -85,6 +91,7 @@ class MimoModelProvider:
             self._freeze(model, plan)
             networks = self.mimo_parallelism_config.module_architectures
             for name, module in model.parts():
+                self._set_shards(name, module, plan.modules[name].shard_place(dist.get_rank()))
                 if name in networks:
                     language = name == plan.llm_module_name
                     load_weights(module, networks[name], language, groups[name])
@@ -131,6 +138,13 @@ class MimoModelProvider:
             if name in model.modality_submodules:
                 module.encoders.requires_grad_("encoder" not in execution.frozen_parts)
                 module.input_projections.requires_grad_("projector" not in execution.frozen_parts)
+
+    def _set_shards(self, name: str, module: torch.nn.Module, place: ShardPlace) -> None:
+        parameters = named_parameters(module)
+        if name in self.own_modules or name not in self.cuts:
+            set_own_shards(parameters, self.cuts.get(name, {}), place)
+        else:
+            set_shards(name, parameters, self.cuts[name], place)
 
     def _wrap(
         self,

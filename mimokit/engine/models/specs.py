@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mimokit.architecture.from_config import cuts_of_config
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.megatron import ModuleSpec
@@ -41,6 +42,8 @@ def multimodal_provider(
         decoder_specs={
             name: text_decoder_spec(builds[name]) for name in config.decoder_module_names
         },
+        cuts=cuts_of_config(config),
+        own_modules=[name for name, build in builds.items() if build.builder is not None],
     )
 
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import torch
 
+from mimokit.architecture.tensors import EMBEDDING
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import ProcessGroupCollection, TransformerBlock
+from mimokit.engine.parallel.marks import is_tied_copy
 from mimokit.engine.weights.layout_tensors import opened
 from mimokit.engine.weights.reading import fill
 from mimokit.planning.weights.modules import module_planner
-
-EMBEDDING = "embedding.word_embeddings.weight"
 
 
 def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -21,7 +21,7 @@ def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     The copy of a tied embedding on the last stage has the name of the embedding.
     """
     return {
-        EMBEDDING if getattr(value, "shared", False) else name: value
+        EMBEDDING if is_tied_copy(value) else name: value
         for name, value in parameters_of_whole(module).items()
     }
 
@@ -81,7 +81,7 @@ def load_weights(
         )
         planned = planner.rank(planner.grid.rank(tp=groups.tp.rank(), pp=groups.pp.rank()))
         parameters: Mapping[str, torch.nn.Parameter] = parameters_of_whole(module)
-        if not any(one.name.startswith(_PROJECTOR) for one in planner.family.found.parameters):
+        if not any(one.row.name.startswith(_PROJECTOR) for one in planner.family.found.parameters):
             parameters = {
                 one: value for one, value in parameters.items() if not one.startswith(_PROJECTOR)
             }

@@ -12,29 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-
-@dataclass(frozen=True)
-class _Held:
-    """How a rank holds a parameter.
-
-    Attributes:
-        cut: the ranks of a tensor parallel group hold different pieces of it.
-        expert: it belongs to an expert, whose ranks are those of the expert view of the grid.
-        copy: an earlier pipeline stage holds the same (tied embeddings).
-    """
-
-    cut: bool
-    expert: bool
-    copy: bool
-
-
-def _held(parameter: torch.Tensor) -> _Held:
-    """Read Megatron's marks of a parameter."""
-    return _Held(
-        cut=getattr(parameter, "tensor_model_parallel", False),
-        expert=not getattr(parameter, "allreduce", True),
-        copy=getattr(parameter, "shared", False),
-    )
+from mimokit.engine.parallel.marks import is_cut, is_expert, is_tied_copy
 
 
 @dataclass(frozen=True)
@@ -60,7 +38,7 @@ class Ownership:
 
         Context parallel ranks are among them: each has the gradient of its part of a sequence.
         """
-        group = self.groups.expt_dp if _held(parameter).expert else self.groups.dp_cp
+        group = self.groups.expt_dp if is_expert(parameter) else self.groups.dp_cp
         return group  # type: ignore[no-any-return]
 
     def writes(self, parameter: torch.Tensor) -> bool:
@@ -73,7 +51,6 @@ class Ownership:
 
     def owns(self, parameter: torch.Tensor) -> bool:
         """Return whether a norm takes this rank's piece of a parameter: each entry once."""
-        held = _held(parameter)
-        tensor_group = self.groups.expt_tp if held.expert else self.groups.tp
-        first = held.cut or tensor_group.rank() == 0
-        return first and not held.copy and self.writes(parameter)
+        tensor_group = self.groups.expt_tp if is_expert(parameter) else self.groups.tp
+        first = is_cut(parameter) or tensor_group.rank() == 0
+        return first and not is_tied_copy(parameter) and self.writes(parameter)

@@ -6,48 +6,13 @@ them, and does not depend on how they are cut.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from torch import Tensor, nn
 
+from mimokit.architecture.tensor_cut import Shape, TensorShard
 from mimokit.planning.strategies.draws import Indices
-from mimokit.planning.strategies.fragments import Shape
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Which part of a whole tensor a shard is.
-
-    Attributes:
-        whole: shape of the whole tensor, without the padding of its last shards.
-        holders: into how many shards; 1: not at all.
-        parts: the tensor consists of so many parts, of each of which every shard has a share.
-    """
-
-    whole: Shape
-    shard: Shape
-    axis: int = 0
-    holders: int = 1
-    number: int = 0
-    parts: int = 1
-
-    def places(self, whole: Indices) -> Indices:
-        """Return the ascending places in the flattened shard of places in the flattened tensor."""
-        if self.holders == 1:
-            return whole
-        inner = math.prod(self.whole[self.axis + 1 :])
-        length, share = self.shard[self.axis], self.shard[self.axis] // self.parts
-        outer, rest = np.divmod(whole, self.whole[self.axis] * inner)
-        along, within = np.divmod(rest, inner)
-        part, along = np.divmod(along, share * self.holders)
-        holder, along = np.divmod(along, share)
-        there = (outer * length + part * share + along) * inner + within
-        mine: Indices = there[holder == self.number]
-        return mine
 
 
 class Shard(nn.Module):
@@ -58,11 +23,14 @@ class Shard(nn.Module):
     """
 
     def __init__(
-        self, named: Mapping[str, nn.Parameter], cuts: Mapping[str, Cut], whole: Mapping[str, Shape]
+        self,
+        named: Mapping[str, nn.Parameter],
+        shards: Mapping[str, TensorShard],
+        whole: Mapping[str, Shape],
     ) -> None:
-        """Take the tensors of the node, how they are cut, and the shapes of the whole model."""
+        """Take the tensors of the node, what they are of the whole model, and its shapes."""
         super().__init__()
-        self._named, self._cuts, self.whole = dict(named), dict(cuts), dict(whole)
+        self._named, self._shards, self.whole = dict(named), dict(shards), dict(whole)
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """Return name and tensor of each."""
@@ -74,7 +42,7 @@ class Shard(nn.Module):
 
     def places(self, name: str, whole: Indices) -> Indices:
         """Return which entries of the whole tensor the node has, counted in its flattened shard."""
-        return self._cuts[name].places(whole)
+        return self._shards[name].places(whole)
 
 
 def parts_with_blocks(model: nn.Module, tensors: Sequence[Tensor]) -> list[int]:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from mimokit.engine.digests import digest
 from mimokit.engine.models.rng import default_state, states_inside
 from mimokit.engine.models.weights import named_parameters
+from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.samples import HealthSample
 
@@ -74,8 +75,5 @@ def health_sample(model: RankModel, iteration: int, collectives: CollectiveCount
 def _held(model: RankModel) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the parameters of this rank; the name of a shard says which one it is."""
     for module, wrapped in model.modules().items():
-        group = model.pg_collections[module].tp
         for path, parameter in named_parameters(wrapped.module).items():
-            cut = group.size() > 1 and getattr(parameter, "tensor_model_parallel", False)
-            shard = f" (shard {group.rank()} of {group.size()})" if cut else ""
-            yield f"{module}.{path}{shard}", parameter.detach()
+            yield f"{module}.{path}{shard_of(parameter).words}", parameter.detach()

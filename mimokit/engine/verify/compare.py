@@ -15,10 +15,10 @@ from mimokit.engine.data.sources import DataSource
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training.loop import TrainingState, prepared, training_step
-from mimokit.engine.verify.local_shards import local_shard, shard_shape
 from mimokit.engine.verify.oracle import OracleStep, Tensors
 from mimokit.engine.verify.strategies.halfway import Rounded, halfway_taken
 from mimokit.planning.types import LayoutPlan
@@ -37,7 +37,6 @@ class StepDifference:
     """The differences of one optimizer step from that of the oracle.
 
     Attributes:
-        loss: loss of the layout.
         gradients: module -> largest difference of a gradient entry on this rank, relative to the
             largest entry of its tensor, and of the norm before clipping.
         weights: module -> the same for weights after the step.
@@ -92,19 +91,18 @@ def _check_parameters(state: TrainingState, expected: OracleStep) -> None:
 def _wrong_shapes(state: TrainingState, expected: OracleStep) -> Iterator[str]:
     """Yield what is wrong with the shapes of parameters on this rank."""
     for module, wrapped in state.model.modules().items():
-        group = state.model.pg_collections[module].tp
         for name, parameter in named_parameters(wrapped.module).items():
-            whole, found = expected.weights[module][name].shape, tuple(parameter.shape)
-            if found == shard_shape(whole, parameter, group):
+            whole, cut = expected.weights[module][name].shape, shard_of(parameter).cut
+            if cut.padded(1) == whole:
                 continue
-            marked = getattr(parameter, "tensor_model_parallel", False)
             how = (
-                f"it is marked as cut along dimension {parameter.partition_dim}"  # type: ignore[attr-defined]
-                if marked
-                else "it is not marked as cut"
+                "it is not marked as cut"
+                if cut.dimension is None
+                else f"it is marked as cut along dimension {cut.dimension}"
             )
+            held = list(parameter.shape)
             yield (
-                f"Module {module!r}, parameter {name}: rank {dist.get_rank()} holds {list(found)} "
+                f"Module {module!r}, parameter {name}: rank {dist.get_rank()} holds {held} "
                 f"of {list(whole)}, but {how}; mark what tensor parallelism cuts with Megatron's "
                 "tensor_model_parallel, partition_dim and partition_stride."
             )
@@ -118,11 +116,10 @@ def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
     gradients, weights, parameters = {}, {}, {}
     norm = _norm_difference(result.grad_norm, expected.norm), NORM
     for name, module in state.model.modules().items():
-        group = state.model.pg_collections[name].tp
-        slope = largest_difference(local_gradients(module), expected.gradients[name], module, group)
+        slope = largest_difference(local_gradients(module), expected.gradients[name], module)
         if expected.gradients[name]:
             slope = max(slope, norm)
-        weight = largest_difference(local_weights(module), expected.weights[name], module, group)
+        weight = largest_difference(local_weights(module), expected.weights[name], module)
         gradients[name], weights[name] = slope[0], weight[0]
         parameters[name] = max(slope, weight)[1]
     return StepDifference(result.loss, gradients, weights, parameters, rounded)
@@ -143,7 +140,6 @@ def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
     assert state.exchange is not None
     kept = state.exchange.kept()
     for module, wrapped in state.model.modules().items():
-        group = state.model.pg_collections[module].tp
         for path, parameter in named_parameters(wrapped.module).items():
             name = f"{module}.{path}"
             if name not in expected.open:
@@ -151,7 +147,7 @@ def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
             weights = expected.weights[module][path]
             wholes = (expected.open[name], weights, expected.residuals[name])
             mask, weight, residual = (
-                torch.from_numpy(local_shard(one.reshape(weights.shape), parameter, group))
+                torch.from_numpy(shard_of(parameter).of(one.reshape(weights.shape)))
                 for one in wholes
             )
             there = kept[name]
@@ -178,15 +174,12 @@ def largest_difference(
     mine: Mapping[str, np.ndarray],
     whole: Mapping[str, np.ndarray],
     module: ModuleDataParallel,
-    tensor_group: dist.ProcessGroup,
 ) -> tuple[float, str]:
     """Return the largest relative difference of any entry on this rank, and its parameter.
 
     Args:
         mine: this rank's shard of every tensor.
-        whole: the oracle's tensors.
         module: its parameters contain how they are sharded.
-        tensor_group: the ranks over which they are sharded.
 
     Returns:
         The difference, infinite where only one side has a tensor or an entry is not finite, and the
@@ -198,7 +191,7 @@ def largest_difference(
     floor = FLOOR * max((float(np.abs(tensor).max()) for tensor in whole.values()), default=0.0)
     worst = 0.0, ""
     for name in mine:
-        expected = local_shard(whole[name], parameters[name], tensor_group)
+        expected = shard_of(parameters[name]).of(whole[name])
         scale = max(float(np.abs(whole[name]).max()), floor)
         difference = float(np.abs(mine[name] - expected).max()) if expected.size else 0.0
         if not np.isfinite(difference):

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from mimokit.architecture.modules import padded_vocabulary
+from mimokit.architecture.from_config import decoder_head
+from mimokit.architecture.tensor_cut import ShardPlace
+from mimokit.architecture.tensors import cuts_of
 from mimokit.config import (
     ExperimentConfig,
     ModuleArchitecture,
@@ -33,9 +35,8 @@ from mimokit.engine.models.decoder import TextDecoder, text_decoder_spec
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
+from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec
-from mimokit.engine.replicas.shards import real_rows
-from mimokit.engine.verify.strategies.pieces import LayoutCut
 from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.strategies import plan_strategy
@@ -137,22 +138,16 @@ def _arithmetic(
     if config.strategy is None:
         return None
     named = [one.model.named() for one in models]
-    shapes = in_order(models[0].model.shapes(config))
+    cuts = models[0].model.cuts()
+    shapes = in_order({name: cut.whole for name, cut in cuts.items()})
     plan = plan_strategy(config.strategy, shapes, config.replicas, config.runtime.seed)
-    cuts = {
-        f"{name}.{path}": _cut(config, name, path, tensor_parallel.get(name, 1))
+    ranks = {
+        f"{name}.{path}": tensor_parallel.get(name, 1)
         for name, module in models[0].model.parts()
         for path, _ in module.named_parameters()
     }
-    return ReplicaArithmetic(plan, named, cuts)
-
-
-def _cut(config: ExperimentConfig, module: str, path: str, holders: int) -> LayoutCut:
-    words = real_rows(config.model, module, path)
-    if words is None:
-        return LayoutCut(holders)
-    multiple = config.model.get_architecture(module).vocabulary_multiple or 1
-    return LayoutCut(holders, int(padded_vocabulary(words, multiple, holders)))
+    shards = {name: cut.shards(ranks[name]) for name, cut in cuts.items()}
+    return ReplicaArithmetic(plan, named, shards)
 
 
 def _build(
@@ -179,6 +174,8 @@ def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> TextDecoder:
     torch.manual_seed(build.seed)
     decoder = TextDecoder(**inject_process_groups(text_decoder_spec(build), groups).params)
     decoder.to(rank_device())
+    cuts = cuts_of(decoder_head(build.name, build.architecture, build.language))
+    set_shards(build.name, dict(decoder.named_parameters()), cuts, ShardPlace())
     decoder.requires_grad_(not build.architecture.is_frozen)
     return decoder
 

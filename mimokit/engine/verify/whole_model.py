@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mimokit.config import ExperimentConfig
+from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.config.user_code import UserCode
 from mimokit.engine.data.batch import ITEMS, Batch, targets_of
 from mimokit.engine.device import rank_device
@@ -16,7 +16,7 @@ from mimokit.engine.models.attention import causal_mask
 from mimokit.engine.models.decoder import TextDecoder
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.parallel.loss import sum_and_tokens
-from mimokit.engine.replicas.shards import real_rows
+from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.user_loop.forward import OneBatch, call_forward_step, loss_of_output
 from mimokit.engine.user_loop.models import ModulesByName
 
@@ -25,15 +25,9 @@ class WholeModel(torch.nn.Module):
     """All modules in one process. A forward step of the user's calls it as it calls a layout's.
 
     Args:
-        mimo: encoders and language model.
-        decoders: the modules behind the language model.
-        language: the language model's name.
         code: of the user, with what the config names.
 
     Attributes:
-        modality_submodules: encoder -> module.
-        language_model: of Megatron.
-        language_module_name: its name.
         text_decoders: module behind the language model -> module.
     """
 
@@ -67,14 +61,9 @@ class WholeModel(torch.nn.Module):
             if p.requires_grad
         }
 
-    def shapes(self, config: ExperimentConfig) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of what trains, without the padding of vocabularies."""
-        found = {}
-        for module, parameters in self.parts():
-            for path, p in parameters.named_parameters():
-                rows = real_rows(config.model, module, path) or p.shape[0]
-                found[f"{module}.{path}"] = (min(rows, p.shape[0]), *p.shape[1:])
-        return {name: found[name] for name in self.named()}
+    def cuts(self) -> dict[str, TensorCut]:
+        """Return how a layout cuts what trains."""
+        return {name: shard_of(parameter).cut for name, parameter in self.named().items()}
 
     def loss_sum(self, batch: Batch) -> tuple[torch.Tensor, float]:
         """Return the sum of all losses of a micro-batch and their number of tokens."""
@@ -111,8 +100,6 @@ class WholeModel(torch.nn.Module):
 
         Args:
             input_ids: [samples, tokens].
-            position_ids: of the same samples.
-            modality_inputs: of every encoder.
             labels: [samples, tokens].
             loss_mask: [samples, tokens].
 

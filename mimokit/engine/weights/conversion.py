@@ -45,7 +45,6 @@ def convert_to_layout(
 
     Args:
         source: a directory of Hugging Face, or one that this function has written.
-        target: the new directory.
 
     Raises:
         ConfigError: as `plan_weights`; the target exists or cannot be written; ranks of the source
@@ -75,7 +74,6 @@ def convert_to_hf(
 
     Args:
         source: a directory that `convert_to_layout` has written, or one of Hugging Face.
-        target: the new directory.
         max_shard_size: bytes of a file at most, except one with a single tensor; None: the files
             that the checkpoint had.
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import torch
 from safetensors import safe_open
 
+from mimokit.architecture.tensor_cut import Span
 from mimokit.planning.weights.headers import ITEM_BYTES
-from mimokit.planning.weights.types import Span
 
 
 class TensorSource(Protocol):
@@ -25,11 +25,7 @@ class TensorSource(Protocol):
 
 
 class FileTensors:
-    """The tensors of safetensors files. A block is a view of the memory map, not a copy.
-
-    Args:
-        places: tensor -> file.
-    """
+    """The tensors of safetensors files. A block is a view of the memory map, not a copy."""
 
     def __init__(self, directory: Path, places: Mapping[str, str]) -> None:
         self._directory = directory

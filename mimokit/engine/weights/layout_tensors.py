@@ -11,11 +11,11 @@ from pathlib import Path
 
 import torch
 
+from mimokit.architecture.tensor_cut import Span
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.engine.weights.files import FileTensors, TensorSource
 from mimokit.planning.weights import Piece, WeightDirectory, read_directory
 from mimokit.planning.weights.layout_files import LAYOUT, UNPLANNED, ConvertedWeights, read_layout
-from mimokit.planning.weights.types import Span
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,6 @@ def fill(
 
     Args:
         parameters: name -> parameter of this rank, on any device and of any dtype.
-        source: where it is read from.
 
     Raises:
         ConfigError: the module has other parameters, or one of another shape.

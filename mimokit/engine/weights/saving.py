@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from mimokit.architecture.tensor_cut import Span
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.engine.weights.conversion import write_hf
 from mimokit.engine.weights.files import TensorSource, write_tensors
@@ -26,7 +27,6 @@ from mimokit.planning.weights.layout_files import (
     layout_of,
     rank_file,
 )
-from mimokit.planning.weights.types import Span
 
 _STORED = {name: stored for stored, name in FLOATING.items()}
 
@@ -48,8 +48,6 @@ def write_rank(
     Args:
         directory: the one that Hugging Face will read.
         planner: of the module in the checkpoint that it started from.
-        number: of the rank in its plan.
-        parameters: by the names of the plan.
 
     Raises:
         ConfigError: a file cannot be written.
@@ -106,7 +104,6 @@ def finish(directory: Path, weights: str, planners: Mapping[str, WeightPlanner])
     Args:
         weights: the checkpoint that the modules started from; what they do not have of it, such as
             the layers of a tower behind the feature layer, is written as it was.
-        planners: of the modules, by name.
 
     Raises:
         ConfigError: it exists, a file of a rank is missing, or ranks hold different values of what

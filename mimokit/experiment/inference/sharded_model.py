@@ -9,7 +9,6 @@ from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from mimokit.architecture.huggingface.checkpoint_tensors import Cut
 from mimokit.cluster import ClusterError, EngineCluster, RankError
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.experiment.inference import weights_on_rank
@@ -192,7 +191,7 @@ class ShardedModel:
         """
         latency = None if hardware is None else load_hardware(hardware).domain.latency
         parameters = self._plan.ranks[0].parameters
-        alike = tuple(name for name, one in parameters.items() if one.cut == Cut.NONE.value)
+        alike = tuple(name for name, one in parameters.items() if one.cut.dimension is None)
         found = self._run(weights_on_rank.health_on_rank, self._model, alike)
         return HealthReport(tuple(found), self._model.tensor_parallel, latency)
 

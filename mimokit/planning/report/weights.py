@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from mimokit.architecture.tensor_cut import Span
 from mimokit.axes import Axis
 from mimokit.planning.weights.slices import of_any_layer
-from mimokit.planning.weights.types import PlannedParameter, RankWeights, Span, WeightPlan
+from mimokit.planning.weights.types import PlannedParameter, RankWeights, WeightPlan
 from mimokit.tables import html_table, rich_table
 from mimokit.units import bytes_text, samples_text, span_text
 
@@ -80,5 +81,5 @@ def _parameter_rows(plan: WeightPlan) -> Iterator[list[str]]:
 def _looks(name: str, one: PlannedParameter, tensor_parallel: int) -> tuple[str, ...]:
     tensors = dict.fromkeys(of_any_layer(piece.tensor) for piece in one.pieces)
     shape = " x ".join(f"{length:,}" for length in one.shape)
-    cut = one.cut if tensor_parallel > 1 else "whole"
+    cut = one.cut.words if tensor_parallel > 1 else "whole"
     return of_any_layer(name), shape, one.dtype, cut, ", ".join(tensors) or "padding alone"

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 
-Shape = tuple[int, ...]
+from mimokit.architecture.tensor_cut import Shape
 
 
 def fragments_of(shapes: Mapping[str, Shape], count: int) -> tuple[tuple[str, ...], ...]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mimokit.architecture.tensor_cut import Shape
 from mimokit.config.strategy import StrategyConfig
 from mimokit.planning.strategies.draws import Grouping, Masks
-from mimokit.planning.strategies.fragments import Shape, fragments_of
+from mimokit.planning.strategies.fragments import fragments_of
 from mimokit.planning.strategies.rules import Payload, Rule
 from mimokit.planning.strategies.shards import HeldShard
 from mimokit.planning.strategies.sizes import (
@@ -36,10 +37,7 @@ def rules_of(
     """Return the rules of a strategy, in their order within a step.
 
     Args:
-        config: the strategy and its arguments.
         shapes: of the tensors that train, by name: of whole tensors.
-        nodes: how many exchange.
-        seed: of islands, masks and faults.
         element_bytes: of an entry on its way.
         held: what the nodes have of the tensors; None: all of them whole.
     """

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import chain
 
-from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.modules import EncoderBranch
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes, sizes_of
 from mimokit.architecture.parameters_on_rank import (
@@ -15,23 +15,28 @@ from mimokit.architecture.parameters_on_rank import (
     projector_parameters,
     rank_parameters,
 )
-from mimokit.architecture.tensors import PROJECTOR_NAME, ModuleTensor, module_tensors
+from mimokit.architecture.tensor_cut import Shape, ShardPlace, TensorCut, TensorShard
+from mimokit.architecture.tensors import PROJECTOR_NAME, stage_tensors
 from mimokit.config import ExperimentConfig, StrategyConfig
 from mimokit.planning.ranks import ModuleRanks
-from mimokit.planning.strategies.fragments import Shape, in_order
+from mimokit.planning.strategies.fragments import in_order
 
 
 @dataclass(frozen=True, slots=True)
 class HeldShard:
-    """The shard of a tensor on a rank.
+    """The size of a tensor's shard on a rank, which several ranks have in common.
 
     Attributes:
-        shape: of the shard, with padding.
         real: its entries without padding.
     """
 
     shape: Shape
     real: int
+
+    @classmethod
+    def of(cls, shard: TensorShard) -> HeldShard:
+        """Return the size of a shard."""
+        return cls(shard.shape, shard.entries)
 
     @property
     def entries(self) -> int:
@@ -66,20 +71,23 @@ def trained_shards(
     Args:
         config: of the layout, with a strategy.
         modules: the ranks of each module in one replica.
-        layout_ranks: ranks of one replica.
     """
     whole: dict[str, Shape] = {}
     parts: list[list[Holding]] = [[] for _ in range(layout_ranks)]
-    for module in _described(config):
+    for module in modules_of_config(config.model):
         ranks = modules[module.name]
+        places = [ShardPlace(ranks.tensor_parallel, rank) for rank in range(ranks.tensor_parallel)]
         for stage in range(ranks.pipeline_parallel):
-            tensors = _on_stage(config, module, ranks, stage)
-            whole |= {one.name: one.whole for one in tensors}
-            shards = [_held(tensors, number) for number in range(ranks.tensor_parallel)]
+            cuts = _on_stage(config, module, ranks, stage)
+            whole |= {name: cut.whole for name, cut in cuts.items()}
+            shards = [
+                tuple((name, HeldShard.of(cut.at(place))) for name, cut in cuts.items())
+                for place in places
+            ]
             # Ranks differ in the padding of a vocabulary alone.
-            shards = [next(one for one in shards if one == own) for own in shards]
-            for place, rank in enumerate(ranks.stage(stage)):
-                parts[rank].append(shards[place % ranks.tensor_parallel])
+            shards = [next(one for one in shards if one == shard) for shard in shards]
+            for number, rank in enumerate(ranks.stage(stage)):
+                parts[rank].append(shards[number % ranks.tensor_parallel])
     keys = [tuple(map(id, held)) for held in parts]
     joined = {key: tuple(chain.from_iterable(held)) for key, held in zip(keys, parts, strict=True)}
     return TrainedShards(tuple(in_order(whole).items()), tuple(joined[key] for key in keys))
@@ -100,34 +108,27 @@ def shapes_of_size(config: StrategyConfig, parameters: int) -> dict[str, Shape]:
     return {name: shape for name, shape in shapes.items() if all(shape)}
 
 
-def _described(config: ExperimentConfig) -> Iterator[Module]:
-    """Yield the modules that train between replicas, as the engine builds them."""
-    described = model_of_config(config.model, config.name)
-    network = config.model.get_architecture(config.model.llm_module_name)
-    yield from described.branches
-    # The engine pads a vocabulary only where the config says so.
-    yield replace(described.language, vocab_multiple=network.vocabulary_multiple or 1)
-
-
 def _on_stage(
     config: ExperimentConfig, module: Module, ranks: ModuleRanks, stage: int
-) -> list[ModuleTensor]:
-    """Return the tensors of a module that train on a stage, by their names in the whole model."""
+) -> dict[str, TensorCut]:
+    """Return how the tensors that train on a stage are cut, by their names in the whole model."""
     assert config.strategy is not None
     sizes = sizes_of(config.model.get_parallelism(module.name), ranks.data_parallel, 1)
     network = config.model.get_architecture(module.name)
     partly = isinstance(module, EncoderBranch) or network.is_frozen
     frozen = network.frozen_parts if partly else frozenset()
-    found = [
-        replace(one, name=f"{module.name}.{one.name}")
-        for one in module_tensors(module, sizes, stage)
+    cuts = {
+        f"{module.name}.{one.copy_of or one.name}": one.cut
+        for one in stage_tensors(module, sizes, stage)
         if _part_of(module, one.name) not in frozen
-    ]
+    }
+    place = ShardPlace(ranks.tensor_parallel)
+    with_shapes = sum(math.prod(cut.at(place).shape) for cut in cuts.values())
     # Parts of networks that are planned but cannot run yet have no shapes.
-    rest = _trained(module, frozen, sizes, stage) - sum(one.entries for one in found)
-    for name, shape in shapes_of_size(config.strategy, max(0, rest)).items():
-        found.append(ModuleTensor(f"{module.name}.rest of stage {stage}.{name}", shape, shape))
-    return found
+    rest = max(0, _trained(module, frozen, sizes, stage) - with_shapes)
+    for name, shape in shapes_of_size(config.strategy, rest).items():
+        cuts[f"{module.name}.rest of stage {stage}.{name}"] = TensorCut(shape)
+    return cuts
 
 
 def _part_of(module: Module, name: str) -> str:
@@ -145,7 +146,3 @@ def _trained(module: Module, frozen: Iterable[str], sizes: ParallelSizes, stage:
     of_encoder = 0 if "encoder" in frozen else whole - projector
     of_projector = 0 if "projector" in frozen else projector
     return round(float(of_encoder + of_projector))
-
-
-def _held(tensors: Iterable[ModuleTensor], tensor_rank: int) -> Holding:
-    return tuple((one.name, HeldShard(one.shape, one.real_entries(tensor_rank))) for one in tensors)

@@ -44,7 +44,6 @@ class CheckInput:
         rows: token ids of prompts of different lengths; none for a tower.
         images: batch, channels, rows and columns of images; None for a language model. A LLaVA
             gets both, each for its part.
-        seed: of the images.
     """
 
     rows: tuple[tuple[int, ...], ...] = ()
@@ -58,10 +57,7 @@ def check_input(planner: WeightPlanner, batch: int, length: int, seed: int) -> C
     The id that represents an image is not among them.
 
     Args:
-        planner: of the checkpoint in its layout.
-        batch: rows.
         length: tokens of the longest row; that of the positions at most.
-        seed: of the ids.
 
     Raises:
         ConfigError: a number is below 1.

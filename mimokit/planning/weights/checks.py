@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mimokit.architecture.huggingface.checkpoint_tensors import Cut
 from mimokit.architecture.huggingface.families import Family
 from mimokit.axes import LAYOUT_FIELDS, Axis
 from mimokit.config.errors import ConfigError, refuse_if_any
@@ -59,7 +58,7 @@ def _mixed_dtypes(checkpoint: WeightDirectory, family: Family) -> Iterator[Confi
         if len(dtypes) > 1:
             one, other = list(dtypes.items())[:2]
             what = f"{one[1]} is stored as {one[0]} and {other[1]} as {other[0]}"
-            right = f"they form {parameter.name}, and must have one dtype"
+            right = f"they form {parameter.row.name}, and must have one dtype"
             yield refused(checkpoint.directory, one[1], [*dtypes], f"{what}; {right}")
             return
 
@@ -99,10 +98,10 @@ def check_sizes(family: Family, tensor_parallel: int, pipeline_parallel: int) ->
                 tensor_parallel, f"the rows of query, key and value of {whose}", groups
             )
     for parameter in family.found.parameters:
-        across = parameter.shape[1] if parameter.cut is Cut.COLUMNS else 0
-        along = parameter.shape[0] if parameter.cut is Cut.ROWS and not parameter.padded else 0
-        if across % tensor_parallel or along // parameter.parts % tensor_parallel:
-            raise _undivided(tensor_parallel, f"{parameter.name} {list(parameter.shape)}", along)
+        cut = parameter.row.cut
+        if not cut.divides(tensor_parallel):
+            what = f"{parameter.row.name} {list(cut.whole)}"
+            raise _undivided(tensor_parallel, what, cut.whole[cut.dimension or 0])
     layers = family.stacked.layers
     if pipeline_parallel > layers:
         sentence = (

@@ -29,8 +29,6 @@ class WeightDirectory:
     """What lies in a directory.
 
     Attributes:
-        directory: the directory.
-        config: the content of its config.json.
         tensors: name -> where it lies, in the order of files and data.
     """
 

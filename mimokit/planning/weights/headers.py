@@ -40,7 +40,6 @@ class StoredTensor:
     Attributes:
         file: name of the file in the directory.
         dtype: safetensors' name.
-        shape: of the tensor.
         start: first byte in the file.
     """
 
@@ -65,8 +64,6 @@ def refused(where: object, field: str, value: object, sentence: str) -> ConfigEr
 
     Args:
         where: the file or directory; begins the sentence.
-        field: what of it is wrong.
-        value: what was found.
         sentence: the rest of the sentence, without the full stop.
     """
     return ConfigError([Problem("weights", field, value, f"{where}: {sentence}.")])

@@ -39,8 +39,6 @@ class ConvertedWeights:
 
     Attributes:
         checkpoint: the tensors as they were in the files of Hugging Face.
-        plan: of the ranks.
-        files: of the ranks.
         unplanned: tensors that no rank holds.
         index_metadata: of the index of the checkpoint, if it had one.
     """
@@ -58,9 +56,7 @@ def layout_of(
     """Return the layout that a plan makes of a checkpoint.
 
     Args:
-        checkpoint: its tensors.
         plan: of its ranks, in the dtypes of the files.
-        metadata: of its index.
     """
     held = {
         piece.tensor

@@ -153,10 +153,6 @@ def module_planner(
 
     Args:
         checkpoint: that may contain more than the module.
-        network: of the module.
-        language: it is the language model.
-        tensor_parallel: of the module.
-        pipeline_parallel: likewise.
 
     Raises:
         ConfigError: as `WeightPlanner`; no tensor begins with the prefix.
@@ -172,7 +168,11 @@ def module_planner(
             )
             raise ConfigError([Problem("weights", "weights_prefix", prefix, sentence)])
     family = module_family(
-        checkpoint.config, names, language=language, others=list(checkpoint.tensors)
+        checkpoint.config,
+        names,
+        language=language,
+        others=list(checkpoint.tensors),
+        vocab_multiple=network.vocabulary_multiple or 1,
     )
     whole = prefix is None and not checkpoint.is_llava
     if not whole:
@@ -182,5 +182,4 @@ def module_planner(
         tensor_parallel,
         pipeline_parallel,
         family=family,
-        vocab_multiple=network.vocabulary_multiple or 1,
     )

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Mapping
-from itertools import pairwise
 
-from mimokit.architecture.huggingface.checkpoint_tensors import End, WholeParameter
+from mimokit.architecture.huggingface.checkpoint_tensors import WholeParameter
 from mimokit.architecture.huggingface.families import Family, family_of
-from mimokit.architecture.layer_split import stage_layers
-from mimokit.architecture.modules import padded_vocabulary
+from mimokit.architecture.layer_split import stage_spans
 from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.tensor_cut import ShardPlace, Span
 from mimokit.config.errors import unknown_name
 from mimokit.planning.ranks import DIMENSIONS, RankGrid
 from mimokit.planning.weights.checks import check_sizes, check_tensors
@@ -23,7 +22,6 @@ from mimokit.planning.weights.types import (
     DTYPE_BYTES,
     PlannedParameter,
     RankWeights,
-    Span,
     WeightPlan,
 )
 
@@ -35,11 +33,8 @@ class WeightPlanner:
 
     Args:
         source: a directory, or what `read_directory` returned for it.
-        tensor_parallel: ranks that share every layer.
-        pipeline_parallel: stages.
         dtype: torch's name of the dtype of loading; None: as in the files.
         family: the tensors to plan; None: all of the checkpoint.
-        vocab_multiple: the vocabulary is padded to a multiple of this times tensor_parallel.
 
     Raises:
         ConfigError: config and files contradict each other, or the sizes cannot cut this model.
@@ -52,7 +47,6 @@ class WeightPlanner:
         pipeline_parallel: int = 1,
         dtype: str | None = None,
         family: Family | None = None,
-        vocab_multiple: int = 1,
     ) -> None:
         self.checkpoint = source if isinstance(source, WeightDirectory) else read_directory(source)
         if family is None:
@@ -64,29 +58,30 @@ class WeightPlanner:
         check_sizes(self.family, tensor_parallel, pipeline_parallel)
         self.grid = RankGrid(DIMENSIONS, (tensor_parallel, 1, 1, pipeline_parallel))
         self._dtype = dtype
-        self._multiple = vocab_multiple
-        self._stages = _split(self.family.stacked.layers, pipeline_parallel)
+        stages = ParallelSizes(pipeline=pipeline_parallel)
+        self._stages = stage_spans(self.family.stacked.layers, stages)
         self._by_stage: dict[int, list[WholeParameter]] = defaultdict(list)
         for parameter in self.family.found.parameters:
-            stage = self._stage_of(parameter)
-            if stage is not None:
-                self._by_stage[stage].append(parameter)
+            for stage in range(pipeline_parallel):
+                if parameter.row.is_on(stage, self._stages):
+                    self._by_stage[stage].append(parameter)
 
     def plan(self) -> WeightPlan:
         """Return the plan of all ranks."""
         tensor, _, _, pipeline = self.grid.shape
-        vocab = self.family.vocab
-        padded = None if vocab is None else self._padded(vocab)
+        family, language = self.family, self.family.language
+        padded = None if language is None else int(language.padded_vocab(tensor))
         ranks = tuple(map(self.rank, self.grid.ranks))
-        return WeightPlan(self.family.model_type, tensor, pipeline, vocab, padded, ranks)
+        return WeightPlan(family.model_type, tensor, pipeline, family.vocab, padded, ranks)
 
     def rank(self, number: int) -> RankWeights:
         """Return the plan of one rank."""
         place = self.grid.coordinates(number)
         rank, stage, size = place["tp"], place["pp"], self.grid.shape[0]
-        net, vocab = self.family.stacked, self.family.vocab
-        parameters = {one.name: self._shard(one, rank) for one in self._by_stage[stage]}
-        part = None if vocab is None else self._padded(vocab) // size
+        net, language = self.family.stacked, self.family.language
+        shards = ShardPlace(size, rank)
+        parameters = {one.row.name: self._shard(one, shards) for one in self._by_stage[stage]}
+        part = None if language is None else int(language.padded_vocab(size)) // size
         return RankWeights(
             tensor_rank=rank,
             pipeline_rank=stage,
@@ -98,29 +93,11 @@ class WeightPlanner:
             parameters=parameters,
         )
 
-    def _padded(self, vocab: int) -> int:
-        return int(padded_vocabulary(vocab, self._multiple, self.grid.shape[0]))
-
-    def _shard(self, parameter: WholeParameter, rank: int) -> PlannedParameter:
-        shape, pieces = shard(
-            parameter, self.checkpoint.tensors, self.grid.shape[0], rank, self._multiple
-        )
+    def _shard(self, parameter: WholeParameter, place: ShardPlace) -> PlannedParameter:
+        shape, pieces = shard(parameter, self.checkpoint.tensors, place)
         stored = self.checkpoint.tensors[parameter.sources[0].tensor].dtype
-        cut = parameter.cut.value
-        if parameter.parts > 1:
-            cut += f" of each of {parameter.parts} parts"
-        return PlannedParameter(shape, self._dtype or FLOATING[stored], pieces, cut)
-
-    def _stage_of(self, parameter: WholeParameter) -> int | None:
-        last = len(self._stages) - 1
-        if parameter.place is End.FIRST:
-            return 0
-        if parameter.place is End.LAST:
-            return last
-        if parameter.place is End.LAST_COPY:
-            return last or None
-        layer = parameter.place
-        return next(at for at, (start, stop) in enumerate(self._stages) if start <= layer < stop)
+        dtype = self._dtype or FLOATING[stored]
+        return PlannedParameter(shape, dtype, pieces, parameter.row.cut)
 
 
 def plan_weights(
@@ -134,7 +111,6 @@ def plan_weights(
     Args:
         source: a directory with config.json and safetensors files, or what `read_directory`
             returned for it.
-        tensor_parallel: ranks that share every layer.
         pipeline_parallel: stages. Of a LLaVA the language model is cut into stages; tower and
             projector lie on the first.
         dtype: torch's name of the dtype of loading; None: as in the files.
@@ -144,14 +120,6 @@ def plan_weights(
             sizes cannot cut this model.
     """
     return WeightPlanner(source, tensor_parallel, pipeline_parallel, dtype).plan()
-
-
-def _split(layers: int, stages: int) -> list[Span]:
-    """Return the layers of every stage."""
-    sizes = ParallelSizes(pipeline=stages)
-    held = [int(stage_layers(layers, layers, sizes, stage).total) for stage in range(stages)]
-    ends = [sum(held[:number]) for number in range(stages + 1)]
-    return list(pairwise(ends))
 
 
 def _touched(

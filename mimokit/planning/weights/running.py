@@ -67,11 +67,6 @@ def language_planner(
 ) -> WeightPlanner:
     """Return the planner of a language model, or of that in a LLaVA, under the same names.
 
-    Args:
-        checkpoint: of either.
-        tensor_parallel: ranks that share every layer.
-        dtype: as of `WeightPlanner`.
-
     Raises:
         ConfigError: as `WeightPlanner`, or the checkpoint is of a tower.
     """
@@ -88,9 +83,7 @@ def part_planners(
     """Return the planner of the language model, and of a LLaVA that of what runs in front of it.
 
     Args:
-        checkpoint: as for `language_planner`.
         tensor_parallel: ranks that share every layer, those of the tower too.
-        dtype: as of `WeightPlanner`.
 
     Raises:
         ConfigError: as `language_planner`.

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from mimokit.architecture.huggingface.checkpoint_tensors import Cut
-from mimokit.planning.weights.types import Piece, PlannedParameter, Span, WeightPlan
+from mimokit.architecture.tensor_cut import Span
+from mimokit.planning.weights.types import Piece, PlannedParameter, WeightPlan
 
 _LAYER = re.compile(r"(?<=\blayers\.)\d+(?=\.)|(?<=\bh\.)\d+(?=\.)")
 
@@ -28,8 +28,6 @@ class Slice:
     """A block of a tensor.
 
     Attributes:
-        ranks: that hold it.
-        rows: counted in the tensor.
         columns: likewise; None for all of them.
     """
 
@@ -44,10 +42,7 @@ class SlicedTensor:
 
     Attributes:
         name: in the files, with N in place of the number of a layer.
-        stage: pipeline stage.
         layers: as the files number them; empty for a tensor outside of layers.
-        files: that have them.
-        rows: of each tensor.
         columns: of each, 1 if it has one dimension; of more dimensions all but the first.
         slices: in the order of ranks; those that several ranks hold once.
     """
@@ -116,9 +111,6 @@ class _Kind:
 
     Attributes:
         first: the tensor whose slices are looked at; those of other layers are alike.
-        columns: of each tensor.
-        files: that have them, as keys.
-        layers: that have them.
         held: rank -> its blocks of the first tensor.
     """
 
@@ -135,8 +127,6 @@ class _Kind:
             self.layers.add(int(layer[0]))
         if piece.tensor == self.first:
             self.held.setdefault(rank, []).append((piece.rows, piece.columns))
-            if piece.columns is not None:
-                self.columns = max(self.columns, piece.columns[1])
 
     def reached(self) -> int:
         """Return the end of the last row that a rank holds."""
@@ -153,14 +143,13 @@ class _Kind:
 
 
 def _columns(parameter: PlannedParameter, piece: Piece) -> int:
-    """Return the columns of the tensor of a piece that has them all; 0 for another piece."""
-    if piece.columns is not None:
-        return 0
+    """Return the columns of the tensor of a piece."""
+    cut = parameter.cut
     if piece.transposed:
-        return parameter.shape[0]
-    if parameter.cut == Cut.NONE.value:  # its shape in the file may be another
-        return math.prod(parameter.shape) // (piece.rows[1] - piece.rows[0])
-    return math.prod(parameter.shape[1:])
+        return cut.whole[0]
+    if cut.dimension is None:  # its shape in the file may be another
+        return math.prod(cut.whole) // (piece.rows[1] - piece.rows[0])
+    return math.prod(cut.whole[1:])
 
 
 def _merged(blocks: Iterable[Block]) -> list[Block]:

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mimokit.architecture.tensor_cut import Span, TensorCut
+from mimokit.architecture.tensors import EMBEDDING, OUTPUT_LAYER
 from mimokit.axes import LAYOUT_FIELDS, Axis
-
-Span = tuple[int, int]
-"""[start, stop)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +17,6 @@ class Piece:
     """A block of a tensor of a file that is copied into a parameter.
 
     Attributes:
-        file: name of the file.
-        tensor: name in the file.
         rows: counted in the tensor.
         columns: counted in the tensor; None for all of them.
         transposed: the block is transposed before it is put into the parameter.
@@ -53,13 +50,12 @@ class PlannedParameter:
         shape: on the rank, with the padding of a vocabulary.
         dtype: torch's name of the dtype of loading.
         pieces: where its entries come from; what they leave open is zero.
-        cut: what tensor parallelism cuts, in words.
     """
 
     shape: tuple[int, ...]
     dtype: str
     pieces: tuple[Piece, ...]
-    cut: str
+    cut: TensorCut
 
     @property
     def bytes(self) -> int:
@@ -79,17 +75,11 @@ DTYPE_BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "float16": 2, "bfl
 """Dtypes of loading and the bytes of one entry."""
 
 
-VOCABULARY = ("embedding.word_embeddings.weight", "output_layer.weight")
-"""Endings of the parameters with a row for every token."""
-
-
 @dataclass(frozen=True)
 class RankWeights:
     """What one rank holds.
 
     Attributes:
-        tensor_rank: place in the tensor parallel group.
-        pipeline_rank: pipeline stage.
         layers: of the language model (of the tower where there is none).
         query_heads: whose output the rank computes.
         query_groups: the key and value heads that these use.
@@ -97,7 +87,6 @@ class RankWeights:
             included; the first and the last stage hold them. None for a tower.
         bytes_touched: bytes of the files between the first and the last that a piece needs: the
             pages that are read. Of a column slice these are whole rows.
-        parameters: name -> parameter.
     """
 
     tensor_rank: int
@@ -122,7 +111,7 @@ class RankWeights:
     @property
     def holds_vocabulary(self) -> bool:
         """Whether the rank holds rows of the token embedding or of the output layer."""
-        return any(name.endswith(VOCABULARY) for name in self.parameters)
+        return any(name.endswith((EMBEDDING, OUTPUT_LAYER)) for name in self.parameters)
 
     def to_json(self) -> dict[str, Any]:
         """Return the rank as JSON."""
@@ -142,9 +131,6 @@ class WeightPlan:
     """What all ranks hold.
 
     Attributes:
-        model_type: of the checkpoint.
-        tensor_parallel: ranks that share every layer.
-        pipeline_parallel: stages.
         vocab_size: rows of the token embedding in the files; None for a tower.
         padded_vocab_size: rows over all tensor parallel ranks.
         ranks: by number: tensor parallel neighbours are adjacent, as in `ModuleRanks`.

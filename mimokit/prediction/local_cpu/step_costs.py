@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.layer_work.collectives import Way
 from mimokit.architecture.parameters_on_rank import Module
 from mimokit.architecture.tokens import geometry_of, tokens_per_item
@@ -25,7 +26,7 @@ from mimokit.prediction.local_cpu.simulator import (
     Span,
     all_reduce,
 )
-from mimokit.prediction.local_cpu.stored import Stored, built_modules, stored_on_rank
+from mimokit.prediction.local_cpu.stored import Stored, stored_on_rank
 from mimokit.step_kinds import StepKind
 
 SCALAR_BYTES = 8
@@ -137,7 +138,8 @@ def step_costs(
         for name in config.model.encoder_module_names
     }
     items |= items_per_sample or {}
-    return StepCosts(config, plan, costs, items, built_modules(config))
+    modules = {module.name: module for module in modules_of_config(config.model)}
+    return StepCosts(config, plan, costs, items, modules)
 
 
 def _check(config: ExperimentConfig) -> None:

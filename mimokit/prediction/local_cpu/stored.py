@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 
-from mimokit.architecture import EncoderBranch, LanguageModel, VisionEncoder
-from mimokit.architecture.from_config import model_of_config
-from mimokit.architecture.layer_split import stage_layers
+from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.parameters_on_rank import Module, net_of, rank_parameters
+from mimokit.architecture.tensors import stage_tensors
+from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
 
 MOMENTS = 2
 """Adam keeps two numbers per parameter."""
-
-TENSORS_OF_A_LAYER = 12
-"""Four matrices and two norms, each with a bias."""
 
 
 @dataclass(frozen=True)
@@ -44,42 +40,13 @@ class Stored:
 
 def stored_on_rank(config: ExperimentConfig, plan: LayoutPlan, rank: int) -> dict[str, Stored]:
     """Return module -> what a rank stores of it; modules without the rank are left out."""
-    modules = built_modules(config)
     found = {}
-    for name, ranks in plan.modules.items():
+    for module in modules_of_config(config.model):
+        ranks = plan.modules[module.name]
         if rank in ranks.ranks:
-            sizes, stage = plan.executions[name].sizes, ranks.coordinates(rank)["pp"]
-            numbers = rank_parameters(modules[name], sizes, stage).total
-            found[name] = Stored(_tensors(modules[name], sizes, stage), round(float(numbers)))
+            sizes = ParallelSizes(pipeline=ranks.pipeline_parallel)
+            stage = ranks.coordinates(rank)[Axis.PIPELINE]
+            place = ranks.shard_place(rank)
+            shapes = [one.cut.at(place).shape for one in stage_tensors(module, sizes, stage)]
+            found[module.name] = Stored(len(shapes), sum(map(math.prod, shapes)))
     return found
-
-
-def built_modules(config: ExperimentConfig) -> Mapping[str, Module]:
-    """Return the modules of a config as the engine builds them: no vocabulary is padded."""
-    model = model_of_config(config.model)
-    language = replace(model.language, vocab_multiple=1)
-    return {language.name: language, **{branch.name: branch for branch in model.branches}}
-
-
-def _tensors(module: Module, sizes: ParallelSizes, stage: int) -> int:
-    first, last = stage == 0, stage == sizes.pipeline - 1
-    layers = stage_layers(net_of(module).layers, net_of(module).layers, sizes, stage)
-    if isinstance(module, LanguageModel):
-        ends = _language_ends(module, first, last)
-    else:
-        ends = _vision_ends(module, first, last)
-    return TENSORS_OF_A_LAYER * int(layers.total) + ends
-
-
-def _language_ends(module: LanguageModel, first: bool, last: bool) -> int:
-    """Return the tensors of embedding, last norm and output layer, which a tied one shares."""
-    shared = module.tied and first
-    return first + last * (2 + (not shared))
-
-
-def _vision_ends(module: EncoderBranch, first: bool, last: bool) -> int:
-    """Return the tensors of patches, positions and extra tokens; last norm and projector."""
-    encoder = module.encoder
-    assert isinstance(encoder, VisionEncoder)
-    in_front = 3 + encoder.class_token + (encoder.registers > 0)
-    return first * in_front + last * 6

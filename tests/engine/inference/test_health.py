@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from mimokit.architecture.huggingface.checkpoint_tensors import Cut
 from mimokit.engine.inference.health import rank_health
 from mimokit.engine.inference.loading import load_language
 from mimokit.experiment.inference.health_report import HealthReport
@@ -22,7 +21,7 @@ NORM = "decoder.layers.2.input_layernorm.weight"
 
 def report(name: str, fault: Callable[[Any, int], object], ranks: int = 2) -> HealthReport:
     parameters = plan_weights(checkpoint(name), ranks).ranks[0].parameters
-    alike = [one for one, planned in parameters.items() if planned.cut == Cut.NONE.value]
+    alike = [one for one, planned in parameters.items() if planned.cut.dimension is None]
 
     def rank(group: Any) -> Any:
         shard = load_language(checkpoint(name), group)

@@ -166,17 +166,12 @@ def test_a_rank_that_the_layout_does_not_have_is_rejected() -> None:
 
 def test_a_naive_slice_of_gate_and_up_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault computes something, has the right shape, and is not the model."""
-    from mimokit.planning.weights import pieces
+    from mimokit.architecture import tensors
 
-    right = pieces._rows
+    def naive(name: str, place: Any, shape: Any, bias: Any, parts: int = 1) -> Any:
+        yield from right(name, place, shape, bias)
 
-    def naive(parameter: Any, tensor_parallel: int, rank: int, vocab_multiple: int) -> Any:
-        if parameter.parts == 1:
-            yield from right(parameter, tensor_parallel, rank, vocab_multiple)
-            return
-        share = parameter.shape[0] // tensor_parallel
-        yield rank * share, (rank + 1) * share
-
-    monkeypatch.setattr(pieces, "_rows", naive)
+    right = tensors._cut_outputs
+    monkeypatch.setattr(tensors, "_cut_outputs", naive)
     with pytest.raises(AssertionError, match=r"gate_proj|up_proj"):
         test_the_shards_of_all_ranks_are_the_checkpoint("llama", (2, 1))

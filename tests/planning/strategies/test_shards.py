@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.config import StrategyConfig
-from mimokit.engine.strategies.shard import Cut
 from mimokit.planning.strategies import Masks, plan_strategy
+from mimokit.planning.strategies.fragments import in_order
 from mimokit.planning.strategies.replicas import ReplicaPlan
 from mimokit.planning.strategies.shards import HeldShard
 from mimokit.planning.types import LayoutPlan
@@ -30,17 +31,15 @@ def test_the_bytes_of_a_mask_are_those_of_its_entries_on_each_shard(selector: An
     """A vocabulary of 90 rows padded to 96, and a bias that all ranks have, by brute force."""
     config = StrategyConfig(name="sparta", p_sparta=0.15, index_selector=selector)
     shapes = {"table": (90, 7), "bias": (50,)}
-    masks, ranks = Masks(selector, 0.15, 5), 3
-    cuts = [Cut((90, 7), (32, 7), 0, ranks, rank) for rank in range(ranks)]
+    masks = Masks(selector, 0.15, 5)
     planned_sums = dict.fromkeys(NUMBERS, 0.0)
     drawn_sums = dict.fromkeys(NUMBERS, 0)
-    for cut in cuts:
-        rows = min(32, 90 - 32 * cut.number)
-        held = (("table", HeldShard((32, 7), 7 * rows)), ("bias", HeldShard((50,), 50)))
+    for shard in TensorCut((90, 7), 0, multiple=32).shards(3):
+        held = (("table", HeldShard.of(shard)), ("bias", HeldShard((50,), 50)))
         (rule,) = plan_strategy(config, shapes, 2, 5, held=held).rules
         payloads = {number: rule.payload(number, 2) for number in NUMBERS}
         drawn = {
-            number: len(cut.places(masks.indices("table", 630, number)))
+            number: len(shard.places(masks.indices("table", 630, number)))
             + len(masks.indices("bias", 50, number))
             for number in NUMBERS
         }
@@ -96,3 +95,8 @@ def test_what_has_no_shapes_is_still_counted() -> None:
     names = [name for name, _ in plan.shards.ranks[0]]
     assert "language.rest of stage 0.matrix" in names
     assert plan.entries[0] > 2 * 4 * 1008 * 5040
+
+
+def test_parts_of_a_model_have_one_order() -> None:
+    names = ["b.layers.10.w", "b.layers.9.w", "a.x"]
+    assert list(in_order(dict.fromkeys(names, (1,)))) == ["a.x", "b.layers.9.w", "b.layers.10.w"]

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from mimokit.architecture.tensor_cut import TensorShard
 from mimokit.cli.main import app
 from mimokit.planning.weights import WeightPlan, plan_weights, read_directory
 from tests.hugging_face_weights import MAKERS, checkpoint
@@ -75,15 +76,12 @@ def test_every_entry_is_held_once_or_by_all_ranks_of_a_stage(name: str) -> None:
 
 
 def test_a_row_that_no_rank_holds_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mimokit.planning.weights import pieces
+    right = TensorShard._spans
 
-    right = pieces._rows
+    def short(shard: TensorShard, dimension: int) -> Any:
+        return [(start, stop - 1, local) for start, stop, local in right(shard, dimension)]
 
-    def short(*arguments: Any) -> Any:
-        for start, stop in right(*arguments):
-            yield start, stop - 1
-
-    monkeypatch.setattr(pieces, "_rows", short)
+    monkeypatch.setattr(TensorShard, "_spans", short)
     with pytest.raises(AssertionError):
         test_every_entry_is_held_once_or_by_all_ranks_of_a_stage("gpt2")
 

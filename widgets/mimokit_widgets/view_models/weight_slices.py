@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from mimokit.architecture.tensor_cut import Span
 from mimokit.axes import Axis
 from mimokit.charts._palette import SHARED, ink_on, place_colors
 from mimokit.planning.weights import SlicedTensor, WeightDirectory, WeightPlan, sliced_tensors
 from mimokit.planning.weights.slices import Slice, joined_spans, of_any_layer
-from mimokit.planning.weights.types import Piece, RankWeights, Span
+from mimokit.planning.weights.types import Piece, RankWeights
 from mimokit.units import bytes_text, listed, samples_text, span_text
 
 MOST_NAMED = 8

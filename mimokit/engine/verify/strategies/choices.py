@@ -9,7 +9,7 @@ a block with such coefficients, and entries whose step has no clear sign.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -17,12 +17,12 @@ from torch import Tensor
 from mimokit.config import StrategyConfig
 from mimokit.engine.verify.strategies.outer_step import Named
 from mimokit.engine.verify.strategies.pieces import (
-    LayoutCut,
+    Shards,
     blocks_of,
     chunks_of,
     cosine_transform,
     from_cosines,
-    shards_of,
+    positions_of,
 )
 from mimokit.planning.strategies.sizes import kept_of_chunk
 
@@ -44,17 +44,13 @@ class Choices:
     """The residuals of all replicas, and what is sent of them.
 
     Args:
-        config: of sparse_loco or demo.
         models: the tensors of each replica that train, by name.
-        cuts: tensor -> how the layout cuts it.
 
     Attributes:
         residuals: replica -> tensor -> what was not sent, flat.
     """
 
-    def __init__(
-        self, config: StrategyConfig, models: Sequence[Named], cuts: Mapping[str, LayoutCut]
-    ) -> None:
+    def __init__(self, config: StrategyConfig, models: Sequence[Named], shards: Shards) -> None:
         self._config, self._models = config, models
         # One more entry than the tensor has: what is read and written for padding, -1.
         self.residuals = [
@@ -62,7 +58,11 @@ class Choices:
         ]
         self._outer = {name: one.detach().flatten().clone() for name, one in models[0].items()}
         self._pieces = {
-            name: [piece for shard in shards_of(one, cuts[name]) for piece in self._cut(shard)]
+            name: [
+                piece
+                for shard in shards[name]
+                for piece in self._cut(positions_of(shard, one.shape))
+            ]
             for name, one in models[0].items()
         }
 
@@ -150,7 +150,6 @@ def largest_of(numbers: Tensor, kept: int, rounding: float) -> tuple[Tensor, Ten
 
     Args:
         numbers: of a piece, of any shape.
-        kept: how many are chosen.
         rounding: by how much numbers may differ in a layout.
     """
     sizes = numbers.abs().flatten()

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from mimokit.engine.models.weights import named_parameters
+from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.strategies.codecs import LowBitMean, Rounding, nearest
 from mimokit.engine.training.loop import TrainingState
-from mimokit.engine.verify.local_shards import local_shard
 from mimokit.engine.verify.oracle import OracleStep
 from mimokit.engine.verify.strategies.choices import ROUNDING, SUMS
 from mimokit.planning.strategies.sizes import CODEC_BLOCK
@@ -30,7 +30,6 @@ class Rounded:
     """The numbers that a codec rounded on a rank in a step.
 
     Attributes:
-        numbers: how many.
         taken: those of them that became what the oracle rounded them to.
     """
 
@@ -65,12 +64,11 @@ def _on_this_rank(
     """Return what the oracle rounded the shards of this rank to, flat; nothing if it did not."""
     found: dict[str, tuple[Tensor, Tensor]] = {}
     for module, wrapped in state.model.modules().items():
-        group = state.model.pg_collections[module].tp
         for path, parameter in named_parameters(wrapped.module).items():
             name, shape = f"{module}.{path}", expected.weights[module][path].shape
             if name in expected.whole_numbers:
                 own, sums = (
-                    torch.from_numpy(local_shard(one.reshape(shape), parameter, group).flatten())
+                    torch.from_numpy(shard_of(parameter).of(one.reshape(shape)).flatten())
                     for one in expected.whole_numbers[name]
                 )
                 found[name] = (own, sums)
@@ -90,10 +88,8 @@ class AsOracle(Rounding):
         """Take what the oracle rounded to.
 
         Args:
-            low_bits: the mean of this rank.
             inner: the weights of which it averages the change.
             there: of each of them what the oracle rounded the change and the mean to, flat.
-            rounded: to count in.
         """
         self._rounded = rounded
         device = inner[0].device

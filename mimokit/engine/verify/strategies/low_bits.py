@@ -6,13 +6,14 @@ replicas. One process rounds the same blocks of its whole tensors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from mimokit.architecture.tensor_cut import TensorShard
 from mimokit.engine.verify.strategies.outer_step import Named
-from mimokit.engine.verify.strategies.pieces import LayoutCut, block_rows, shards_of
+from mimokit.engine.verify.strategies.pieces import Shards, block_rows, positions_of
 from mimokit.planning.strategies.sizes import CODEC_BLOCK
 
 WholeNumbers = dict[str, Tensor]
@@ -23,21 +24,19 @@ class LowBits:
     """What rounding has lost on every replica, and in the means.
 
     Args:
-        bits: of a number.
         models: the tensors of each replica that train, by name.
-        cuts: tensor -> how the layout cuts it.
 
     Attributes:
         sent: what the changes of each replica became.
         sums: what the means became.
     """
 
-    def __init__(self, bits: int, models: Sequence[Named], cuts: Mapping[str, LayoutCut]) -> None:
+    def __init__(self, bits: int, models: Sequence[Named], shards: Shards) -> None:
         self._most = 2 ** (bits - 1) - 1
         # One more entry than a tensor has: what is read and written for padding, -1.
         self._lost = [{name: _zeros(one) for name, one in model.items()} for model in models]
         self._lost_of_means = {name: _zeros(one) for name, one in models[0].items()}
-        self._blocks = {name: _blocks(one, cuts[name]) for name, one in models[0].items()}
+        self._blocks = {name: _blocks(one, shards[name]) for name, one in models[0].items()}
         self.sent: list[WholeNumbers] = [{} for _ in models]
         self.sums: WholeNumbers = {}
 
@@ -60,9 +59,7 @@ class LowBits:
         """Return numbers in low bits, and leave what rounding loses.
 
         Args:
-            name: of the tensor.
             numbers: flat, with one entry for padding.
-            found: to note the whole numbers in.
         """
         blocks = self._blocks[name]
         rows = numbers[blocks]
@@ -81,7 +78,7 @@ def _zeros(tensor: Tensor) -> Tensor:
     return torch.zeros(tensor.numel() + 1, device=tensor.device)
 
 
-def _blocks(tensor: torch.nn.Parameter, cut: LayoutCut) -> Tensor:
+def _blocks(tensor: torch.nn.Parameter, shards: Sequence[TensorShard]) -> Tensor:
     """Return the positions of the blocks of all shards: [blocks, entries]."""
-    shards = shards_of(tensor, cut)
-    return torch.cat([block_rows(one, CODEC_BLOCK) for one in shards]).to(tensor.device)
+    positions = [positions_of(shard, tensor.shape) for shard in shards]
+    return torch.cat([block_rows(one, CODEC_BLOCK) for one in positions]).to(tensor.device)

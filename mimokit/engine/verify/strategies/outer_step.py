@@ -19,15 +19,12 @@ class OuterStep:
 
     Attributes:
         weights: by name; they share no memory with the model.
-        gradients: to be filled before a step.
     """
 
     def __init__(self, model: Named, names: Iterable[str], config: OptimizerConfig | None) -> None:
         """Copy the weights.
 
         Args:
-            model: the tensors of the replica.
-            names: those of them that step together.
             config: of the optimizer; None: that of DiLoCo.
         """
         self.weights: dict[str, Tensor] = {name: model[name].detach().clone() for name in names}

@@ -8,51 +8,27 @@ takes the same pieces: it cuts its whole tensors as the ranks of the layout do.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from mimokit.architecture.tensor_cut import TensorShard
 from mimokit.planning.strategies.sizes import chunk_lengths, demo_blocks
+
+Shards = Mapping[str, Sequence[TensorShard]]
+"""Tensor -> its different shards on the ranks of a layout."""
 
 PADDING = -1
 """In place of a position: an entry of a piece that the whole tensor does not have."""
 
 
-@dataclass(frozen=True)
-class LayoutCut:
-    """How a layout cuts a whole tensor.
-
-    Attributes:
-        holders: the tensor parallel size of its module.
-        rows: of a vocabulary with the padding of the layout, which may be more than that of one
-            rank; None: it has no padding.
-    """
-
-    holders: int = 1
-    rows: int | None = None
-
-
-def shards_of(parameter: torch.nn.Parameter, cut: LayoutCut) -> list[Tensor]:
-    """Return the positions in the flattened whole tensor of what each rank holds, in its shape.
-
-    Args:
-        parameter: the whole, marked by Megatron with how it is cut.
-        cut: of the layout.
-    """
-    positions = torch.arange(parameter.numel()).view(parameter.shape)
-    holders, missing = cut.holders, (cut.rows or 0) - parameter.shape[0]
-    if missing > 0:
-        padding = torch.full((missing, *parameter.shape[1:]), PADDING)
-        positions = torch.cat([positions, padding])
-    if holders == 1 or not getattr(parameter, "tensor_model_parallel", False):
-        return [positions]
-    axis: int = parameter.partition_dim  # type: ignore[attr-defined]
-    parts: int = parameter.partition_stride  # type: ignore[attr-defined]
-    shares = [part.chunk(holders, axis) for part in positions.chunk(parts, axis)]
-    return [torch.cat([one[number] for one in shares], axis) for number in range(holders)]
+def positions_of(shard: TensorShard, whole: torch.Size) -> Tensor:
+    """Return the positions in the flattened whole tensor of what a rank holds, in its shape."""
+    positions = np.arange(whole.numel()).reshape(whole)
+    return torch.from_numpy(shard.of(positions, PADDING))
 
 
 def chunks_of(shard: Tensor, chunk: int) -> list[Tensor]:

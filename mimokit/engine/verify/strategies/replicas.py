@@ -8,7 +8,7 @@ faults) and which tensors are a fragment.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from mimokit.engine.verify.strategies.choices import Choices, Open
 from mimokit.engine.verify.strategies.low_bits import LowBits
 from mimokit.engine.verify.strategies.outer_step import Named, OuterStep
-from mimokit.engine.verify.strategies.pieces import LayoutCut
+from mimokit.engine.verify.strategies.pieces import Shards
 from mimokit.planning.strategies import StrategyPlan
 from mimokit.planning.strategies.draws import left_out
 from mimokit.planning.strategies.rules_of import CODEC_BITS
@@ -29,19 +29,13 @@ class ReplicaArithmetic:
     """Exchanges between models, as a strategy says.
 
     Args:
-        plan: draws groups and masks.
         models: the tensors of each replica that train, by name.
-        cuts: tensor -> how the layout cuts it.
 
     Attributes:
-        choices: of SparseLoCo and DeMo.
-        low_bits: of a codec.
         open: which entries the last step left open; None: it chose nothing.
     """
 
-    def __init__(
-        self, plan: StrategyPlan, models: Sequence[Named], cuts: Mapping[str, LayoutCut]
-    ) -> None:
+    def __init__(self, plan: StrategyPlan, models: Sequence[Named], shards: Shards) -> None:
         self._plan, self._config, self._models = plan, plan.config, models
         self._completed = 0
         self._later: dict[int, list[Write]] = {}
@@ -56,9 +50,9 @@ class ReplicaArithmetic:
         self.open: Open | None = None
         self.low_bits: LowBits | None = None
         if self._config.codec is not None:
-            self.low_bits = LowBits(CODEC_BITS[self._config.codec], models, cuts)
+            self.low_bits = LowBits(CODEC_BITS[self._config.codec], models, shards)
         elif self._config.is_cut_by_rank:
-            self.choices = Choices(self._config, models, cuts)
+            self.choices = Choices(self._config, models, shards)
         self._drift = [{name: torch.zeros_like(one) for name, one in m.items()} for m in models]
 
     def average_gradients(self) -> None:

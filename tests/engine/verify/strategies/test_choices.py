@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.config import StrategyConfig
 from mimokit.engine.strategies.codecs import LowBitMean
 from mimokit.engine.strategies.demo import _Blocks
@@ -16,11 +17,10 @@ from mimokit.engine.verify.strategies.halfway import AsOracle, Rounded
 from mimokit.engine.verify.strategies.low_bits import LowBits
 from mimokit.engine.verify.strategies.pieces import (
     PADDING,
-    LayoutCut,
     blocks_of,
     cosine_transform,
     from_cosines,
-    shards_of,
+    positions_of,
 )
 from mimokit.experiment.verification_report import (
     MOST_HALFWAY,
@@ -48,7 +48,7 @@ def test_numbers_around_the_last_that_is_kept_are_open(numbers, close):
 def _one_tensor(values: list[float], **arguments: object) -> tuple[Choices, torch.nn.Parameter]:
     weight = torch.nn.Parameter(torch.zeros(len(values)))
     config = StrategyConfig(name="sparse_loco", density=1.0, **arguments)
-    choices = Choices(config, [{"w": weight}], {"w": LayoutCut()})
+    choices = Choices(config, [{"w": weight}], {"w": TensorCut((len(values),)).shards(1)})
     weight.data.copy_(torch.tensor(values))
     return choices, weight
 
@@ -95,7 +95,8 @@ def test_low_bits_round_each_tensor_as_the_codec_does(bits):
     sizes = {"a": 300, "b": 5, "c": 256}
     model = {name: torch.nn.Parameter(torch.zeros(size)) for name, size in sizes.items()}
     theirs = LowBitMean(bits, list(sizes.values()), torch.device("cpu"))
-    mine = LowBits(bits, [model], dict.fromkeys(sizes, LayoutCut()))
+    shards = {name: TensorCut((size,)).shards(1) for name, size in sizes.items()}
+    mine = LowBits(bits, [model], shards)
     for scale in (1.0, 0.1, 0.01):
         change = {name: scale * torch.randn(size, generator=draws) for name, size in sizes.items()}
         found = theirs.mean(torch.cat(list(change.values())), [0], 0)
@@ -103,17 +104,11 @@ def test_low_bits_round_each_tensor_as_the_codec_does(bits):
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
 
 
-def test_shards_are_cut_as_megatron_cuts_them():
-    whole = torch.nn.Parameter(torch.zeros(6, 2))
-    whole.tensor_model_parallel, whole.partition_dim, whole.partition_stride = True, 0, 1
-    first, second = shards_of(whole, LayoutCut(2))
-    assert (first.tolist()[0], second.tolist()[0]) == ([0, 1], [6, 7])
-    padded = shards_of(whole, LayoutCut(4, rows=8))[3]
-    assert padded.tolist() == [[PADDING] * 2] * 2
-    whole.partition_dim = 1
-    assert shards_of(whole, LayoutCut(2))[1].flatten().tolist() == [1, 3, 5, 7, 9, 11]
-    whole.partition_dim, whole.partition_stride = 0, 3
-    assert shards_of(whole, LayoutCut(2))[0].flatten().tolist() == [0, 1, 4, 5, 8, 9]
+def test_positions_are_those_of_the_whole_tensor():
+    """One process has a row of padding, four ranks have two."""
+    shards = TensorCut((6, 2), 0, multiple=1).shards(4)
+    positions = [positions_of(one, torch.Size((7, 2))).tolist() for one in shards]
+    assert positions[1:] == [[[4, 5], [6, 7]], [[8, 9], [10, 11]], [[PADDING] * 2] * 2]
 
 
 @pytest.mark.parametrize("shape", [(12,), (6, 10), (4, 3, 5)])

@@ -1,0 +1,122 @@
+"""Megatron's marks of parameters, and the row of the cut table that every parameter gets.
+
+Megatron's layers mark what tensor parallelism cuts. mimokit goes by its own table
+(`mimokit.architecture.tensors`) for the modules that it builds; here the two are compared as a
+module is built. Of a module that the user builds no table knows, so that its marks count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from mimokit.architecture.tensor_cut import ShardPlace, TensorCut, TensorShard
+
+_ATTRIBUTE = "tensor_shard"
+
+
+def is_cut(parameter: torch.Tensor) -> bool:
+    """Whether Megatron marks it as one of which every tensor-parallel rank has a part."""
+    return bool(getattr(parameter, "tensor_model_parallel", False))
+
+
+def is_tied_copy(parameter: torch.Tensor) -> bool:
+    """Whether it is the last stage's copy of the embedding."""
+    return bool(getattr(parameter, "shared", False))
+
+
+def is_expert(parameter: torch.Tensor) -> bool:
+    """Whether it belongs to an expert, whose ranks are those of the expert view of a grid."""
+    return not getattr(parameter, "allreduce", True)
+
+
+def cut_by_marks(parameter: torch.nn.Parameter, tensor_parallel: int) -> TensorCut:
+    """Return how a parameter is cut according to its marks."""
+    shape = tuple(parameter.shape)
+    if not is_cut(parameter):
+        return TensorCut(shape)
+    dimension: int = parameter.partition_dim  # type: ignore[attr-defined]
+    parts: int = parameter.partition_stride  # type: ignore[attr-defined]
+    length = shape[dimension] * tensor_parallel
+    return TensorCut((*shape[:dimension], length, *shape[dimension + 1 :]), dimension, parts)
+
+
+def shard_of(parameter: torch.nn.Parameter) -> TensorShard:
+    """Return which part of which whole tensor a parameter is."""
+    shard: TensorShard = getattr(parameter, _ATTRIBUTE)
+    return shard
+
+
+def set_shards(
+    module: str,
+    parameters: Mapping[str, torch.nn.Parameter],
+    table: Mapping[str, TensorCut],
+    place: ShardPlace,
+) -> None:
+    """Give every parameter of a module that mimokit builds its row of the table.
+
+    Args:
+        module: its name.
+        parameters: on this rank, by their names in the whole module.
+        table: the cuts of the whole module, by the same names.
+        place: of this rank.
+
+    Raises:
+        ValueError: a row is missing, or differs from a parameter's shape or marks.
+    """
+    for name, parameter in parameters.items():
+        row = table.get(name)
+        wrong = _difference(row, parameter, place)
+        if wrong or row is None:
+            raise ValueError(f"Module {module!r}, parameter {name}: {wrong}.")
+        setattr(parameter, _ATTRIBUTE, row.at(place))
+
+
+def set_own_shards(
+    parameters: Mapping[str, torch.nn.Parameter],
+    table: Mapping[str, TensorCut],
+    place: ShardPlace,
+) -> None:
+    """Give the parameters of a module that the user builds their rows where those fit, else marks.
+
+    A projector has rows, and so has a language model that is built as mimokit's.
+    """
+    for name, parameter in parameters.items():
+        row = table.get(name)
+        if row is None or _difference(row, parameter, place):
+            row = cut_by_marks(parameter, place.tensor_parallel)
+        setattr(parameter, _ATTRIBUTE, row.at(place))
+
+
+def _difference(row: TensorCut | None, parameter: torch.nn.Parameter, place: ShardPlace) -> str:
+    """Return in what a row differs from a parameter; nothing if it does not."""
+    if row is None:
+        return "the table of tensors has no row for it"
+    marked = cut_by_marks(parameter, place.tensor_parallel)
+    if (row.dimension, row.parts) != (marked.dimension, marked.parts):
+        return f"Megatron has {marked.words} cut, the table of tensors {row.words}"
+    shape, held = row.at(place).shape, tuple(parameter.shape)
+    if shape != held:
+        return f"it is {list(held)} on this rank, in the table of tensors {list(shape)}"
+    return ""
+
+
+def check_marks(module: str, parameters: Mapping[str, torch.nn.Parameter]) -> None:
+    """Reject a parameter of the user's that is marked as cut without saying how.
+
+    Raises:
+        ValueError: with the names of module and parameter.
+    """
+    for name, parameter in parameters.items():
+        dimension = getattr(parameter, "partition_dim", None)
+        stride = getattr(parameter, "partition_stride", None)
+        right = isinstance(dimension, int) and 0 <= dimension < parameter.dim() and stride
+        if is_cut(parameter) and not right:
+            raise ValueError(
+                f"Module {module!r}: its parameter {name} is marked as cut "
+                f"(tensor_model_parallel), but its partition_dim is {dimension} and its "
+                f"partition_stride is {stride}; set them to one of its {parameter.dim()} "
+                "dimensions and to 1, as "
+                "megatron.core.tensor_parallel.set_tensor_model_parallel_attributes does."
+            )
