@@ -35,7 +35,7 @@ from mimokit.engine.data.batch import (
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.loss import masked_loss_sum, vocab_parallel_cross_entropy
-from mimokit.engine.parallel.optimizer import MainGradAdamW, trainable_parameters
+from mimokit.engine.parallel.optimizer import MainGradAdamW
 from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput
 from mimokit.prediction.calibration.measurements import PieceTime
@@ -202,7 +202,7 @@ def _passes(
 def _update(stages: Sequence[ModuleStage], alone: Alone) -> TimedPiece:
     """Return the piece with all work of a step per gradient and weight on a rank."""
     modules = tuple((stage.wrapped, cast(HyperCommGrid, alone)) for stage in stages)
-    parameters = trainable_parameters(modules)
+    parameters = [p for module, _ in modules for p in module.parameters()]
     optimizer = MainGradAdamW(parameters, lr=1e-3, fused=True)
     update = MainGradUpdate(modules, optimizer, RuntimeConfig())
 

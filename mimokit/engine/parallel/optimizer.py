@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -13,10 +13,8 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from mimokit.config import ExperimentConfig, RuntimeConfig
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.parallel.gradients import ModuleToGridTuple
 from mimokit.engine.part_times import UNTIMED, StepPart
 from mimokit.engine.strategies.optim import OptimSpec
-from mimokit.planning.types import LayoutPlan
 
 
 def learning_rate_scheduler(optimizer: torch.optim.Optimizer, runtime: RuntimeConfig) -> LambdaLR:
@@ -38,26 +36,22 @@ def _share_of_rate(runtime: RuntimeConfig, iteration: int) -> float:
     return share
 
 
-def trainable_parameters(modules: ModuleToGridTuple) -> list[torch.nn.Parameter]:
-    """Return the parameters of all modules that are trained."""
-    return [p for module, _ in modules for p in module.parameters() if p.requires_grad]
-
-
 @contextlib.contextmanager
-def reduced_gradients(parameters: Sequence[torch.nn.Parameter]) -> Iterator[None]:
-    """Let `.grad` of parameters be what DDP reduced, until the end of the block.
+def reduced_gradients(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Let `.grad` of what an optimizer steps be what DDP reduced, until the end of the block.
 
     Raises:
         RuntimeError: if a parameter has no such gradient: its module was not wrapped.
     """
+    groups = optimizer.param_groups
+    parameters = [p for group in groups for p in group["params"] if p.requires_grad]
     for parameter in parameters:
-        gradient = getattr(parameter, "main_grad", None)
-        if gradient is None:
+        parameter.grad = getattr(parameter, "main_grad", None)
+        if parameter.grad is None:
             raise RuntimeError(
                 f"A parameter of shape {tuple(parameter.shape)} has no main_grad; wrap its "
                 "module in data parallel before creating the optimizer."
             )
-        parameter.grad = gradient
     yield
     # Left in place, `.grad` would make DDP's hook add the next gradient twice.
     for parameter in parameters:
@@ -77,14 +71,12 @@ class MainGradOptimizer(torch.optim.Optimizer):
         self._owners: list[ModuleDataParallel | None] = [None]
 
     def add_module(self, module: ModuleDataParallel, **options: float) -> None:
-        """Step a module as well, after the others, so that each can be timed.
+        """Step what is trained of a module as well, with some options of its own, as lr.
 
-        Args:
-            module: of which the trained parameters are stepped.
-            options: that are not those of the optimizer, as lr.
+        Modules are stepped one after another, so that each can be timed.
         """
-        parameters = [p for p in module.parameters() if p.requires_grad]
-        self.add_param_group({"params": parameters, **options})
+        trained = [p for p in module.parameters() if p.requires_grad]
+        self.add_param_group({"params": trained, **options})
         self._owners.append(module)
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -93,8 +85,7 @@ class MainGradOptimizer(torch.optim.Optimizer):
         Raises:
             RuntimeError: if a trainable parameter has none: its module was not wrapped.
         """
-        parameters = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
-        with reduced_gradients(parameters):
+        with reduced_gradients(self):
             self._step_groups()
 
     def _step_groups(self) -> None:
@@ -133,15 +124,3 @@ def optimizer_spec(config: ExperimentConfig) -> OptimSpec:
     if spec.cls is torch.optim.AdamW:
         spec.kwargs |= {"weight_decay": runtime.weight_decay, "eps": runtime.adam_epsilon}
     return spec
-
-
-def optimizer_of_run(
-    config: ExperimentConfig, plan: LayoutPlan, modules: Mapping[str, ModuleDataParallel]
-) -> MainGradOptimizer:
-    """Return what steps the modules of this rank, each with the rates that are planned for it."""
-    spec = optimizer_spec(config)
-    fused = {"fused": True} if spec.cls is torch.optim.AdamW else {}
-    optimizer = on_main_grad(spec.cls)([], **spec.kwargs, **fused)
-    for name, module in modules.items():
-        optimizer.add_module(module, **plan.executions[name].optimizer_options)
-    return optimizer

@@ -23,9 +23,9 @@ from mimokit.engine.parallel.gradients import (
 from mimokit.engine.parallel.optimizer import (
     MainGradOptimizer,
     learning_rate_scheduler,
-    optimizer_of_run,
+    on_main_grad,
+    optimizer_spec,
     reduced_gradients,
-    trainable_parameters,
 )
 from mimokit.engine.part_times import StepPart
 from mimokit.planning.types import LayoutPlan
@@ -93,7 +93,6 @@ class MainGradUpdate:
     ) -> None:
         """Take the modules of this rank and an optimizer over their parameters."""
         self._modules, self._runtime = modules, runtime
-        self._parameters = trainable_parameters(modules)
         self.step_by(optimizer)
 
     def zero(self) -> None:
@@ -158,7 +157,7 @@ class MainGradUpdate:
 
     def reduced_gradients(self) -> AbstractContextManager[None]:
         """Let `.grad` be `main_grad`."""
-        return reduced_gradients(self._parameters)
+        return reduced_gradients(self.optimizer)
 
     def step_by(self, optimizer: torch.optim.Optimizer) -> None:
         """Step by another optimizer, whose learning rates have the schedule of the run."""
@@ -184,6 +183,11 @@ def update_of_run(
     modules: Mapping[str, ModuleDataParallel],
     grids: Mapping[str, HyperCommGrid],
 ) -> MainGradUpdate:
-    """Return the update of a run over the modules of this rank."""
+    """Return what steps the modules of this rank, each by the rates that are planned for it."""
+    spec = optimizer_spec(config)
+    fused = {"fused": True} if spec.cls is torch.optim.AdamW else {}
+    optimizer = on_main_grad(spec.cls)([], **spec.kwargs, **fused)
+    for name, module in modules.items():
+        optimizer.add_module(module, **plan.executions[name].optimizer_options)
     pairs = tuple((module, grids[name]) for name, module in modules.items())
-    return MainGradUpdate(pairs, optimizer_of_run(config, plan, modules), config.inner_runtime)
+    return MainGradUpdate(pairs, optimizer, config.inner_runtime)

@@ -49,21 +49,21 @@ def test_modules_with_own_rates_compute_what_one_process_computes(cluster, confi
 def _swapped(original):
     """Plant: each module is stepped by what is planned for the other."""
 
-    def optimizer_of_run(config, plan, modules):
+    def update_of_run(config, plan, modules, grids):
         images, language = (plan.executions[name] for name in ("images", LANGUAGE))
         rates = {
             "images": (language.learning_rate, language.weight_decay),
             LANGUAGE: (images.learning_rate, images.weight_decay),
         }
-        return original(config, _with_rates(plan, rates), modules)
+        return original(config, _with_rates(plan, rates), modules, grids)
 
-    return optimizer_of_run
+    return update_of_run
 
 
 def _ignored(original):
     """Plant: all modules are stepped by the rates of the run."""
     none = {"images": (None, None), LANGUAGE: (None, None)}
-    return lambda config, plan, modules: original(config, _with_rates(plan, none), modules)
+    return lambda config, plan, *others: original(config, _with_rates(plan, none), *others)
 
 
 def _with_rates(plan, rates):
@@ -78,7 +78,7 @@ def _with_rates(plan, rates):
 def test_check_catches_rates_that_are_swapped_or_ignored(cluster, fault):
     config = fan_in(weight_decay=0.2)
     oracle = oracle_of(cluster, config)
-    with planted(cluster, "mimokit.engine.parallel.update.optimizer_of_run", fault, 4):
+    with planted(cluster, "mimokit.engine.training.loop.update_of_run", fault, 4):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert report.max_gradient_difference <= 1e-5, "the step before it is right"
     assert all(report.weight_differences[0][name] > 1e-4 for name in ("images", LANGUAGE))
