@@ -33,8 +33,8 @@ class ShardPlace:
 
     Attributes:
         tensor_parallel: ranks that share every layer.
-        replica: number among the ranks that hold the same of what is no expert's: those of data
-            and context parallelism.
+        replica: number among the ranks that hold the same shard of parameters outside experts:
+            those of data and context parallelism.
         expert_parallel: ranks over which the experts of a layer are spread.
         expert_tensor_parallel: ranks that share an expert.
         expert_replica: number among the ranks that hold the same of the same experts.
@@ -74,7 +74,7 @@ class TensorCut:
         parts: equal parts of that dimension of which every rank has a share (2: gate above up).
         multiple: the dimension is padded with zeros to a multiple of this times the ranks; None:
             the ranks must divide it.
-        expert: number of the expert in its layer; None: the tensor is no expert's.
+        expert: number of the expert in its layer; None: the tensor belongs to no expert.
         experts: of the layer, where there are some.
     """
 

@@ -1,6 +1,6 @@
 """Collectives of `torch.distributed` that got a new name in torch 2.13, also where torch is older.
 
-A file of its own, because rooms use it that may import neither each other nor Megatron.
+A separate file: rooms use it that may import neither each other nor Megatron.
 """
 
 from __future__ import annotations

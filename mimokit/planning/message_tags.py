@@ -5,7 +5,7 @@ A tag has 31 bits, the most that torch accepts. From the highest:
     1 direction | 7 edge | 10 micro-batch | 8 slot | 5 split
 
 direction: 0 activations, 1 gradients. edge: of the stage graph, in which each of several stages of
-a rank has edges of its own. micro-batch: within the step. slot: the number of a tensor among all
+a rank has separate edges. micro-batch: within the step. slot: the number of a tensor among all
 that reach a stage in a micro-batch (`mimokit.planning.schedule.slots`); a message's header has its
 first slot. split: the number of a message among those of one pair over an edge in a micro-batch. A
 value that does not fit is rejected, never hashed: two messages with the same tag would be confused.

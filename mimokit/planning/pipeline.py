@@ -188,7 +188,7 @@ def shared_program(
 
     Args:
         topology: module -> the modules that it feeds.
-        names: modules with steps of their own, in the order in which a rank computes them, the
+        names: modules with separate steps, in the order in which a rank computes them, the
             language model last. The steps of the others are part of the language model's.
         modules: module -> its ranks.
         num_microbatches: micro-batches per optimizer step.

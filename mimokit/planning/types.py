@@ -143,7 +143,7 @@ Bridge = ColocatedBridge | DisjointBridge
 
 @dataclass(frozen=True)
 class Estimates:
-    """What is predicted for a plan. Reports show it beside the plan; no rank reads it.
+    """What is predicted for a plan. Reports show it next to the plan; no rank reads it.
 
     Attributes:
         frames: what sharing the frames of a micro-batch saves, for each vision encoder of which

@@ -1,4 +1,4 @@
-"""`mimokit.plan`: the plan of a layout, and beside it what is predicted for that plan."""
+"""`mimokit.plan`: the plan of a layout, and next to it what is predicted for that plan."""
 
 from __future__ import annotations
 

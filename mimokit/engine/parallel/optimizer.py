@@ -71,7 +71,7 @@ class MainGradOptimizer(torch.optim.Optimizer):
         self._owners: list[ModuleDataParallel | None] = [None]
 
     def add_module(self, module: ModuleDataParallel, **options: float) -> None:
-        """Step what is trained of a module as well, with some options of its own, as lr.
+        """Add the trained parameters of a module; `options`, as lr, replace those of the run.
 
         Modules are stepped one after another, so that each can be timed.
         """

@@ -172,7 +172,7 @@ class MainGradUpdate:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load what `state_dict` returned; parameters are told apart by their order."""
+        """Load what `state_dict` returned; the order of parameters must be the same."""
         self.optimizer.load_state_dict(state["optimizer"])
         self._scheduler.load_state_dict(state["scheduler"])
 

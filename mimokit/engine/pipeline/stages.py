@@ -78,7 +78,7 @@ class EncoderStage(ModuleStage):
     def _run_whole(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
         """Encode on a rank that has the whole encoder.
 
-        An encoder that shares its items with other replicas also runs without any of its own.
+        An encoder that shares its items with other replicas also runs where this rank has none.
 
         Returns:
             Rows, items per sample, sizes of items.

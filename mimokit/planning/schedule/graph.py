@@ -55,7 +55,7 @@ class StageGraph:
         stages: by index, the stages of a module next to each other.
         edges: by index, sorted by source, then by destination.
         topology: (module, the modules that it feeds), feeders first.
-        workers: the stages that the same ranks work on; a stage of its own ranks is one of them.
+        workers: the stages that the same ranks work on; a stage on separate ranks is one of them.
     """
 
     stages: tuple[Stage, ...]

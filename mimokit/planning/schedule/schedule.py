@@ -54,7 +54,7 @@ class Schedule:
     def actions(self, worker: int) -> tuple[Action, ...]:
         """Return all actions of an entry of `graph.workers`, in order.
 
-        Where every stage has ranks of its own, this is the index of the stage.
+        Where every stage has separate ranks, this is the index of the stage.
         """
         return tuple(_actions(self, worker))
 

@@ -3,7 +3,7 @@
 One micro-batch follows the other. A rank reads one batch for all its modules and cuts out the
 samples that it computes of each. Between two modules a bridge brings the output of one to the
 ranks that need it, and its gradient back. The graph is cut there, so that forward and backward of
-each module are steps of their own, which can be timed, stepped through and shown.
+each module are separate steps, which can be timed, stepped through and shown.
 """
 
 from __future__ import annotations
