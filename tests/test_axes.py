@@ -41,7 +41,7 @@ WORDS = {
 }
 
 
-RULES = ("Rule", "PairRule")
+RULES = ("SizeRule", "PairRule")
 DISPLAYS = (ast.Tuple, ast.List, ast.Set, ast.Dict)
 
 

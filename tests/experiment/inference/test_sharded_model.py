@@ -194,8 +194,8 @@ def test_health_on_engines(cluster: EngineCluster) -> None:
 def one_norm(name: str) -> None:
     import torch.distributed as dist
 
-    from mimokit.engine.inference import resident
+    from mimokit.engine.inference.loading import _residents
 
     if dist.get_rank() == 1:
-        shard = resident._residents[name].shard
+        shard = _residents[name].shard
         shard.parameters["decoder.final_layernorm.weight"][0] += 1
