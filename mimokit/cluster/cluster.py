@@ -250,8 +250,10 @@ class EngineCluster:
             # Engines that go on must not go on with this.
             run.abort()
             run.wait_ended(INTERRUPT_SECONDS)
-        self._give_up("the cluster was closed during the run")
-        self._pool.close()
+        with self._lock if isinstance(self._pool, PoolPart) else contextlib.nullcontext():
+            # A run that has ended may still be replacing engines: both clusters would do it.
+            self._give_up("the cluster was closed during the run")
+            self._pool.close()
 
     def _give_up(self, reason: str) -> None:
         self._closed = True
