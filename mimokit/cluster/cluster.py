@@ -163,9 +163,9 @@ class EngineCluster:
             ClusterError: if the run cannot be started, or the controller dies.
         """
         run = self._launch(function, args, kwargs, ranks, world_size)
-        if on_sample is not None:
-            run.on_sample(on_sample)
         try:
+            if on_sample is not None:
+                run.on_sample(on_sample)
             return run.result()
         except KeyboardInterrupt:
             run.abort()
