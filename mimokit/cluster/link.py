@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import ipyparallel
-from jupyter_client.session import DELIM
 
 from mimokit.cluster.errors import ClusterError, EngineInUse
 from mimokit.cluster.worker.sender import DATA_KEY
@@ -47,36 +46,6 @@ class TaskEvents(Protocol):
 
     def finished(self, result: Any) -> None:
         """The task has returned: its result, or ipyparallel's error object."""
-
-
-class Client(ipyparallel.Client):  # type: ignore[misc]  # which has no types
-    """ipyparallel's client, which goes on after bytes that are not a message.
-
-    Any process of the machine can send bytes to the controller, which passes them on unread. The
-    client of ipyparallel raises when they have no delimiter. After an exception its stream waits
-    for an event that never comes, and no later sample is read.
-    """
-
-    def _dispatch_iopub(self, frames: Any) -> None:
-        if _has_delimiter(frames):
-            super()._dispatch_iopub(frames)
-
-    def _dispatch_reply(self, frames: Any) -> None:
-        if _has_delimiter(frames):
-            super()._dispatch_reply(frames)
-
-    def _dispatch_single_reply(self, frames: Any) -> None:
-        if _has_delimiter(frames):
-            super()._dispatch_single_reply(frames)
-
-    def _dispatch_notification(self, frames: Any) -> None:
-        if _has_delimiter(frames):
-            super()._dispatch_notification(frames)
-
-
-def _has_delimiter(frames: Sequence[Any]) -> bool:
-    """Return whether frames can be a message; what comes after the delimiter is signed."""
-    return any(len(frame) == len(DELIM) and frame.bytes == DELIM for frame in frames)
 
 
 class EngineLink:
@@ -284,7 +253,7 @@ def connect(connection_file: Path, timeout: float, check: Callable[[], None]) ->
             time.sleep(0.02)
             continue
         try:
-            return EngineLink(Client(information, timeout=timeout))
+            return EngineLink(ipyparallel.Client(information, timeout=timeout))
         except (OSError, TimeoutError) as error:
             raise ClusterError(f"the controller of {connection_file} does not answer") from error
     raise ClusterError(f"no controller has written {connection_file} within {timeout:.0f} s")

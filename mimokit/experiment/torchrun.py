@@ -54,11 +54,19 @@ def run_job(request: SweepRequest) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         from mimokit.cluster.torchrun.member import Member
 
-        Member(JobStore.from_environment(), TRAINING).serve()
+        try:
+            Member(JobStore.from_environment(), TRAINING).serve()
+        except ClusterError as error:
+            print(error, flush=True)
+            return 1
         return 0
     from mimokit.cluster.torchrun.cluster import TorchrunCluster
 
-    return _Driver(TorchrunCluster(JobStore.from_environment(), TRAINING), request).run()
+    try:
+        return _Driver(TorchrunCluster(JobStore.from_environment(), TRAINING), request).run()
+    except ClusterError as error:
+        print(error, flush=True)
+        return 1
 
 
 def training_to_json(
@@ -119,7 +127,10 @@ class _Driver:
             signal.signal(number, lambda given, _: self._later(given))
         thread = threading.Thread(target=self._drive, name="mimokit-driver", daemon=True)
         thread.start()
-        self._cluster.member.serve()
+        try:
+            self._cluster.member.serve()
+        except ClusterError:
+            self._status = 1  # the driver says why, after it has written what is known
         thread.join()
         return self._status
 

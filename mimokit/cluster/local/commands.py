@@ -38,10 +38,14 @@ def controller_arguments(directory: Path) -> list[str]:
 
     An engine is registered at the second heartbeat that it answers, so the default of 3 s a beat
     is most of a cluster's start; it may miss the same 30 s of beats as by default.
+
+    Its ports are open to every process of the machine, and bytes that are no message have made it
+    deaf. With curve only those are heard who have read its key in the connection files.
     """
     return [
         f"--profile-dir={profile_directory(directory)}",
         "--log-level=ERROR",
+        "--IPController.enable_curve=True",
         "--IPController.use_threads=True",
         "--IPController.db_class=ipyparallel.controller.dictdb.NoDB",
         "--HeartMonitor.period=250",

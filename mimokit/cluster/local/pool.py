@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,12 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from mimokit.cluster.errors import ClusterError
+from mimokit.cluster.frozen import FROZEN_SECONDS, FrozenWatch
 from mimokit.cluster.link import EngineLink, connect
 from mimokit.cluster.local.commands import connection_file, profile_directory
 from mimokit.cluster.pool import Engine, PoolListener, StartProgress
 
 START_SECONDS = 120.0
 CLOSE_SECONDS = 1.2
+CONTINUE_SECONDS = 5.0
+"""How long the controller or the engine server may be stopped before it is told to go on."""
 NEW_CLUSTER = "close this cluster and start another"
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -48,6 +52,8 @@ class LocalPool:
         self._dead: dict[int, int] = {}
         self._killed: set[int] = set()
         self._failure: str | None = None
+        self._controller: int | None = None
+        self._stopped = FrozenWatch()
         self._closed = False
         self._slots = list(range(n))
         self._next_id = n
@@ -83,8 +89,22 @@ class LocalPool:
 
     def check(self) -> None:
         """Raise ClusterError if no engine can be heard of any more."""
+        self._continue("the controller", self._controller)
+        self._continue("the engine server", self._server.pid)
         if self._failure is not None:
             raise ClusterError(f"{self._failure}: {NEW_CLUSTER}")
+
+    def _continue(self, name: str, pid: int | None) -> None:
+        """Have a process that all engines need go on after it was stopped by a signal."""
+        seconds = self._stopped.stopped(pid)
+        if pid is None or seconds is None or seconds < CONTINUE_SECONDS:
+            return
+        what = f"{name} (process {pid}) was stopped by a signal"
+        if seconds >= FROZEN_SECONDS:
+            self._fail(f"{what} and does not go on")
+            return
+        os.kill(pid, signal.SIGCONT)
+        warnings.warn(f"{what} and was told to go on", RuntimeWarning, stacklevel=2)
 
     def kill(self, engine: Engine) -> None:
         """End an engine by force; returns at once, and the engine is not alive any more."""
@@ -217,6 +237,7 @@ class LocalPool:
         with self._lock:
             if kind == "ready":
                 self._fork = event["fork"]
+                self._controller = event["controller"]
             elif kind == "started":
                 self._pids[event["engine_id"]] = event["pid"]
             elif kind == "died":

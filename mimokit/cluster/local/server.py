@@ -49,7 +49,7 @@ class EngineServer:
         try:
             self._start_controller()
             self._import_preload()
-            self._say(event="ready", fork=self._fork)
+            self._say(event="ready", fork=self._fork, controller=self._controller)
             self._listen()
         finally:
             self._end_all()

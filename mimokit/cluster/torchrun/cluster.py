@@ -78,7 +78,7 @@ class TorchrunCluster:
             )
         content = self._work.to_json(*arguments)
         if self._lost is not None:
-            raise ClusterError(f"{self._lost}; {ENDS}")
+            raise ClusterError(self._lost)
         if self._run is not None:
             self._run.wait_ended()
         facts = self.member.facts
@@ -88,14 +88,15 @@ class TorchrunCluster:
         number, self._number = self._number, self._number + 1
         task = Task(content, world_size, last=False)
         self._store.put(f"task/{number}", task.to_text())
-        collect = threading.Thread(target=self._collect, args=(run, number), daemon=True)
+        collect = threading.Thread(target=self._listen, args=(run, number), daemon=True)
         collect.start()
         run.watch()
         return run
 
     def end(self) -> None:
         """Let all ranks leave the job."""
-        self._store.put(f"task/{self._number}", Task().to_text())
+        with contextlib.suppress(ClusterError):  # then they leave by themselves
+            self._store.put(f"task/{self._number}", Task().to_text())
 
     def give_up(self, reason: str) -> None:
         """torchrun ends the job, mostly as a rank has died: end the run with what is known."""
@@ -104,7 +105,7 @@ class TorchrunCluster:
             self._note_deaths(run, set(run.ranks))
             run.give_up(reason)
             self.member.abort(self._number - 1)
-        self._lost = self._lost or reason
+        self._lost = self._lost or f"{reason}; {ENDS}"
 
     # What a run needs of its cluster.
 
@@ -121,7 +122,7 @@ class TorchrunCluster:
 
     def kill(self, engine: Engine) -> None:
         """A rank does not come back, and nothing here can replace it."""
-        self._lost = f"rank {engine.slot} does not come back"
+        self._lost = f"rank {engine.slot} does not come back; {ENDS}"
 
     def pid_here(self, engine: Engine) -> int | None:
         """The process id of a rank on this host, None of one elsewhere."""
@@ -138,6 +139,13 @@ class TorchrunCluster:
     def _own_sink(self, number: int) -> OwnSink:
         assert self._run is not None
         return OwnSink(self._run)
+
+    def _listen(self, run: ClusterRun, number: int) -> None:
+        try:
+            self._collect(run, number)
+        except ClusterError as error:
+            self._lost = self._lost or str(error)
+            run.give_up(str(error))
 
     def _collect(self, run: ClusterRun, number: int) -> None:
         """Pass on samples and outcomes of all ranks, and deaths of ranks on this machine."""
@@ -167,7 +175,7 @@ class TorchrunCluster:
         for rank in sorted(ranks):
             fact = self.member.facts[rank]
             if fact.host == here and self._lost is None and _gone(fact.pid):
-                self._lost = f"rank {rank} (process {fact.pid}) has died"
+                self._lost = f"rank {rank} (process {fact.pid}) has died; {ENDS}"
                 run.died(rank, None)
 
 

@@ -1,7 +1,4 @@
-"""What ranks of a torchrun job send each other through its store: JSON, never pickles.
-
-The store is open to every process of the network, so nothing that is read from it is executed.
-"""
+"""What ranks of a torchrun job send each other through its store: signed JSON, never pickles."""
 
 from __future__ import annotations
 

@@ -74,6 +74,8 @@ class Membership:
         import torch.distributed as dist
         from torch._C._distributed_c10d import TCPStore
 
+        from mimokit.cluster.worker.signed_store import SignedStore
+
         if self._spec == spec and dist.is_initialized():
             return
         store = self._store if spec.rank == 0 else None
@@ -86,7 +88,7 @@ class Membership:
             store = TCPStore(
                 spec.address, spec.port, is_master=False, wait_for_workers=False, timeout=timeout
             )
-        self._store = store
+        self._store = SignedStore(store, spec.key)
         _set_environment(spec)
         self._choose_interface(spec)
         # torch records 2,000 collectives with their tracebacks, in case one hangs: 3 MB per rank.
@@ -94,7 +96,7 @@ class Membership:
         if "nccl" in spec.backend:
             torch.cuda.set_device(spec.local_rank)
         dist.init_process_group(
-            spec.backend, store=store, rank=spec.rank, world_size=spec.size, timeout=timeout
+            spec.backend, store=self._store, rank=spec.rank, world_size=spec.size, timeout=timeout
         )
 
     def _choose_interface(self, spec: WorldSpec) -> None:

@@ -16,7 +16,7 @@ from mimokit.engine.fits.agreement import (
     Facts,
     StopAgreement,
     check_same_model,
-    gathered,
+    gathered_facts,
     start_alike,
     steps_of,
     tensors_of,
@@ -120,7 +120,7 @@ class FitNode:
             trial = (self._model, self._job, self._data, self._nodes, self._device)
             size = find_minibatch_size(*trial) if self._rank == 0 else 1
         mine = Facts(tensors_of(self._model), self._data.batches, size)
-        found = gathered(mine, self._nodes)
+        found = gathered_facts(mine, self._nodes)
         check_same_model(found, self._rank)
         return found
 
