@@ -16,14 +16,16 @@ from typing import Any, Protocol
 import ipyparallel
 
 from mimokit.cluster.errors import ClusterError, EngineInUse
+from mimokit.cluster.patience import slowdown
 from mimokit.cluster.worker.sender import DATA_KEY
+from mimokit.cluster.worker.session import STACK_MESSAGE
 
 LOOK_SECONDS = 0.5
 """How often a call that waits looks whether waiting has become useless."""
 BUSY_SECONDS = 5.0
 """How long a call waits for an engine that works for another client."""
 ANSWER_SECONDS = 5.0
-"""How long the controller may take to say what an engine has to do."""
+"""How long the controller may take to say what an engine has to do, and an engine where it is."""
 PING_SECONDS = 5.0
 """How often the controller is asked for a sign of life during a run."""
 SILENT_SECONDS = 30.0
@@ -90,7 +92,8 @@ class EngineLink:
         """Run a short task on engines and return its results, in the order of `engine_ids`.
 
         Args:
-            timeout: seconds that an engine may take to answer when it has nothing else to do.
+            timeout: seconds that an engine may take to answer when it has nothing else to do, on a
+                machine that is not busy.
             watch: called with an engine that is waited for; raises if waiting has become useless.
 
         Raises:
@@ -100,7 +103,7 @@ class EngineLink:
         replies = [_Reply() for _ in engine_ids]
         for engine_id, reply in zip(engine_ids, replies, strict=True):
             self.start(engine_id, task, reply)
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout * slowdown()
         for engine_id, reply in zip(engine_ids, replies, strict=True):
             self._await(engine_id, reply, deadline, watch)
         return [
@@ -148,7 +151,7 @@ class EngineLink:
         with self._asking, contextlib.suppress(OSError):
             if self._sign is None or (self._sign.done() and now - self._asked >= PING_SECONDS):
                 self._sign, self._asked = self._ask({"targets": None, "verbose": False}), now
-            return not self._sign.done() and now - self._asked >= SILENT_SECONDS
+            return not self._sign.done() and now - self._asked >= SILENT_SECONDS * slowdown()
         return False
 
     def _ask(self, content: dict[str, Any]) -> Any:
@@ -159,6 +162,15 @@ class EngineLink:
         identity = self._identity(engine_id)
         if identity is not None:
             self.client._send(self.client._control_stream, message, content=content, ident=identity)
+
+    def stack(self, engine_id: int) -> str | None:
+        """Return where the main thread of an engine is, None if its process does not answer."""
+        identity, stream = self._identity(engine_id), self.client._control_stream
+        try:
+            asked = self.client._send(stream, STACK_MESSAGE, content={}, ident=identity)
+            return str(asked.result(ANSWER_SECONDS * slowdown())["content"]["stack"])
+        except (OSError, TimeoutError, LookupError):
+            return None
 
     def forget(self, engine_id: int) -> None:
         """Tell the controller that an engine is dead, rather than wait for its heartbeat."""

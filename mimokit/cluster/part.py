@@ -49,6 +49,10 @@ class PoolPart:
         """End an engine by force; returns at once."""
         self._pool.kill(engine)
 
+    def written_stack(self, engine: Engine) -> str | None:
+        """Return the stack that an engine writes into its log, None if that cannot be read."""
+        return self._pool.written_stack(engine)
+
     def replace(self, slots: list[int]) -> None:
         """Start new engines in the slots of dead ones."""
         self._pool.replace([self._slots[slot] for slot in slots])

@@ -69,6 +69,10 @@ class ConnectedPool:
         self._killed.add(engine.engine_id)
         self.link.signal(engine.engine_id, signal.SIGKILL)
 
+    def written_stack(self, engine: Engine) -> str | None:
+        """Its log is not ours to read."""
+        return None
+
     def replace(self, slots: list[int]) -> None:
         """Take in engines that have joined the cluster meanwhile; we cannot start any."""
         self.check()

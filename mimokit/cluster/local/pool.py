@@ -22,8 +22,11 @@ from mimokit.cluster.frozen import FROZEN_SECONDS, FrozenWatch
 from mimokit.cluster.link import EngineLink, connect
 from mimokit.cluster.local.commands import connection_file, profile_directory
 from mimokit.cluster.pool import Engine, PoolListener, StartProgress
+from mimokit.cluster.worker.stack import STACK_SIGNAL, within_run
 
 START_SECONDS = 120.0
+STACK_SECONDS = 0.5
+"""How long an engine may take to write its stack."""
 CLOSE_SECONDS = 1.2
 CONTINUE_SECONDS = 5.0
 """How long the controller or the engine server may be stopped before it is told to go on."""
@@ -110,6 +113,17 @@ class LocalPool:
         """End an engine by force; returns at once, and the engine is not alive any more."""
         self._killed.add(engine.engine_id)
         self._tell(command="kill", engine_id=engine.engine_id)
+
+    def written_stack(self, engine: Engine) -> str | None:
+        """Return the stack that an engine writes into its log, None if that cannot be read."""
+        log = self.directory / f"engine-{engine.engine_id}.log"
+        try:
+            before = log.stat().st_size
+            os.kill(self._pids[engine.engine_id], STACK_SIGNAL)
+            time.sleep(STACK_SECONDS)
+            return within_run(log.read_bytes()[before:].decode(errors="replace")) or None
+        except (OSError, LookupError):
+            return None
 
     def replace(self, slots: list[int]) -> None:
         """Start new engines in the slots of dead ones."""

@@ -6,6 +6,7 @@ import contextlib
 import json
 import pickle
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ import psutil
 
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.frozen import pid_here
+from mimokit.cluster.link import ANSWER_SECONDS
+from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.run import ClusterRun
 from mimokit.cluster.torchrun.member import Member
@@ -127,6 +130,21 @@ class TorchrunCluster:
     def pid_here(self, engine: Engine) -> int | None:
         """The process id of a rank on this host, None of one elsewhere."""
         return pid_here(self.member.facts[engine.slot], self.member.facts[0].host)
+
+    def stack(self, engine: Engine) -> str | None:
+        """Where the main thread of a rank is, None if its process does not answer."""
+        number, seconds = self._number - 1, ANSWER_SECONDS * slowdown()
+        with contextlib.suppress(ClusterError):
+            self._store.put(f"where/{number}/{engine.slot}", "")
+            late = time.monotonic() + seconds
+            answer = f"here/{number}/{engine.slot}"
+            if self._store.wait(answer, lambda: time.monotonic() > late) is not None:
+                return (self._store.take(answer) or b"").decode()
+        return None
+
+    def written_stack(self, engine: Engine) -> str | None:
+        """A rank of torchrun writes none."""
+        return None
 
     def check(self) -> None:
         """The store of the job lives as long as the job."""

@@ -18,6 +18,7 @@ from mimokit.cluster.torchrun.store import AGENT_GONE, JobStore
 from mimokit.cluster.worker.membership import Membership, describe
 from mimokit.cluster.worker.memory import release
 from mimokit.cluster.worker.session import INTERRUPT_SIGNAL, RankInterrupted
+from mimokit.cluster.worker.stack import main_stack
 from mimokit.cluster.worker.task import Failure, RankOutcome, explain
 from mimokit.cluster.world import EngineFacts, lay_out, places_on_hosts
 
@@ -207,14 +208,20 @@ class Member:
         """Hear of an abort, and of the end of the agent, while the main thread is busy."""
         while not ended.wait(BATCH_SECONDS):
             try:
+                self._say_where(number)
                 heard = self._agent_is_gone() or self._store.look(f"abort/{number}") is not None
             except ClusterError:
                 self._orphan = heard = True
-            if heard:
+            if heard and number not in self._aborted:
                 self.abort(number)
+            if self._orphan:
                 break
         if self._orphan and not ended.wait(LAST_SECONDS):
             os._exit(1)  # nothing else would end this process
+
+    def _say_where(self, number: int) -> None:
+        if self._store.take(f"where/{number}/{self._store.rank}") is not None:
+            self._store.put(f"here/{number}/{self._store.rank}", main_stack())
 
     def _agent_is_gone(self) -> bool:
         """Whether the process that has started this rank has ended."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from mimokit.cluster.patience import slowdown
 from mimokit.cluster.rank import call_on_leave
 from mimokit.cluster.worker.connections import (
     break_connections,
@@ -63,7 +64,7 @@ class Membership:
             port,
             is_master=True,
             wait_for_workers=False,
-            timeout=timedelta(seconds=timeout),
+            timeout=_patience(timeout),
             master_listen_fd=listener.detach(),
         )
         return port
@@ -83,7 +84,7 @@ class Membership:
         self._silence()
         with self._lock:
             self._spec = spec
-        timeout = timedelta(seconds=spec.timeout)
+        timeout = _patience(spec.timeout)
         if store is None:
             store = TCPStore(
                 spec.address, spec.port, is_master=False, wait_for_workers=False, timeout=timeout
@@ -169,6 +170,10 @@ class Membership:
             over = since is not None and time.monotonic() - since >= SILENCE_AFTER
             if over and self._left_at == since:
                 self._broken = False  # by now every rank has broken off
+
+
+def _patience(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds * slowdown())
 
 
 def _distributed() -> Any:
