@@ -15,8 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from mimokit.engine.collectives import gather_uneven
 from mimokit.engine.device import group_timeout
-from mimokit.engine.parallel.collectives import gather_uneven
 from mimokit.planning.types import ColocatedBridge
 
 

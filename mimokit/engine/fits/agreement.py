@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from mimokit.engine.collectives import gather_json
 from mimokit.engine.fits.job import FitError
-from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.strategies import communicate
 
 LOOK_SECONDS = 0.25

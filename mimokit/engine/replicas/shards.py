@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from mimokit.architecture.tensor_cut import Shape
+from mimokit.engine.collectives import gather_json
 from mimokit.engine.models.weights import named_parameters
-from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.strategies.shard import Shard
 from mimokit.planning.strategies.fragments import in_order

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch.distributed as dist
 
 from mimokit.config import MimoParallelismConfig, RuntimeConfig
+from mimokit.engine.collectives import gather_json
 from mimokit.engine.megatron import HyperCommGrid
-from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.part_times import PartTimes, StepPart, now
 from mimokit.engine.steps import Step
 from mimokit.engine.training.arrivals import Arrivals, BegunStep

@@ -16,7 +16,7 @@ PICKLED = re.compile(r"\b(all_gather|gather|broadcast|scatter|send|recv)_object(
 def _gathered():
     import torch.distributed as dist
 
-    from mimokit.engine.parallel.collectives import gather_json
+    from mimokit.engine.collectives import gather_json
 
     rank = dist.get_rank()
     return gather_json({"rank": rank, "names": ["né"] * rank, "nothing": None, "x": 0.1 * rank})
@@ -28,7 +28,7 @@ def test_values_of_any_size_are_gathered_in_rank_order(cluster) -> None:
 
 
 def test_what_is_not_json_is_rejected() -> None:
-    from mimokit.engine.parallel.collectives import gather_json
+    from mimokit.engine.collectives import gather_json
 
     with pytest.raises(TypeError, match="not JSON serializable"):
         gather_json(object())
