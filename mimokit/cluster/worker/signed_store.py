@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from torch.distributed import Store
+from torch._C._distributed_c10d import Store
 
 from mimokit.cluster.signature import signed, verified
 
-if TYPE_CHECKING:
-    Base = Any
-else:
-    Base = Store
 
-
-class SignedStore(Base):
+class SignedStore(Store):
     """Signs the values of another store.
 
     Ranks find each other by the addresses in the store of their world, and every process that

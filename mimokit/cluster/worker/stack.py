@@ -35,8 +35,8 @@ def write_stack_on_signal() -> None:
     the log file then, and no number otherwise.
     """
     signal.signal(STACK_SIGNAL, signal.SIG_IGN)
-    for file in (sys.stderr, sys.__stderr__):
-        with contextlib.suppress(OSError, RuntimeError, AttributeError):
+    for file in filter(None, (sys.stderr, sys.__stderr__)):
+        with contextlib.suppress(OSError, RuntimeError):
             faulthandler.register(STACK_SIGNAL, file=file, all_threads=False)
             return
 
