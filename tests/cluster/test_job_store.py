@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
 
 from mimokit.cluster import ClusterError
+from mimokit.cluster.pool import Engine
 from mimokit.cluster.torchrun import key, store
+from mimokit.cluster.torchrun.cluster import TorchrunCluster
+from mimokit.cluster.torchrun.member import Member
 from mimokit.cluster.torchrun.store import JobStore
 from mimokit.cluster.world import EngineFacts
 
@@ -36,6 +41,24 @@ def test_a_task_of_a_stranger_or_of_an_earlier_job_is_not_there() -> None:
     board.set("task/1", board.get("task/0"))
     assert (worker.wait("task/0"), worker.look("task/1")) == (b"a task", None)
     assert leader.key_of("world 0") == worker.key_of("world 0") != leader.key_of("world 1")
+
+
+def test_a_rank_says_where_it_is() -> None:
+    leader, worker = _job(dist.HashStore(), b"key", b"key")
+    cluster = SimpleNamespace(_store=leader, _number=5)
+    member, asked = SimpleNamespace(_store=worker), threading.Event()
+
+    def watch() -> None:
+        while not asked.wait(0.01):
+            Member._say_where(member, 4)
+
+    with ThreadPoolExecutor() as threads:
+        threads.submit(watch)
+        try:
+            stack = TorchrunCluster.stack(cluster, Engine(1, 1, None))
+        finally:
+            asked.set()
+    assert "in test_a_rank_says_where_it_is" in (stack or "")
 
 
 def test_ranks_without_a_common_key_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
