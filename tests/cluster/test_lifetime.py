@@ -48,6 +48,7 @@ def test_engines_wait_for_a_controller_that_is_still_writing(
 ) -> None:
     file = commands.connection_file(tmp_path, commands.ENGINE_FILE)
     file.parent.mkdir(parents=True)
+    commands.connection_file(tmp_path).write_text('{"key": "5e", "mux": 7}')
     if half is not None:
         file.write_text(half)
     started: list[int] = []
@@ -56,10 +57,12 @@ def test_engines_wait_for_a_controller_that_is_still_writing(
     server._obey({"command": "start", "engine_id": 7})
     server._start_wanted()
     assert started == []
-    file.write_text('{"key": "5e"}')
+    file.write_text('{"key": "5e", "broadcast": [8, 9]}')
     server._start_wanted()
     server._start_wanted()
     assert started == [7]
+    names = {one.name for one in tmp_path.glob("socket:*")}
+    assert names == {"socket:7", "socket:8", "socket:9"}
 
 
 def test_a_forgotten_cluster_is_closed() -> None:

@@ -9,6 +9,7 @@ CONTROLLER_MODULE = "ipyparallel.controller"
 ENGINE_MODULE = "ipyparallel.engine"
 CLIENT_FILE = "ipcontroller-client.json"
 ENGINE_FILE = "ipcontroller-engine.json"
+SOCKET = "socket"
 
 
 def profile_directory(directory: Path) -> Path:
@@ -22,15 +23,30 @@ def connection_file(directory: Path, name: str = CLIENT_FILE) -> Path:
 
 
 def controller_can_be_found(directory: Path) -> bool:
-    """Whether the controller has written, to its end, the file that engines read.
+    """Whether the controller has written, to their ends, the files that others read.
 
-    An engine that finds the file waits for nothing more, and ends if it is still empty.
+    An engine that finds its file waits for nothing more, and ends if it is still empty.
     """
     try:
-        json.loads(connection_file(directory, ENGINE_FILE).read_text())
+        for name in (CLIENT_FILE, ENGINE_FILE):
+            json.loads(connection_file(directory, name).read_text())
     except (OSError, ValueError):
         return False
     return True
+
+
+def name_sockets(directory: Path) -> None:
+    """Give the controller's socket files also the names under which others look for them.
+
+    ipyparallel's controller joins interface and number by a hyphen, its engines and clients by a
+    colon.
+    """
+    for file in (CLIENT_FILE, ENGINE_FILE):
+        for value in json.loads(connection_file(directory, file).read_text()).values():
+            for number in value if isinstance(value, list) else [value]:
+                name = directory / f"{SOCKET}:{number}"
+                if isinstance(number, int) and not name.is_symlink():
+                    name.symlink_to(f"{SOCKET}-{number}")
 
 
 def controller_arguments(directory: Path) -> list[str]:
@@ -39,13 +55,14 @@ def controller_arguments(directory: Path) -> list[str]:
     An engine is registered at the second heartbeat that it answers, so the default of 3 s a beat
     is most of a cluster's start; it may miss the same 30 s of beats as by default.
 
-    Its ports are open to every process of the machine, and bytes that are no message have made it
-    deaf. With curve only those are heard who have read its key in the connection files.
+    It listens on socket files in the directory, which is its owner's alone: every process of the
+    machine reaches a port, and bytes that are no message have made the controller deaf.
     """
     return [
         f"--profile-dir={profile_directory(directory)}",
         "--log-level=ERROR",
-        "--IPController.enable_curve=True",
+        "--IPController.transport=ipc",
+        f"--IPController.ip={directory / SOCKET}",
         "--IPController.use_threads=True",
         "--IPController.db_class=ipyparallel.controller.dictdb.NoDB",
         "--HeartMonitor.period=250",

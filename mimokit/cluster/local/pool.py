@@ -28,6 +28,8 @@ START_SECONDS = 120.0
 STACK_SECONDS = 0.5
 """How long an engine may take to write its stack."""
 CLOSE_SECONDS = 1.2
+LONGEST_PLACE = 60
+"""Characters of the path of the directory for temporary files; that of a socket may have 103."""
 CONTINUE_SECONDS = 5.0
 """How long the controller or the engine server may be stopped before it is told to go on."""
 NEW_CLUSTER = "close this cluster and start another"
@@ -60,7 +62,7 @@ class LocalPool:
         self._closed = False
         self._slots = list(range(n))
         self._next_id = n
-        self.directory = Path(tempfile.mkdtemp(prefix="mimokit-cluster-"))
+        self.directory = _new_directory()
         profile_directory(self.directory).mkdir()
         self._server = self._start_server(preload)
         self._reader = threading.Thread(target=self._read, name="mimokit-engines", daemon=True)
@@ -268,3 +270,13 @@ class LocalPool:
             self._listener.hear_of_death(event["engine_id"], event["signal"])
             with contextlib.suppress(AttributeError):
                 self.link.forget(event["engine_id"])
+
+
+def _new_directory() -> Path:
+    """Return a new directory that nobody else can enter, with a path that sockets can have."""
+    place = tempfile.gettempdir()
+    return Path(
+        tempfile.mkdtemp(
+            prefix="mimokit-cluster-", dir=place if len(place) <= LONGEST_PLACE else "/tmp"
+        )
+    )

@@ -145,6 +145,7 @@ class EngineServer:
     def _start_wanted(self) -> None:
         """Start the engines that were asked for, once there is a controller to register with."""
         if self._wanted and commands.controller_can_be_found(self._directory):
+            commands.name_sockets(self._directory)
             for engine_id in self._wanted:
                 self._start_engine(engine_id)
             self._wanted.clear()
