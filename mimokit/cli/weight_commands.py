@@ -85,7 +85,7 @@ def convert(
 def _check_target(to: str, sizes: bool, shard_size: bool) -> None:
     """Raise `ConfigError` unless the options of `convert` belong together."""
     from mimokit.config.errors import unknown_name
-    from mimokit.planning.weights.headers import refused
+    from mimokit.planning.weights.directory import refused
 
     if to not in ("layout", "hf"):
         raise unknown_name("Target", to, ("layout", "hf"))

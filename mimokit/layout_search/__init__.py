@@ -4,8 +4,7 @@ from mimokit.layout_search.constraints import DIMENSIONS, MODES, Constraints, Ob
 from mimokit.layout_search.report import result_to_rich
 from mimokit.layout_search.result import SearchResult
 from mimokit.layout_search.search import SearchProgress, search
-from mimokit.layout_search.source import ModelSource, resolve_source
-from mimokit.layout_search.task import SearchTask
+from mimokit.layout_search.task import ModelSource, SearchTask, resolve_source
 from mimokit.layout_search.why_not import WhyNot
 
 __all__ = [

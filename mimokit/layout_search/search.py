@@ -24,8 +24,7 @@ from mimokit.layout_search.evaluate import Scan, batches
 from mimokit.layout_search.finalists import Finalists, choose_finalists
 from mimokit.layout_search.infeasible import nothing_fits
 from mimokit.layout_search.result import SearchResult
-from mimokit.layout_search.source import ModelSource, load_source, resolve_source
-from mimokit.layout_search.task import SearchTask
+from mimokit.layout_search.task import ModelSource, SearchTask, load_source, resolve_source
 from mimokit.prediction import Prediction, Workload
 from mimokit.prediction.step_time import Software
 from mimokit.prediction.task import (

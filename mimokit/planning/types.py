@@ -13,6 +13,7 @@ from mimokit.planning.bridges.routes import Direction, Route, Transfer
 from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.ranks import ModuleRanks, SampleRange
+from mimokit.planning.schedule import StageEdge
 from mimokit.planning.strategies.replicas import ReplicaPlan
 
 __all__ = [
@@ -217,6 +218,35 @@ class LayoutPlan:
     def estimates(self) -> Estimates:
         """Nothing is predicted for a plan alone; `mimokit.plan` returns one with predictions."""
         return Estimates()
+
+    def edge_route(self, edge: StageEdge, *, backward: bool) -> Route | None:
+        """Return the route of an edge between modules in one direction; None inside a module."""
+        stages = self.program.graph.stages
+        ends = stages[edge.source].module, stages[edge.destination].module
+        for bridge in self.disjoint_bridges:
+            if (bridge.source, bridge.destination) == ends:
+                return bridge.backward if backward else bridge.forward
+        return None
+
+    def edge_transfers(self, edge: StageEdge, *, backward: bool) -> tuple[Transfer, ...]:
+        """Return what crosses an edge of the pipeline, in one direction, per micro-batch.
+
+        Between modules it is the route of their bridge. Inside a module every rank sends to its
+        peer, the rank with the same coordinates in the other stage.
+
+        Raises:
+            ValueError: the plan has no pipeline.
+        """
+        if self.pipeline is None:
+            raise ValueError("the layout has no pipeline")
+        route = self.edge_route(edge, backward=backward)
+        if route is not None:
+            return route.transfers
+        samples = self.batch.modules[edge.modality].samples
+        senders = self.program.ranks[edge.destination if backward else edge.source]
+        return tuple(
+            Transfer(rank, self.program.peer(rank, edge), *samples[rank]) for rank in senders
+        )
 
     def of_replica(self, replica: int) -> LayoutPlan:
         """Return the plan of one replica, whose ranks count from 0 and form a world."""

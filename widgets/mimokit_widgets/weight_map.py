@@ -13,7 +13,7 @@ from mimokit.axes import LAYOUT_FIELDS, Axis
 from mimokit.config import ConfigError
 from mimokit.planning.report.weights import plan_html
 from mimokit.planning.weights import WeightDirectory, WeightPlan, WeightPlanner, read_directory
-from mimokit.planning.weights.headers import refused
+from mimokit.planning.weights.directory import refused
 from mimokit.units import shown
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles

@@ -10,7 +10,7 @@ from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.strategies.shard import Shard
-from mimokit.planning.strategies.fragments import in_order
+from mimokit.planning.strategies.shards import in_order
 
 
 class _Model(Protocol):

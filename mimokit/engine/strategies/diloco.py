@@ -19,7 +19,7 @@ from mimokit.engine.strategies.communicate_optimize_strategy import (
 from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
 from mimokit.engine.strategies.shard import parts_with_blocks
 from mimokit.planning.strategies import Exchange, Rule
-from mimokit.planning.strategies.rules_of import CODEC_BITS
+from mimokit.planning.strategies.rules import CODEC_BITS
 
 OUTER = OptimSpec(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 """The outer optimizer of the paper (arXiv 2311.08105)."""

@@ -40,7 +40,7 @@ from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer
 from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.strategies import plan_strategy
-from mimokit.planning.strategies.fragments import in_order
+from mimokit.planning.strategies.shards import in_order
 from mimokit.planning.types import LayoutPlan
 
 Tensors = dict[str, np.ndarray]

@@ -20,8 +20,15 @@ from mimokit.engine.weights.files import Shapes, TensorSource, total_bytes, writ
 from mimokit.engine.weights.layout_tensors import opened
 from mimokit.engine.weights.reading import read_parameter
 from mimokit.planning.weights import RankWeights, WeightDirectory, plan_weights
-from mimokit.planning.weights.directory import INDEX, PICKLES, SINGLE, read_json
-from mimokit.planning.weights.headers import FLOATING, ITEM_BYTES, refused
+from mimokit.planning.weights.directory import (
+    FLOATING,
+    INDEX,
+    ITEM_BYTES,
+    PICKLES,
+    SINGLE,
+    read_json,
+    refused,
+)
 from mimokit.planning.weights.layout_files import (
     LAYOUT,
     UNPLANNED,

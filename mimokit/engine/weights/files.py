@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 
 from mimokit.architecture.tensor_cut import Span
-from mimokit.planning.weights.headers import ITEM_BYTES
+from mimokit.planning.weights.directory import ITEM_BYTES
 
 
 class TensorSource(Protocol):

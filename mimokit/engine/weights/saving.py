@@ -20,7 +20,7 @@ from mimokit.engine.weights.conversion import write_hf
 from mimokit.engine.weights.files import TensorSource, write_tensors
 from mimokit.engine.weights.layout_tensors import LayoutTensors, opened
 from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.headers import FLOATING, ITEM_BYTES
+from mimokit.planning.weights.directory import FLOATING, ITEM_BYTES
 from mimokit.planning.weights.layout_files import (
     ConvertedWeights,
     check_files,

@@ -259,17 +259,3 @@ def row_range(
         )
     before = sum(rows_per_sample[: start - first])
     return before, before + sum(rows_per_sample[start - first : stop - first])
-
-
-def row_ranges(
-    pieces: Sequence[SampleRange],
-    stored: SampleRange,
-    rows_per_sample: Sequence[int],
-    rows: int | None = None,
-) -> tuple[RowRange, ...]:
-    """Return `row_range` of every piece.
-
-    Raises:
-        ValueError: as `row_range`.
-    """
-    return tuple(row_range(piece, stored, rows_per_sample, rows) for piece in pieces)

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.planning.schedule.check import check_actions
+from mimokit.planning.schedule.check import checked_tasks
 from mimokit.planning.schedule.schedule import Schedule
-from mimokit.planning.schedule.tasks import TaskGraph, task_graph
+from mimokit.planning.schedule.tasks import TaskGraph
 from mimokit.planning.schedule.timeline import Timeline
 
 Seconds = float | Sequence[float] | NDArray[np.float64]
@@ -54,7 +54,7 @@ def simulate(
         ScheduleError: the schedule fails its check.
         ValueError: times that are negative, not finite or of another shape.
     """
-    tasks = _checked_tasks(schedule)
+    tasks = checked_tasks(schedule)
     durations = _durations(schedule, tasks, forward, backward, transfer, transfer_backward)
     if durations.ndim > 1:
         raise ValueError("simulate takes one set of times; makespan takes many at once")
@@ -96,17 +96,10 @@ def makespan(
         ScheduleError: the schedule fails its check.
         ValueError: times that are negative, not finite or of another shape.
     """
-    tasks = _checked_tasks(schedule)
+    tasks = checked_tasks(schedule)
     durations = _durations(schedule, tasks, forward, backward, transfer, transfer_backward)
     ends: NDArray[np.float64] = np.asarray(_run(tasks, durations).max(axis=0))
     return ends
-
-
-def _checked_tasks(schedule: Schedule) -> TaskGraph:
-    tasks = task_graph(schedule)
-    if tasks.faulty:
-        check_actions(schedule.all_actions())
-    return tasks
 
 
 def _run(tasks: TaskGraph, durations: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,7 +1,6 @@
 """What nodes exchange under a strategy: planned from a seed, without a message."""
 
 from mimokit.planning.strategies.draws import Grouping, Masks
-from mimokit.planning.strategies.fragments import fragments_of
 from mimokit.planning.strategies.plan import (
     Exchange,
     StrategyPlan,
@@ -9,6 +8,7 @@ from mimokit.planning.strategies.plan import (
     plan_strategy,
 )
 from mimokit.planning.strategies.rules import Rule
+from mimokit.planning.strategies.shards import fragments_of
 from mimokit.planning.strategies.sizes import sent_bytes
 
 __all__ = [

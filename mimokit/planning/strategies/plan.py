@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.strategy import StrategyConfig
 from mimokit.planning.strategies.draws import Groups, Indices
-from mimokit.planning.strategies.rules import Rule
-from mimokit.planning.strategies.rules_of import rules_of
+from mimokit.planning.strategies.rules import Rule, rules_of
 from mimokit.planning.strategies.shards import Holding, Shapes, shapes_of_size
 from mimokit.planning.strategies.sizes import sent_bytes
 

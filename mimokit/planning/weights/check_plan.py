@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mimokit.architecture.modules import MultimodalModel, VisionEncoder
-from mimokit.planning.weights.headers import refused
+from mimokit.planning.weights.directory import refused
 from mimokit.planning.weights.plan import WeightPlanner
 from mimokit.planning.weights.running import placeholder
 from mimokit.planning.weights.types import DTYPE_BYTES

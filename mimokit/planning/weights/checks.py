@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from mimokit.architecture.huggingface.families import Family
 from mimokit.axes import LAYOUT_FIELDS, Axis
 from mimokit.config.errors import ConfigError, refuse_if_any
-from mimokit.planning.weights.directory import WeightDirectory
-from mimokit.planning.weights.headers import FLOATING, refused
+from mimokit.planning.weights.directory import FLOATING, WeightDirectory, refused
 from mimokit.units import counted, listed
 
 MOST_RANKS = 2**14

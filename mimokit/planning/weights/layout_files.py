@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mimokit.planning.weights.directory import CONFIG, WeightDirectory, read_directory, read_json
-from mimokit.planning.weights.headers import (
+from mimokit.planning.weights.directory import (
+    CONFIG,
     FLOATING,
     ITEM_BYTES,
     StoredTensor,
+    WeightDirectory,
+    read_directory,
     read_header,
+    read_json,
     refused,
 )
 from mimokit.planning.weights.plan import WeightPlanner

@@ -11,8 +11,7 @@ from mimokit.architecture.huggingface.language_tensors import GROUPED_TYPES
 from mimokit.architecture.huggingface.llava import image_token
 from mimokit.architecture.huggingface.module_weights import module_family
 from mimokit.config.errors import refuse_if_any
-from mimokit.planning.weights.directory import WeightDirectory, read_json
-from mimokit.planning.weights.headers import refused
+from mimokit.planning.weights.directory import WeightDirectory, read_json, refused
 from mimokit.planning.weights.plan import WeightPlanner
 from mimokit.units import shown
 

@@ -20,7 +20,7 @@ from mimokit.engine.verify.strategies.outer_step import Named, OuterStep
 from mimokit.engine.verify.strategies.pieces import Shards
 from mimokit.planning.strategies import StrategyPlan
 from mimokit.planning.strategies.draws import left_out
-from mimokit.planning.strategies.rules_of import CODEC_BITS
+from mimokit.planning.strategies.rules import CODEC_BITS
 
 Write = Callable[[], None]
 
