@@ -24,7 +24,6 @@ class SearchResult:
 
     Attributes:
         finalists: layouts whose pipelines were simulated, the best first.
-        per_mode: mode -> its best layout.
         pareto: layouts that none beats in step time, memory and GPUs at once, fewest GPUs first;
             of a long front an even choice.
         dropped: reason -> how many; `module: reason` counts sizes of one module, a reason without
@@ -32,7 +31,6 @@ class SearchResult:
         evaluated: layouts whose time and memory were computed.
         fitting: of them, those that fit and are quick enough.
         cut: one sentence per part of the space that was too large to try.
-        complete: the search came to its end.
     """
 
     task: SearchTask

@@ -87,11 +87,9 @@ def search(
             prediction section, or else the default of `PredictionConfig`.
         hardware: the same as `gpu`.
         objective: what is minimised: `step_time`, `cost` (GPU-seconds of a step) or `memory`.
-        constraints: modes, memory, and values to try.
         workload: what one step computes; an experiment knows it.
         software: the training stack; None likewise.
         price_per_gpu_hour: in dollars, for the cost per million tokens; None likewise.
-        finalists: layouts to simulate.
         progress: called with a `SearchProgress`, at most twenty times a second.
         cancelled: asked between batches; when it says True the search ends with what it has, as
             with Ctrl-C.

@@ -109,7 +109,6 @@ def resolve_source(source: ModelSource, workload: Workload | None) -> tuple[Mode
     """Return a model and what one step computes.
 
     Args:
-        source: as `load_source` takes it.
         workload: None takes that of the experiment.
 
     Raises:

@@ -13,8 +13,9 @@ from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.world_size import resolve, unknown_world_size
 from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.planning.batch import plan_batch
-from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER, plan_colocated_bridge
-from mimokit.planning.bridges.disjoint import (
+from mimokit.planning.bridges.plan import (
+    BYTES_PER_NUMBER,
+    plan_colocated_bridge,
     plan_disjoint_bridge,
     plan_first_stage_bridge,
     without_gradient,

@@ -32,7 +32,6 @@ class PipelinePlan:
     """The order in which stages work, and their ranks.
 
     Attributes:
-        schedule: the actions of all ranks, checked.
         ranks: by index of a stage: its ranks, all of which execute the same actions.
         modalities: (module, its modality), for every module of the graph.
         three_axes: modules that send integers of three axes; see `plan_slots`.
@@ -134,14 +133,8 @@ def plan_program(
     micro-batches before it begins, and backward after it ends.
 
     Args:
-        mode: homogeneous, colocated or heterogeneous.
-        llm_module_name: the language module.
         topology: module -> the modules that it feeds.
-        modules: module -> its ranks.
         loads: module -> the ranks that read data for it.
-        num_microbatches: micro-batches per optimizer step.
-        modalities: encoder -> its modality.
-        frozen: modules of which nothing is trained.
         absent: (module, micro-batch) pairs for which a module has no input.
         three_axes: modules that send integers of three axes.
 
@@ -190,10 +183,6 @@ def shared_program(
         topology: module -> the modules that it feeds.
         names: modules with separate steps, in the order in which a rank computes them, the
             language model last. The steps of the others are part of the language model's.
-        modules: module -> its ranks.
-        num_microbatches: micro-batches per optimizer step.
-        modalities: encoder -> its modality.
-        frozen: modules of which nothing is trained.
     """
     inside = {name: tuple(fed for fed in topology[name] if fed in names) for name in names}
     graph = shared_graph(inside, names)

@@ -28,8 +28,6 @@ class RankGrid:
 
     Attributes:
         dimensions: their names; neighbouring ranks differ in the first.
-        shape: ranks along each.
-        rank_offset: the first rank.
     """
 
     dimensions: tuple[str, ...]
@@ -144,7 +142,6 @@ class ModuleRanks(RankGrid):
     "pp"], rank_offset)`.
 
     Attributes:
-        module: the name of the module.
         expert_parallel: ranks over which the experts of a layer are spread.
     """
 
@@ -243,9 +240,7 @@ class RankRanges(Mapping[int, SampleRange]):
     Attributes:
         spans: the ranks that have an entry.
         rank_offset: the rank from which blocks are counted.
-        ranks_per_piece: consecutive ranks that share a piece.
         pieces: pieces before they repeat.
-        size: samples of a piece.
     """
 
     spans: tuple[range, ...]

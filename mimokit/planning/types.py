@@ -124,7 +124,6 @@ class DisjointBridge:
         leader_edges: (source rank, destination rank) of the leader form, which megatron-core's
             `BridgeCommunicator` uses: the last rank of every source replica's last stage, the
             first rank of every destination replica's first stage.
-        forward: how the output crosses.
         backward: how its gradient crosses, from the destination to the source.
     """
 
@@ -168,7 +167,6 @@ class LayoutPlan:
 
     Attributes:
         world_size: ranks of the world, of all replicas together.
-        deployment_mode: homogeneous, colocated or heterogeneous.
         topology: module -> the modules that it feeds.
         modules: module -> its ranks, in the order of the config; those of the first replica.
         executions: module -> how these ranks compute it.

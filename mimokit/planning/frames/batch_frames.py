@@ -20,7 +20,6 @@ class BatchFrames:
     """The frames of one micro-batch, and what sharing them over the replicas saves.
 
     Attributes:
-        encoder: its module.
         ranks: the ranks of every replica, which encode the same frames.
         counts: for each replica, the frames of its samples.
         patches: of one frame.
@@ -67,10 +66,6 @@ def batch_frames(config: ExperimentConfig, plan: LayoutPlan) -> tuple[BatchFrame
 
     An encoder without `data.modality_frames` has as many in each sample as its tokens have room
     for, none where `data.modality_presence` says so. Images of any size count as the largest.
-
-    Args:
-        config: of the plan.
-        plan: the layout.
     """
     return tuple(
         encoder_frames(config, plan, name)

@@ -55,7 +55,6 @@ def fit_cost(frames: Sequence[Sequence[int]], seconds: Sequence[float]) -> Frame
 
     Args:
         frames: for each call, the patches of its frames.
-        seconds: how long each call took.
 
     Raises:
         ValueError: fewer than two calls of different sizes, a time that is not above 0, or times

@@ -23,7 +23,6 @@ def packed_by_contents(best: Partition, bound: float) -> Partition | None:
     """Return a partition of a lower makespan, if frames have few sizes and one is found.
 
     Args:
-        best: the best partition so far.
         bound: makespan below which no partition is.
     """
     sizes, wanted = np.unique(best.sizes, return_counts=True)

@@ -75,11 +75,9 @@ class FrameForecast:
         plan: which rank encodes which frame; its loads are seconds.
         before: [ranks], seconds that each encodes what it reads.
         patches_between: [reading rank, encoding rank].
-        traffic_seconds: how long frame parallel communicates.
         traffic_bytes: between ranks, all passes.
         base: seconds that the encoder takes on every rank, whatever frames it has; launches say.
             They are in `before` and `after`.
-        links: between the ranks.
     """
 
     plan: FramePlan
@@ -149,7 +147,6 @@ def forecast_frames(
     Args:
         patches: for each rank, the patches of the frames that it reads.
         cost: of a frame, in seconds: forward, and backward if the encoder is trained.
-        links: between the ranks.
         base: seconds that the encoder takes on every rank, whatever frames it has.
         planner: who assigns frames: one of `PLANNERS`.
         tolerance: see `plan_frames`.

@@ -40,7 +40,6 @@ class Partition:
     Attributes:
         order: [frames], the frames in that order; equal ones in the order in which they came.
         sizes: [frames], float64.
-        ranks: number of ranks.
         rank_of: [frames], int64.
     """
 
@@ -91,7 +90,6 @@ def lower_bound(sizes: np.ndarray, ranks: int) -> float:
 
     Args:
         sizes: [frames], descending.
-        ranks: number of ranks.
     """
     if not len(sizes):
         return 0.0
@@ -188,7 +186,6 @@ def moved_from_home(
     """Return the partition that starts from the frames' homes and moves as little as it needs.
 
     Args:
-        lpt: the frames.
         home: [frames], the rank of every frame, in the order of the partition.
         goal: largest load of a rank, where that can be reached.
         most: load that may move.

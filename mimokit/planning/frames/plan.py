@@ -106,7 +106,6 @@ def lpt_balance(loads: Numbers, num_ranks: int) -> tuple[list[int], list[float]]
 
     Args:
         loads: [frames], any unit.
-        num_ranks: number of ranks.
 
     Returns:
         assignment [frames] and load_per_rank [ranks], whole numbers if the loads are.
@@ -140,7 +139,6 @@ def plan_frames(
 
     Args:
         loads: [frames], any unit.
-        num_ranks: number of ranks.
         home: [frames], the rank that holds each.
         max_moved: share of the load that may leave its home, which goes before the balance.
         tolerance: with homes, ranks may exceed the lowest possible makespan by this share, so that

@@ -20,12 +20,8 @@ class FrameSettings:
 
     Attributes:
         merge_size: an encoder makes one token of merge_size^2 patches.
-        cost: of a frame.
         split_time: encode the frames of a row separately, so that ranks can share a video. Only
             for encoders whose attention is per frame.
-        tolerance: see `plan_frames`.
-        max_moved: see `plan_frames`.
-        ranks_per_node: see `plan_frames`.
     """
 
     merge_size: int
@@ -41,7 +37,6 @@ class Moves:
     """Rows of patches of one rank, in the order in which they lie in a message.
 
     Attributes:
-        frames: the frames in that order.
         splits: [ranks], patches to (or from) every rank.
     """
 
@@ -60,7 +55,6 @@ class FrameRoutes:
         held: [ranks], the number of the samples that a rank holds. Ranks of the same number hold
             the same frames, and each gets all of them back.
         source: [frames], the rank that sends it.
-        plan: the rank that encodes each.
     """
 
     grid: np.ndarray
@@ -129,7 +123,6 @@ class FrameRoutes:
         Args:
             taken: frames, in the order in which their rows are wanted.
             laid_out: frames in the order in which their rows lie; contains all taken.
-            patches_per_row: patches that a row represents.
 
         Returns:
             [rows of the taken frames], numbers of rows.
@@ -158,7 +151,6 @@ def route_frames(
     Args:
         grids: for each rank, [rows, 3]: frames, rows and columns of what it holds, in patches.
         held: for each rank, the number of its samples. Equal numbers: the same rows.
-        settings: how to balance.
 
     Raises:
         ValueError: ranks of one number hold different rows, or a row cannot be merged to tokens.

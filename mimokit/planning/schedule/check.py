@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 
 from mimokit.planning.schedule.actions import Action, Message, Order, ScheduleError
 from mimokit.planning.schedule.graph import StageGraph
@@ -24,18 +25,14 @@ def plan_schedule(
     frozen: Collection[str] = (),
     absent: Collection[tuple[str, int]] = (),
     loading: Collection[int] | None = None,
-    check: bool = True,
 ) -> Schedule:
     """Return a checked schedule: every message arrives and no stage waits indefinitely.
 
     Args:
-        graph: the stages, from `stage_graph`.
-        num_microbatches: micro-batches per optimizer step.
         order: one of `mimokit.planning.schedule.orders`, or your own function.
-        frozen: modules of which nothing is trained.
         absent: (module, micro-batch) pairs for which a module has no input.
-        loading: indices of the stages that read data; None: first and last stages of the graph.
-        check: False skips the check; a search over known orders needs none.
+        loading: indices of the stages that read data; None: those that no stage feeds (they read
+            inputs) or that feed none (labels).
 
     Raises:
         ScheduleError: the order leaves work out or repeats it, or the check fails.
@@ -51,12 +48,12 @@ def plan_schedule(
     if beyond:
         raise ValueError(f"micro-batch {beyond[0]} is not one of 0 to {num_microbatches - 1}")
     if loading is None:
-        loading = _ends(graph)
+        stages = range(len(graph.stages))
+        loading = [s for s in stages if not graph.incoming[s] or not graph.outgoing[s]]
     schedule = Schedule(
         graph, num_microbatches, order, frozenset(frozen), frozenset(absent), frozenset(loading)
     )
-    if check:
-        checked_tasks(schedule)
+    checked_tasks(schedule)
     return schedule
 
 
@@ -73,15 +70,6 @@ def checked_tasks(schedule: Schedule) -> TaskGraph:
     if tasks.faulty:
         check_actions(schedule.all_actions())
     return tasks
-
-
-def _ends(graph: StageGraph) -> frozenset[int]:
-    """Return the stages that no stage feeds (they read inputs) or that feed none (labels)."""
-    return frozenset(
-        stage.index
-        for stage in graph.stages
-        if not graph.incoming[stage.index] or not graph.outgoing[stage.index]
-    )
 
 
 def check_actions(actions: Sequence[Sequence[Action]], *, blocking_sends: bool = False) -> None:
@@ -108,12 +96,11 @@ def check_actions(actions: Sequence[Sequence[Action]], *, blocking_sends: bool =
 def _traffic(
     actions: Iterable[Iterable[Action]], kinds: tuple[str, ...]
 ) -> dict[Pair, list[Message]]:
-    found: dict[Pair, list[Message]] = {}
-    for own in actions:
-        for action in own:
-            if action.kind in kinds:
-                found.setdefault(_pair(action), []).append(action.message)
-    return found
+    messages: dict[Pair, list[Message]] = {}
+    for action in chain.from_iterable(actions):
+        if action.kind in kinds:
+            messages.setdefault(_pair(action), []).append(action.message)
+    return messages
 
 
 def _pair(action: Action) -> Pair:
@@ -161,68 +148,54 @@ def _check_waiting(actions: Sequence[Sequence[Action]], blocking_sends: bool) ->
     while awake:
         worker = awake.pop()
         awake += run.advance(worker)
-    stuck = [worker for worker, own in enumerate(actions) if run.at[worker] < len(own)]
+    stuck = [worker for worker, program in enumerate(actions) if run.at[worker] < len(program)]
     if stuck:
         raise ScheduleError(_cycle_text(run.cycle(stuck[0])))
 
 
 class _WorkerProgress:
-    """The progress of every worker, that is, of the ranks with the same stages.
-
-    Attributes:
-        at: by index of a worker: its next action.
-    """
+    """The progress of every worker, that is, of the ranks with the same stages."""
 
     def __init__(self, actions: Sequence[Sequence[Action]], blocking_sends: bool) -> None:
         self.actions = actions
         self.blocking = blocking_sends
-        self.at = [0] * len(actions)
+        self.at = [0] * len(actions)  # by worker: its next action
         self.under_way: set[Message] = set()
         self.computed: set[tuple[int | None, int | None]] = set()
         self._workers = {
-            action.stage: worker for worker, own in enumerate(actions) for action in own
+            action.stage: worker for worker, program in enumerate(actions) for action in program
         }
 
     def advance(self, worker: int) -> Iterator[int]:
         """Run a worker until it waits; yield the workers that may continue now."""
-        own = self.actions[worker]
-        while self.at[worker] < len(own):
-            action = own[self.at[worker]]
+        while (action := self._head(worker)) is not None:
             kind = action.kind
             if kind in SENDS:
-                if self.blocking and not self._meets(action):
+                if self.blocking and not self._peer_is_at(action, RECEIVES):
                     return
                 self.under_way.add(action.message)
                 yield self._workers[action.peer]
             elif kind in RECEIVES:
                 if action.message not in self.under_way:
-                    if self.blocking:
-                        yield from self._waiting_sender(action)
+                    if self.blocking and self._peer_is_at(action, SENDS):
+                        yield self._workers[action.peer]  # its send can take place now
                     return
             elif kind == StepKind.FORWARD:
                 self.computed.add((action.stage, action.microbatch))
-            elif kind == StepKind.BACKWARD and not self._has_computed(action):
+            elif (
+                kind == StepKind.BACKWARD and (action.stage, action.microbatch) not in self.computed
+            ):
                 return
             self.at[worker] += 1
 
-    def _has_computed(self, backward: Action) -> bool:
-        return (backward.stage, backward.microbatch) in self.computed
-
-    def _waiting_sender(self, receive: Action) -> Iterator[int]:
-        """Yield the sender of a receive that has been reached, if it waits at that send."""
-        sender = self._workers[receive.peer]
-        head = self._head(sender)
-        if head is not None and head.kind in SENDS and head.message == receive.message:
-            yield sender
-
-    def _meets(self, send: Action) -> bool:
-        """Return whether the peer of a send waits at its receive."""
-        head = self._head(self._workers[send.peer])
-        return head is not None and head.kind in RECEIVES and head.message == send.message
+    def _peer_is_at(self, action: Action, kinds: tuple[str, ...]) -> bool:
+        """Return whether the peer of a message's action has come to the other end of it."""
+        head = self._head(self._workers[action.peer])
+        return head is not None and head.kind in kinds and head.message == action.message
 
     def _head(self, worker: int) -> Action | None:
-        own = self.actions[worker]
-        return own[self.at[worker]] if self.at[worker] < len(own) else None
+        program = self.actions[worker]
+        return program[self.at[worker]] if self.at[worker] < len(program) else None
 
     def cycle(self, worker: int) -> list[Action]:
         """Return the actions that wait for each other, from a worker that has not ended."""

@@ -63,10 +63,7 @@ def interleaved(graph: StageGraph, worker: int, num_microbatches: int) -> Sequen
     encoder computes in the order in which the first of the several stages does, ahead of it by a
     forward for every stage in between.
 
-    Args:
-        graph: the stages; those of the interleaved module are a multiple of its ranks.
-        worker: the ranks.
-        num_microbatches: a multiple of the ranks of the interleaved pipeline.
+    The stages of the interleaved module and the micro-batches are multiples of its ranks.
     """
     stages = graph.workers[worker]
     if len(stages) > 1:

@@ -77,14 +77,10 @@ class Schedule:
     """The actions of every stage in order. It stays small: actions are computed on request.
 
     Attributes:
-        graph: the stages.
-        num_microbatches: micro-batches per optimizer step.
-        order: the order of work.
         frozen: modules of which nothing is trained. If nothing before them is trained either, they
             have no backward and receive no gradients.
         absent: (module, micro-batch) pairs for which a module has no input: it neither computes
             nor sends, and no stage waits for it.
-        loading: indices of the stages that read data.
     """
 
     graph: StageGraph
@@ -101,8 +97,8 @@ class Schedule:
 
     def steps(self, stage: int) -> tuple[tuple[StepKind, int], ...]:
         """Return the computations of a stage, in order: forward or backward, micro-batch."""
-        own = self.ordered(self.graph.worker_of[stage])
-        return tuple((kind, m) for kind, place, m in own if place == stage and kind in _COMPUTES)
+        steps = self.ordered(self.graph.worker_of[stage])
+        return tuple((kind, m) for kind, place, m in steps if place == stage and kind in _COMPUTES)
 
     def ordered(self, worker: int) -> tuple[Step, ...]:
         """Return the steps of an entry of `graph.workers`, in order, without messages."""

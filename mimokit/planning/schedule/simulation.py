@@ -41,14 +41,11 @@ def simulate(
     All times have one unit of the caller's choice, for example seconds.
 
     Args:
-        schedule: from `plan_schedule`.
-        forward: of a stage: one number, one per stage, or [stages, micro-batches].
-        backward: the same.
+        forward, backward: one number, one per stage, or [stages, micro-batches].
         transfer: of activations over an edge of `schedule.graph.edges`: one number, one per edge,
             or [edges, micro-batches].
         transfer_backward: of gradients; None: as long as activations.
-        grad_sync: one number or one per stage.
-        optimizer: one number or one per stage.
+        grad_sync, optimizer: one number or one per stage.
 
     Raises:
         ScheduleError: the schedule fails its check.
@@ -58,12 +55,12 @@ def simulate(
     durations = _durations(schedule, tasks, forward, backward, transfer, transfer_backward)
     if durations.ndim > 1:
         raise ValueError("simulate takes one set of times; makespan takes many at once")
-    stop = _run(tasks, durations)[:-1]
+    stop = _run(tasks, durations)
     return Timeline(
         schedule=schedule,
         tasks=tasks,
-        start=_starts(tasks, stop),
-        stop=stop,
+        start=stop[tasks.waits_for].max(axis=1),
+        stop=stop[:-1],
         grad_sync=_per_stage(schedule, grad_sync, "grad_sync"),
         optimizer=_per_stage(schedule, optimizer, "optimizer"),
     )
@@ -82,15 +79,14 @@ def makespan(
     microseconds per level of the graph, and a hundred sets hardly more than one.
 
     Args:
-        schedule: from `plan_schedule`.
-        forward: one number, one per stage, or an array [..., stages, micro-batches]; an axis of
-            length 1 stands for all. Leading axes are sets of times: [candidates, stages, 1].
-        backward: the same.
+        forward, backward: one number, one per stage, or an array [..., stages, micro-batches]; an
+            axis of length 1 stands for all. Leading axes are sets of times: [candidates, stages,
+            1].
         transfer: the same with edges for stages.
         transfer_backward: of gradients; None: as long as activations.
 
     Returns:
-        An array of the shape of the leading axes; without any, `float()` accepts it.
+        [...], the leading axes; without any, `float()` accepts it.
 
     Raises:
         ScheduleError: the schedule fails its check.
@@ -115,11 +111,6 @@ def _run(tasks: TaskGraph, durations: NDArray[np.float64]) -> NDArray[np.float64
     return stop
 
 
-def _starts(tasks: TaskGraph, stop: NDArray[np.float64]) -> NDArray[np.float64]:
-    starts: NDArray[np.float64] = np.append(stop, 0.0)[tasks.waits_for].max(axis=1)
-    return starts
-
-
 def _durations(
     schedule: Schedule,
     tasks: TaskGraph,
@@ -138,14 +129,14 @@ def _durations(
         _table(schedule, "transfer_backward", over, edges),
     ]
     sets = np.broadcast_shapes(*(table.shape[:-2] for table in tables))
-    found = np.zeros((tasks.size, *sets))
+    durations = np.zeros((tasks.size, *sets))
     kinds = tasks.transfer * 2 + tasks.backward
     for kind, table in enumerate(tables):
         chosen = np.flatnonzero(kinds == kind)
         if chosen.size:
             values = table[..., tasks.place[chosen], tasks.microbatch[chosen]]
-            found[chosen] = np.moveaxis(np.broadcast_to(values, (*sets, chosen.size)), -1, 0)
-    return found
+            durations[chosen] = np.moveaxis(np.broadcast_to(values, (*sets, chosen.size)), -1, 0)
+    return durations
 
 
 def _table(schedule: Schedule, name: str, times: Seconds, places: int) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from mimokit.planning.bridges.routes import numbered
 from mimokit.planning.pipeline import PipelinePlan
@@ -15,17 +16,12 @@ from mimokit.step_kinds import BRIDGES, StepKind
 
 @dataclass(frozen=True, order=True)
 class Crossing:
-    """Samples that one rank gives to another, or keeps (then both ends are the same rank).
+    """Samples of a micro-batch that a rank gives to another, or keeps (both ends are one rank).
 
     Attributes:
         source: module that sends forward.
         destination: module that receives forward; `source` itself between its pipeline stages.
         backward: a gradient crosses, from the destination to the source.
-        microbatch: 0-based.
-        source_rank: the rank that gives.
-        destination_rank: the rank that takes.
-        start: first sample, counted within the micro-batch.
-        stop: one after the last.
     """
 
     source: str
@@ -53,10 +49,7 @@ class SeenCrossing:
     """A crossing as one end saw it.
 
     Attributes:
-        crossing: the samples and ranks.
         sent: seen by the rank that gives; False: by the rank that takes.
-        shape: of the tensor.
-        bytes: that crossed.
         prints: fingerprints of the bits, one per sample; one of all rows if it is not known which
             rows belong to which sample.
         held: fingerprints of what the sender stores for these samples; None: what it gave, or not
@@ -75,11 +68,8 @@ class SeenCrossing:
 
 def planned_crossings(plan: LayoutPlan, tick: Tick) -> tuple[tuple[Crossing, bool], ...]:
     """Return the planned crossings of a tick, each with True if sent, False if received."""
-    found: dict[tuple[Crossing, bool], None] = {}
-    for rank, step in tick.steps.items():
-        for crossing, sent in _of_rank(plan, rank, step):
-            found[crossing, sent] = None
-    return tuple(sorted(found))
+    of_ranks = (_of_rank(plan, rank, step) for rank, step in tick.steps.items())
+    return tuple(sorted(set(chain.from_iterable(of_ranks))))
 
 
 def _of_rank(plan: LayoutPlan, rank: int, step: PlannedStep) -> Iterator[tuple[Crossing, bool]]:
@@ -114,25 +104,15 @@ def colocated_crossings(
     gathers = (bridge.direction == "fan_in") != backward
     few = bridge.destination if bridge.direction == "fan_in" else bridge.source
     samples = plan.batch.modules[few].samples
-    found = []
+    way = (bridge.source, bridge.destination, backward, microbatch)
+    crossings = []
     for group in bridge.gather_groups:
         base = samples[group[0]][0]
         for taker in group:
             for giver in group if gathers else (taker,):
                 start, stop = bridge.slices[giver]
-                found.append(
-                    Crossing(
-                        bridge.source,
-                        bridge.destination,
-                        backward,
-                        microbatch,
-                        giver,
-                        taker,
-                        base + start,
-                        base + stop,
-                    )
-                )
-    return tuple(found)
+                crossings.append(Crossing(*way, giver, taker, base + start, base + stop))
+    return tuple(crossings)
 
 
 def edge_crossings(
@@ -145,25 +125,12 @@ def edge_crossings(
     edge = pipeline.graph.edges[action.edge] if action.edge is not None else None
     assert edge is not None
     assert action.microbatch is not None
-    ends = [pipeline.graph.stages[end] for end in (edge.source, edge.destination)]
-    backward = action.kind.endswith("backward")
-    source, destination = (stage.module for stage in ends)
-    transfers = plan.edge_transfers(edge, backward=backward)
+    stages, backward = pipeline.graph.stages, action.kind.endswith("backward")
+    modules = stages[edge.source].module, stages[edge.destination].module
+    way = (*modules, backward, action.microbatch)
     return tuple(
-        (
-            Crossing(
-                source,
-                destination,
-                backward,
-                action.microbatch,
-                transfer.source_rank,
-                transfer.destination_rank,
-                transfer.start,
-                transfer.stop,
-            ),
-            split,
-        )
-        for transfer, split in numbered(transfers)
+        (Crossing(*way, *transfer.ends, transfer.start, transfer.stop), split)
+        for transfer, split in numbered(plan.edge_transfers(edge, backward=backward))
     )
 
 
@@ -181,12 +148,9 @@ class StepRecord:
 
     Attributes:
         number: of the tick, counted from the opening of the stepper.
-        rank: the rank that reports.
         did: the step in words; None: it waited or had nothing to do.
         then: its next step, in words.
-        seconds: that it took.
         code: the lines that did it, after a line "file:number".
-        pieces: what it gave or took.
         tensors: name -> facts of a tensor that it has afterwards.
         result: loss, grad_norm and num_tokens at the end of an optimizer step, else empty.
     """
@@ -207,9 +171,7 @@ class PlanDifference:
     """One difference between plan and run.
 
     Attributes:
-        crossing: the samples and ranks.
         planned: what the plan, or the sender, gives.
-        happened: what was seen.
     """
 
     crossing: Crossing
@@ -228,27 +190,24 @@ def differences(
     """Compare what ranks saw at a tick with the plan, and received contents with sent ones.
 
     Args:
-        planned: from `planned_crossings`.
         pieces: what the ranks saw at that tick.
         sent: what has been sent and not yet received, this tick included.
     """
     wanted = dict.fromkeys(planned)
     seen: dict[tuple[Crossing, bool], SeenCrossing] = {}
-    found = []
+    differing = []
     for piece in pieces:
-        key = (piece.crossing, piece.sent)
+        key, verb = (piece.crossing, piece.sent), _verb(piece.sent)
         if key not in wanted:
-            found.append(PlanDifference(piece.crossing, "nothing", f"it was {_verb(piece.sent)}"))
+            differing.append(PlanDifference(piece.crossing, "nothing", f"it was {verb}"))
         elif key in seen:
-            found.append(
-                PlanDifference(piece.crossing, "once", f"it was {_verb(piece.sent)} twice")
-            )
+            differing.append(PlanDifference(piece.crossing, "once", f"it was {verb} twice"))
         seen[key] = piece
-        found.extend(_contents(piece, sent.get(piece.crossing)))
+        differing.extend(_contents(piece, sent.get(piece.crossing)))
     for crossing, is_sent in wanted:
         if (crossing, is_sent) not in seen:
-            found.append(PlanDifference(crossing, "to cross", f"it was not {_verb(is_sent)}"))
-    return tuple(found)
+            differing.append(PlanDifference(crossing, "to cross", f"it was not {_verb(is_sent)}"))
+    return tuple(differing)
 
 
 def _verb(sent: bool) -> str:
@@ -283,5 +242,5 @@ def _which(crossing: Crossing, wanted: tuple[str, ...], got: tuple[str, ...]) ->
     if not len(wanted) == len(got) == crossing.stop - crossing.start:
         return f"samples {crossing.start} to {crossing.stop - 1}"
     pairs = enumerate(zip(wanted, got, strict=True), start=crossing.start)
-    wrong = [str(sample) for sample, (mine, theirs) in pairs if mine != theirs]
+    wrong = [str(sample) for sample, (planned, seen) in pairs if planned != seen]
     return f"sample{'s' if len(wrong) > 1 else ''} {', '.join(wrong)}"

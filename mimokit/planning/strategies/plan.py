@@ -27,7 +27,6 @@ class Exchange:
     """One exchange, of all groups of nodes at once.
 
     Attributes:
-        rule: what is exchanged.
         number: which exchange of the rule, counted from 0.
         step: optimizer steps completed when values are taken.
         finish: optimizer steps completed when the result is written; steps between may go on.
@@ -64,9 +63,7 @@ class StrategyPlan:
     """What a strategy exchanges. Every node makes the same plan from the same arguments.
 
     Attributes:
-        config: the strategy and its arguments.
         shapes: of the tensors that train, by name, as pairs: of whole tensors.
-        nodes: how many exchange.
         seed: of islands, masks and faults.
         element_bytes: of an entry on its way: 4, or 8 for models in fp64.
         held: what the nodes have of the tensors; None: all of them whole.
@@ -172,11 +169,8 @@ def plan_strategy(
     """Plan what nodes exchange.
 
     Args:
-        config: the strategy and its arguments.
         shapes: of the tensors that train, by name, in the order of the model.
-        nodes: how many exchange.
         seed: of islands, masks and faults: equal on all nodes.
-        element_bytes: of an entry on its way.
         held: what the nodes have of the tensors; None: all of them whole.
 
     Raises:

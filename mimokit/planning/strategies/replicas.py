@@ -28,7 +28,6 @@ class Placement:
     Attributes:
         slots: the engine of each rank of the world, by its number in the cluster.
         hosts: the host of each rank of the world.
-        layout_ranks: ranks of one replica.
     """
 
     slots: tuple[int, ...]
@@ -75,7 +74,6 @@ def place_replicas(hosts: Sequence[str], layout_ranks: int, replicas: int) -> Pl
 
     Args:
         hosts: the host of each engine of the cluster.
-        layout_ranks: ranks of one replica.
         replicas: how many; they must not have more ranks than there are engines.
     """
     free: dict[str, list[int]] = {}
@@ -112,12 +110,7 @@ def _take(slots: list[int], count: int) -> list[int]:
 
 
 def crossed_links(hosts: Sequence[str], ranks: Sequence[int]) -> tuple[HostPair, ...]:
-    """Return the pairs of hosts between which ranks exchange, each once; none: on one host.
-
-    Args:
-        hosts: of each rank of the world.
-        ranks: that exchange with each other.
-    """
+    """Return the pairs of hosts between which ranks exchange, each once; none: on one host."""
     names = list(dict.fromkeys(hosts[rank] for rank in ranks))
     return tuple((one, other) for place, one in enumerate(names) for other in names[place + 1 :])
 
@@ -135,7 +128,6 @@ class ReplicaPlan:
 
     Attributes:
         shards: what each rank of the layout trains.
-        seed: of groups, masks and faults.
         hosts: of each rank of the world; None: they are not known, or all ranks are on one.
     """
 

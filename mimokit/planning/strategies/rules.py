@@ -32,18 +32,14 @@ class Rule:
     Attributes:
         purpose: what it is for, in a word or two.
         index: its place among the rules of the strategy: the order within a step.
-        operation: the collective.
-        tensors: what is exchanged, by name.
         interval: steps between two exchanges.
         offset: an exchange is due after c completed steps if c > offset and c - offset is a
             multiple of `interval`.
         late: steps between taking values and writing the result.
-        grouping: which nodes exchange with each other.
         payload: bytes that a node gives to the collective.
         masks: which entries; None: all.
         deviation: standard deviation of the payload, where masks are random or are cut.
         fault_rate: probability that an exchange is left out.
-        seed: of the faults.
     """
 
     purpose: str
@@ -99,7 +95,6 @@ def rules_of(
 
     Args:
         shapes: of the tensors that train, by name: of whole tensors.
-        element_bytes: of an entry on its way.
         held: what the nodes have of the tensors; None: all of them whole.
     """
     is_shard = held is not None

@@ -113,7 +113,6 @@ def trained_shards(
     """Return what the ranks of a layout train.
 
     Args:
-        config: of the layout, with a strategy.
         modules: the ranks of each module in one replica.
     """
     whole: dict[str, Shape] = {}

@@ -81,7 +81,6 @@ class RankWeights:
 
     Attributes:
         layers: of the language model (of the tower where there is none).
-        query_heads: whose output the rank computes.
         query_groups: the key and value heads that these use.
         vocab: rows of the vocabulary that belong to its place in the tensor parallel group, padding
             included; the first and the last stage hold them. None for a tower.
