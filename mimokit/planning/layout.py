@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from mimokit.config import ExperimentConfig, check_experiment
@@ -100,7 +99,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
             model.llm_module_name,
             topology,
             modules,
-            {name: own.loads for name, own in batch.modules.items()},
+            {name: module.loads for name, module in batch.modules.items()},
             batch.num_microbatches,
             {name: network.modality for name, network in model.module_architectures.items()},
             model.frozen_modules,
@@ -126,19 +125,13 @@ def _bridge(
     mode = config.model.deployment_mode
     staged = mode == "colocated" and destination.pipeline_parallel > 1
     if mode != "heterogeneous" and not staged:
-        shared = plan_colocated_bridge(
+        bridge: Bridge = plan_colocated_bridge(
             source, destination, samples_per_microbatch, bytes_per_sample
         )
-        if config.model.has_backward(source.module):
-            return shared
-        return replace(shared, bytes_backward=0)  # no gradient crosses
-    between = plan_first_stage_bridge if staged else plan_disjoint_bridge
-    bridge = between(
-        (source.module, source),
-        (destination.module, destination),
-        samples_per_microbatch,
-        bytes_per_sample,
-    )
+    else:
+        between = plan_first_stage_bridge if staged else plan_disjoint_bridge
+        ends = (source.module, source), (destination.module, destination)
+        bridge = between(*ends, samples_per_microbatch, bytes_per_sample)
     return bridge if config.model.has_backward(source.module) else without_gradient(bridge)
 
 
@@ -154,5 +147,5 @@ def _numbers_per_sample(config: ExperimentConfig, source: str) -> int:
         return data.seq_length * model.get_architecture(language).hidden_size
     if language in model.module_topology[source]:
         return data.modality_seq_length(source) * model.get_architecture(language).hidden_size
-    own = model.get_architecture(source)
-    return own.seq_length * own.hidden_size
+    network = model.get_architecture(source)
+    return network.seq_length * network.hidden_size

@@ -95,8 +95,8 @@ class PipelinePlan:
 
     def by_rank(self) -> Iterator[tuple[int, Stage]]:
         """Yield every rank that works on a stage, with its stage, ranks ascending."""
-        found = zip(self.graph.stages, self.ranks, strict=True)
-        for stage, ranks in sorted(found, key=lambda item: item[1].start):
+        stages = zip(self.graph.stages, self.ranks, strict=True)
+        for stage, ranks in sorted(stages, key=lambda item: item[1].start):
             for rank in ranks:
                 yield rank, stage
 
@@ -133,10 +133,9 @@ def plan_program(
     micro-batches before it begins, and backward after it ends.
 
     Args:
-        topology: module -> the modules that it feeds.
         loads: module -> the ranks that read data for it.
-        absent: (module, micro-batch) pairs for which a module has no input.
-        three_axes: modules that send integers of three axes.
+        frozen, absent: see `plan_schedule`.
+        three_axes: see `plan_slots`.
 
     Raises:
         ScheduleError: the schedule fails its check.
@@ -154,7 +153,7 @@ def plan_program(
         return shared_program(topology, names, modules, num_microbatches, modalities, frozen)
     ranks = tuple(modules[stage.module].stage(stage.place) for stage in graph.stages)
     reading = {rank for module in loads.values() for rank in module}
-    loading = [index for index, own in enumerate(ranks) if not reading.isdisjoint(own)]
+    loading = [index for index, span in enumerate(ranks) if not reading.isdisjoint(span)]
     schedule = plan_schedule(graph, num_microbatches, frozen=frozen, absent=absent, loading=loading)
     kinds: dict[str, Modality] = {**modalities, llm_module_name: "text"}
     names = [name for name, _ in graph.topology]
@@ -180,7 +179,6 @@ def shared_program(
     """Return what ranks do that share all modules, of which none is cut into stages.
 
     Args:
-        topology: module -> the modules that it feeds.
         names: modules with separate steps, in the order in which a rank computes them, the
             language model last. The steps of the others are part of the language model's.
     """

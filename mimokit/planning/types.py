@@ -92,8 +92,7 @@ class ColocatedBridge:
             are concatenated. Every rank of the span is in exactly one group.
         slices: rank -> the samples that the rank keeps, counted within the samples of its gather
             group (that is, within a replica of the module with fewer replicas).
-        bytes_forward: bytes received over all ranks in the forward direction, per micro-batch.
-        bytes_backward: the same for the gradient.
+        bytes_forward: received over all ranks; `bytes_backward` those of the gradient.
     """
 
     kind: ClassVar[Literal["colocated"]] = "colocated"
@@ -209,7 +208,7 @@ class LayoutPlan:
     @property
     def optimizer_options(self) -> dict[str, dict[str, float]]:
         """Module -> the options of its optimizer, if some are not those of the run."""
-        options = {name: one.optimizer_options for name, one in self.executions.items()}
+        options = {name: module.optimizer_options for name, module in self.executions.items()}
         return {name: of_module for name, of_module in options.items() if of_module}
 
     @property

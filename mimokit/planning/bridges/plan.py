@@ -20,11 +20,15 @@ from mimokit.planning.bridges.routes import (
     route,
 )
 from mimokit.planning.ranks import ModuleRanks, RankGrid, RankRanges
-from mimokit.planning.types import ColocatedBridge, DisjointBridge
+from mimokit.planning.types import Bridge, ColocatedBridge, DisjointBridge
 from mimokit.units import bytes_text, counted
 
 BYTES_PER_NUMBER = 4
 """Activations cross in fp32."""
+
+End = tuple[str, RankGrid]
+"""Name and ranks of a module. The dimensions may be in any order: "dp" counts replicas, "pp"
+stages; all others make up the group of a replica."""
 
 
 def plan_colocated_bridge(
@@ -82,11 +86,6 @@ def _gather_groups(many: ModuleRanks, ratio: int) -> NDArray[np.int64]:
     shape = (many.pipeline_parallel, many.data_parallel // ratio, ratio, -1)
     ranks = np.arange(many.rank_offset, many.rank_offset + many.size, dtype=np.int64)
     return ranks.reshape(shape).transpose(0, 1, 3, 2).reshape(-1, ratio)
-
-
-End = tuple[str, RankGrid]
-"""Name and ranks of a module. The dimensions may be in any order: "dp" counts replicas, "pp"
-stages; all others make up the group of a replica."""
 
 
 def plan_disjoint_bridge(
@@ -162,8 +161,10 @@ def _bridge(
     )
 
 
-def without_gradient(bridge: DisjointBridge) -> DisjointBridge:
+def without_gradient(bridge: Bridge) -> Bridge:
     """Return the bridge without transfers backward, for a source of which nothing is trained."""
+    if isinstance(bridge, ColocatedBridge):
+        return replace(bridge, bytes_backward=0)
     reason = f"No gradient crosses: nothing in '{bridge.source}' or before it is trained."
     return replace(bridge, backward=Route(bridge.backward.form, reason=reason))
 

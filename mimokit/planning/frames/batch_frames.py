@@ -11,7 +11,6 @@ from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from mimokit.planning.frames.forecast import FrameForecast
 from mimokit.planning.frames.samples import order_samples
 from mimokit.planning.frames.work import SampleCosts, SampleSizes
-from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan
 
 
@@ -85,26 +84,22 @@ def encoder_frames(config: ExperimentConfig, plan: LayoutPlan, name: str) -> Bat
     spans = [plan.batch.modules[name].samples[ranks.rank(dp=r)] for r in range(ranks.data_parallel)]
 
     def frames(microbatch: int, sample: int) -> int:
-        given = data.frames_of(name, microbatch, sample)
+        stated = data.frames_of(name, microbatch, sample)
         present = data.is_present(name, microbatch, sample)
-        return (most if present else 0) if given is None else given
+        return (most if present else 0) if stated is None else stated
 
-    found: list[int] = []
+    each: list[int] = []
     for microbatch in range(plan.batch.num_microbatches):
-        found = [frames(microbatch, s) for s in range(plan.batch.samples_per_microbatch)]
-        if any(found):
+        each = [frames(microbatch, s) for s in range(plan.batch.samples_per_microbatch)]
+        if any(each):
             break
     if config.runtime.sample_order == BALANCED:
-        works = SampleCosts(config, plan).works([SampleSizes({name: count}) for count in found])
-        found = [found[sample] for sample in order_samples(works)]
-    counts = tuple(tuple(found[slice(*span)]) for span in spans)
+        works = SampleCosts(config, plan).works([SampleSizes({name: count}) for count in each])
+        each = [each[sample] for sample in order_samples(works)]
+    counts = tuple(tuple(each[slice(*span)]) for span in spans)
+    replicas = ranks.groups(*(name for name in ranks.dimensions if name != "dp"))
     shared = FRAME_PARALLEL in config.runtime.patch_type
-    return BatchFrames(name, _replicas(ranks), counts, geometry.patches, shared)
-
-
-def _replicas(ranks: ModuleRanks) -> tuple[tuple[int, ...], ...]:
-    others = [dimension for dimension in ranks.dimensions if dimension != "dp"]
-    return ranks.groups(*others)
+    return BatchFrames(name, replicas, counts, geometry.patches, shared)
 
 
 def _geometry(config: ExperimentConfig, name: str) -> ImageGeometry | None:

@@ -24,13 +24,7 @@ def repartition(
     below the maximum, and are tried again.
 
     Args:
-        sizes: [frames].
-        rank_of: [frames], changed.
-        totals: [ranks], changed.
-        first: see `placing.py`; changed.
-        following: see `placing.py`; changed.
         members: scratch, as long as the number of frames that two ranks may have.
-        goal: load at which to stop.
         kicks: how often other ranks may be divided.
         least: load from which on they are.
     """

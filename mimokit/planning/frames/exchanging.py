@@ -61,17 +61,7 @@ def exchange(
     """Lower the most loaded rank by moves and swaps with another, until it is at the goal.
 
     Of all exchanges of two ranks it takes the one that leaves the lower maximum. The partner is the
-    least loaded rank or, where no exchange with it helps, the rank with the best exchange.
-
-    Args:
-        sizes: [frames].
-        rank_of: [frames], changed.
-        totals: [ranks], changed.
-        first: see `placing.py`; changed.
-        following: see `placing.py`; changed.
-        goal: load at which to stop.
-        steps: exchanges at most.
-        thorough: look at all ranks where the least loaded one does not help.
+    least loaded rank or, if `thorough` and no exchange with it helps, the rank with the best one.
     """
     ranks = len(totals)
     for _ in range(steps):
@@ -128,13 +118,7 @@ def move_from_home(
     of the same node, then with the least loaded of all, then with any.
 
     Args:
-        sizes: [frames].
-        home: [frames], rank of every frame.
-        rank_of: [frames], where they are now; changed.
-        totals: [ranks], changed.
-        first: see `placing.py`; changed.
-        following: see `placing.py`; changed.
-        goal: load at which to stop.
+        home: [frames], the rank at which each starts.
         most: load that may be away from home.
         node: ranks per node.
         thorough: look at all ranks where the others do not help.

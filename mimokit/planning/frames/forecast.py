@@ -53,11 +53,7 @@ class FrameLinks:
                 raise ValueError(f"{name} is {getattr(self, name):g}; it is at least 0.")
 
     def seconds(self, patches_between: np.ndarray) -> float:
-        """Return how long frame parallel communicates in one pass.
-
-        Args:
-            patches_between: [reading rank, encoding rank].
-        """
+        """Return how long one pass communicates, from patches [reading rank, encoding rank]."""
         away = patches_between - np.diag(np.diag(patches_between))
         busiest = max(float(away.sum(axis=0).max()), float(away.sum(axis=1).max()))
         if not busiest:
@@ -148,9 +144,8 @@ def forecast_frames(
         patches: for each rank, the patches of the frames that it reads.
         cost: of a frame, in seconds: forward, and backward if the encoder is trained.
         base: seconds that the encoder takes on every rank, whatever frames it has.
-        planner: who assigns frames: one of `PLANNERS`.
-        tolerance: see `plan_frames`.
-        ranks_per_node: see `plan_frames`.
+        planner: one of `PLANNERS`.
+        tolerance, ranks_per_node: see `plan_frames`.
 
     Raises:
         ValueError: ranks is 0, the planner is unknown, or see `plan_frames`.

@@ -64,9 +64,9 @@ class Partition:
 
     def assignment(self) -> np.ndarray:
         """Return the rank of every frame in the order in which the frames came."""
-        found = np.empty_like(self.rank_of)
-        found[self.order] = self.rank_of
-        return found
+        assignment = np.empty_like(self.rank_of)
+        assignment[self.order] = self.rank_of
+        return assignment
 
 
 def sort_frames(loads: np.ndarray) -> np.ndarray:
@@ -88,8 +88,7 @@ def lower_bound(sizes: np.ndarray, ranks: int) -> float:
     divisor; and for every k the k + 1 smallest of the k * ranks + 1 largest frames, of which some
     rank has k + 1.
 
-    Args:
-        sizes: [frames], descending.
+    Sizes descend.
     """
     if not len(sizes):
         return 0.0
@@ -108,11 +107,10 @@ def longest_first(loads: np.ndarray, ranks: int) -> Partition:
     """Return the partition of LPT: descending, each frame to the least loaded rank."""
     order = sort_frames(loads)
     sizes = loads[order]
-    owners, totals = _integers(len(sizes)), [0.0] * ranks
-    heap = list(range(ranks))
-    given = _arguments(len(sizes), sizes, owners, totals, heap)
-    _loop(place_longest_first, len(sizes))(*given)
-    return Partition(order, sizes, ranks, np.asarray(given[1], dtype=np.int64))
+    rank_of = np.empty(len(sizes), dtype=np.int64)
+    arguments = _arguments(len(sizes), sizes, rank_of, [0.0] * ranks, list(range(ranks)))
+    _loop(place_longest_first, len(sizes))(*arguments)
+    return Partition(order, sizes, ranks, np.asarray(arguments[1], dtype=np.int64))
 
 
 def best_partition(lpt: Partition) -> Partition:
@@ -209,10 +207,6 @@ def moved_from_home(
 
 def _better(one: Partition, other: Partition) -> Partition:
     return other if other.makespan < one.makespan else one
-
-
-def _integers(number: int) -> np.ndarray:
-    return np.empty(number, dtype=np.int64)
 
 
 def _arguments(frames: int, *arrays: Any) -> list[Any]:

@@ -2,8 +2,10 @@
 
 The loops in this file, `exchanging.py` and `dividing.py` are plain Python on lists for small
 problems and compiled on arrays for large ones (see `partition.py`). They call only functions of
-`exchanging.CALLED_BY_LOOPS`. All of them change what they are given in place. The members of a rank
-are a linked list: `first[rank]` is one frame, `following[frame]` the next, and -1 ends it.
+`exchanging.CALLED_BY_LOOPS`. They read `sizes`, the load of each frame, and change in place what
+else they are given: `rank_of`, the rank of each frame; `totals`, the load of each rank; and the
+members of ranks, linked lists: `first[rank]` is one frame, `following[frame]` the next, and -1 ends
+it.
 """
 
 from __future__ import annotations
@@ -17,12 +19,10 @@ Integers: TypeAlias = Any
 
 
 def place_longest_first(sizes: Floats, rank_of: Integers, totals: Floats, heap: Integers) -> None:
-    """Give every frame to the least loaded rank, the lowest on ties.
+    """Give every frame, in this order, to the least loaded rank, the lowest on ties.
 
     Args:
-        sizes: [frames], in the order in which they are placed.
-        rank_of: [frames], filled.
-        totals: [ranks], zeros; filled.
+        totals: zeros.
         heap: [ranks], 0, 1, 2, …; scratch.
     """
     ranks = len(heap)
@@ -57,9 +57,7 @@ def pack(
     """Give every frame to the fullest rank that has room for it; False if there is none.
 
     Args:
-        sizes: [frames], descending.
-        capacity: of every rank.
-        rank_of: [frames], filled.
+        sizes: descending.
         room: [ranks], scratch: what is left on ranks, ascending.
         ranks_by_room: [ranks], scratch: the ranks in that order.
     """
@@ -90,7 +88,7 @@ def pack(
 
 
 def link(rank_of: Integers, first: Integers, following: Integers) -> None:
-    """Fill the lists of the members of every rank: [ranks] and [frames]."""
+    """Fill the lists of the members of every rank."""
     for rank in range(len(first)):
         first[rank] = -1
     for frame in range(len(rank_of) - 1, -1, -1):

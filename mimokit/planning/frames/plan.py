@@ -52,10 +52,10 @@ class FramePlan:
                 `plan_frames`.
         """
         ranks, sizes = check_ranks(num_ranks), check_loads(loads)
-        taken = check_homes("assignment", assignment, len(sizes), ranks)
-        sums = np.bincount(taken, weights=sizes, minlength=ranks)
+        rank_of = check_homes("assignment", assignment, len(sizes), ranks)
+        sums = np.bincount(rank_of, weights=sizes, minlength=ranks)
         where = None if home is None else check_homes("home", home, len(sizes), ranks)
-        return cls(tuple(taken.tolist()), tuple(sums.tolist()), sizes, where)
+        return cls(tuple(rank_of.tolist()), tuple(sums.tolist()), sizes, where)
 
     @property
     def num_ranks(self) -> int:
@@ -114,11 +114,11 @@ def lpt_balance(loads: Numbers, num_ranks: int) -> tuple[list[int], list[float]]
         ValueError: a load is negative or not finite, or ranks is 0.
     """
     ranks, sizes = check_ranks(num_ranks), check_loads(loads)
-    found = longest_first(sizes, ranks)
-    totals = found.totals
+    lpt = longest_first(sizes, ranks)
+    totals = lpt.totals
     if np.asarray(loads).dtype.kind in "iub":
         totals = totals.astype(np.int64)
-    return found.assignment().tolist(), totals.tolist()
+    return lpt.assignment().tolist(), totals.tolist()
 
 
 def plan_frames(
@@ -150,7 +150,8 @@ def plan_frames(
             share is not in its range.
     """
     ranks, sizes = check_ranks(num_ranks), check_loads(loads)
-    node = ranks if ranks_per_node is None else _check_node(ranks_per_node, ranks)
+    node = ranks if ranks_per_node is None else check_ranks(ranks_per_node, "ranks_per_node")
+    node = min(node, ranks)
     _check_share("tolerance", tolerance, np.inf)
     if max_moved is not None:
         _check_share("max_moved", max_moved, 1.0)
@@ -172,8 +173,8 @@ def _ahead(best: Partition) -> Partition:
     bound = lower_bound(best.sizes, best.ranks)
     if best.makespan <= bound * (1 + WORTH_PROGRAM):
         return best
-    found = packed_by_contents(best, bound)
-    return best if found is None or found.makespan >= best.makespan else found
+    packed = packed_by_contents(best, bound)
+    return best if packed is None or packed.makespan >= best.makespan else packed
 
 
 def _near_home(
@@ -264,10 +265,6 @@ def check_homes(name: str, homes: Any, frames: int, ranks: int) -> np.ndarray:
             f"The {name} of frame {frame} is rank {found[frame]}; the ranks are 0 to {ranks - 1}."
         )
     return found.astype(np.int64)
-
-
-def _check_node(ranks_per_node: Any, ranks: int) -> int:
-    return min(check_ranks(ranks_per_node, "ranks_per_node"), ranks)
 
 
 def _check_share(name: str, value: float, most: float) -> None:

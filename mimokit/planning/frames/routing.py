@@ -81,13 +81,13 @@ class FrameRoutes:
 
     def sends(self, rank: int) -> Moves:
         """Return what a rank sends, by the rank that encodes it."""
-        mine = np.flatnonzero(self.source == rank)
-        return self._moves(mine[np.argsort(self.target[mine], kind="stable")], self.target)
+        frames = np.flatnonzero(self.source == rank)
+        return self._moves(frames[np.argsort(self.target[frames], kind="stable")], self.target)
 
     def encodes(self, rank: int) -> Moves:
         """Return what a rank receives and encodes, by the rank that sends it."""
-        mine = np.flatnonzero(self.target == rank)
-        return self._moves(mine[np.argsort(self.source[mine], kind="stable")], self.source)
+        frames = np.flatnonzero(self.target == rank)
+        return self._moves(frames[np.argsort(self.source[frames], kind="stable")], self.source)
 
     def returns(self, rank: int) -> Moves:
         """Return what a rank sends back, by the rank that holds the sample."""
@@ -100,16 +100,16 @@ class FrameRoutes:
 
     def regains(self, rank: int) -> Moves:
         """Return what a rank gets back, by the rank that has encoded it."""
-        own = self.own(rank)
-        order = np.lexsort((own, self.source[own], self.target[own]))
-        return self._moves(own[order], self.target)
+        frames = self.own(rank)
+        order = np.lexsort((frames, self.source[frames], self.target[frames]))
+        return self._moves(frames[order], self.target)
 
     def patches_between(self) -> np.ndarray:
         """Return [sending rank, encoding rank]: patches that travel to be encoded."""
         ranks = len(self.held)
         pairs = self.source * ranks + self.target
-        found = np.bincount(pairs, weights=self.patches, minlength=ranks**2)
-        return found.astype(np.int64).reshape(ranks, ranks)
+        patches = np.bincount(pairs, weights=self.patches, minlength=ranks**2)
+        return patches.astype(np.int64).reshape(ranks, ranks)
 
     def _moves(self, frames: np.ndarray, other: np.ndarray) -> Moves:
         sums = np.bincount(
@@ -192,9 +192,9 @@ def separate_frames(grid: np.ndarray) -> np.ndarray:
 
     The patches of a row lie frame by frame, so they stay where they are.
     """
-    found = np.repeat(grid, grid[:, 0], axis=0)
-    found[:, 0] = 1
-    return found
+    separate = np.repeat(grid, grid[:, 0], axis=0)
+    separate[:, 0] = 1
+    return separate
 
 
 def check_grids(grids: Sequence[np.ndarray], held: Sequence[int], settings: FrameSettings) -> None:

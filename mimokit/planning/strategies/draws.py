@@ -115,8 +115,7 @@ class Masks:
     def indices(self, tensor: str, entries: int, number: int) -> Indices:
         """Return the ascending places of the entries, counted as in the flattened tensor.
 
-        Args:
-            tensor: its name; tensors of different names have different masks.
+        Tensors of different names have different masks.
         """
         key = _key(tensor)
         if self.selector == "random":

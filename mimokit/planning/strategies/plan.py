@@ -63,7 +63,7 @@ class StrategyPlan:
     """What a strategy exchanges. Every node makes the same plan from the same arguments.
 
     Attributes:
-        shapes: of the tensors that train, by name, as pairs: of whole tensors.
+        shapes: of the whole tensors that train, by name, in the order of the model.
         seed: of islands, masks and faults.
         element_bytes: of an entry on its way: 4, or 8 for models in fp64.
         held: what the nodes have of the tensors; None: all of them whole.
@@ -99,24 +99,23 @@ class StrategyPlan:
         return tuple(self._chosen(step, rule, late=True))
 
     def _chosen(self, step: int, rule: int | None, *, late: bool) -> Iterator[Exchange]:
-        for one in self.rules if rule is None else (self.rules[rule],):
-            start = step - one.late * late
-            number = one.number(start)
+        for chosen in self.rules if rule is None else (self.rules[rule],):
+            start = step - chosen.late * late
+            number = chosen.number(start)
             if number is not None:
-                yield Exchange(one, number, start, start + one.late)
+                yield Exchange(chosen, number, start, start + chosen.late)
 
     def exchanges(self, steps: int) -> Iterator[Exchange]:
         """Return the exchanges that begin within the first `steps` steps, in their order."""
         streams = [self._stream(rule, steps) for rule in self.rules]
         if len(streams) == 1:
             return streams[0]
-        return heapq.merge(*streams, key=lambda one: (one.step, one.rule.index))
+        return heapq.merge(*streams, key=lambda exchange: (exchange.step, exchange.rule.index))
 
     def _stream(self, rule: Rule, steps: int) -> Iterator[Exchange]:
-        late = rule.late
         for number in rule.numbers(steps).tolist():
             step = rule.step(number)
-            yield Exchange(rule, number, step, step + late)
+            yield Exchange(rule, number, step, step + rule.late)
 
     def indices(self, exchange: Exchange, tensor: str) -> Indices | None:
         """Return which entries of the flattened tensor an exchange takes; None: all."""
@@ -166,12 +165,7 @@ def plan_strategy(
     element_bytes: int = 4,
     held: Holding | None = None,
 ) -> StrategyPlan:
-    """Plan what nodes exchange.
-
-    Args:
-        shapes: of the tensors that train, by name, in the order of the model.
-        seed: of islands, masks and faults: equal on all nodes.
-        held: what the nodes have of the tensors; None: all of them whole.
+    """Plan what nodes exchange; see `StrategyPlan` for the arguments, equal on all nodes.
 
     Raises:
         ConfigError: there are 0 nodes, a group is larger than the nodes, or the seed is negative.

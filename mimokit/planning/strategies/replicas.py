@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -47,7 +47,7 @@ class Placement:
     @property
     def split(self) -> tuple[int, ...]:
         """The replicas that have ranks on more than one host."""
-        return tuple(one for one in range(self.replicas) if len(self.hosts_of(one)) > 1)
+        return tuple(r for r in range(self.replicas) if len(self.hosts_of(r)) > 1)
 
     @property
     def problem(self) -> str | None:
@@ -80,9 +80,9 @@ def place_replicas(hosts: Sequence[str], layout_ranks: int, replicas: int) -> Pl
     for slot, host in enumerate(hosts):
         free.setdefault(host, []).append(slot)
     placed = [_on_one_host(free, layout_ranks) for _ in range(replicas)]
-    whole = [one for one in placed if one]
+    whole = [slots for slots in placed if slots]
     rest = [_spread(free, layout_ranks) for _ in range(replicas - len(whole))]
-    slots = tuple(slot for one in (*whole, *rest) for slot in one)
+    slots = tuple(itertools.chain(*whole, *rest))
     return Placement(slots, tuple(hosts[slot] for slot in slots), layout_ranks)
 
 
@@ -94,25 +94,25 @@ def _on_one_host(free: dict[str, list[int]], ranks: int) -> list[int]:
 
 def _spread(free: dict[str, list[int]], ranks: int) -> list[int]:
     """Take whole hosts, the largest first, and the rest from the smallest host that has it."""
-    found: list[int] = []
-    while len(found) < ranks:
-        missing = ranks - len(found)
-        enough = [slots for slots in free.values() if len(slots) >= missing]
+    slots: list[int] = []
+    while len(slots) < ranks:
+        missing = ranks - len(slots)
+        enough = [engines for engines in free.values() if len(engines) >= missing]
         there = min(enough, key=len) if enough else max(free.values(), key=len)
-        found += _take(there, min(missing, len(there)))
-    return found
+        slots += _take(there, min(missing, len(there)))
+    return slots
 
 
 def _take(slots: list[int], count: int) -> list[int]:
-    taken = slots[:count]
+    first = slots[:count]
     del slots[:count]
-    return taken
+    return first
 
 
 def crossed_links(hosts: Sequence[str], ranks: Sequence[int]) -> tuple[HostPair, ...]:
     """Return the pairs of hosts between which ranks exchange, each once; none: on one host."""
     names = list(dict.fromkeys(hosts[rank] for rank in ranks))
-    return tuple((one, other) for place, one in enumerate(names) for other in names[place + 1 :])
+    return tuple(itertools.combinations(names, 2))
 
 
 MOST_DUE = 1000
@@ -140,8 +140,7 @@ class ReplicaPlan:
 
     def __getstate__(self) -> dict[str, Any]:
         # Rules hold functions, which pickle cannot take; they are made again.
-        kept = {one.name for one in fields(self)}
-        return {name: value for name, value in vars(self).items() if name in kept}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def entries(self) -> tuple[int, ...]:
@@ -236,23 +235,23 @@ class ReplicaPlan:
     def payload_bytes(self, rank: int) -> dict[str, float]:
         """Return purpose -> bytes that a rank of the layout gives to an exchange."""
         return {
-            one.rule.purpose: one.payload_bytes(one.rule.grouping.largest())
-            for one in self.exchanges(rank)
+            exchange.rule.purpose: exchange.payload_bytes(exchange.rule.grouping.largest())
+            for exchange in self.exchanges(rank)
         }
 
     def sent_bytes(self, rank: int) -> dict[str, float]:
         """Return purpose -> bytes that a rank of the layout sends in an exchange, as a ring."""
         return {
-            one.rule.purpose: one.sent_bytes(one.rule.grouping.largest())
-            for one in self.exchanges(rank)
+            exchange.rule.purpose: exchange.sent_bytes(exchange.rule.grouping.largest())
+            for exchange in self.exchanges(rank)
         }
 
     def replica_payloads(self) -> Iterator[tuple[Exchange, float]]:
         """Return the first exchange of each rule with the bytes of all ranks of a replica."""
         ranks = [self.exchanges(rank) for rank in range(self.layout_ranks)]
-        for own in zip(*ranks, strict=True):
-            largest = own[0].rule.grouping.largest()
-            yield own[0], sum(one.payload_bytes(largest) for one in own)
+        for exchanges in zip(*ranks, strict=True):
+            largest = exchanges[0].rule.grouping.largest()
+            yield exchanges[0], sum(each.payload_bytes(largest) for each in exchanges)
 
 
 def plan_replicas(
@@ -269,15 +268,16 @@ def plan_replicas(
     strategy = config.strategy
     if strategy is None:
         return None
-    refuse_if_any(_behind(config.model.decoder_module_names))
-    found = (strategy, layout_ranks, trained_shards(config, modules, layout_ranks))
-    return ReplicaPlan(*found, steps=config.runtime.num_iterations, seed=config.runtime.seed)
-
-
-def _behind(names: Iterable[str]) -> Iterator[Problem]:
-    for name in names:
-        sentence = (
+    refuse_if_any(
+        Problem(
+            name,
+            "topology",
+            None,
             f"Module '{name}': it comes behind the language module, and replicas of such a model "
-            "cannot be planned yet; leave out the module or the section strategy."
+            "cannot be planned yet; leave out the module or the section strategy.",
         )
-        yield Problem(name, "topology", None, sentence)
+        for name in config.model.decoder_module_names
+    )
+    shards = trained_shards(config, modules, layout_ranks)
+    runtime = config.runtime
+    return ReplicaPlan(strategy, layout_ranks, shards, runtime.num_iterations, runtime.seed)

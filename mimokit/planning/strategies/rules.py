@@ -1,4 +1,4 @@
-"""A rule: one thing that nodes exchange again and again, every so many steps."""
+"""The rules of each strategy: what is exchanged every how many steps, and how many bytes it is."""
 
 from __future__ import annotations
 
@@ -138,29 +138,19 @@ class _Makers:
 
     def demo(self) -> Rules:
         sizes = (self.config.compression_chunk, self.config.compression_topk, self.element_bytes)
-        total = sum(demo_bytes(one.shape, *sizes) for one in self.held.values())
+        total = sum(demo_bytes(shard.shape, *sizes) for shard in self.held.values())
         rule = self._whole("momentum", 1)
         return (replace(rule, operation="all_gather", payload=_always(total)),)
 
     def streaming_diloco(self) -> Rules:
         config = self.config
-        fragments = fragments_of(self.shapes, config.fragments)
-        return tuple(
-            self._weights(
-                Rule(
-                    f"fragment {index}",
-                    index,
-                    "all_reduce",
-                    names,
-                    config.H,
-                    self._all(),
-                    _always(0),
-                    offset=index * config.H // config.fragments,
-                    late=config.overlap_steps,
-                )
-            )
-            for index, names in enumerate(fragments)
-        )
+        rules = []
+        for index, names in enumerate(fragments_of(self.shapes, config.fragments)):
+            offset = index * config.H // config.fragments
+            rule = self._whole(f"fragment {index}", config.H, offset=offset)
+            late = config.overlap_steps
+            rules.append(self._weights(replace(rule, index=index, tensors=names, late=late)))
+        return tuple(rules)
 
     def noloco(self) -> Rules:
         rule = self._whole("gossip", self.config.H)
@@ -170,7 +160,7 @@ class _Makers:
 
     def sparse_loco(self) -> Rules:
         sizes = (self.config.chunk, self.config.density, self.config.bits)
-        total = sum(sparse_bytes(one.entries, *sizes) for one in self.held.values())
+        total = sum(sparse_bytes(shard.entries, *sizes) for shard in self.held.values())
         rule = self._whole("sparse outer step", self.config.H)
         return (replace(rule, operation="all_gather", payload=_always(total)),)
 
@@ -202,7 +192,7 @@ class _Makers:
         config, size = self.config, self.element_bytes
         masks = Masks(config.index_selector, config.p_sparta, self.seed)
         whole = np.array([math.prod(self.shapes[name]) for name in self.held], np.int64)
-        real = np.array([one.real for one in self.held.values()], np.int64)
+        real = np.array([shard.real for shard in self.held.values()], np.int64)
         random = config.index_selector == "random"
         share = real / np.maximum(1, whole)
 
@@ -215,9 +205,9 @@ class _Makers:
             variance = float(real.sum()) * config.p_sparta * (1 - config.p_sparta)
         else:
             # Where the entries of a whole tensor's mask fall among its shards is random.
-            taken = masks.counts(whole, 0)
-            spread = share * (1 - share) * (whole - taken) / np.maximum(1, whole - 1)
-            variance = float((taken * spread).sum())
+            counts = masks.counts(whole, 0)
+            spread = share * (1 - share) * (whole - counts) / np.maximum(1, whole - 1)
+            variance = float((counts * spread).sum())
 
         return replace(
             self._whole("sparse weights", config.sparta_interval),

@@ -54,15 +54,15 @@ def in_order(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
     """
 
     def key(name: str) -> list[tuple[int, str]]:
-        return [(int(one), "") if one.isdigit() else (-1, one) for one in re.split(r"(\d+)", name)]
+        parts = re.split(r"(\d+)", name)
+        return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
     return {name: shapes[name] for name in sorted(shapes, key=key)}
 
 
 def _layer(name: str) -> tuple[str, ...] | None:
     parts = name.split(".")
-    numbers = (place for place, part in enumerate(parts) if part.isdigit())
-    first = next(numbers, None)
+    first = next((place for place, part in enumerate(parts) if part.isdigit()), None)
     return None if first is None else tuple(parts[: first + 1])
 
 
@@ -128,7 +128,7 @@ def trained_shards(
                 for place in places
             ]
             # Ranks differ in the padding of a vocabulary alone.
-            shards = [next(one for one in shards if one == shard) for shard in shards]
+            shards = [shards[shards.index(shard)] for shard in shards]
             for number, rank in enumerate(ranks.stage(stage)):
                 parts[rank].append(shards[number % ranks.tensor_parallel])
     keys = [tuple(map(id, held)) for held in parts]
@@ -147,7 +147,7 @@ def shapes_of_size(config: StrategyConfig, parameters: int) -> dict[str, Shape]:
     shapes: dict[str, Shape] = {"matrix": (rows, side), "rest": (parameters - rows * side,)}
     if config.name == "streaming_diloco":
         part, rest = divmod(parameters, config.fragments)
-        shapes = {f"layers.{one}": (part + (one < rest),) for one in range(config.fragments)}
+        shapes = {f"layers.{n}": (part + (n < rest),) for n in range(config.fragments)}
     return {name: shape for name, shape in shapes.items() if all(shape)}
 
 
@@ -161,9 +161,9 @@ def _on_stage(
     partly = isinstance(module, EncoderBranch) or network.is_frozen
     frozen = network.frozen_parts if partly else frozenset()
     cuts = {
-        f"{module.name}.{one.copy_of or one.name}": one.cut
-        for one in stage_tensors(module, sizes, stage)
-        if _part_of(module, one.name) not in frozen
+        f"{module.name}.{tensor.copy_of or tensor.name}": tensor.cut
+        for tensor in stage_tensors(module, sizes, stage)
+        if _part_of(module, tensor.name) not in frozen
     }
     place = ShardPlace(ranks.tensor_parallel)
     with_shapes = sum(math.prod(cut.at(place).shape) for cut in cuts.values())
