@@ -41,11 +41,11 @@ def weights(
         return
     from rich.console import Console
 
-    from mimokit.planning.report.weights import tables
+    from mimokit.planning.report.weights import sections
 
     console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
-    for table in tables(plan):
-        console.print(table)
+    for section in sections(plan):
+        console.print(section.table())
 
 
 def convert(

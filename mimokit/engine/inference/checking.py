@@ -16,7 +16,7 @@ from mimokit.engine.inference.layers import Watch
 from mimokit.engine.inference.llava import LlavaShard, under
 from mimokit.engine.inference.loading import Shard, load_shard
 from mimokit.engine.inference.tower import TowerShard
-from mimokit.planning.weights.check_plan import ARITHMETIC, OUTPUT, CheckInput
+from mimokit.planning.weights.running import ARITHMETIC, OUTPUT, CheckInput
 
 Parts = Mapping[str, torch.Tensor]
 """Part of a network -> its output; tokens in front of a row's first are padding."""

@@ -14,8 +14,8 @@ from mimokit.engine.inference.checking import images_of
 from mimokit.engine.inference.language import PaddedTokens
 from mimokit.engine.inference.layers import FINAL_NORM
 from mimokit.engine.inference.llava import PROJECTOR_PART
-from mimokit.planning.weights.check_plan import ARITHMETIC, EMBEDDING, OUTPUT, CheckInput
 from mimokit.planning.weights.layout_files import LAYOUT
+from mimokit.planning.weights.running import ARITHMETIC, EMBEDDING, OUTPUT, CheckInput
 
 FINAL_NORMS = ("norm", "ln_f", "post_layernorm")
 """What Hugging Face's models call the norm after their layers."""

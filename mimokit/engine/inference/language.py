@@ -21,7 +21,7 @@ from mimokit.engine.inference.layers import (
     unwatched,
 )
 from mimokit.engine.inference.rotary import frequencies, turns
-from mimokit.planning.weights.check_plan import EMBEDDING, OUTPUT
+from mimokit.planning.weights.running import EMBEDDING, OUTPUT
 
 TABLE = "embedding.word_embeddings.weight"
 POSITIONS = "embedding.position_embeddings.weight"

@@ -18,7 +18,7 @@ from mimokit.engine.inference.layers import (
     Watch,
     unwatched,
 )
-from mimokit.planning.weights.check_plan import EMBEDDING, OUTPUT
+from mimokit.planning.weights.running import EMBEDDING, OUTPUT
 
 
 class TowerShard:

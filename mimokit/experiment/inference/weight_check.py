@@ -9,9 +9,14 @@ from mimokit.experiment.inference import weights_on_rank
 from mimokit.experiment.inference.check_report import CheckReport, layers_of
 from mimokit.experiment.inference.weights_on_rank import ChangeShard
 from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.check_plan import TOLERANCES, check_input, loading_dtype
 from mimokit.planning.weights.layout_files import checkpoint_of
-from mimokit.planning.weights.running import check_runnable, runnable_functions
+from mimokit.planning.weights.running import (
+    TOLERANCES,
+    check_input,
+    check_runnable,
+    loading_dtype,
+    runnable_functions,
+)
 
 HUGGING_FACE = "transformers"
 ONE_PROCESS = "one process"

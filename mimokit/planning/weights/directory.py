@@ -1,4 +1,8 @@
-"""A directory with a Hugging Face checkpoint: its config and the headers of its files."""
+"""A Hugging Face directory: its config, and from the headers of its files which tensor lies where.
+
+No tensor is read. A safetensors file is 8 bytes (length of the header, little-endian), the header
+in JSON (name -> dtype, shape, data_offsets), and the data without holes, row-major.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +129,7 @@ def _located(
     path: Path, spans: list[tuple[str, str, tuple[int, ...], int, int]], data: int, size: int
 ) -> dict[str, StoredTensor]:
     """Return the tensors, once their spans are found to follow one another to the file's end."""
-    found, reached = {}, 0
+    tensors, reached = {}, 0
     for name, dtype, shape, start, stop in spans:
         if start != reached:
             what = (
@@ -139,12 +143,12 @@ def _located(
                 f"{size:,}"
             )
             raise refused(path, name, [start, stop], what)
-        found[name] = StoredTensor(path.name, dtype, shape, data + start)
+        tensors[name] = StoredTensor(path.name, dtype, shape, data + start)
         reached = stop
     if data + reached != size:
         what = f"its header accounts for {data + reached:,} bytes, and it has {size:,}"
         raise refused(path, "header", size, what)
-    return found
+    return tensors
 
 
 SINGLE = "model.safetensors"
@@ -176,13 +180,13 @@ class WeightDirectory:
         return self.config.get("model_type") == "llava"
 
     def limited_to(self, names: Container[str]) -> WeightDirectory:
-        """Return the same with those of its tensors alone that have these names."""
-        kept = {name: one for name, one in self.tensors.items() if name in names}
+        """Return the same with the tensors of these names only."""
+        kept = {name: tensor for name, tensor in self.tensors.items() if name in names}
         return replace(self, tensors=kept)
 
 
 def read_directory(directory: str | os.PathLike[str]) -> WeightDirectory:
-    """Return config and headers of a checkpoint; no tensor is read.
+    """Return config and headers of a weights directory; no tensor is read.
 
     Raises:
         ConfigError: the directory, config or weights do not exist, or a file is damaged, or is a
@@ -191,7 +195,7 @@ def read_directory(directory: str | os.PathLike[str]) -> WeightDirectory:
     path = Path(directory)
     if not path.is_dir():
         what = "it is a file" if path.exists() else "it does not exist"
-        raise refused(path, "path", str(path), f"{what}; give the directory of a checkpoint")
+        raise refused(path, "path", str(path), f"{what}; give a weights directory")
     config = read_json(path / CONFIG)
     tensors: dict[str, StoredTensor] = {}
     for file in _files(path):
@@ -234,17 +238,15 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _no_weights(path: Path) -> Exception:
-    pickles = sorted(one.name for one in path.iterdir() if one.suffix in PICKLES)
-    others = sorted(one.name for one in path.glob("*.safetensors"))
+    pickles = sorted(file.name for file in path.iterdir() if file.suffix in PICKLES)
+    others = sorted(file.name for file in path.glob("*.safetensors"))
     if pickles:
         what = (
             f"its weights are in {shown(pickles[0])}, a pickle, which can run code and is not "
             f"opened; save them as {SINGLE}"
         )
     elif others:
-        what = (
-            f"it has {listed(others[:3])}, but neither {SINGLE} nor {INDEX}, which must name them"
-        )
+        what = f"it has {listed(others[:3])}, but neither {SINGLE} nor {INDEX} to name them"
     else:
         what = f"it has no weights; put {SINGLE} or {INDEX} and its files there"
     return refused(path, "weights", pickles or others, what)

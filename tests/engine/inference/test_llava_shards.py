@@ -18,7 +18,7 @@ from mimokit.engine.inference.hugging_face import hugging_face
 from mimokit.engine.inference.llava import PROJECTOR_PART
 from mimokit.experiment.inference.check_report import CheckReport, layers_of
 from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.check_plan import TOLERANCES, check_input
+from mimokit.planning.weights.running import TOLERANCES, check_input
 from tests.engine.inference.threads import on_threads
 from tests.llava import IMAGE_TOKEN, llava_checkpoint
 
