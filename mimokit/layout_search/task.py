@@ -106,10 +106,7 @@ def load_source(source: ModelSource) -> Model | ExperimentConfig:
 
 
 def resolve_source(source: ModelSource, workload: Workload | None) -> tuple[Model, Workload]:
-    """Return a model and what one step computes.
-
-    Args:
-        workload: None takes that of the experiment.
+    """Return a model and what one step computes: the workload given, or the experiment's.
 
     Raises:
         ConfigError: the model is unknown, or no workload is given.
@@ -117,14 +114,10 @@ def resolve_source(source: ModelSource, workload: Workload | None) -> tuple[Mode
     loaded = load_source(source)
     if isinstance(loaded, ExperimentConfig):
         return model_of_config(loaded.model, loaded.name), workload or workload_of_config(loaded)
-    return loaded, _given(loaded, workload)
-
-
-def _given(model: Model, workload: Workload | None) -> Workload:
-    if workload is not None:
-        return workload
-    sentence = (
-        f"Workload: nothing says what one step of '{model.name}' computes; give seq_length and "
-        "global_batch_size, or an experiment, which has both."
-    )
-    raise ConfigError([Problem("workload", "workload", None, sentence)])
+    if workload is None:
+        sentence = (
+            f"Workload: nothing says what one step of '{loaded.name}' computes; give seq_length "
+            "and global_batch_size, or an experiment, which has both."
+        )
+        raise ConfigError([Problem("workload", "workload", None, sentence)])
+    return loaded, workload
