@@ -9,12 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mimokit.architecture import (
-    Model,
-    from_hf,
-    load_model,
-    model_names,
-)
+from mimokit.architecture import Model, from_hf, load_model, model_names
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.modules import EncoderBranch, LanguageModel, MultimodalModel
 from mimokit.config import ExperimentConfig

@@ -97,7 +97,7 @@ class RankGrid:
         axis_of = {index: axis for axis, index in enumerate(slowest_first)}
         order = [axis_of[index] for index in slowest_first if index not in chosen]
         order += [axis_of[index] for index in slowest_first if index in chosen]
-        return self._block().transpose(order).reshape(-1, self.size_of(*dimensions))
+        return self.block().transpose(order).reshape(-1, self.size_of(*dimensions))
 
     def groups(self, *dimensions: str) -> Groups:
         """Return the groups over one or several dimensions, as `group_array` orders them."""
@@ -112,9 +112,9 @@ class RankGrid:
         place = self.coordinates(rank)
         self.size_of(*dimensions)  # rejects unknown dimensions
         through = [slice(None) if name in dimensions else place[name] for name in self.dimensions]
-        return tuple(self._block()[tuple(reversed(through))].ravel().tolist())
+        return tuple(self.block()[tuple(reversed(through))].ravel().tolist())
 
-    def _block(self) -> NDArray[np.int64]:
+    def block(self) -> NDArray[np.int64]:
         """Return the ranks as an array with an axis per dimension, the first dimension last."""
         ranks = np.arange(self.rank_offset, self.rank_offset + self.size, dtype=np.int64)
         return ranks.reshape(self.shape[::-1])

@@ -180,26 +180,18 @@ def _replicas(
 
     At the last stage the last rank of a group is its leader, at the first stage the first.
     """
-    within = [name for name in grid.dimensions if name not in (Axis.DATA, Axis.PIPELINE)]
-    single = np.array(grid.ranks, dtype=np.int64)[:, None]
-    groups = grid.group_array(*within) if within else single
-    firsts = groups[:, 0] - grid.rank_offset
-    stage = _size(grid, Axis.PIPELINE) - 1 if last_stage else 0
-    groups = groups[_coordinate(grid, firsts, Axis.PIPELINE) == stage]
-    firsts = groups[:, 0] - grid.rank_offset
-    groups = groups[np.argsort(_coordinate(grid, firsts, Axis.DATA))]
+    block, axes = grid.block(), [*reversed(grid.dimensions)]
+    if Axis.PIPELINE in axes:
+        block = block.take(-1 if last_stage else 0, axis=axes.index(Axis.PIPELINE))
+        axes.remove(Axis.PIPELINE)
+    if Axis.DATA in axes:
+        block = np.moveaxis(block, axes.index(Axis.DATA), 0)
+    groups = block.reshape(_size(grid, Axis.DATA), -1)
     width = samples_per_microbatch // len(groups)
     return tuple(
         Replica(tuple(ranks), ranks[-1 if last_stage else 0], (r * width, (r + 1) * width))
         for r, ranks in enumerate(groups.tolist())
     )
-
-
-def _coordinate(grid: RankGrid, places: NDArray[np.int64], dimension: str) -> NDArray[np.int64]:
-    if dimension not in grid.dimensions:
-        return np.zeros_like(places)
-    index = grid.dimensions.index(dimension)
-    return places // int(np.prod(grid.shape[:index])) % grid.shape[index]
 
 
 def _route(

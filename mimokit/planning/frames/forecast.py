@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 
 from mimokit.planning.frames.cost import FrameCost
-from mimokit.planning.frames.plan import (
-    FramePlan,
-    check_ranks,
-    lpt_balance,
-    plan_frames,
-)
+from mimokit.planning.frames.plan import FramePlan, check_ranks, lpt_balance, plan_frames
 from mimokit.units import bytes_text, seconds_text, shown
 
 PLANNERS = {

@@ -47,13 +47,7 @@ With a forward of 1 and a backward of 2, both stages are idle for (p - 1) / (m +
 
 from mimokit.planning.schedule.actions import Action, Order, ScheduleError, Step
 from mimokit.planning.schedule.check import check_actions, plan_schedule
-from mimokit.planning.schedule.graph import (
-    Stage,
-    StageEdge,
-    StageGraph,
-    shared_graph,
-    stage_graph,
-)
+from mimokit.planning.schedule.graph import Stage, StageEdge, StageGraph, shared_graph, stage_graph
 from mimokit.planning.schedule.orders import (
     gpipe,
     interleaved,

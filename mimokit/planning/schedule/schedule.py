@@ -190,68 +190,43 @@ def _ordered(schedule: Schedule, worker: int) -> tuple[Step, ...]:
 _COMPUTES = (StepKind.FORWARD, StepKind.BACKWARD)
 
 
+_MESSAGES = {
+    StepKind.FORWARD: (StepKind.RECEIVE_FORWARD, StepKind.SEND_FORWARD),
+    StepKind.BACKWARD: (StepKind.RECEIVE_BACKWARD, StepKind.SEND_BACKWARD),
+}
+
+
 def _actions(schedule: Schedule, worker: int) -> Iterator[Action]:
-    graph, stages = schedule.graph, schedule.graph.workers[worker]
-    messages = {stage: _stage_messages(schedule, stage) for stage in stages}
+    graph, stages, home = schedule.graph, schedule.graph.workers[worker], schedule.graph.worker_of
+    incoming = {s: [e for e in graph.incoming[s] if home[e.source] != worker] for s in stages}
+    outgoing = {s: [e for e in graph.outgoing[s] if home[e.destination] != worker] for s in stages}
+    forward, backward = schedule.work.carry_forward.tolist(), schedule.work.carry_backward.tolist()
     for kind, stage, microbatch in schedule.ordered(worker):
-        if stage is None:
+        if stage is None or kind not in (*BRIDGES, *_COMPUTES):
             yield Action(kind, stage, microbatch)
         elif kind in BRIDGES:
             for edge in graph.outgoing[stage]:  # all of them lead to the same ranks
-                peer = edge.destination
-                yield Action(kind, stage, microbatch, edge.index, peer, edge.modality)
-        elif kind not in _COMPUTES:
-            yield Action(kind, stage, microbatch)
+                yield _message(kind, stage, microbatch, edge)
         else:
-            if kind == StepKind.FORWARD and stage in schedule.loading:
+            before, after, carried = incoming[stage], outgoing[stage], forward
+            if kind == StepKind.BACKWARD:
+                before, after, carried = after, before, backward
+            elif stage in schedule.loading:
                 yield Action(StepKind.LOAD, stage, microbatch)
-            receives, sends = messages[stage][kind]
-            yield from receives[microbatch]
+            receive, send = _MESSAGES[kind]
+            for edge in before:
+                if carried[edge.index][microbatch]:
+                    yield _message(receive, stage, microbatch, edge)
             yield Action(kind, stage, microbatch)
-            yield from sends[microbatch]
+            for edge in after:
+                if carried[edge.index][microbatch]:
+                    yield _message(send, stage, microbatch, edge)
     whole = stages[0] if len(stages) == 1 else None
     if any(graph.stages[stage].module not in schedule.frozen for stage in stages):
         yield Action(StepKind.GRAD_SYNC, whole)
     yield Action(StepKind.OPTIMIZER, whole)
 
 
-_ByMicrobatch = list[list[Action]]
-
-
-def _stage_messages(
-    schedule: Schedule, stage: int
-) -> dict[StepKind, tuple[_ByMicrobatch, _ByMicrobatch]]:
-    """Return what a stage receives from other ranks before its forward or backward, and sends."""
-    graph, work = schedule.graph, schedule.work
-    forward, backward = work.carry_forward, work.carry_backward
-    home = graph.worker_of
-    incoming = tuple(e for e in graph.incoming[stage] if home[e.source] != home[stage])
-    outgoing = tuple(e for e in graph.outgoing[stage] if home[e.destination] != home[stage])
-    return {
-        StepKind.FORWARD: (
-            _messages(StepKind.RECEIVE_FORWARD, stage, incoming, forward),
-            _messages(StepKind.SEND_FORWARD, stage, outgoing, forward),
-        ),
-        StepKind.BACKWARD: (
-            _messages(StepKind.RECEIVE_BACKWARD, stage, outgoing, backward),
-            _messages(StepKind.SEND_BACKWARD, stage, incoming, backward),
-        ),
-    }
-
-
-def _messages(
-    kind: StepKind, stage: int, edges: tuple[StageEdge, ...], carried: Flags
-) -> _ByMicrobatch:
-    """Return, by micro-batch, the messages that a stage sends or receives over the edges."""
-    ends = [
-        (edge, edge.destination if edge.source == stage else edge.source, carried[edge.index])
-        for edge in edges
-    ]
-    return [
-        [
-            Action(kind, stage, microbatch, edge.index, peer, edge.modality)
-            for edge, peer, flags in ends
-            if flags[microbatch]
-        ]
-        for microbatch in range(carried.shape[1])
-    ]
+def _message(kind: StepKind, stage: int, microbatch: int, edge: StageEdge) -> Action:
+    peer = edge.destination if edge.source == stage else edge.source
+    return Action(kind, stage, microbatch, edge.index, peer, edge.modality)

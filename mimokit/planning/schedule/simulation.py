@@ -78,19 +78,14 @@ def makespan(
     The tasks of a schedule are computed once and cached; another set of times costs a few
     microseconds per level of the graph, and a hundred sets hardly more than one.
 
-    Args:
-        forward, backward: one number, one per stage, or an array [..., stages, micro-batches]; an
-            axis of length 1 stands for all. Leading axes are sets of times: [candidates, stages,
-            1].
-        transfer: the same with edges for stages.
-        transfer_backward: of gradients; None: as long as activations.
+    Arguments are those of `simulate`, or arrays [..., stages (edges), micro-batches]; an axis of
+    length 1 stands for all. Leading axes are sets of times: [candidates, stages, 1].
 
     Returns:
         [...], the leading axes; without any, `float()` accepts it.
 
     Raises:
-        ScheduleError: the schedule fails its check.
-        ValueError: times that are negative, not finite or of another shape.
+        ScheduleError, ValueError: as `simulate`.
     """
     tasks = checked_tasks(schedule)
     durations = _durations(schedule, tasks, forward, backward, transfer, transfer_backward)

@@ -85,10 +85,7 @@ class _Builder:
         self.computation = np.full((2, len(graph.stages), count), -1, dtype=np.int64)
         self.size = 0
         self.faulty = False
-        self.places: list[Indices] = []
-        self.lengths: list[int] = []
-        self.microbatches: list[Indices] = []
-        self.passes: list[NDArray[np.bool_]] = []
+        self.added: list[tuple[Indices, Indices, NDArray[np.bool_]]] = []
         self.computations = 0
         self.waits: list[tuple[Indices, Indices]] = []
 
@@ -135,23 +132,20 @@ class _Builder:
         """Add tasks that follow each other, in their order; return their numbers."""
         numbers = np.arange(self.size, self.size + len(microbatches))
         self.size += len(microbatches)
-        self.places.append(places)
-        self.lengths.append(len(microbatches))
-        self.microbatches.append(microbatches)
-        self.passes.append(backward)
+        self.added.append((places, microbatches, backward))
         return numbers
 
     def arrays(
         self,
     ) -> tuple[Indices, Indices, NDArray[np.bool_], NDArray[np.bool_], Indices]:
         """Return place, microbatch, backward, transfer and waits_for."""
-        lengths = np.array(self.lengths)
+        places, microbatches, passes = zip(*self.added, strict=True)
         return (
-            np.concatenate(self.places),
-            np.concatenate(self.microbatches),
-            np.concatenate(self.passes),
+            np.concatenate(places),
+            np.concatenate(microbatches),
+            np.concatenate(passes),
             np.arange(self.size) >= self.computations,
-            self._waits_for(lengths),
+            self._waits_for(np.array(list(map(len, places)))),
         )
 
     def _waits_for(self, lengths: Indices) -> Indices:

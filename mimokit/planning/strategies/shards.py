@@ -11,11 +11,7 @@ from itertools import chain
 from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.modules import EncoderBranch
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes, sizes_of
-from mimokit.architecture.parameters_on_rank import (
-    Module,
-    projector_parameters,
-    rank_parameters,
-)
+from mimokit.architecture.parameters_on_rank import Module, projector_parameters, rank_parameters
 from mimokit.architecture.tensor_cut import Shape, ShardPlace, TensorCut, TensorShard
 from mimokit.architecture.tensors import PROJECTOR_NAME, stage_tensors
 from mimokit.config import ExperimentConfig, StrategyConfig
