@@ -101,11 +101,7 @@ class PipelinePlan:
                 yield rank, stage
 
     def timeline(self) -> Timeline:
-        """Return the schedule on a clock with unit times.
-
-        A forward takes 1, a backward 2 and a transfer 0. `simulate(plan.schedule, ...)` takes other
-        times.
-        """
+        """Return the schedule on a clock on which a forward takes 1, a backward 2, a transfer 0."""
         return _unit_timeline(self.schedule)
 
 

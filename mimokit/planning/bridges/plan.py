@@ -182,7 +182,7 @@ def _replicas(
     """
     block, axes = grid.block(), [*reversed(grid.dimensions)]
     if Axis.PIPELINE in axes:
-        block = block.take(-1 if last_stage else 0, axis=axes.index(Axis.PIPELINE))
+        block = np.moveaxis(block, axes.index(Axis.PIPELINE), 0)[-1 if last_stage else 0]
         axes.remove(Axis.PIPELINE)
     if Axis.DATA in axes:
         block = np.moveaxis(block, axes.index(Axis.DATA), 0)

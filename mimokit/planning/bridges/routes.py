@@ -60,8 +60,7 @@ def numbered(transfers: Iterable[Transfer]) -> Iterator[tuple[Transfer, int]]:
 def counted_samples(ends: tuple[int, int], samples: Mapping[int, SampleRange]) -> SampleRange:
     """Return the samples that two ranks share; a message between them counts the rows of all.
 
-    Args:
-        samples: rank -> its samples of the micro-batch, those that it receives included.
+    The samples of a rank include those that it receives.
     """
     (first, last), (start, stop) = (samples[rank] for rank in ends)
     return max(first, start), min(last, stop)

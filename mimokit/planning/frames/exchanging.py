@@ -68,7 +68,7 @@ def exchange(
         high, low = most_and_least(totals)
         if totals[high] <= goal:
             return
-        least, given, taken, partner = 1e-12 * totals[high], -1, -1, -1
+        least, leaving, coming, partner = 1e-12 * totals[high], -1, -1, -1
         for number in range(ranks + 1):
             other = low if number == 0 else number - 1
             if number == 1 and (partner >= 0 or not thorough):
@@ -82,18 +82,18 @@ def exchange(
                 size = sizes[frame]
                 better = min(size, gap - size)
                 if better > least:
-                    least, given, taken, partner = better, frame, -1, other
+                    least, leaving, coming, partner = better, frame, -1, other
                 swapped = first[other]
                 while swapped >= 0 and least < enough:
                     difference = size - sizes[swapped]
                     better = min(difference, gap - difference)
                     if better > least:
-                        least, given, taken, partner = better, frame, swapped, other
+                        least, leaving, coming, partner = better, frame, swapped, other
                     swapped = following[swapped]
                 frame = following[frame]
         if partner < 0:
             return
-        for frame, source, target in ((given, high, partner), (taken, partner, high)):
+        for frame, source, target in ((leaving, high, partner), (coming, partner, high)):
             if frame < 0:
                 continue
             move(frame, source, target, sizes, rank_of, totals, first, following)
@@ -137,7 +137,7 @@ def move_from_home(
         above = totals[high] - goal
         if above <= 0:
             return away
-        best, best_gain, given, taken, partner = 0.0, 0.0, -1, -1, -1
+        best, best_gain, leaving, coming, partner = 0.0, 0.0, -1, -1, -1
         for number in range(ranks + 2):
             other = near if number == 0 else low if number == 1 else number - 2
             if number > 0 and (partner >= 0 or (number > 1 and not thorough)):
@@ -168,12 +168,12 @@ def move_from_home(
                         rate = gain / max(extra, 1e-9 * goal)
                         if rate > best * 1.000001 or (rate > best * 0.999999 and gain > best_gain):
                             best, best_gain = rate, gain
-                            given, taken, partner = frame, swapped, other
+                            leaving, coming, partner = frame, swapped, other
                     swapped = first[other] if swapped == -2 else following[swapped]
                 frame = following[frame]
         if partner < 0:
             return away
-        for frame, source, target in ((given, high, partner), (taken, partner, high)):
+        for frame, source, target in ((leaving, high, partner), (coming, partner, high)):
             if frame < 0:
                 continue
             move(frame, source, target, sizes, rank_of, totals, first, following)

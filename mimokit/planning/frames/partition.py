@@ -132,7 +132,7 @@ def refined(partition: Partition, goal: float) -> Partition:
     Where ranks have few frames, the frames of two ranks are divided in all ways.
     """
     frames, ranks = len(partition.sizes), partition.ranks
-    given = _arguments(
+    arguments = _arguments(
         frames,
         partition.sizes,
         partition.rank_of.copy(),
@@ -140,15 +140,15 @@ def refined(partition: Partition, goal: float) -> Partition:
         np.empty(ranks, dtype=np.int64),
         np.empty(frames, dtype=np.int64),
     )
-    _loop(link, frames)(given[1], given[3], given[4])
-    _loop(exchange, frames)(*given, goal, 8 * ranks + 64, frames <= THOROUGH)
-    if max(given[2]) > goal and frames < ranks * FEW_PER_RANK:
+    _loop(link, frames)(arguments[1], arguments[3], arguments[4])
+    _loop(exchange, frames)(*arguments, goal, 8 * ranks + 64, frames <= THOROUGH)
+    if max(arguments[2]) > goal and frames < ranks * FEW_PER_RANK:
         most, kicks = MOST_TOGETHER, KICKS
         if frames <= INTERPRETED:
             most, kicks = MOST_INTERPRETED, KICKS_INTERPRETED
         (members,) = _arguments(frames, np.empty(most, dtype=np.int64))
-        _loop(repartition, frames)(*given, members, goal, kicks, goal * WORTH_KICKS)
-    return partition.with_ranks(np.asarray(given[1], dtype=np.int64))
+        _loop(repartition, frames)(*arguments, members, goal, kicks, goal * WORTH_KICKS)
+    return partition.with_ranks(np.asarray(arguments[1], dtype=np.int64))
 
 
 def multifit(partition: Partition, bound: float) -> Partition | None:
@@ -157,24 +157,24 @@ def multifit(partition: Partition, bound: float) -> Partition | None:
     The capacity lies between a lower bound and the makespan of what is there already.
     """
     frames, ranks = len(partition.sizes), partition.ranks
-    given = _arguments(
+    arguments = _arguments(
         frames,
         partition.sizes,
         np.empty(frames, dtype=np.int64),
         np.empty(ranks),
         np.empty(ranks, dtype=np.int64),
     )
-    low, high, found = bound, partition.makespan, None
+    low, high, packed = bound, partition.makespan, None
     capacity = bound
     for _ in range(PROBES):
-        if _loop(pack, frames)(given[0], capacity, *given[1:]):
-            found, high = np.array(given[1], dtype=np.int64), capacity
+        if _loop(pack, frames)(arguments[0], capacity, *arguments[1:]):
+            packed, high = np.array(arguments[1], dtype=np.int64), capacity
         else:
             low = capacity
         capacity = (low + high) / 2
         if high <= low * (1 + GOOD_ENOUGH):
             break
-    return None if found is None else partition.with_ranks(found)
+    return None if packed is None else partition.with_ranks(packed)
 
 
 def moved_from_home(
@@ -190,7 +190,7 @@ def moved_from_home(
     """
     frames, ranks = len(lpt.sizes), lpt.ranks
     start = lpt.with_ranks(home.copy())
-    given = _arguments(
+    arguments = _arguments(
         frames,
         start.sizes,
         home,
@@ -199,13 +199,13 @@ def moved_from_home(
         np.empty(ranks, dtype=np.int64),
         np.empty(frames, dtype=np.int64),
     )
-    _loop(link, frames)(given[2], given[4], given[5])
-    _loop(move_from_home, frames)(*given, goal, most, node, frames <= THOROUGH)
-    return start.with_ranks(np.asarray(given[2], dtype=np.int64))
+    _loop(link, frames)(arguments[2], arguments[4], arguments[5])
+    _loop(move_from_home, frames)(*arguments, goal, most, node, frames <= THOROUGH)
+    return start.with_ranks(np.asarray(arguments[2], dtype=np.int64))
 
 
-def _better(one: Partition, other: Partition) -> Partition:
-    return other if other.makespan < one.makespan else one
+def _better(first: Partition, other: Partition) -> Partition:
+    return other if other.makespan < first.makespan else first
 
 
 def _arguments(frames: int, *arrays: Any) -> list[Any]:

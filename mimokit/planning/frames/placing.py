@@ -127,7 +127,7 @@ def repartition(
                 high = rank
         if totals[high] <= goal:
             return
-        one, other, division = high, -1, 0
+        divided, other, division = high, -1, 0
         lowest = totals[high] * (1 - 1e-12)
         kick = kicked == -2
         if kick:  # two other ranks, in the order of a random division
@@ -141,7 +141,7 @@ def repartition(
             if kicked in (apart, high) or apart == high:
                 kicked = -2
                 continue
-            one = kicked
+            divided = kicked
         good = goal + 0.25 * max(totals[high] - goal, 0.0)
         for candidate in range(ranks):
             partner = (begin + candidate) % ranks
@@ -149,11 +149,11 @@ def repartition(
                 if candidate > 1 or (kick and candidate > 0):
                     break
                 partner = apart if kick or candidate == 1 else kicked
-            together = totals[one] + totals[partner]
-            if partner == one or together / 2 >= lowest:
+            together = totals[divided] + totals[partner]
+            if partner == divided or together / 2 >= lowest:
                 continue
             count = 0
-            for rank in (one, partner):
+            for rank in (divided, partner):
                 frame = first[rank]
                 while frame >= 0 and count <= len(members):
                     if count < len(members):
@@ -190,7 +190,7 @@ def repartition(
         if not kick:
             kicked = -1
         count = 0
-        for rank in (one, other):
+        for rank in (divided, other):
             frame = first[rank]
             while frame >= 0:
                 members[count] = frame
@@ -200,7 +200,7 @@ def repartition(
             totals[rank] = 0.0
         for place in range(count - 1, -1, -1):
             frame = members[place]
-            rank = one if (division >> place) & 1 else other
+            rank = divided if (division >> place) & 1 else other
             rank_of[frame] = rank
             totals[rank] += sizes[frame]
             following[frame] = first[rank]

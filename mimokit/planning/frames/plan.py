@@ -210,61 +210,50 @@ def _plan(partition: Partition, sizes: np.ndarray, homes: np.ndarray | None) -> 
 
 
 def check_loads(loads: Any) -> np.ndarray:
-    """Return loads as float64.
-
-    Raises:
-        ValueError: one is negative or not finite, or they are not a list of numbers.
-    """
+    """Return loads as float64; raise `ValueError` unless they are finite numbers of 0 or more."""
     try:
-        found = np.array(loads, dtype=np.float64)
+        sizes = np.array(loads, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"The loads of frames are {shown(loads)}; give one number for each frame."
         ) from error
-    if found.ndim != 1:
+    if sizes.ndim != 1:
         raise ValueError(
-            f"The loads of frames have {found.ndim} dimensions; give one number for each frame."
+            f"The loads of frames have {sizes.ndim} dimensions; give one number for each frame."
         )
-    wrong = ~np.isfinite(found) | (found < 0)
+    wrong = ~np.isfinite(sizes) | (sizes < 0)
     if wrong.any():
         frame = int(wrong.argmax())
         raise ValueError(
-            f"Frame {frame} has a load of {found[frame]:g}; a load is finite and >= 0."
+            f"Frame {frame} has a load of {sizes[frame]:g}; a load is finite and >= 0."
         )
-    return found
+    return sizes
 
 
 def check_ranks(number: Any, name: str = "num_ranks") -> int:
-    """Return a number of ranks.
-
-    Raises:
-        ValueError: it is not a whole number above 0.
-    """
+    """Return a number of ranks; raise `ValueError` unless it is a whole number above 0."""
     if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
         raise ValueError(f"{name} is {shown(number)}; frames need at least 1 rank.")
     return int(number)
 
 
 def check_homes(name: str, homes: Any, frames: int, ranks: int) -> np.ndarray:
-    """Return the rank of every frame as int64.
-
-    Raises:
-        ValueError: there is not exactly one of the ranks for every frame.
-    """
-    found = np.asarray(homes)
-    if found.shape != (frames,):
+    """Return the rank of every frame as int64; raise `ValueError` unless each has one."""
+    rank_of = np.asarray(homes)
+    if rank_of.shape != (frames,):
         raise ValueError(
-            f"The {name} of {frames} frames has shape {found.shape}; give one rank for each frame."
+            f"The {name} of {frames} frames has shape {rank_of.shape}; give one rank for each "
+            "frame."
         )
-    if frames and found.dtype.kind not in "iu":
+    if frames and rank_of.dtype.kind not in "iu":
         raise ValueError(f"The {name} of frames is {shown(homes)}; give whole numbers of ranks.")
-    wrong = (found < 0) | (found >= ranks)
+    wrong = (rank_of < 0) | (rank_of >= ranks)
     if wrong.any():
         frame = int(wrong.argmax())
         raise ValueError(
-            f"The {name} of frame {frame} is rank {found[frame]}; the ranks are 0 to {ranks - 1}."
+            f"The {name} of frame {frame} is rank {rank_of[frame]}; the ranks are 0 to {ranks - 1}."
         )
-    return found.astype(np.int64)
+    return rank_of.astype(np.int64)
 
 
 def _check_share(name: str, value: float, most: float) -> None:

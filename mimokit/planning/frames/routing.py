@@ -198,11 +198,7 @@ def separate_frames(grid: np.ndarray) -> np.ndarray:
 
 
 def check_grids(grids: Sequence[np.ndarray], held: Sequence[int], settings: FrameSettings) -> None:
-    """Reject grids that cannot be dispatched.
-
-    Raises:
-        ValueError: see `route_frames`; names the first rank.
-    """
+    """Raise the `ValueError` of `route_frames`, with the first rank, if grids are wrong."""
     first: dict[int, int] = {}
     for rank, (grid, number) in enumerate(zip(grids, held, strict=True)):
         wrong = grid_problem(grid, settings)

@@ -47,10 +47,7 @@ class Exchange:
         return next(group for group in self.groups if node in group)
 
     def payload_bytes(self, members: int) -> float:
-        """Return what a node of a group gives to the collective; of a random mask the mean.
-
-        Nothing if the node is alone.
-        """
+        """Return what a node of a group gives, none if alone; of a random mask the mean."""
         return self.rule.payload(self.number, members) if members > 1 else 0
 
     def sent_bytes(self, members: int) -> float:
@@ -181,11 +178,5 @@ def plan_strategy(
 def plan_of_size(
     config: StrategyConfig, parameters: int, nodes: int, seed: int = 42
 ) -> StrategyPlan:
-    """Plan for a number of parameters, where the shapes of the tensors are not known.
-
-    See `shapes_of_size`.
-
-    Raises:
-        ConfigError: the number of nodes does not suit the strategy.
-    """
+    """Plan for the shapes of `shapes_of_size`; raises what `plan_strategy` does."""
     return plan_strategy(config, shapes_of_size(config, parameters), nodes, seed)

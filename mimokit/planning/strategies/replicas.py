@@ -55,12 +55,12 @@ class Placement:
         split = self.split
         if not split:
             return None
-        one = len(split) == 1
+        noun, verb = ("Replica", "is") if len(split) == 1 else ("Replicas", "are")
         hosts = list(dict.fromkeys(host for replica in split for host in self.hosts_of(replica)))
         names = ", ".join(hosts[:HOSTS_SHOWN]) + (", …" if len(hosts) > HOSTS_SHOWN else "")
         return (
-            f"{'Replica' if one else 'Replicas'} {span_text(split)} of {self.layout_ranks} ranks "
-            f"{'is' if one else 'are'} spread over the hosts {names}, so that more than exchanges "
+            f"{noun} {span_text(split)} of {self.layout_ranks} ranks "
+            f"{verb} spread over the hosts {names}, so that more than exchanges "
             f"crosses hosts; start a multiple of {self.layout_ranks} engines on each host, or "
             "choose a smaller layout."
         )
@@ -70,11 +70,8 @@ def place_replicas(hosts: Sequence[str], layout_ranks: int, replicas: int) -> Pl
     """Place replicas on the engines of a cluster: each fills a host before the next one begins.
 
     A replica that fits a host lies on one host as long as a host has room for a whole one. What is
-    left takes as few hosts as it can. Replicas and ranks keep the order of the engines.
-
-    Args:
-        hosts: the host of each engine of the cluster.
-        replicas: how many; they must not have more ranks than there are engines.
+    left takes as few hosts as it can. Replicas and ranks keep the order of the engines, each of
+    which has a host in `hosts` and of which there must be enough.
     """
     free: dict[str, list[int]] = {}
     for slot, host in enumerate(hosts):
@@ -146,7 +143,7 @@ class ReplicaPlan:
     def entries(self) -> tuple[int, ...]:
         """Numbers that each rank of the layout trains."""
         each = {key: plan.entries for key, plan in self._plans.items()}
-        return tuple(each[id(held)] for held in self.shards.ranks)
+        return tuple(each[id(shards)] for shards in self.shards.ranks)
 
     @property
     def replicas(self) -> int:
@@ -211,10 +208,10 @@ class ReplicaPlan:
     @cached_property
     def _plans(self) -> Mapping[int, StrategyPlan]:
         whole, sizes = dict(self.shards.whole), (self.replicas, self.seed)
-        different = {id(held): held for held in self.shards.ranks}
+        different = {id(shards): shards for shards in self.shards.ranks}
         return {
-            key: plan_strategy(self.config, whole, *sizes, held=held)
-            for key, held in different.items()
+            key: plan_strategy(self.config, whole, *sizes, held=shards)
+            for key, shards in different.items()
         }
 
     def exchanges(self, rank: int) -> tuple[Exchange, ...]:

@@ -127,8 +127,11 @@ def trained_shards(
             shards = [shards[shards.index(shard)] for shard in shards]
             for number, rank in enumerate(ranks.stage(stage)):
                 parts[rank].append(shards[number % ranks.tensor_parallel])
-    keys = [tuple(map(id, held)) for held in parts]
-    joined = {key: tuple(chain.from_iterable(held)) for key, held in zip(keys, parts, strict=True)}
+    keys = [tuple(map(id, part)) for part in parts]
+    joined = {
+        key: tuple(chain.from_iterable(shards_of))
+        for key, shards_of in zip(keys, parts, strict=True)
+    }
     return TrainedShards(tuple(in_order(whole).items()), tuple(joined[key] for key in keys))
 
 

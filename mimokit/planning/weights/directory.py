@@ -61,12 +61,7 @@ class StoredTensor:
 
 
 def refused(where: object, field: str, value: object, sentence: str) -> ConfigError:
-    """Return the error that a file of weights is rejected.
-
-    Args:
-        where: the file or directory; begins the sentence.
-        sentence: the rest of the sentence, without the full stop.
-    """
+    """Return the error that a file or directory of weights is rejected; a full stop is added."""
     return ConfigError([Problem("weights", field, value, f"{where}: {sentence}.")])
 
 
@@ -106,7 +101,7 @@ def _span(path: Path, name: str, entry: Any) -> tuple[str, str, tuple[int, ...],
     try:
         dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
         known = dtype in ITEM_BYTES
-        whole = all(type(one) is int and one >= 0 for one in (*shape, start, stop))
+        whole = all(type(number) is int and number >= 0 for number in (*shape, start, stop))
     except (TypeError, KeyError, ValueError):
         known = whole = False
     if not (known and whole):

@@ -121,7 +121,9 @@ class RankWeights:
             "vocab": None if self.vocab is None else list(self.vocab),
             "bytes": self.bytes,
             "bytes_touched": self.bytes_touched,
-            "parameters": {name: held.to_json() for name, held in self.parameters.items()},
+            "parameters": {
+                name: parameter.to_json() for name, parameter in self.parameters.items()
+            },
         }
 
 
