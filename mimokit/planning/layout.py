@@ -57,11 +57,7 @@ def plan_layout(config: ConfigSource, world_size: int | None = None) -> LayoutPl
 
 
 def checked_config(config: ConfigSource, world_size: int | None = None) -> ExperimentConfig:
-    """Return the config that a source names, after all checks.
-
-    Raises:
-        ConfigError: all problems of the config, alone and in this world.
-    """
+    """Return the config that a source names, or raise all its problems in a `ConfigError`."""
     if isinstance(config, ExperimentConfig):
         check_experiment(config, world_size)
         return config
@@ -71,11 +67,7 @@ def checked_config(config: ConfigSource, world_size: int | None = None) -> Exper
 
 
 def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> LayoutPlan:
-    """Return the plan of a config that `checked_config` returned for the same world.
-
-    Raises:
-        ConfigError: as `plan_layout`, apart from what `checked_config` raises.
-    """
+    """Return the plan of what `checked_config` returned for the same world; see `plan_layout`."""
     refuse_if_any((*tag_problems(config.model, config.data), *frame_problems(config)))
     world = resolve(config.model, config.ranks_of_replica(world_size))
     if world.world_size is None or world.problems:

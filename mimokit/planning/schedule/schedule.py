@@ -105,10 +105,7 @@ class Schedule:
         return _steps(self)[worker]
 
     def actions(self, worker: int) -> tuple[Action, ...]:
-        """Return all actions of an entry of `graph.workers`, in order.
-
-        Where every stage has separate ranks, this is the index of the stage.
-        """
+        """Return all actions of an entry of `graph.workers`, in order."""
         return tuple(_actions(self, worker))
 
     def all_actions(self) -> tuple[tuple[Action, ...], ...]:

@@ -119,11 +119,7 @@ def read_layout(directory: str | os.PathLike[str]) -> ConvertedWeights:
 
 
 def checkpoint_of(directory: str | os.PathLike[str]) -> WeightDirectory:
-    """Return what lies in a Hugging Face directory or a converted one; only headers are read.
-
-    Raises:
-        ConfigError: as `read_directory` and `read_layout`.
-    """
+    """Return what `read_directory` or, of a converted directory, `read_layout` finds in it."""
     converted = (Path(directory) / LAYOUT).exists()
     return read_layout(directory).checkpoint if converted else read_directory(directory)
 

@@ -170,11 +170,7 @@ def language_planner(
 def part_planners(
     weights: WeightDirectory, tensor_parallel: int, dtype: str | None = None
 ) -> tuple[WeightPlanner, ...]:
-    """Return the planner of the language model, and of a LLaVA that of what runs in front of it.
-
-    Raises:
-        ConfigError: as `language_planner`.
-    """
+    """Return `language_planner`, and for a LLaVA the planner of what runs in front of it."""
     language = language_planner(weights, tensor_parallel, dtype)
     if not weights.is_llava:
         return (language,)
