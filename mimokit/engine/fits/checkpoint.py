@@ -30,8 +30,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from mimokit.engine.fits.agreement import gathered
 from mimokit.engine.fits.job import FitError, FitJob
 from mimokit.engine.fits.records import Record
-from mimokit.engine.strategies.optim import OptimSpec
-from mimokit.engine.strategies.schedule import LAMBDA_COSINE, lambda_cosine
+from mimokit.engine.strategies.optim import LAMBDA_COSINE, OptimSpec, lambda_cosine
 from mimokit.engine.strategies.strategy import Strategy
 
 LAST, BEFORE = "checkpoint.pt", "previous.pt"
@@ -80,11 +79,25 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
 
+_MOVED = {
+    "streaming_diloco": "diloco",
+    "sparta_diloco": "diloco",
+    "index_selectors": "sparta",
+    "federated_averaging": "averaging",
+    "noloco": "averaging",
+    "communicate_optimize_strategy": "modules",
+}
+"""Earlier -> present module of `mimokit.engine.strategies`."""
+
+
 class _Unpickler(pickle.Unpickler):
-    """Finds the classes of checkpoints that were written when this room lay elsewhere."""
+    """Finds the classes of checkpoints that were written when modules lay elsewhere."""
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         module = module_name.replace("mimokit.engine.strategies.fit.", "mimokit.engine.fits.")
+        package, _, name = module.rpartition(".")
+        if package == "mimokit.engine.strategies":
+            module = f"{package}.{_MOVED.get(name, name)}"
         return super().find_class(module, global_name)
 
 

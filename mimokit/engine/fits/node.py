@@ -22,17 +22,14 @@ from mimokit.engine.fits.agreement import (
     tensors_of,
 )
 from mimokit.engine.fits.data import Micro, NodeBatches, ValidationData
-from mimokit.engine.fits.drift import measure_drift
-from mimokit.engine.fits.evaluation import Evaluator
-from mimokit.engine.fits.forward import accumulate, check_finite
+from mimokit.engine.fits.evaluation import Evaluator, measure_drift
+from mimokit.engine.fits.forward import accumulate, check_finite, find_minibatch_size
 from mimokit.engine.fits.job import Emit, FitError, FitJob
-from mimokit.engine.fits.minibatch import find_minibatch_size
-from mimokit.engine.fits.records import Begun, NodeStep, Record, Validation
-from mimokit.engine.fits.report import Reporter, Watch
+from mimokit.engine.fits.records import Begun, NodeStep, Record, Reporter, Validation, Watch
 from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.buckets import trainable
-from mimokit.engine.strategies.communicate_optimize_strategy import CommunicateOptimizeStrategy
 from mimokit.engine.strategies.metrics import collecting, means
+from mimokit.engine.strategies.modules import CommunicateOptimizeStrategy
 
 
 def fit_node(job: FitJob, emit: Emit, should_stop: Callable[[], bool]) -> dict[str, Tensor] | None:

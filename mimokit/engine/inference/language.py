@@ -18,9 +18,10 @@ from mimokit.engine.inference.layers import (
     Parameters,
     Tokens,
     Watch,
+    frequencies,
+    turns,
     unwatched,
 )
-from mimokit.engine.inference.rotary import frequencies, turns
 from mimokit.planning.weights.check_plan import EMBEDDING, OUTPUT
 
 TABLE = "embedding.word_embeddings.weight"

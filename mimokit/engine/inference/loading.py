@@ -13,10 +13,8 @@ import torch.distributed as dist
 from mimokit.architecture.modules import LanguageModel, MultimodalModel, VisionEncoder
 from mimokit.engine.inference.exchange import Group, rank_of, size_of
 from mimokit.engine.inference.language import LanguageShard
-from mimokit.engine.inference.llava import LlavaShard
-from mimokit.engine.inference.tower import TowerShard
-from mimokit.engine.weights.files import TensorSource
-from mimokit.engine.weights.layout_tensors import opened
+from mimokit.engine.inference.vision import LlavaShard, TowerShard
+from mimokit.engine.weights.files import TensorSource, opened
 from mimokit.engine.weights.reading import read_parameter
 from mimokit.planning.weights import RankWeights, WeightPlanner
 from mimokit.planning.weights.running import (

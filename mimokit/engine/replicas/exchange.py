@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 import torch
 
+from mimokit.architecture.tensor_cut import Shape
 from mimokit.config import StrategyConfig
 from mimokit.config.strategy import TAKES
 from mimokit.engine.device import rank_device
+from mimokit.engine.models.weights import named_parameters
+from mimokit.engine.parallel.collectives import gather_json
+from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.parallel.update import Update
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import Step, StepGenerator
@@ -22,12 +26,12 @@ from mimokit.engine.strategies import (
     SimpleReduceStrategy,
     communicate,
 )
-from mimokit.engine.strategies.buckets import Bucket
-from mimokit.engine.strategies.communicate_optimize_strategy import PlannedModule
+from mimokit.engine.strategies.buckets import Bucket, Shard
 from mimokit.engine.strategies.diloco import DiLoCoCommunicator, OuterWeights
-from mimokit.engine.strategies.shard import Shard
+from mimokit.engine.strategies.modules import PlannedModule
 from mimokit.engine.strategies.sparse_loco import SparseOuterCommunicator
 from mimokit.engine.strategies.strategy import Strategy, mean_of_gradients
+from mimokit.planning.strategies.fragments import in_order
 from mimokit.step_kinds import StepKind
 
 
@@ -147,3 +151,25 @@ def strategy_of(config: StrategyConfig) -> Strategy:
     if config.outer_optimizer is not None:
         arguments["outer_optim_spec"] = OptimSpec.from_config(config.outer_optimizer)
     return STRATEGIES[config.name](**arguments)
+
+
+class _Model(Protocol):
+    """The part of a model on a rank; see `mimokit.engine.training.modes.RankModel`."""
+
+    def modules(self) -> Mapping[str, Any]: ...
+
+
+def trained_on_rank(model: _Model) -> Shard:
+    """Return what this rank trains. Collective over the ranks of the replica."""
+    trained = {
+        f"{module}.{path}": parameter
+        for module, wrapped in model.modules().items()
+        for path, parameter in named_parameters(wrapped.module).items()
+        if parameter.requires_grad
+    }
+    shards = {name: shard_of(parameter) for name, parameter in trained.items()}
+    wholes = {name: list(shard.cut.whole) for name, shard in shards.items()}
+    everywhere: dict[str, Shape] = {
+        name: tuple(shape) for rank in gather_json(wholes) for name, shape in rank.items()
+    }
+    return Shard(trained, shards, in_order(everywhere))

@@ -7,15 +7,16 @@ from typing import Any
 
 from mimokit.config.errors import unknown_name
 from mimokit.config.strategy import StrategyName
+from mimokit.engine.strategies.averaging import FedAvgStrategy, NoLoCoStrategy
 from mimokit.engine.strategies.demo import DeMoStrategy
-from mimokit.engine.strategies.diloco import DiLoCoStrategy
-from mimokit.engine.strategies.federated_averaging import FedAvgStrategy
-from mimokit.engine.strategies.noloco import NoLoCoStrategy
+from mimokit.engine.strategies.diloco import (
+    DiLoCoStrategy,
+    SPARTADiLoCoStrategy,
+    StreamingDiLoCoStrategy,
+)
 from mimokit.engine.strategies.sparse_loco import SparseLoCoStrategy
 from mimokit.engine.strategies.sparta import SPARTAStrategy
-from mimokit.engine.strategies.sparta_diloco import SPARTADiLoCoStrategy
 from mimokit.engine.strategies.strategy import SimpleReduceStrategy, Strategy
-from mimokit.engine.strategies.streaming_diloco import StreamingDiLoCoStrategy
 
 STRATEGIES: Mapping[StrategyName, type[Strategy]] = {
     "simple_reduce": SimpleReduceStrategy,

@@ -12,22 +12,14 @@ from mimokit.config.strategy import StrategyConfig
 from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.buckets import Bucket
 from mimokit.engine.strategies.codecs import decode, encode
-from mimokit.engine.strategies.communicate_optimize_strategy import (
-    CommunicateOptimizeStrategy,
-    PlannedModule,
-)
+from mimokit.engine.strategies.modules import CommunicateOptimizeStrategy, PlannedModule
 from mimokit.engine.strategies.optim import OptimSpec
 from mimokit.planning.strategies import Exchange
 from mimokit.planning.strategies.sizes import INDEX_BYTES, SCALE_BYTES, kept_of_chunk
 
 
 class SparseOuterCommunicator(PlannedModule):
-    """Sends the largest entries per chunk of the residual.
-
-    Attributes:
-        outer: the outer weights, equal on all nodes.
-        residual: what was not sent, flat.
-    """
+    """Sends the largest entries per chunk of the residual, which is what was not sent before."""
 
     def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
         super()._init_node(model, rank, num_nodes)

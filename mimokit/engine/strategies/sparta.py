@@ -1,30 +1,78 @@
-"""SPARTA: the mean of a few entries of the weights, every step or every few."""
+"""SPARTA: the mean of a few entries of the weights, every step or every few; which entries."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from mimokit.config.strategy import StrategyConfig
+from mimokit.config.strategy import Selector, StrategyConfig
 from mimokit.engine.strategies import communicate
-from mimokit.engine.strategies.buckets import common_dtype
-from mimokit.engine.strategies.communicate_optimize_strategy import (
-    CommunicateOptimizeStrategy,
-    PlannedModule,
-)
-from mimokit.engine.strategies.index_selectors import (
-    SELECTORS,
-    IndexSelector,
-    PlannedSelector,
-    RandomIndexSelector,
-)
+from mimokit.engine.strategies.buckets import Shard, common_dtype
+from mimokit.engine.strategies.modules import CommunicateOptimizeStrategy, PlannedModule
 from mimokit.engine.strategies.optim import OptimSpec
-from mimokit.engine.strategies.shard import Shard
-from mimokit.planning.strategies import Exchange
+from mimokit.planning.strategies import Exchange, Masks
+
+
+class IndexSelector(ABC):
+    """Chooses entries. Random choices of a subclass are drawn alike on all nodes."""
+
+    def __init__(self, p: float) -> None:
+        """Take the share."""
+        self.p = p
+
+    @abstractmethod
+    def get_indices(self, param: Tensor, iteration: int) -> Tensor:
+        """Return a mask of the shape of `param` for an exchange, counted from 0."""
+
+
+class PlannedSelector(IndexSelector):
+    """A selector that `StrategyPlan` knows; under a strategy its masks are those of the plan."""
+
+    name: ClassVar[Selector]
+
+    def __init__(self, p: float, seed: int = 42) -> None:
+        """Take the share, and a seed for use without a strategy."""
+        super().__init__(p)
+        self._masks = Masks(self.name, p, seed)
+        self._seen: dict[int, str] = {}
+
+    def get_indices(self, param: Tensor, iteration: int) -> Tensor:
+        """Return a mask of the shape of `param` for an exchange, counted from 0."""
+        tensor = self._seen.setdefault(id(param), str(len(self._seen)))
+        mask = torch.zeros(param.numel(), dtype=torch.bool, device=param.device)
+        indices = self._masks.indices(tensor, param.numel(), iteration)
+        mask[torch.from_numpy(indices).to(param.device)] = True
+        return mask.view(param.shape)
+
+
+class RandomIndexSelector(PlannedSelector):
+    """Each entry with probability p, drawn again each time."""
+
+    name = "random"
+
+
+class ShuffledSequentialIndexSelector(PlannedSelector):
+    """One permutation for the whole run, in ceil(1 / p) chunks that take turns."""
+
+    name = "shuffled_sequential"
+
+
+class PartitionedIndexSelector(PlannedSelector):
+    """As many classes in random order, drawn again after each cycle."""
+
+    name = "partitioned"
+
+
+SELECTORS: dict[str, type[PlannedSelector]] = {
+    one.name: one
+    for one in (RandomIndexSelector, ShuffledSequentialIndexSelector, PartitionedIndexSelector)
+}
+
 
 Selected = str | IndexSelector | type[IndexSelector] | None
 

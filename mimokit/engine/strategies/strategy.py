@@ -18,10 +18,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.strategy import StrategyConfig
 from mimokit.engine.strategies import communicate
-from mimokit.engine.strategies.buckets import Bucket, common_dtype, trainable
-from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
-from mimokit.engine.strategies.schedule import build_scheduler
-from mimokit.engine.strategies.shard import shapes_of
+from mimokit.engine.strategies.buckets import Bucket, common_dtype, shapes_of, trainable
+from mimokit.engine.strategies.optim import OptimSpec, build_scheduler, ensure_optim_spec
 from mimokit.planning.strategies import StrategyPlan, plan_strategy
 
 
@@ -33,7 +31,6 @@ class Strategy(ABC):
         plan: who exchanges what, from `_init_node` on.
         local_step: optimizer steps completed.
         max_steps: steps of the run, if the caller has said so.
-        seed: of the plan, equal on all nodes.
     """
 
     optim: torch.optim.Optimizer
@@ -189,11 +186,7 @@ class UnknownArgumentError(ConfigError, TypeError):
 
 
 def reject_unknown(kind: type, unknown: Mapping[str, Any]) -> None:
-    """Reject the arguments that no constructor of a class takes.
-
-    Raises:
-        UnknownArgumentError: if there is one.
-    """
+    """Raise UnknownArgumentError for arguments that no constructor of a class takes."""
     if not unknown:
         return
     known = sorted(

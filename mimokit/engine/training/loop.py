@@ -21,8 +21,7 @@ from mimokit.engine.models.frame_parallel import patch_encoders
 from mimokit.engine.parallel.update import Update, update_of_run
 from mimokit.engine.pipeline.executor import MicrobatchLoss
 from mimokit.engine.pipeline.model import RankModel, build_rank_model
-from mimokit.engine.replicas.exchange import ReplicaExchange
-from mimokit.engine.replicas.shards import trained_on_rank
+from mimokit.engine.replicas.exchange import ReplicaExchange, trained_on_rank
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.arrivals import Arrivals

@@ -19,11 +19,7 @@ import torch
 from mimokit.architecture.from_config import decoder_head
 from mimokit.architecture.tensor_cut import ShardPlace
 from mimokit.architecture.tensors import cuts_of
-from mimokit.config import (
-    ExperimentConfig,
-    ModuleArchitecture,
-    ModuleOptimizerConfig,
-)
+from mimokit.config import ExperimentConfig, ModuleArchitecture, ModuleOptimizerConfig
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import to_device
 from mimokit.engine.data.iterators import iterate_shared_batches
@@ -59,10 +55,9 @@ class OracleStep:
         open: tensor -> entries of which a strategy chose between numbers that are equal but for
             rounding; see `mimokit.engine.verify.strategies.choices`.
         residuals: tensor -> what a strategy did not send, where entries are open.
-        whole_numbers: tensor -> what a codec rounded its flattened entries to in the step: the
-            change of this replica, and the mean.
-        norm: of all gradients before clipping, which would hide a wrong scale; None: none is
-            clipped.
+        whole_numbers: tensor -> what a codec rounded its flattened entries to: the change of this
+            replica, and the mean.
+        norm: of all gradients before clipping, which would hide a wrong scale; None: not clipped.
     """
 
     loss: float
@@ -75,7 +70,7 @@ class OracleStep:
 
     @property
     def open_share(self) -> float:
-        """Of the entries of all tensors."""
+        """Share of the entries of all tensors."""
         total = sum(one.size for module in self.weights.values() for one in module.values())
         return sum(int(one.sum()) for one in self.open.values()) / total
 
@@ -101,22 +96,24 @@ def run_oracle(
         for number in range(config.replicas)
     ]
     arithmetic = _arithmetic(config, models, tensor_parallel or {})
-    taken: list[list[OracleStep]] = [[] for _ in models]
+    recorded: list[list[OracleStep]] = [[] for _ in models]
     for _ in range(steps):
-        losses = [one.accumulate() for one in models]
+        losses = [model.accumulate() for model in models]
         if arithmetic is not None:
             arithmetic.average_gradients()
-        for one in models:
-            one.clip()
+        for model in models:
+            model.clip()
         if arithmetic is None or not arithmetic.step():
-            for one in models:
-                one.update()
+            for model in models:
+                model.update()
         if arithmetic is not None:
             arithmetic.after_step()
-        for number, (one, loss, own) in enumerate(zip(models, losses, taken, strict=True)):
-            step = one.record(loss)
-            own.append(step if arithmetic is None else _with_choices(step, arithmetic, number))
-    return taken
+        for number, (model, loss) in enumerate(zip(models, losses, strict=True)):
+            step = model.record(loss)
+            if arithmetic is not None:
+                step = _with_choices(step, arithmetic, number)
+            recorded[number].append(step)
+    return recorded
 
 
 def _with_choices(step: OracleStep, arithmetic: ReplicaArithmetic, replica: int) -> OracleStep:
@@ -127,9 +124,10 @@ def _with_choices(step: OracleStep, arithmetic: ReplicaArithmetic, replica: int)
         return replace(step, whole_numbers={k: (sent[k].numpy(), sums[k].numpy()) for k in sums})
     if choices is None or left is None:
         return step
-    there = {name: mask.numpy().copy() for name, mask in left.items() if mask.any()}
-    own = choices.residuals[replica]
-    return replace(step, open=there, residuals={k: own[k][:-1].numpy().copy() for k in there})
+    masks = {name: mask.numpy().copy() for name, mask in left.items() if mask.any()}
+    residuals = choices.residuals[replica]
+    kept = {name: residuals[name][:-1].numpy().copy() for name in masks}
+    return replace(step, open=masks, residuals=kept)
 
 
 def _arithmetic(
@@ -220,18 +218,15 @@ class _Replica:
         return loss_sum / max(tokens, 1.0)
 
     def clip(self) -> None:
-        """Clip the gradients."""
         if self._runtime.clip_grad > 0:
             trained, most = self.model.trained(), self._runtime.clip_grad
             self._norm = float(torch.nn.utils.clip_grad_norm_(trained, most))
 
     def update(self) -> None:
-        """Step by the gradients."""
         self._optimizer.step()
         self._scheduler.step()
 
     def record(self, loss: float) -> OracleStep:
-        """Return what the step left."""
         modules = dict(self.model.parts())
         return OracleStep(
             loss=loss,

@@ -96,12 +96,7 @@ class WholeModel(torch.nn.Module):
         loss_mask: torch.Tensor | None = None,
         **_: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Run encoders and language model on a whole micro-batch.
-
-        Args:
-            input_ids: [samples, tokens].
-            labels: [samples, tokens].
-            loss_mask: [samples, tokens].
+        """Run encoders and language model on a whole micro-batch: [samples, tokens].
 
         Returns:
             Loss of every token [samples, tokens], or without labels the logits

@@ -16,8 +16,7 @@ from typing import Any
 
 import torch
 
-from mimokit.engine.weights.files import Shapes, TensorSource, total_bytes, write_tensors
-from mimokit.engine.weights.layout_tensors import opened
+from mimokit.engine.weights.files import Shapes, TensorSource, opened, total_bytes, write_tensors
 from mimokit.engine.weights.reading import read_parameter
 from mimokit.planning.weights import RankWeights, WeightDirectory, plan_weights
 from mimokit.planning.weights.directory import INDEX, PICKLES, SINGLE, read_json

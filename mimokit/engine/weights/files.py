@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +16,10 @@ import torch
 from safetensors import safe_open
 
 from mimokit.architecture.tensor_cut import Span
+from mimokit.config.errors import ConfigError, Problem
+from mimokit.planning.weights import Piece, WeightDirectory, read_directory
 from mimokit.planning.weights.headers import ITEM_BYTES
+from mimokit.planning.weights.layout_files import LAYOUT, UNPLANNED, ConvertedWeights, read_layout
 
 
 class TensorSource(Protocol):
@@ -92,3 +98,162 @@ def _bytes_of(tensor: torch.Tensor) -> memoryview:
 def total_bytes(shapes: Shapes) -> int:
     """Return the bytes of the data."""
     return sum(math.prod(shape) * ITEM_BYTES[dtype] for dtype, shape in shapes.values())
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A rank that holds a region of a tensor.
+
+    Attributes:
+        piece: where it lies in tensor and parameter.
+    """
+
+    rank: int
+    parameter: str
+    piece: Piece
+    shape: tuple[int, ...]
+
+
+class LayoutTensors:
+    """Blocks of tensors from rank files.
+
+    A region that several ranks hold is read from all of them and compared.
+    """
+
+    def __init__(self, layout: ConvertedWeights) -> None:
+        self._tensors = layout.checkpoint.tensors
+        self._holders: dict[str, dict[tuple[Span, Span | None], list[Holder]]] = defaultdict(dict)
+        for number, rank in enumerate(layout.plan.ranks):
+            for name, parameter in rank.parameters.items():
+                for piece in parameter.pieces:
+                    region = (piece.rows, piece.columns)
+                    holders = self._holders[piece.tensor].setdefault(region, [])
+                    holders.append(Holder(number, name, piece, parameter.shape))
+        directory = layout.checkpoint.directory
+        self._files = [
+            FileTensors(directory, dict.fromkeys(rank.parameters, file))
+            for rank, file in zip(layout.plan.ranks, layout.files, strict=True)
+        ]
+        self._unplanned = FileTensors(directory, dict.fromkeys(layout.unplanned, UNPLANNED))
+
+    def block(self, tensor: str, rows: Span, columns: Span | None) -> torch.Tensor:
+        """Return rows and columns of a tensor; None for all columns.
+
+        Raises:
+            ConfigError: ranks hold different values of one entry.
+        """
+        if tensor not in self._holders:
+            return self._unplanned.block(tensor, rows, columns)
+        parts = list(self._parts(tensor, rows, columns))
+        height = rows[1] - rows[0]
+        _, _, first = parts[0]
+        shape = list(self._tensors[tensor].shape)
+        shape[0] = height
+        if columns is not None:
+            shape[1] = columns[1] - columns[0]
+        if list(first.shape) == shape:
+            return first
+        whole = torch.empty(shape, dtype=first.dtype)
+        for row, column, part in parts:
+            place = whole[row : row + len(part)]
+            if part.dim() == 2:
+                place = place[:, column : column + part.shape[1]]
+            place.copy_(part)
+        return whole
+
+    def close(self) -> None:
+        """Give the memory maps back, once no block is in use."""
+        for files in (*self._files, self._unplanned):
+            files.close()
+
+    def _parts(
+        self, tensor: str, rows: Span, columns: Span | None
+    ) -> Iterator[tuple[int, int, torch.Tensor]]:
+        """Yield the parts of a block with the row and column of the block where they begin."""
+        shape = self._tensors[tensor].shape
+        width = (0, shape[1]) if len(shape) > 1 else (0, 1)
+        wanted = columns or width
+        for (held_rows, held_columns), holders in self._holders[tensor].items():
+            held = held_columns or width
+            tall, wide = _common(rows, held_rows), _common(wanted, held)
+            if tall[0] < tall[1] and wide[0] < wide[1]:
+                cut = None if wide == width else wide
+                part = self._checked(holders, tall, cut)
+                yield tall[0] - rows[0], wide[0] - wanted[0], part
+
+    def _checked(self, holders: list[Holder], rows: Span, columns: Span | None) -> torch.Tensor:
+        """Return a region from its first holder; the others must have the same bits."""
+        first, *others = holders
+        region = self._read(first, rows, columns)
+        for other in others:
+            if not _same_bits(region, self._read(other, rows, columns)):
+                names = dict.fromkeys((first.parameter, other.parameter))
+                sentence = (
+                    f"Parameter {' and '.join(names)}: ranks {first.rank} and {other.rank} hold "
+                    "different values of what must be alike on both; train or convert it again."
+                )
+                problem = Problem("weights", first.parameter, other.rank, sentence)
+                raise ConfigError([problem])
+        return region
+
+    def _read(self, holder: Holder, rows: Span, columns: Span | None) -> torch.Tensor:
+        """Return rows and columns of a tensor from the parameter that contains them."""
+        piece, files = holder.piece, self._files[holder.rank]
+        shape = self._tensors[piece.tensor].shape
+        if len(holder.shape) != len(shape):  # as many entries in the same order
+            whole = files.block(holder.parameter, (0, holder.shape[0]), None)
+            return whole.reshape(shape)[slice(*rows)]
+        across = columns or piece.columns or ((0, shape[1]) if len(shape) > 1 else None)
+        down = _moved(rows, piece.rows[0])
+        if across is None:
+            return files.block(holder.parameter, _moved(down, -piece.at[0]), None)
+        across = _moved(across, (piece.columns or (0, 0))[0])
+        if piece.transposed:
+            down, across = across, down
+        down, across = _moved(down, -piece.at[0]), _moved(across, -piece.at[1])
+        if len(shape) > 2:
+            return files.block(holder.parameter, down, None)
+        block = files.block(holder.parameter, down, across)
+        return block.T if piece.transposed else block
+
+
+def _common(one: Span, other: Span) -> Span:
+    return max(one[0], other[0]), min(one[1], other[1])
+
+
+def _moved(span: Span, offset: int) -> Span:
+    return span[0] - offset, span[1] - offset
+
+
+def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are alike, NaN and the sign of zero included."""
+    mine, theirs = one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8)
+    return torch.equal(mine, theirs)
+
+
+@contextmanager
+def opened(directory: str | os.PathLike[str]) -> Iterator[tuple[WeightDirectory, TensorSource]]:
+    """Yield a checkpoint and where its tensors are read from.
+
+    Args:
+        directory: of Hugging Face, or converted.
+
+    Raises:
+        ConfigError: as `read_directory` and `read_layout`.
+    """
+    if (Path(directory) / LAYOUT).exists():
+        layout = read_layout(directory)
+        tensors = LayoutTensors(layout)
+        try:
+            yield layout.checkpoint, tensors
+        finally:
+            tensors.close()
+        return
+    checkpoint = read_directory(directory)
+    files = FileTensors(
+        checkpoint.directory, {name: one.file for name, one in checkpoint.tensors.items()}
+    )
+    try:
+        yield checkpoint, files
+    finally:
+        files.close()

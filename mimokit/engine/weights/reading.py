@@ -9,8 +9,7 @@ from collections.abc import Mapping
 import torch
 
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.engine.weights.files import TensorSource
-from mimokit.engine.weights.layout_tensors import opened
+from mimokit.engine.weights.files import TensorSource, opened
 from mimokit.planning.weights import Piece, PlannedParameter, RankWeights, WeightPlanner
 
 

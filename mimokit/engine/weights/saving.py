@@ -17,8 +17,7 @@ import torch
 from mimokit.architecture.tensor_cut import Span
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.engine.weights.conversion import write_hf
-from mimokit.engine.weights.files import TensorSource, write_tensors
-from mimokit.engine.weights.layout_tensors import LayoutTensors, opened
+from mimokit.engine.weights.files import LayoutTensors, TensorSource, opened, write_tensors
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.headers import FLOATING, ITEM_BYTES
 from mimokit.planning.weights.layout_files import (

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset, Subset, TensorDataset
 
 from mimokit.config import ConfigError
+from mimokit.engine.fits.forward import largest_that_fits
 from mimokit.engine.fits.job import FitError
-from mimokit.engine.fits.minibatch import largest_that_fits
 from mimokit.engine.strategies import (
     DiLoCoStrategy,
     FedAvgStrategy,

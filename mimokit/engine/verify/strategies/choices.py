@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from mimokit.config import StrategyConfig
-from mimokit.engine.verify.strategies.outer_step import Named
 from mimokit.engine.verify.strategies.pieces import (
+    Named,
     Shards,
     blocks_of,
     chunks_of,
@@ -42,9 +42,6 @@ Open = dict[str, Tensor]
 
 class Choices:
     """The residuals of all replicas, and what is sent of them.
-
-    Args:
-        models: the tensors of each replica that train, by name.
 
     Attributes:
         residuals: replica -> tensor -> what was not sent, flat.
@@ -148,9 +145,7 @@ class Choices:
 def largest_of(numbers: Tensor, kept: int, rounding: float) -> tuple[Tensor, Tensor]:
     """Return masks of the largest numbers by magnitude, and of those that may be as large.
 
-    Args:
-        numbers: of a piece, of any shape.
-        rounding: by how much numbers may differ in a layout.
+    Numbers may differ by `rounding` in a layout.
     """
     sizes = numbers.abs().flatten()
     order = sizes.argsort(descending=True)

@@ -67,11 +67,11 @@ def _on_this_rank(
         for path, parameter in named_parameters(wrapped.module).items():
             name, shape = f"{module}.{path}", expected.weights[module][path].shape
             if name in expected.whole_numbers:
-                own, sums = (
-                    torch.from_numpy(shard_of(parameter).of(one.reshape(shape)).flatten())
-                    for one in expected.whole_numbers[name]
+                change, sums = (
+                    torch.from_numpy(shard_of(parameter).of(numbers.reshape(shape)).flatten())
+                    for numbers in expected.whole_numbers[name]
                 )
-                found[name] = (own, sums)
+                found[name] = (change, sums)
     return [found[name] for name in names if name in found]
 
 
@@ -85,29 +85,25 @@ class AsOracle(Rounding):
         there: Sequence[tuple[Tensor, Tensor]],
         rounded: Rounded,
     ) -> None:
-        """Take what the oracle rounded to.
+        """Take the weights whose change is averaged, and the change and mean of the oracle of each.
 
-        Args:
-            inner: the weights of which it averages the change.
-            there: of each of them what the oracle rounded the change and the mean to, flat.
+        Those of the oracle are whole numbers, flat.
         """
         self._rounded = rounded
         device = inner[0].device
-        own, sums = (torch.cat(one).to(device, torch.float32) for one in zip(*there, strict=True))
+        change, sums = (torch.cat(of).to(device, torch.float32) for of in zip(*there, strict=True))
         weights = torch.cat([one.detach().abs().flatten() for one in inner]).float()
-        tensors = torch.cat(
-            [torch.full((one.numel(),), float(k)) for k, one in enumerate(inner)]
-        ).to(device)
-        self._own, self._sums, self._weights, numbers = (
-            low_bits.in_blocks(one, low_bits.length).view(-1, CODEC_BLOCK)
-            for one in (own, sums, weights, tensors)
+        # Of which tensor each number is.
+        tensors = torch.cat([torch.full_like(one.flatten(), k) for k, one in enumerate(inner)])
+        self._change, self._sums, self._weights, numbers = (
+            low_bits.in_blocks(flat, low_bits.length).view(-1, CODEC_BLOCK)
+            for flat in (change, sums, weights, tensors.float())
         )
-        # Of which tensor the numbers of a block are.
         self._tensor = numbers.amax(dim=1).long()
 
     def of_own(self, multiples: Tensor, scales: Tensor) -> Tensor:
         """Round the change on this rank."""
-        return self._nearest(0, self._own, multiples, scales)
+        return self._nearest(0, self._change, multiples, scales)
 
     def of_sums(self, first: int, multiples: Tensor, scales: Tensor) -> Tensor:
         """Round the part of the mean that this rank makes, from which block on."""

@@ -1,4 +1,4 @@
-"""The pieces of whole tensors in which strategies choose what they send.
+"""The pieces of whole tensors in which strategies choose and round what they send.
 
 SparseLoCo and DeMo choose the largest numbers of a chunk or block of what a rank holds, and a codec
 has a scale per block, so their result depends on how tensor parallelism cuts tensors. One process
@@ -7,16 +7,17 @@ takes the same pieces: it cuts its whole tensors as the ranks of the layout do.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 
 import numpy as np
+import scipy.fft
 import torch
 from torch import Tensor
 
 from mimokit.architecture.tensor_cut import TensorShard
-from mimokit.planning.strategies.sizes import chunk_lengths, demo_blocks
+from mimokit.planning.strategies.sizes import CODEC_BLOCK, chunk_lengths, demo_blocks
+
+Named = Mapping[str, torch.nn.Parameter]
 
 Shards = Mapping[str, Sequence[TensorShard]]
 """Tensor -> its different shards on the ranks of a layout."""
@@ -56,22 +57,73 @@ def blocks_of(shard: Tensor, chunk: int) -> Iterator[Tensor]:
 
 def cosine_transform(block: Tensor) -> Tensor:
     """Return the orthonormal DCT-II of a block along both sides."""
-    return _cosines(block.shape[0]) @ block @ _cosines(block.shape[1]).T
+    return torch.from_numpy(scipy.fft.dctn(block.numpy(), norm="ortho"))
 
 
 def from_cosines(coefficients: Tensor) -> Tensor:
     """Return the block of which these are the transform."""
-    return _cosines(coefficients.shape[0]).T @ coefficients @ _cosines(coefficients.shape[1])
+    return torch.from_numpy(scipy.fft.idctn(coefficients.numpy(), norm="ortho"))
 
 
-@lru_cache(maxsize=64)
-def _cosines(side: int) -> Tensor:
-    rows = [
-        [
-            math.sqrt((2 if frequency else 1) / side)
-            * math.cos(math.pi * frequency * (2 * place + 1) / (2 * side))
-            for place in range(side)
-        ]
-        for frequency in range(side)
-    ]
-    return torch.tensor(rows)
+WholeNumbers = dict[str, Tensor]
+"""Tensor -> the whole numbers that its entries became, flat; of one step."""
+
+
+class LowBits:
+    """Means in low bits over replicas, and what rounding has lost on each and in the means.
+
+    Every rank of a replica rounds its shard in blocks: the change of its weights, and the mean over
+    the replicas. Here one process rounds the same blocks of whole tensors.
+
+    Attributes:
+        sent: what the changes of each replica became.
+        sums: what the means became.
+    """
+
+    def __init__(self, bits: int, models: Sequence[Named], shards: Shards) -> None:
+        self._most = 2 ** (bits - 1) - 1
+        # One more entry than a tensor has: what is read and written for padding, -1.
+        self._lost = [{name: _zeros(one) for name, one in model.items()} for model in models]
+        self._lost_of_means = {name: _zeros(one) for name, one in models[0].items()}
+        self._blocks = {name: _blocks(one, shards[name]) for name, one in models[0].items()}
+        self.sent: list[WholeNumbers] = [{} for _ in models]
+        self.sums: WholeNumbers = {}
+
+    def begin_step(self) -> None:
+        """Forget the whole numbers of the last step."""
+        for one in (*self.sent, self.sums):
+            one.clear()
+
+    def mean(self, name: str, changes: Sequence[Tensor]) -> Tensor:
+        """Return the mean of the changes of a tensor on all replicas."""
+        total = torch.zeros_like(self._lost_of_means[name])
+        for lost, change, sent in zip(self._lost, changes, self.sent, strict=True):
+            lost[name][:-1] += change.flatten()
+            total += self._rounded(name, lost[name], sent)
+        self._lost_of_means[name] += total / len(changes)
+        mean = self._rounded(name, self._lost_of_means[name], self.sums)
+        return mean[:-1].view(changes[0].shape)
+
+    def _rounded(self, name: str, numbers: Tensor, found: WholeNumbers) -> Tensor:
+        """Return flat numbers (and one for padding) in low bits, and leave what rounding loses."""
+        blocks = self._blocks[name]
+        rows = numbers[blocks]
+        scales = rows.abs().amax(dim=1, keepdim=True) / self._most
+        multiples = rows / scales.where(scales > 0, 1)
+        # Not every entry is in a block: that for padding may be in none.
+        whole, sent = torch.zeros_like(numbers), torch.zeros_like(numbers)
+        whole[blocks] = multiples.round().clamp(-self._most, self._most)
+        sent[blocks] = whole[blocks] * scales
+        numbers -= sent
+        found[name] = whole[:-1].to(torch.int8)
+        return sent
+
+
+def _zeros(tensor: Tensor) -> Tensor:
+    return torch.zeros(tensor.numel() + 1, device=tensor.device)
+
+
+def _blocks(tensor: torch.nn.Parameter, shards: Sequence[TensorShard]) -> Tensor:
+    """Return the positions of the blocks of all shards: [blocks, entries]."""
+    positions = [positions_of(shard, tensor.shape) for shard in shards]
+    return torch.cat([block_rows(one, CODEC_BLOCK) for one in positions]).to(tensor.device)
