@@ -1,4 +1,7 @@
-"""Compares what a layout computes with an oracle, part by part, on every rank."""
+"""Compares what a layout computes with an oracle, part by part, on every rank.
+
+The oracle is Hugging Face's own model, or one process with the same files.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,7 @@ Send = Callable[[torch.Tensor], None]
 
 @dataclass(frozen=True)
 class PartDifference:
-    """What a rank found of one part.
-
-    Attributes:
-        scale: largest entry of the oracle's whole part.
-    """
+    """How far a part of a rank is from the oracle; `scale` is the oracle's largest entry."""
 
     largest: float
     scale: float
@@ -56,12 +55,10 @@ def parts_on_rank(
 ) -> dict[str, torch.Tensor]:
     """Return the outputs of the parts of this rank; of the last, this rank's logits. Collective.
 
-    Args:
-        receive: hidden states from the stage before; None on the first.
-        send: hidden states to the next stage; None on the last.
+    The first stage has nothing to receive, the last nothing to send.
     """
-    found: dict[str, torch.Tensor] = {}
-    watch: Watch = found.__setitem__
+    parts: dict[str, torch.Tensor] = {}
+    watch: Watch = parts.__setitem__
     if isinstance(shard, LlavaShard):
         if shard.tower is not None:
             shard.features(images_of(given), watch)
@@ -70,13 +67,12 @@ def parts_on_rank(
     if receive is not None:
         hidden = receive(torch.empty(_hidden_shape(shard, given), dtype=shard.dtype))
     if isinstance(shard, LanguageShard):
-        batch = PaddedTokens.of([list(row) for row in given.rows], shard.device)
-        made = shard(batch, hidden=hidden, watch=watch)
+        output = shard(PaddedTokens.of(given.rows, shard.device), hidden=hidden, watch=watch)
     else:
-        made = shard(images_of(given), hidden, watch)
+        output = shard(images_of(given), hidden, watch)
     if send is not None:
-        send(made)
-    return found
+        send(output)
+    return parts
 
 
 def _hidden_shape(shard: LanguageShard | TowerShard, given: CheckInput) -> tuple[int, int, int]:
@@ -90,20 +86,15 @@ def _hidden_shape(shard: LanguageShard | TowerShard, given: CheckInput) -> tuple
 def compared(
     shard: Shard, given: CheckInput, mine: Parts, oracle: Parts
 ) -> dict[str, PartDifference]:
-    """Return how far the parts of this rank are from those of the oracle.
-
-    Args:
-        mine: as `parts_on_rank` returns them.
-        oracle: likewise, of one process.
-    """
+    """Return how far the parts of this rank are from those of the oracle, which are whole."""
     if isinstance(shard, LlavaShard):
-        words = {name: one for name, one in mine.items() if name.startswith(LANGUAGE)}
-        pixels = {name: one for name, one in mine.items() if name not in words}
-        found = compared(shard.language, given, words, oracle)
+        words = {name: part for name, part in mine.items() if name.startswith(LANGUAGE)}
+        pixels = {name: part for name, part in mine.items() if name not in words}
+        differences = {}
         if shard.tower is not None:
-            found = compared(shard.tower, replace(given, rows=()), pixels, oracle) | found
-        return found
-    found = {}
+            differences = compared(shard.tower, replace(given, rows=()), pixels, oracle)
+        return differences | compared(shard.language, given, words, oracle)
+    differences = {}
     for name, output in mine.items():
         wanted = oracle[name].to(output.device)
         real = _real(given, wanted)
@@ -114,16 +105,15 @@ def compared(
             output = output[..., : wanted.shape[-1]]
         difference = (output.reshape(wanted.shape) - wanted)[real].abs()
         largest = float(difference.max()) if difference.numel() else 0.0
-        found[name] = PartDifference(largest, scale)
-    return found
+        differences[name] = PartDifference(largest, scale)
+    return differences
 
 
 def _real(given: CheckInput, part: torch.Tensor) -> torch.Tensor:
     """Return which tokens of a part are not padding."""
     if not given.rows:
         return torch.ones(part.shape[:1], dtype=torch.bool, device=part.device)
-    padding = PaddedTokens.of([list(row) for row in given.rows], part.device).padding
-    return torch.arange(part.shape[1], device=part.device) >= padding[:, None]
+    return PaddedTokens.of(given.rows, part.device).places >= 0
 
 
 def one_process(
@@ -139,6 +129,7 @@ def checked_shard(directory: str | os.PathLike[str], group: Group, dtype: str, *
     return load_shard(directory, group, dtype=dtype, arithmetic=arithmetic, **how)
 
 
+LAYERS = ("layers", "h", "encoder.layers")
 FINAL_NORMS = ("norm", "ln_f", "post_layernorm")
 """What Hugging Face's models call the norm after their layers."""
 
@@ -151,11 +142,7 @@ def can_load(directory: str | os.PathLike[str]) -> bool:
 def hugging_face(
     directory: str | os.PathLike[str], given: CheckInput, dtype: str
 ) -> dict[str, torch.Tensor]:
-    """Return the outputs of the parts of Hugging Face's model, in the dtype of `ARITHMETIC`.
-
-    Args:
-        dtype: torch's name of that of the weights.
-    """
+    """Return the outputs of the parts of Hugging Face's model, in the dtype of `ARITHMETIC`."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded
     import transformers
     from transformers.utils import logging
@@ -168,77 +155,64 @@ def hugging_face(
     else:
         auto, run = transformers.AutoModel, _of_tower
     model = auto.from_pretrained(directory, dtype=getattr(torch, dtype))
+    parts: dict[str, torch.Tensor] = {}
     with torch.no_grad():
-        return run(model.to(getattr(torch, ARITHMETIC[dtype])).eval(), given)
+        run(model.to(getattr(torch, ARITHMETIC[dtype])).eval(), given, parts)
+    return parts
 
 
-def _of_language(model: Any, given: CheckInput) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = {}
-    _watch(model.base_model, found)
-    found[OUTPUT] = model(use_cache=False, **_tokens(given)).logits
-    return found
+def _of_language(model: Any, given: CheckInput, parts: dict[str, torch.Tensor]) -> None:
+    _keep_layers(model.base_model, parts)
+    parts[OUTPUT] = model(use_cache=False, **_tokens(given)).logits
 
 
-def _of_tower(model: Any, given: CheckInput) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = {}
+def _of_tower(model: Any, given: CheckInput, parts: dict[str, torch.Tensor]) -> None:
     model = getattr(model, "vision_model", model)
-    _watch(model, found)
-    made = model(images_of(given).to(model.dtype))
-    found[OUTPUT] = made.last_hidden_state if made.pooler_output is None else made.pooler_output
-    return found
+    _keep_layers(model, parts)
+    output = model(images_of(given).to(model.dtype))
+    pooled = output.pooler_output
+    parts[OUTPUT] = output.last_hidden_state if pooled is None else pooled
 
 
-def _of_llava(model: Any, given: CheckInput) -> dict[str, torch.Tensor]:
-    """Return the parts of tower and projector on images, and of the language model on tokens."""
-    found: dict[str, torch.Tensor] = {}
+def _of_llava(model: Any, given: CheckInput, parts: dict[str, torch.Tensor]) -> None:
+    """Run tower and projector on images, and the language model on tokens."""
     inner = model.base_model
-    _watch(getattr(inner.vision_tower, "vision_model", inner.vision_tower), found, ENCODER)
-    _keep(inner.multi_modal_projector, found, PROJECTOR_PART)
-    _watch(inner.language_model, found, LANGUAGE)
+    _keep_layers(getattr(inner.vision_tower, "vision_model", inner.vision_tower), parts, ENCODER)
+    _keep(inner.multi_modal_projector, parts, PROJECTOR_PART)
+    _keep_layers(inner.language_model, parts, LANGUAGE)
     model.get_image_features(pixel_values=images_of(given).to(model.dtype))
-    found[f"{LANGUAGE}{OUTPUT}"] = model(use_cache=False, **_tokens(given)).logits
-    return found
+    parts[f"{LANGUAGE}{OUTPUT}"] = model(use_cache=False, **_tokens(given)).logits
 
 
 def _tokens(given: CheckInput) -> dict[str, torch.Tensor]:
     """Return token ids, mask and positions of rows that are padded on the left."""
-    batch = PaddedTokens.of([list(row) for row in given.rows])
-    places = torch.arange(batch.ids.shape[1]) - batch.padding[:, None]
+    batch = PaddedTokens.of(given.rows)
     return {
         "input_ids": batch.ids,
-        "attention_mask": (places >= 0).long(),
-        "position_ids": places.clamp(min=0),
+        "attention_mask": (batch.places >= 0).long(),
+        "position_ids": batch.places.clamp(min=0),
     }
 
 
-def _watch(model: Any, found: dict[str, torch.Tensor], prefix: str = "") -> None:
-    """Let the layers and the last norm of a model write down what they make."""
-    layers = next(
-        one
-        for name in ("layers", "h", "encoder.layers")
-        if (one := _inner(model, name)) is not None
-    )
+def _keep_layers(model: Any, parts: dict[str, torch.Tensor], prefix: str = "") -> None:
+    """Keep the outputs of the layers and the last norm of a model."""
+    modules = dict(model.named_modules())
+    layers = next(modules[name] for name in LAYERS if name in modules)
 
-    def first(module: Any, given: Any, named: Any) -> None:
-        found[f"{prefix}{EMBEDDING}"] = given[0] if given else named["hidden_states"]
+    def keep_input(module: Any, args: Any, kwargs: Any) -> None:
+        parts[f"{prefix}{EMBEDDING}"] = args[0] if args else kwargs["hidden_states"]
 
-    layers[0].register_forward_pre_hook(first, with_kwargs=True)
+    layers[0].register_forward_pre_hook(keep_input, with_kwargs=True)
     for number, layer in enumerate(layers):
-        _keep(layer, found, f"{prefix}decoder.layers.{number}")
-    last = next(getattr(model, one) for one in FINAL_NORMS if hasattr(model, one))
-    _keep(last, found, f"{prefix}{FINAL_NORM}")
+        _keep(layer, parts, f"{prefix}decoder.layers.{number}")
+    last = next(modules[name] for name in FINAL_NORMS if name in modules)
+    _keep(last, parts, f"{prefix}{FINAL_NORM}")
 
 
-def _keep(module: Any, found: dict[str, torch.Tensor], name: str) -> None:
-    """Let a module write down what it makes."""
+def _keep(module: Any, parts: dict[str, torch.Tensor], name: str) -> None:
+    """Keep the output of a module."""
 
-    def hook(module: Any, given: Any, made: Any) -> None:
-        found[name] = made[0] if isinstance(made, tuple) else made
+    def hook(module: Any, args: Any, output: Any) -> None:
+        parts[name] = output[0] if isinstance(output, tuple) else output
 
     module.register_forward_hook(hook)
-
-
-def _inner(model: Any, path: str) -> Any:
-    for name in path.split("."):
-        model = getattr(model, name, None)
-    return model

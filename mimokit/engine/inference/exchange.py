@@ -1,6 +1,6 @@
 """Collectives of a tensor parallel group, and what a rank sends in them.
 
-They are methods of the group, so that a group that is not registered with torch.distributed, such
+They call methods of the group, so that a group that is not registered with torch.distributed, such
 as one of threads, works as well.
 """
 
@@ -25,7 +25,7 @@ class CollectiveTraffic:
     """What this rank has given to collectives.
 
     Attributes:
-        bytes: of the tensors that it gave to them; an algorithm may send them more than once.
+        bytes: of its tensors; an algorithm may send them more than once.
         seconds: until they were done; on a GPU, until they were launched.
     """
 

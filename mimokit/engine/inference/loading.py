@@ -1,11 +1,9 @@
-"""Loads the part of a network that one rank computes, from the files of a checkpoint,
-and keeps models between the calls of their owner."""
+"""Loads the part of a network that one rank computes, and keeps models between calls."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -46,17 +44,17 @@ def load_shard(
     Raises:
         ConfigError: as `read_shard`, or the network has what cannot run.
     """
-    with opened(directory) as (checkpoint, source):
-        planner = WeightPlanner(checkpoint, size_of(group), pipeline_parallel, dtype)
-        functions = runnable_functions(checkpoint)
+    with opened(directory) as (weights, source):
+        planner = WeightPlanner(weights, size_of(group), pipeline_parallel, dtype)
+        functions = runnable_functions(weights)
         planned = planner.rank(planner.grid.rank(tp=rank_of(group), pp=pipeline_rank))
         parameters = _read(planned, source, device, arithmetic)
     model = planner.family.model
+    if isinstance(model, MultimodalModel):
+        tower = runnable_tower_functions(weights)
+        return LlavaShard(parameters, model, functions, tower, group, planned.layers)
     if isinstance(model, LanguageModel):
         return LanguageShard(parameters, model, functions, group, planned.layers)
-    if isinstance(model, MultimodalModel):
-        tower = runnable_tower_functions(checkpoint)
-        return LlavaShard(parameters, model, functions, tower, group, planned.layers)
     assert isinstance(model, VisionEncoder)
     return TowerShard(parameters, model, functions, group, planned.layers)
 
@@ -68,16 +66,14 @@ def load_language(
     dtype: str | None = None,
     device: torch.device | str = "cpu",
 ) -> LanguageShard:
-    """Return what this rank computes of a language model, or of that in a LLaVA.
-
-    Arguments are as of `load_shard`.
+    """Return what this rank computes of a language model, or of that in a LLaVA; see `load_shard`.
 
     Raises:
-        ConfigError: likewise, or the checkpoint is of a tower.
+        ConfigError: likewise, or the weights are those of a tower.
     """
-    with opened(directory) as (checkpoint, source):
-        planner = language_planner(checkpoint, size_of(group), dtype)
-        functions = runnable_functions(checkpoint)
+    with opened(directory) as (weights, source):
+        planner = language_planner(weights, size_of(group), dtype)
+        functions = runnable_functions(weights)
         planned = planner.rank(rank_of(group))
         parameters = _read(planned, source, device)
     model = planner.family.model
@@ -92,33 +88,21 @@ def _read(
     arithmetic: torch.dtype | None = None,
 ) -> dict[str, torch.Tensor]:
     return {
-        name: read_parameter(one, source).to(device, arithmetic)
-        for name, one in planned.parameters.items()
+        name: read_parameter(parameter, source).to(device, arithmetic)
+        for name, parameter in planned.parameters.items()
     }
 
 
-@dataclass(frozen=True)
-class Resident:
-    """A model on this rank.
-
-    Attributes:
-        world: in which its group was made.
-    """
-
-    shard: LanguageShard
-    world: object
-
-
-_residents: dict[str, Resident] = {}
+_residents: dict[str, tuple[LanguageShard, object]] = {}
+"""Models on this rank, with the world in which the group of each was made."""
 
 
 def resident(name: str, load: Callable[[], LanguageShard]) -> LanguageShard:
     """Return a model, loaded again if its world has ended. Collective."""
-    held = _residents.get(name)
-    if held is None or held.world is not dist.group.WORLD:
-        _residents.pop(name, None)
-        held = _residents[name] = Resident(load(), dist.group.WORLD)
-    return held.shard
+    if name not in _residents or _residents[name][1] is not dist.group.WORLD:
+        release(name)
+        _residents[name] = (load(), dist.group.WORLD)
+    return _residents[name][0]
 
 
 def release(name: str) -> None:

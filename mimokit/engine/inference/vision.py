@@ -1,4 +1,4 @@
-"""A vision tower (CLIP, SigLIP) on the ranks of a tensor parallel group, one stage or all."""
+"""A vision tower (CLIP, SigLIP) on the ranks of a tensor parallel group, alone or in a LLaVA."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from mimokit.engine.inference.layers import (
     FINAL_NORM,
     Layers,
     Parameters,
+    StackShard,
     Tokens,
     Watch,
     unwatched,
@@ -26,12 +27,8 @@ from mimokit.engine.inference.layers import (
 from mimokit.planning.weights.check_plan import EMBEDDING, OUTPUT
 
 
-class TowerShard:
-    """The part of a vision tower that one rank has.
-
-    Args:
-        parameters: of this rank, as `read_shard` returns them.
-    """
+class TowerShard(StackShard):
+    """The part of a vision tower that one rank has."""
 
     def __init__(
         self,
@@ -39,13 +36,10 @@ class TowerShard:
         model: VisionEncoder,
         functions: NetworkFunctions,
         group: Group,
-        layers: Span,
+        span: Span,
     ) -> None:
-        self.parameters = parameters
+        super().__init__(parameters, model.net, functions, group, span)
         self.model = model
-        self.layers = Layers(parameters, model.net, functions, group, layers)
-        some = next(iter(parameters.values()))
-        self.device, self.dtype = some.device, some.dtype
 
     @torch.no_grad()
     def __call__(
@@ -54,9 +48,7 @@ class TowerShard:
         hidden: torch.Tensor | None = None,
         watch: Watch = unwatched,
     ) -> torch.Tensor:
-        """Return what the tower makes of each image, or the hidden states for the next stage.
-
-        Collective.
+        """Return the output for each image, or the hidden states for the next stage. Collective.
 
         Args:
             images: [batch, channels, pixels, pixels].
@@ -67,15 +59,15 @@ class TowerShard:
             its head all of them, [batch, patches, hidden].
         """
         hidden = self.hidden_states(images, hidden, watch)
-        if self.layers.span[1] < self.model.net.layers:
+        if not self.is_last:
             return hidden
         hidden = self.layers.norm(hidden[:, :1] if self.model.class_token else hidden, FINAL_NORM)
         watch(FINAL_NORM, hidden)
-        made = hidden[:, 0] if self.model.class_token else hidden
+        output = hidden[:, 0] if self.model.class_token else hidden
         if self.model.head == "attention":
-            made = self._pooled(hidden)
-        watch(OUTPUT, made)
-        return made
+            output = self._pooled(hidden)
+        watch(OUTPUT, output)
+        return output
 
     @torch.no_grad()
     def hidden_states(
@@ -92,40 +84,36 @@ class TowerShard:
 
     def _embedded(self, images: torch.Tensor) -> torch.Tensor:
         """Return patches with positions behind the class token, normed if there is such a norm."""
-        held, size = self.parameters, self.model.patch_size
+        parameters, size = self.parameters, self.model.patch_size
         patches = F.unfold(images, size, stride=size).transpose(1, 2)
-        bias = held.get("patch_embedding.bias")
-        hidden = F.linear(patches, held["patch_embedding.weight"], bias)
+        bias = parameters.get("patch_embedding.bias")
+        hidden = F.linear(patches, parameters["patch_embedding.weight"], bias)
         if self.model.class_token:
-            token = held["class_token"].expand(len(hidden), 1, -1)
+            token = parameters["class_token"].expand(len(hidden), 1, -1)
             hidden = torch.cat((token, hidden), dim=1)
-        hidden = hidden + held["position_embedding"]
+        hidden = hidden + parameters["position_embedding"]
         return self.layers.norm(hidden, "pre_layernorm") if self.model.norms > 1 else hidden
 
     def _pooled(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return SigLIP's pooling: a learned query attends to all patches, then a residual MLP."""
-        held = {
-            name.removeprefix("head."): value
-            for name, value in self.parameters.items()
-            if name.startswith("head.")
-        }
-        heads, probe = self.model.net.heads, held["probe"].expand(len(hidden), -1, -1)
-        weights = held["attention.in_proj_weight"].chunk(3)
-        biases = held["attention.in_proj_bias"].chunk(3)
+        head = _inside(self.parameters, "head.")
+        heads, probe = self.model.net.heads, head["probe"].expand(len(hidden), -1, -1)
+        weights = head["attention.in_proj_weight"].chunk(3)
+        biases = head["attention.in_proj_bias"].chunk(3)
         query, key, value = (
-            F.linear(given, weight, bias).unflatten(-1, (heads, -1)).transpose(1, 2)  # type: ignore[no-untyped-call]
-            for given, weight, bias in zip((probe, hidden, hidden), weights, biases, strict=True)
+            F.linear(tokens, weight, bias).unflatten(-1, (heads, -1)).transpose(1, 2)  # type: ignore[no-untyped-call]
+            for tokens, weight, bias in zip((probe, hidden, hidden), weights, biases, strict=True)
         )
         mixed = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
-        pooled = F.linear(mixed, held["attention.out_proj.weight"], held["attention.out_proj.bias"])
+        pooled = F.linear(mixed, head["attention.out_proj.weight"], head["attention.out_proj.bias"])
         functions = self.layers.functions
         normed = F.layer_norm(
-            pooled, pooled.shape[-1:], held["layernorm.weight"], held["layernorm.bias"],
+            pooled, pooled.shape[-1:], head["layernorm.weight"], head["layernorm.bias"],
             functions.epsilon,
         )  # fmt: skip
-        inner = F.linear(normed, held["mlp.fc1.weight"], held["mlp.fc1.bias"])
+        inner = F.linear(normed, head["mlp.fc1.weight"], head["mlp.fc1.bias"])
         inner = ACTIVATIONS[functions.activation](inner)
-        return (pooled + F.linear(inner, held["mlp.fc2.weight"], held["mlp.fc2.bias"]))[:, 0]
+        return (pooled + F.linear(inner, head["mlp.fc2.weight"], head["mlp.fc2.bias"]))[:, 0]
 
 
 PROJECTOR_PART = PROJECTOR.removesuffix(".")
@@ -136,8 +124,8 @@ class LlavaShard:
 
     Args:
         parameters: of this rank, as `read_shard` returns them.
-        functions: what lies between the matrices of the language model.
-        layers: of the language model on this rank's stage.
+        functions: of the language model.
+        span: the layers of the language model on this rank's stage.
     """
 
     def __init__(
@@ -147,46 +135,36 @@ class LlavaShard:
         functions: NetworkFunctions,
         tower_functions: NetworkFunctions,
         group: Group,
-        layers: Span,
+        span: Span,
     ) -> None:
         self.parameters = parameters
-        self.language = LanguageShard(
-            _inside(parameters, LANGUAGE), model.language, functions, group, layers
-        )
+        words = _inside(parameters, LANGUAGE)
+        self.language = LanguageShard(words, model.language, functions, group, span)
         tower = model.branches[0].computed.encoder
         assert isinstance(tower, VisionEncoder)
         self.tower: TowerShard | None = None
         if self.language.is_first:
-            span = (0, tower.net.layers)
-            held = _inside(parameters, ENCODER)
-            self.tower = TowerShard(held, tower, tower_functions, group, span)
-        self._projector = Layers(
-            _inside(parameters, PROJECTOR),
-            tower.net,
-            replace(tower_functions, activation=PROJECTOR_ACTIVATION),
-            group,
-            (0, 0),
-        )
+            pixels, layers = _inside(parameters, ENCODER), (0, tower.net.layers)
+            self.tower = TowerShard(pixels, tower, tower_functions, group, layers)
+        between = replace(tower_functions, activation=PROJECTOR_ACTIVATION)
+        projector = _inside(parameters, PROJECTOR)
+        self._projector = Layers(projector, tower.net, between, group, (0, 0))
 
     @torch.no_grad()
     def features(self, images: torch.Tensor, watch: Watch) -> torch.Tensor:
         """Return what replaces the placeholders of images; on the first stage. Collective.
 
-        Args:
-            images: [batch, channels, pixels, pixels].
-            watch: is given the output of every part of tower and projector.
-
-        Returns:
-            [batch, tokens of an image, hidden size of the language model].
+        [batch, channels, pixels, pixels] -> [batch, tokens of an image, hidden size of the language
+        model].
         """
         assert self.tower is not None
         hidden = self.tower.hidden_states(images, None, under(ENCODER, watch))
         model = self.tower.model
         if model.class_token and not model.keeps_class_token:
             hidden = hidden[:, 1:]
-        made = self._projector.feed_forward(hidden, "encoder")
-        watch(PROJECTOR_PART, made)
-        return made
+        features = self._projector.feed_forward(hidden, "encoder")
+        watch(PROJECTOR_PART, features)
+        return features
 
 
 def under(prefix: str, watch: Watch) -> Watch:

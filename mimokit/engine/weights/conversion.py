@@ -1,4 +1,4 @@
-"""Converts a checkpoint into the files of a layout's ranks, between layouts, and back.
+"""Converts weights into the files of a layout's ranks, between layouts, and back.
 
 Every file is written tensor by tensor from slices of the others; the model is nowhere whole. The
 new directory appears under its name when it is complete.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +50,17 @@ def convert_to_layout(
         ConfigError: as `plan_weights`; the target exists or cannot be written; ranks of the source
             hold different values of what must be alike.
     """
-    with opened(source) as (checkpoint, tensors):
-        plan = plan_weights(checkpoint, tensor_parallel, pipeline_parallel)
-        layout = layout_of(checkpoint, plan, _index_metadata(Path(source)))
-        unplanned = _shapes(checkpoint, layout.unplanned)
+    with opened(source) as (weights, tensors):
+        plan = plan_weights(weights, tensor_parallel, pipeline_parallel)
+        layout = layout_of(weights, plan, _index_metadata(Path(source)))
+        unplanned = _shapes(weights, layout.unplanned)
         needed = sum(rank.bytes for rank in plan.ranks) + total_bytes(unplanned)
         with _new_directory(Path(target), needed) as folder:
             for rank, file in zip(plan.ranks, layout.files, strict=True):
-                _write_rank(folder / file, rank, tensors)
+                write_rank_file(folder / file, rank, partial(_read, rank, tensors))
             if unplanned:
                 _write_whole(folder / UNPLANNED, unplanned, tensors)
-            _copy_others(checkpoint.directory, folder)
+            _copy_others(weights.directory, folder)
             folder.joinpath(LAYOUT).write_text(json.dumps(layout_to_json(layout), indent=1))
     return layout
 
@@ -74,7 +75,7 @@ def convert_to_hf(
     Args:
         source: a directory that `convert_to_layout` has written, or one of Hugging Face.
         max_shard_size: bytes of a file at most, except one with a single tensor; None: the files
-            that the checkpoint had.
+            that the weights had.
 
     Returns:
         The names of the files with tensors.
@@ -82,36 +83,40 @@ def convert_to_hf(
     Raises:
         ConfigError: as `convert_to_layout`.
     """
-    with opened(source) as (checkpoint, tensors):
-        return write_hf(checkpoint, tensors, Path(target), max_shard_size)
+    with opened(source) as (weights, tensors):
+        return write_hf(weights, tensors, Path(target), max_shard_size)
 
 
 def write_hf(
-    checkpoint: WeightDirectory,
+    weights: WeightDirectory,
     tensors: TensorSource,
     target: Path,
     max_shard_size: int | None = None,
 ) -> tuple[str, ...]:
     """Write a directory that Hugging Face reads; see `convert_to_hf`."""
-    files = _files(checkpoint, max_shard_size)
-    total = total_bytes(_shapes(checkpoint, checkpoint.tensors))
+    files = _files(weights, max_shard_size)
+    total = total_bytes(_shapes(weights, weights.tensors))
     with _new_directory(target, total) as folder:
         for file, names in files.items():
-            _write_whole(folder / file, _shapes(checkpoint, names), tensors)
-        _copy_others(checkpoint.directory, folder)
+            _write_whole(folder / file, _shapes(weights, names), tensors)
+        _copy_others(weights.directory, folder)
         if list(files) != [SINGLE]:
-            metadata = {**_index_metadata(checkpoint.directory), "total_size": total}
+            metadata = {**_index_metadata(weights.directory), "total_size": total}
             places = {name: file for file, names in files.items() for name in names}
             index = {"metadata": metadata, "weight_map": dict(sorted(places.items()))}
             folder.joinpath(INDEX).write_text(json.dumps(index, indent=2) + "\n")
     return tuple(files)
 
 
-def _write_rank(path: Path, rank: RankWeights, tensors: TensorSource) -> None:
+def _read(rank: RankWeights, tensors: TensorSource, name: str) -> torch.Tensor:
+    return read_parameter(rank.parameters[name], tensors)
+
+
+def write_rank_file(path: Path, rank: RankWeights, read: Callable[[str], torch.Tensor]) -> None:
     """Write the parameters of a rank, the widest dtypes first, so that all are aligned."""
     shapes = {name: (_STORED[one.dtype], one.shape) for name, one in rank.parameters.items()}
-    ordered = dict(sorted(shapes.items(), key=lambda one: -ITEM_BYTES[one[1][0]]))
-    write_tensors(path, ordered, lambda name: read_parameter(rank.parameters[name], tensors))
+    ordered = sorted(shapes.items(), key=lambda item: -ITEM_BYTES[item[1][0]])
+    write_tensors(path, dict(ordered), read)
 
 
 def _write_whole(path: Path, shapes: Shapes, tensors: TensorSource) -> None:
@@ -122,26 +127,26 @@ def _write_whole(path: Path, shapes: Shapes, tensors: TensorSource) -> None:
     write_tensors(path, shapes, read)
 
 
-def _shapes(checkpoint: WeightDirectory, names: Any) -> Shapes:
-    stored = checkpoint.tensors
+def _shapes(weights: WeightDirectory, names: Iterable[str]) -> Shapes:
+    stored = weights.tensors
     return {name: (stored[name].dtype, stored[name].shape) for name in names}
 
 
-def _files(checkpoint: WeightDirectory, most: int | None) -> dict[str, list[str]]:
+def _files(weights: WeightDirectory, most: int | None) -> dict[str, list[str]]:
     """Return file -> tensors: the files as they were, or filled one by one up to a size."""
     if most is None:
-        found: dict[str, list[str]] = {}
-        for name, one in checkpoint.tensors.items():
-            found.setdefault(one.file, []).append(name)
-        return found
+        files: dict[str, list[str]] = {}
+        for name, tensor in weights.tensors.items():
+            files.setdefault(tensor.file, []).append(name)
+        return files
     groups: list[list[str]] = [[]]
     size = 0
-    for name, one in checkpoint.tensors.items():
-        if groups[-1] and size + one.bytes > most:
+    for name, tensor in weights.tensors.items():
+        if groups[-1] and size + tensor.bytes > most:
             groups.append([])
             size = 0
         groups[-1].append(name)
-        size += one.bytes
+        size += tensor.bytes
     if len(groups) == 1:
         return {SINGLE: groups[0]}
     return {
@@ -151,14 +156,12 @@ def _files(checkpoint: WeightDirectory, most: int | None) -> dict[str, list[str]
 
 
 def _index_metadata(source: Path) -> Mapping[str, Any]:
-    """Return the metadata of the index that a checkpoint has, or had before it was converted."""
-    if (source / LAYOUT).exists():
-        found = read_json(source / LAYOUT, 2**26).get("index_metadata")
-    elif (source / INDEX).exists():
-        found = read_json(source / INDEX, 2**26).get("metadata")
-    else:
-        found = None
-    return found if isinstance(found, dict) else {}
+    """Return the metadata of the index that weights have, or had before they were converted."""
+    for file, key in ((LAYOUT, "index_metadata"), (INDEX, "metadata")):
+        if (source / file).exists():
+            metadata = read_json(source / file, 2**26).get(key)
+            return metadata if isinstance(metadata, dict) else {}
+    return {}
 
 
 def _copy_others(source: Path, folder: Path) -> None:
@@ -171,9 +174,6 @@ def _copy_others(source: Path, folder: Path) -> None:
 @contextmanager
 def _new_directory(target: Path, needed: int) -> Iterator[Path]:
     """Yield a directory that gets the name of the target when the block ends without an error.
-
-    Args:
-        needed: bytes that will be written at least.
 
     Raises:
         ConfigError: the target exists, the disk is too small, or a file cannot be written; nothing

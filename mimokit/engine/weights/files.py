@@ -1,4 +1,4 @@
-"""Blocks of tensors from safetensors files, and such files written tensor by tensor."""
+"""Blocks of tensors from safetensors files or a layout's rank files; such files written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from mimokit.planning.weights.layout_files import LAYOUT, UNPLANNED, ConvertedWe
 
 
 class TensorSource(Protocol):
-    """Where the tensors of a checkpoint are read from."""
+    """Where the tensors of weights are read from."""
 
     def block(self, tensor: str, rows: Span, columns: Span | None) -> torch.Tensor:
         """Return rows and columns of a tensor; None for all columns."""
@@ -43,13 +43,14 @@ class FileTensors:
         name = self._places[tensor]
         if name not in self._files:
             self._files[name] = safe_open(self._directory / name, "pt")
-        taken = self._files[name].get_slice(tensor)
-        if not taken.get_shape():  # a single number has no rows
-            single: torch.Tensor = self._files[name].get_tensor(tensor)
-            return single
-        block: torch.Tensor = (
-            taken[slice(*rows)] if columns is None else taken[slice(*rows), slice(*columns)]
-        )
+        whole = self._files[name].get_slice(tensor)
+        block: torch.Tensor
+        if not whole.get_shape():  # a single number has no rows
+            block = self._files[name].get_tensor(tensor)
+        elif columns is None:
+            block = whole[slice(*rows)]
+        else:
+            block = whole[slice(*rows), slice(*columns)]
         return block
 
     def close(self) -> None:
@@ -62,12 +63,7 @@ Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 
 
 def write_tensors(path: Path, shapes: Shapes, read: Callable[[str], torch.Tensor]) -> None:
-    """Write a new safetensors file.
-
-    Args:
-        path: of the file; it must not exist.
-        shapes: of the tensors, in the order of their data.
-        read: name -> tensor, called once for each when its turn has come.
+    """Write a new safetensors file, each tensor as it is read, in the order of `shapes`.
 
     Raises:
         OSError: the file cannot be written, for a full disk say.
@@ -85,14 +81,9 @@ def write_tensors(path: Path, shapes: Shapes, read: Callable[[str], torch.Tensor
     with path.open("xb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in shapes:
-            file.write(_bytes_of(read(name)))
+            file.write(read(name).contiguous().view(-1).view(torch.uint8).numpy().data)
         file.flush()
         os.fsync(file.fileno())  # a full disk may be reported no earlier
-
-
-def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    data: memoryview = tensor.contiguous().view(-1).view(torch.uint8).numpy().data
-    return data
 
 
 def total_bytes(shapes: Shapes) -> int:
@@ -102,11 +93,7 @@ def total_bytes(shapes: Shapes) -> int:
 
 @dataclass(frozen=True)
 class Holder:
-    """A rank that holds a region of a tensor.
-
-    Attributes:
-        piece: where it lies in tensor and parameter.
-    """
+    """A rank that holds a region of a tensor, and where it lies in tensor and parameter."""
 
     rank: int
     parameter: str
@@ -145,10 +132,9 @@ class LayoutTensors:
         if tensor not in self._holders:
             return self._unplanned.block(tensor, rows, columns)
         parts = list(self._parts(tensor, rows, columns))
-        height = rows[1] - rows[0]
         _, _, first = parts[0]
         shape = list(self._tensors[tensor].shape)
-        shape[0] = height
+        shape[0] = rows[1] - rows[0]
         if columns is not None:
             shape[1] = columns[1] - columns[0]
         if list(first.shape) == shape:
@@ -217,43 +203,33 @@ class LayoutTensors:
         return block.T if piece.transposed else block
 
 
-def _common(one: Span, other: Span) -> Span:
-    return max(one[0], other[0]), min(one[1], other[1])
+def _common(first: Span, second: Span) -> Span:
+    return max(first[0], second[0]), min(first[1], second[1])
 
 
 def _moved(span: Span, offset: int) -> Span:
     return span[0] - offset, span[1] - offset
 
 
-def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Whether two tensors are alike, NaN and the sign of zero included."""
-    mine, theirs = one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8)
-    return torch.equal(mine, theirs)
+    return torch.equal(*(one.contiguous().view(torch.uint8) for one in (first, second)))
 
 
 @contextmanager
 def opened(directory: str | os.PathLike[str]) -> Iterator[tuple[WeightDirectory, TensorSource]]:
-    """Yield a checkpoint and where its tensors are read from.
-
-    Args:
-        directory: of Hugging Face, or converted.
+    """Yield a weights directory, of Hugging Face or converted, and where its tensors are read from.
 
     Raises:
         ConfigError: as `read_directory` and `read_layout`.
     """
+    tensors: LayoutTensors | FileTensors
     if (Path(directory) / LAYOUT).exists():
         layout = read_layout(directory)
-        tensors = LayoutTensors(layout)
-        try:
-            yield layout.checkpoint, tensors
-        finally:
-            tensors.close()
-        return
-    checkpoint = read_directory(directory)
-    files = FileTensors(
-        checkpoint.directory, {name: one.file for name, one in checkpoint.tensors.items()}
-    )
-    try:
-        yield checkpoint, files
-    finally:
-        files.close()
+        weights, tensors = layout.checkpoint, LayoutTensors(layout)
+    else:
+        weights = read_directory(directory)
+        places = {name: header.file for name, header in weights.tensors.items()}
+        tensors = FileTensors(weights.directory, places)
+    with closing(tensors):
+        yield weights, tensors

@@ -1,4 +1,4 @@
-"""Reads the shard of one rank from the files of a checkpoint: the planned bytes and no others."""
+"""Reads the shard of one rank from the files of weights: the planned bytes and no others."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def read_shard(
     _check_rank("tensor", tensor_rank, tensor_parallel)
     _check_rank("pipeline", pipeline_rank, pipeline_parallel)
     named = None if dtype is None else str(dtype).removeprefix("torch.")
-    with opened(directory) as (checkpoint, source):
-        planner = WeightPlanner(checkpoint, tensor_parallel, pipeline_parallel, named)
+    with opened(directory) as (weights, source):
+        planner = WeightPlanner(weights, tensor_parallel, pipeline_parallel, named)
         planned = planner.rank(planner.grid.rank(tp=tensor_rank, pp=pipeline_rank))
         return {name: read_parameter(one, source) for name, one in planned.parameters.items()}
 
@@ -64,17 +64,14 @@ def read_parameter(planned: PlannedParameter, source: TensorSource) -> torch.Ten
 def fill(
     parameters: Mapping[str, torch.Tensor], planned: RankWeights, source: TensorSource
 ) -> None:
-    """Fill the parameters of a module in place.
-
-    Args:
-        parameters: name -> parameter of this rank, on any device and of any dtype.
+    """Fill the parameters of a module on this rank in place, on any device and of any dtype.
 
     Raises:
         ConfigError: the module has other parameters, or one of another shape.
     """
-    wanted, given = set(planned.parameters), set(parameters)
-    if wanted != given:
-        name = min(wanted ^ given)
+    wanted, present = set(planned.parameters), set(parameters)
+    if wanted != present:
+        name = min(wanted ^ present)
         has, lacks = ("checkpoint", "module") if name in wanted else ("module", "checkpoint")
         raise _other_module(name, f"the {has} has it, the {lacks} does not")
     for name, one in planned.parameters.items():
@@ -94,9 +91,9 @@ def _other_module(name: str, what: str) -> ConfigError:
 def fill_parameter(target: torch.Tensor, planned: PlannedParameter, source: TensorSource) -> None:
     """Copy the blocks of one parameter to their places; the rest of it becomes zero."""
     pieces = planned.pieces
-    held = sum(_copy(target, piece, source) for piece in pieces)
-    if held < math.prod(planned.shape):  # padding lies behind all pieces
-        rows = max((one.at[0] + one.rows[1] - one.rows[0] for one in pieces), default=0)
+    copied = sum(_copy(target, piece, source) for piece in pieces)
+    if copied < math.prod(planned.shape):  # padding lies behind all pieces
+        rows = max((piece.at[0] + piece.rows[1] - piece.rows[0] for piece in pieces), default=0)
         target[rows:] = 0
 
 
