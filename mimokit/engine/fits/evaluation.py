@@ -1,4 +1,4 @@
-"""Losses on validation samples: of node 0's weights, and of the mean of all nodes' weights."""
+"""Losses on validation samples, of node 0 and of the mean of all nodes; how far nodes are apart."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from mimokit.engine.fits.data import ValidationData, on_device
-from mimokit.engine.fits.forward import scalar_loss
+from mimokit.engine.fits.forward import loss_of
+from mimokit.engine.fits.job import ValidationData
 from mimokit.engine.fits.records import Drift, Validation
 from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.buckets import Bucket, trainable
@@ -34,7 +34,6 @@ class Evaluator:
         minibatch_size: int,
         autocast: bool = False,
     ) -> None:
-        """Take the model that trains, and the samples."""
         self._model, self._data, self._minibatch_size = model, data, minibatch_size
         self._rank, self._nodes, self._autocast = rank, nodes, autocast
         self._copy = copy.deepcopy(model) if rank == 0 and nodes > 1 else None
@@ -71,23 +70,20 @@ class Evaluator:
         if self._copy is not None:
             self._bucket.flat.div_(self._nodes)
             self._bucket.write(averaged(self._copy))
-            for there, one in zip(self._copy.buffers(), self._model.buffers(), strict=True):
-                if not one.is_floating_point():
-                    there.copy_(one)
+            for target, buffer in zip(self._copy.buffers(), self._model.buffers(), strict=True):
+                if not buffer.is_floating_point():
+                    target.copy_(buffer)
 
     @torch.no_grad()
     def _losses(self, model: nn.Module, name: str) -> dict[str, float]:
         total, samples = 0.0, 0
         device = next((one.device for one in model.parameters()), torch.device("cpu"))
-        with evaluating(model), collecting() as found:
+        with evaluating(model), collecting() as metrics:
             for batch, count in self._data.micros(self._minibatch_size):
-                with torch.autocast(device.type, torch.bfloat16, enabled=self._autocast):
-                    loss = scalar_loss(model(on_device(batch, device)), self._rank)
+                loss = loss_of(model, batch, device, self._rank, autocast=self._autocast)
                 total, samples = total + count * float(loss), samples + count
-        return {
-            f"{name}_{metric}": value
-            for metric, value in {"loss": total / samples, **means(found)}.items()
-        }
+        values = {"loss": total / samples, **means(metrics)}
+        return {f"{name}_{metric}": value for metric, value in values.items()}
 
 
 def averaged(model: nn.Module) -> list[Tensor]:
@@ -115,13 +111,9 @@ BLOCK = 1 << 20
 
 
 def measure_drift(tensors: Sequence[Tensor], nodes: int, step: int) -> Drift:
-    """Return correlation and distance of the weights of all nodes. Collective.
+    """Return correlation and distance of the weights of all nodes, at least 2. Collective.
 
-    Weights travel in blocks; what stays of a block are the dot products of each pair of nodes.
-
-    Args:
-        nodes: how many nodes there are, at least 2.
-        step: optimizer steps completed.
+    Weights travel in blocks; of a block the dot products of each pair of nodes are kept.
     """
     device = tensors[0].device
     flat = torch.cat([one.detach().reshape(-1).float() for one in tensors])
@@ -129,10 +121,10 @@ def measure_drift(tensors: Sequence[Tensor], nodes: int, step: int) -> Drift:
     products = torch.zeros(nodes, nodes, dtype=torch.float64, device=device)
     apart = torch.zeros_like(products)
     for block in torch.split(flat, BLOCK):
-        found = [torch.empty_like(block) for _ in range(nodes)]
+        blocks = [torch.empty_like(block) for _ in range(nodes)]
         with communicate.ledger.counting("evaluation"):
-            communicate.all_gather(found, block)
-        rows = torch.stack(found).double()
+            communicate.all_gather(blocks, block)
+        rows = torch.stack(blocks).double()
         sums += rows.sum(1)
         products += rows @ rows.T
         # Nodes are close to each other: less their mean, dot products lose no digits.
@@ -142,14 +134,9 @@ def measure_drift(tensors: Sequence[Tensor], nodes: int, step: int) -> Drift:
 
 
 def drift_of(sums: Tensor, products: Tensor, apart: Tensor, entries: int, step: int) -> Drift:
-    """Return correlation and distance from sums and dot products.
+    """Return correlation and distance from sums [nodes] and dot products [nodes, nodes].
 
-    Args:
-        sums: [nodes], of the weights.
-        products: [nodes, nodes], of the weights.
-        apart: likewise, of the weights less the mean of the nodes.
-        entries: of a node's weights.
-        step: optimizer steps completed.
+    The products in `apart` are of the weights less the mean of the nodes.
     """
     covariance = products - torch.outer(sums, sums) / entries
     deviations = covariance.diagonal().clamp(min=0).sqrt()

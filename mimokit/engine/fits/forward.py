@@ -1,4 +1,4 @@
-"""A step's forward and backward passes: micro-batches that add up to the gradient of the batch."""
+"""Forward and backward passes of a node, and the largest micro-batch that fits the memory."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from mimokit.engine.fits.data import Micro, NodeBatches, on_device
-from mimokit.engine.fits.job import FitError, FitJob
+from mimokit.engine.fits.job import FitError, FitJob, Micro, NodeBatches, on_device
 
 
-def scalar_loss(found: Any, rank: int) -> Tensor:
-    """Return what a model has returned, if it is a scalar.
+def loss_of(
+    model: nn.Module, batch: Any, device: torch.device, rank: int, *, autocast: bool
+) -> Tensor:
+    """Return the loss of a batch; with autocast the model computes in bf16.
 
     Raises:
-        FitError: it is none.
+        FitError: the model returns no scalar.
     """
-    if isinstance(found, Tensor) and found.numel() == 1 and found.is_floating_point():
-        return found.reshape(())
-    what = f"a {type(found).__name__}"
-    if isinstance(found, Tensor):
-        what = f"a tensor of shape {list(found.shape)} and type {str(found.dtype)[6:]}"
+    with torch.autocast(device.type, torch.bfloat16) if autocast else nullcontext():
+        loss = model(on_device(batch, device))
+    if isinstance(loss, Tensor) and loss.numel() == 1 and loss.is_floating_point():
+        return loss.reshape(())
+    what = f"a {type(loss).__name__}"
+    if isinstance(loss, Tensor):
+        what = f"a tensor of shape {list(loss.shape)} and type {str(loss.dtype)[6:]}"
     raise FitError(
         f"node {rank}: model(batch) returns {what}; it must return the loss, a scalar tensor"
     )
@@ -49,8 +52,7 @@ def accumulate(
     seconds = 0.0
     for batch, count in micros:
         begun = time.perf_counter()
-        with torch.autocast(device.type, torch.bfloat16) if autocast else nullcontext():
-            loss = scalar_loss(model(on_device(batch, device)), rank)
+        loss = loss_of(model, batch, device, rank, autocast=autocast)
         seconds += time.perf_counter() - begun
         if not loss.requires_grad:
             raise FitError(f"node {rank}: the loss of the model does not depend on its parameters")
@@ -62,24 +64,15 @@ def accumulate(
 
 
 def check_finite(parameters: Mapping[str, nn.Parameter], loss: float, rank: int, step: int) -> None:
-    """Check that loss and gradients of a step are numbers.
-
-    Raises:
-        FitError: loss or gradient is infinite or not a number; names node and step.
-    """
+    """Raise `FitError` if the loss or a gradient of a step is infinite or not a number."""
     if not math.isfinite(loss):
         raise FitError(f"node {rank}: the loss of step {step} is {loss}")
-    sums = [one.grad.sum() for one in parameters.values() if one.grad is not None]
-    if sums and not math.isfinite(float(torch.stack([one.float() for one in sums]).sum())):
-        name = next(
-            (
-                name
-                for name, one in parameters.items()
-                if one.grad is not None and not bool(one.grad.isfinite().all())
-            ),
-            None,
-        )
-        if name is not None:
+    gradients = {name: one.grad for name, one in parameters.items() if one.grad is not None}
+    sums = [gradient.sum().float() for gradient in gradients.values()]
+    if not sums or math.isfinite(float(torch.stack(sums).sum())):
+        return
+    for name, gradient in gradients.items():
+        if not bool(gradient.isfinite().all()):
             raise FitError(f"node {rank}: the gradient of {name!r} in step {step} is not finite")
 
 
@@ -105,30 +98,23 @@ def find_minibatch_size(
 ) -> int:
     """Return the largest divisor of `batch_size` whose micro-batch fits; 1 if none does.
 
-    Memory is taken to grow evenly with samples. Micro-batches of two and four samples, or whatever
-    of that divides the batch, are tried in a copy of the model, which says how.
+    Memory is assumed to be linear in the samples. Micro-batches of two to four samples that divide
+    the batch, one or two of them, are tried in a copy of the model.
     """
-    sizes = [size for size in divisors(job.batch_size) if size <= 4] or [1]
-    sizes = [size for size in sizes if size > 1][:2] or sizes[:1]
-    begun, found = time.monotonic(), []
+    sizes = [size for size in divisors(job.batch_size) if 1 < size <= 4][:2] or [1]
+    begun, trials = time.monotonic(), []
     trial = copy.deepcopy(model)
     for size in sizes:
-        found.append((size, kept_bytes(trial, next(data.from_step(0, size))[0][0], device, job)))
-        used = time.monotonic() - begun
-        if used > SECONDS / 3:
+        trials.append((size, kept_bytes(trial, next(data.from_step(0, size))[0][0], device, job)))
+        if time.monotonic() - begun > SECONDS / 3:
             break
-    budget = memory_budget(nodes, device) - STATES * _bytes_of(model)
-    return largest_that_fits(job.batch_size, found, budget)
+    states = STATES * sum(one.nbytes for one in model.parameters())
+    return largest_that_fits(job.batch_size, trials, memory_budget(nodes, device) - states)
 
 
-def largest_that_fits(batch_size: int, found: list[tuple[int, int]], budget: float) -> int:
-    """Return a divisor of the batch.
-
-    Args:
-        found: (samples, bytes) of trials, ascending.
-        budget: bytes that there are.
-    """
-    (few, least), (many, most) = found[0], found[-1]
+def largest_that_fits(batch_size: int, trials: list[tuple[int, int]], budget: float) -> int:
+    """Return a divisor of the batch, from (samples, bytes) of trials and a budget in bytes."""
+    (few, least), (many, most) = trials[0], trials[-1]
     slope = (most - least) / (many - few) if many > few else least / few
     fixed = max(0.0, least - slope * few)
     fitting = (
@@ -144,13 +130,13 @@ def kept_bytes(model: nn.Module, batch: Any, device: torch.device, job: FitJob) 
     weights = {one.untyped_storage().data_ptr() for one in model.parameters()}
     kept: dict[int, int] = {}
 
-    def keep(one: Tensor) -> Tensor:
-        storage = one.untyped_storage()
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
         if storage.data_ptr() not in weights:
             kept[storage.data_ptr()] = storage.nbytes()
-        return one
+        return tensor
 
-    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda one: one)
+    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
     with torch.random.fork_rng(), hooks:
         with torch.autocast(device.type, torch.bfloat16, enabled=job.autocast):
             loss = model(on_device(batch, device))
@@ -168,8 +154,4 @@ def memory_budget(nodes: int, device: torch.device) -> float:
 
 def divisors(number: int) -> list[int]:
     """Return the divisors, ascending."""
-    return [one for one in range(1, number + 1) if number % one == 0]
-
-
-def _bytes_of(model: nn.Module) -> int:
-    return sum(one.numel() * one.element_size() for one in model.parameters())
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]

@@ -1,4 +1,4 @@
-"""What nodes report of a fit, next to `StepSample`."""
+"""What nodes report of a fit, and how long the parts of their steps take."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Begun:
 
     Attributes:
         first_step: steps completed: 0, or those of the checkpoint.
-        total_steps: steps of the whole fit.
+        total_steps: of the whole fit.
         minibatch_size: samples of a micro-batch.
-        notes: what the user should hear, one sentence each.
+        notes: sentences for the user.
     """
 
     node: int
@@ -39,10 +39,9 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class NodeStep:
-    """A step of a node.
+    """A step of a node; `step` counts the optimizer steps completed, here and below.
 
     Attributes:
-        step: optimizer steps completed.
         loss: mean over the samples.
         busy_seconds: time of the step without exchanges.
     """
@@ -70,7 +69,6 @@ class Validation:
     """Losses on validation samples.
 
     Attributes:
-        step: optimizer steps completed.
         values: column -> value: `local_loss` of node 0's weights, `global_loss` of the mean of all
             nodes' weights, and the metrics of both.
     """
@@ -89,7 +87,6 @@ class Drift:
     """How far nodes are apart.
 
     Attributes:
-        step: optimizer steps completed.
         mean_correlation: Pearson's, of the weights, mean over all pairs of nodes.
         largest_distance: Euclidean, between the weights of two nodes.
     """
@@ -104,8 +101,8 @@ Record: TypeAlias = Begun | NodeStep | Exchanged | Validation | Drift
 
 def records_of(message: Mapping[str, Any]) -> tuple[Record, ...]:
     """Return the records of a message."""
-    found: tuple[Record, ...] = message.get(RECORDS, ())
-    return found
+    records: tuple[Record, ...] = message.get(RECORDS, ())
+    return records
 
 
 class Watch:
@@ -142,7 +139,6 @@ class Reporter:
     """Sends records, and keeps those since the last checkpoint: a killed node may not send them."""
 
     def __init__(self, emit: Emit, rank: int, nodes: int) -> None:
-        """Take what sends a message."""
         self._emit, self._rank, self._nodes = emit, rank, nodes
         self.since_checkpoint: list[Record] = []
 
@@ -153,12 +149,7 @@ class Reporter:
     def step(
         self, record: NodeStep, parts: Mapping[str, float], validation: Validation | None = None
     ) -> None:
-        """Send a step, also as the sample that monitors show.
-
-        Args:
-            parts: columns of `StepSample` -> seconds.
-            validation: after the step, of the node that reports it.
-        """
+        """Send a step, with the seconds of its parts by column, also as the sample of monitors."""
         passes = {name: parts[name] for name in ("forward_time", "backward_time")}
         sample = StepSample(
             iteration=record.step - 1,

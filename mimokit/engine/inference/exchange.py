@@ -55,7 +55,7 @@ def _await(work: dist.Work, mine: torch.Tensor) -> None:
     seconds = time.perf_counter() - began
     for traffic in _counting.get():
         traffic.calls += 1
-        traffic.bytes += mine.numel() * mine.element_size()
+        traffic.bytes += mine.nbytes
         traffic.seconds += seconds
 
 

@@ -43,14 +43,9 @@ def _llama3(plain: torch.Tensor, scaling: RotaryScaling) -> torch.Tensor:
 
 
 def turns(positions: torch.Tensor, each: torch.Tensor, dtype: torch.dtype) -> Turns:
-    """Return the cosines and sines of tokens' angles, which all layers have in common.
+    """Return the cosines and sines of the angles of tokens at positions [batch, tokens].
 
-    Args:
-        positions: [batch, tokens].
-        each: radians per position, as `frequencies` returns them.
-
-    Returns:
-        Both [batch, tokens, 1, 1, width of a head], their two halves equal.
+    Both are [batch, tokens, 1, 1, width of a head], with equal halves; `each` is of `frequencies`.
     """
     half = positions[..., None, None, None].float() * each
     angles = torch.cat((half, half), dim=-1)
@@ -67,9 +62,7 @@ def rotated(heads: torch.Tensor, turned: Turns) -> torch.Tensor:
 class KeyValueCache:
     """Keys and values of the layers of a rank: [2, layers, batch, groups, tokens, width of a head].
 
-    Args:
-        shape: batch, groups of this rank, tokens at most, width of a head.
-        like: a tensor of the dtype and on the device.
+    The shape is without the first two; dtype and device are those of `like`.
     """
 
     def __init__(self, layers: Span, shape: tuple[int, int, int, int], like: torch.Tensor) -> None:
@@ -127,7 +120,7 @@ class Tokens:
 
     Attributes:
         allowed: [batch, 1, new tokens, all tokens]: which tokens attend to which; None: all to all.
-        turned: rotary positions of the new tokens; None for none.
+        turned: rotary positions of the new tokens, if there are some.
     """
 
     allowed: torch.Tensor | None = None
@@ -235,12 +228,7 @@ class Layers:
 
 
 class StackShard:
-    """The part of a network around a stack of layers that one rank has.
-
-    Args:
-        parameters: of this rank, as `read_shard` returns them.
-        span: its layers in the stack.
-    """
+    """The part of a network around a stack of layers that one rank has; see `read_shard`."""
 
     def __init__(
         self,
@@ -271,13 +259,12 @@ def _mixed(
 ) -> torch.Tensor:
     """Return the output of attention: [batch, new tokens, heads x width].
 
-    Args:
-        query: [batch, new tokens, groups, queries of a group, width].
-        key: [batch, groups, all tokens, width], as `value`.
+    A query is [batch, new tokens, groups, queries of a group, width]; key and value are
+    [batch, groups, all tokens, width].
     """
     if query.shape[1] == 1:  # the queries of a group read its keys as so many tokens would
-        made = F.scaled_dot_product_attention(query[:, 0], key, value, attn_mask=allowed)
-        return made.flatten(1)[:, None]
+        mixed = F.scaled_dot_product_attention(query[:, 0], key, value, attn_mask=allowed)
+        return mixed.flatten(1)[:, None]
     query = query.flatten(2, 3).transpose(1, 2)
-    made = F.scaled_dot_product_attention(query, key, value, attn_mask=allowed, enable_gqa=True)
-    return made.transpose(1, 2).flatten(2)
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=allowed, enable_gqa=True)
+    return mixed.transpose(1, 2).flatten(2)

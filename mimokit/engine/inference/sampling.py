@@ -106,8 +106,10 @@ def sample(
         temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
         repetition_penalty=repetition_penalty,
     )  # fmt: skip
-    options = {"seed": seed, "step": step, "rows": rows, "vocab_size": vocab_size}
-    return draw(logits_shard, group, how, token_ids=token_ids, **options)[0]
+    return draw(
+        logits_shard, group, how, token_ids=token_ids, seed=seed, step=step, rows=rows,
+        vocab_size=vocab_size,
+    )[0]  # fmt: skip
 
 
 def draw(

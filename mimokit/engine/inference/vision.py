@@ -73,10 +73,7 @@ class TowerShard(StackShard):
     def hidden_states(
         self, images: torch.Tensor, hidden: torch.Tensor | None, watch: Watch
     ) -> torch.Tensor:
-        """Return the output of the layers, the class token included; arguments as of a call.
-
-        Collective.
-        """
+        """Return the output of the layers, the class token included. Collective."""
         if hidden is None:
             hidden = self._embedded(images.to(self.device, self.dtype))
             watch(EMBEDDING, hidden)
@@ -122,10 +119,7 @@ PROJECTOR_PART = PROJECTOR.removesuffix(".")
 class LlavaShard:
     """The part of a LLaVA that one rank has: of its language model, on the first stage of all.
 
-    Args:
-        parameters: of this rank, as `read_shard` returns them.
-        functions: of the language model.
-        span: the layers of the language model on this rank's stage.
+    `functions` and `span` are those of the language model.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -13,6 +13,7 @@ from mimokit.config.strategy import TAKES
 from mimokit.engine.device import rank_device
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.collectives import gather_json
+from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.parallel.update import Update
 from mimokit.engine.replicas.world import Peers
@@ -39,7 +40,6 @@ class ReplicaExchange:
     """Executes a strategy among the peers of this rank."""
 
     def __init__(self, peers: Peers, shard: Shard, update: Update) -> None:
-        """Take what this rank trains and what steps it, and begin."""
         self._peers, self._stop = peers, False
         self._shard, self._update = shard, update
         self._parameters = list(self._shard.parameters())
@@ -127,10 +127,7 @@ class ReplicaExchange:
         """Return whether all replicas stop after this step. Collective where an exchange was due.
 
         A replica that stopped between two exchanges would leave the others waiting for it: a
-        request takes effect after the next one.
-
-        Args:
-            stop: this replica was asked to stop.
+        request (`stop`) takes effect after the next one.
         """
         self._stop |= stop
         assert self.strategy.plan is not None
@@ -153,17 +150,11 @@ def strategy_of(config: StrategyConfig) -> Strategy:
     return STRATEGIES[config.name](**arguments)
 
 
-class _Model(Protocol):
-    """The part of a model on a rank; see `mimokit.engine.training.modes.RankModel`."""
-
-    def modules(self) -> Mapping[str, Any]: ...
-
-
-def trained_on_rank(model: _Model) -> Shard:
+def trained_on_rank(modules: Mapping[str, ModuleDataParallel]) -> Shard:
     """Return what this rank trains. Collective over the ranks of the replica."""
     trained = {
         f"{module}.{path}": parameter
-        for module, wrapped in model.modules().items()
+        for module, wrapped in modules.items()
         for path, parameter in named_parameters(wrapped.module).items()
         if parameter.requires_grad
     }

@@ -59,11 +59,6 @@ class Bucket:
             tensor.copy_(view)
 
 
-def chosen(named: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:
-    """Return tensors by name, without those that another node has."""
-    return [named[name] for name in names if name in named]
-
-
 class Shard(nn.Module):
     """The part of a model that trains on a node, where several nodes share a model.
 
@@ -77,7 +72,6 @@ class Shard(nn.Module):
         shards: Mapping[str, TensorShard],
         whole: Mapping[str, Shape],
     ) -> None:
-        """Take the tensors of the node, what they are of the whole model, and its shapes."""
         super().__init__()
         self._named, self._shards, self.whole = dict(named), dict(shards), dict(whole)
 

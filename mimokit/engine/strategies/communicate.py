@@ -47,13 +47,9 @@ NOT_EMULATED = ("start", "evaluation")
 
 @dataclass
 class Ledger:
-    """What this node has exchanged.
+    """What this node has exchanged, and waited for it in seconds.
 
-    Attributes:
-        step: that of the next message.
-        purpose: likewise.
-        seconds: time that this node has waited for exchanges.
-        pace: of an emulated network.
+    Step and purpose are those of the next message; the pace is that of an emulated network.
     """
 
     messages: list[Message] = field(default_factory=list)
@@ -83,17 +79,11 @@ ledger = Ledger()
 """Of the strategy that this process runs; `Strategy` starts an empty one."""
 
 
-def start_ledger() -> Ledger:
-    """Count from nothing."""
+def start_ledger(kept: Ledger | None = None) -> Ledger:
+    """Count from nothing, or from the ledger of a strategy that comes from a checkpoint."""
     global ledger
-    ledger = Ledger()
+    ledger = kept or Ledger()
     return ledger
-
-
-def resume_ledger(kept: Ledger) -> None:
-    """Go on with the ledger of a strategy that comes from a checkpoint."""
-    global ledger
-    ledger = kept
 
 
 _group: Any = None
@@ -139,7 +129,6 @@ class UnderWay:
     """
 
     def __init__(self, works: Sequence[Any] = (), emulated: EmulatedExchange | None = None) -> None:
-        """Take what has begun, and its end on an emulated network."""
         self._works, self._emulated = tuple(works), emulated
 
     def __call__(self) -> None:
@@ -157,11 +146,11 @@ class UnderWay:
 
 def begin_all_reduce(tensor: Tensor) -> UnderWay:
     """Begin to sum a tensor over all nodes, in place; the result waits until it is there."""
-    ledger.add("all_reduce", _bytes(tensor), count_nodes())
+    ledger.add("all_reduce", tensor.nbytes, count_nodes())
     if count_nodes() < 2:
         return UnderWay()
     begun = time.monotonic()
-    emulated, works = _emulated("all_reduce", _bytes(tensor), _all_nodes()), []
+    emulated, works = _emulated("all_reduce", tensor.nbytes, _all_nodes()), []
     if tensor.device.type == "mps":
         with _communicable(tensor) as there:
             dist.all_reduce(there, group=_group)
@@ -224,9 +213,8 @@ def low_bit_sum(
     """Sum in low bits over a group: each member adds one part; return the bytes of all parts.
 
     Args:
-        packed: the codec's bytes, as many for each member.
+        packed: the codec's bytes of so many numbers (`entries`), as many for each member.
         group: the nodes, ascending.
-        entries: how many numbers the bytes hold.
         add: takes the bytes of this node's part from all members, returns those of the sum.
     """
     assert packed.numel() % (len(group) * max(1, low_bit_blocks(entries, len(group)))) == 0
@@ -240,7 +228,7 @@ def low_bit_sum(
 @contextmanager
 def _counted(operation: str, tensor: Tensor, group: Sequence[int]) -> Iterator[None]:
     """Count and time the exchange of a block, and hold it up where a network is emulated."""
-    begun, size = time.monotonic(), _bytes(tensor)
+    begun, size = time.monotonic(), tensor.nbytes
     ledger.add(operation, size, len(group))
     emulated = _emulated(operation, size, group)
     yield
@@ -276,12 +264,10 @@ class EmulatedExchange:
 
 
 def emulated_end(clocks: Sequence[float], now: float, seconds: float) -> float:
-    """Return when an exchange ends.
+    """Return when an exchange ends that began when the last node was ready by its clock.
 
-    Args:
-        clocks: when each node was ready; nodes of one machine share the monotonic clock.
-        now: when this node has heard of all others. Nodes of other machines may have any clock,
-            but none can have been ready after that.
+    Nodes of one machine share the monotonic clock. Those of others may have any, but none can have
+    been ready after `now`, when this node has heard of all others.
     """
     return min(max(clocks), now) + seconds
 
@@ -345,7 +331,3 @@ def _communicable(tensor: Tensor) -> Iterator[Tensor]:
     there = tensor.cpu()
     yield there
     tensor.copy_(there)
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

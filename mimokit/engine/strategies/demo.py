@@ -28,7 +28,6 @@ class DeMo(torch.optim.Optimizer):
     """
 
     def __init__(self, parameters: list[nn.Parameter], config: StrategyConfig, nodes: int) -> None:
-        """Take what trains, the strategy's arguments and the number of nodes."""
         super().__init__([{"params": parameters}], {"lr": config.lr})
         self._config, self._nodes = config, nodes
         self._sent: list[_Coefficients] | None = None
@@ -171,7 +170,7 @@ def _read(packed: Tensor, like: list[_Coefficients]) -> list[_Coefficients]:
     found, start = [], 0
     for places, values in like:
         middle = start + places.numel() * INDEX_BYTES
-        end = middle + values.numel() * values.element_size()
+        end = middle + values.nbytes
         # Copies, since a view in another type has to begin at a multiple of its size.
         short = packed[start:middle].clone().view(torch.int16).to(torch.int64) & 0xFFFF
         raw = packed[middle:end].clone().view(values.dtype)
@@ -205,7 +204,6 @@ class DeMoStrategy(Strategy):
         weight_decay: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        """Take the learning rate and how the momentum is compressed."""
         super().__init__(**kwargs)
         self.config: StrategyConfig = StrategyConfig(
             name="demo", lr=lr, compression_decay=compression_decay, weight_decay=weight_decay,

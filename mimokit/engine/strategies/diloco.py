@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mimokit.config.strategy import Codec, StrategyConfig
 from mimokit.engine.strategies import communicate
-from mimokit.engine.strategies.buckets import Bucket, chosen, common_dtype, parts_with_blocks
+from mimokit.engine.strategies.buckets import Bucket, common_dtype, parts_with_blocks
 from mimokit.engine.strategies.codecs import LowBitMean
 from mimokit.engine.strategies.modules import CommunicateOptimizeStrategy, PlannedModule
 from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
@@ -36,7 +36,6 @@ class OuterWeights:
     def __init__(
         self, inner: list[Tensor], spec: OptimSpec, low_bits: LowBitMean | None = None
     ) -> None:
-        """Copy the weights; take what averages them in low bits, if they travel so."""
         kind = common_dtype(inner)
         self.inner = inner
         # They share no memory with those that train.
@@ -67,11 +66,7 @@ class OuterWeights:
 
 
 class DiLoCoCommunicator(PlannedModule):
-    """Steps the outer weights, each rule of the plan its own part of them.
-
-    Attributes:
-        parts: rule -> its outer weights.
-    """
+    """Steps the outer weights, each rule of the plan its own part of them."""
 
     def __init__(self, outer_optim_spec: OptimSpec, rule: int | None = None) -> None:
         """Take the outer optimizer, and the place of its rule in the plan; None: all."""
@@ -82,7 +77,8 @@ class DiLoCoCommunicator(PlannedModule):
         super()._init_node(model, rank, num_nodes)
         self.parts = {}
         for rule in self.rules:
-            inner = chosen(self.parameters, rule.tensors)
+            # Of a shard, other nodes have the tensors that are missing here.
+            inner = [self.parameters[name] for name in rule.tensors if name in self.parameters]
             low_bits = self._low_bits(model, inner)
             self.parts[rule.index] = OuterWeights(inner, self.outer_optim_spec, low_bits)
 
@@ -152,7 +148,6 @@ class DiLoCoStrategy(CommunicateOptimizeStrategy):
         codec: Codec | None = None,
         **kwargs: Any,
     ) -> None:
-        """Take both optimizers, steps between exchanges, and how exchanges travel."""
         module = DiLoCoCommunicator(ensure_optim_spec(outer_optim_spec, OUTER))
         super().__init__([module], optim_spec=optim_spec, **kwargs)
         self.config = StrategyConfig(
@@ -201,7 +196,6 @@ class SPARTADiLoCoStrategy(CommunicateOptimizeStrategy):
         index_selector: Selected = None,
         **kwargs: Any,
     ) -> None:
-        """Take both optimizers, SPARTA's share and interval, and steps between outer steps."""
         StrategyConfig(name="sparta", p_sparta=p_sparta)
         selector = selector_of(index_selector, p_sparta)
         outer = ensure_optim_spec(outer_optim_spec, OUTER)

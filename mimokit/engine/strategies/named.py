@@ -32,18 +32,15 @@ STRATEGIES: Mapping[StrategyName, type[Strategy]] = {
 
 
 def strategy_named(name: str, **arguments: Any) -> Strategy:
-    """Return a strategy.
-
-    Args:
-        name: as in a config file, or that of the class.
+    """Return a strategy by its name in a config file, or by that of its class.
 
     Raises:
         ConfigError: the strategy does not exist; the message offers the nearest name.
         UnknownArgumentError: it has no such argument; names the right one.
     """
-    classes = {one.__name__: one for one in STRATEGIES.values()}
+    classes = {strategy.__name__: strategy for strategy in STRATEGIES.values()}
     kind = STRATEGIES.get(name) or classes.get(name)  # type: ignore[call-overload]
     if kind is None:
         raise unknown_name("Strategy", name, STRATEGIES)
-    made: Strategy = kind(**arguments)
-    return made
+    strategy: Strategy = kind(**arguments)
+    return strategy

@@ -101,7 +101,6 @@ class Combined(torch.optim.Optimizer):
     """Optimizers over separate parameters that step together, under one scheduler."""
 
     def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
-        """Take the optimizers, at least one."""
         super().__init__([group for part in parts for group in part.param_groups], {})
         self.parts = tuple(parts)
         self._share_groups()

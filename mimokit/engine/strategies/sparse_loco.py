@@ -110,7 +110,6 @@ class SparseLoCoStrategy(CommunicateOptimizeStrategy):
         outer_lr: float = 1.0,
         **kwargs: Any,
     ) -> None:
-        """Take the local optimizer, and what is sent of the residual."""
         super().__init__([SparseOuterCommunicator()], optim_spec=optim_spec, **kwargs)
         self.config = StrategyConfig(
             name="sparse_loco", H=H, density=density, chunk=chunk, bits=bits, decay=decay,

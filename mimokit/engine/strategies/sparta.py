@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -22,7 +21,6 @@ class IndexSelector(ABC):
     """Chooses entries. Random choices of a subclass are drawn alike on all nodes."""
 
     def __init__(self, p: float) -> None:
-        """Take the share."""
         self.p = p
 
     @abstractmethod
@@ -36,7 +34,6 @@ class PlannedSelector(IndexSelector):
     name: ClassVar[Selector]
 
     def __init__(self, p: float, seed: int = 42) -> None:
-        """Take the share, and a seed for use without a strategy."""
         super().__init__(p)
         self._masks = Masks(self.name, p, seed)
         self._seen: dict[int, str] = {}
@@ -69,10 +66,9 @@ class PartitionedIndexSelector(PlannedSelector):
 
 
 SELECTORS: dict[str, type[PlannedSelector]] = {
-    one.name: one
-    for one in (RandomIndexSelector, ShuffledSequentialIndexSelector, PartitionedIndexSelector)
+    selector.name: selector
+    for selector in (RandomIndexSelector, ShuffledSequentialIndexSelector, PartitionedIndexSelector)
 }
-
 
 Selected = str | IndexSelector | type[IndexSelector] | None
 
@@ -83,7 +79,6 @@ class SparseCommunicator(PlannedModule):
     """Averages the entries that a mask selects, over all nodes."""
 
     def __init__(self, index_selector: IndexSelector, rule: int | None = None) -> None:
-        """Take what selects the entries, and the place of its rule."""
         super().__init__(rule)
         self.index_selector = index_selector
 
@@ -97,8 +92,8 @@ class SparseCommunicator(PlannedModule):
         indices = [self._indices(exchange, name) for name in self.parameters]
         kind = common_dtype(self.parameters.values())
         values = [
-            torch.take(one, places).to(kind)
-            for one, places in zip(self.parameters.values(), indices, strict=True)
+            torch.take(weight, places).to(kind)
+            for weight, places in zip(self.parameters.values(), indices, strict=True)
         ]
         flat = torch.cat(values) if values else torch.empty(0)
         return communicate.begin_all_reduce(flat), flat, indices
@@ -112,8 +107,8 @@ class SparseCommunicator(PlannedModule):
             return
         flat /= self.num_nodes
         parts = flat.split_with_sizes([len(places) for places in indices])
-        for one, places, part in zip(self.parameters.values(), indices, parts, strict=True):
-            one.put_(places, part.to(one.dtype))
+        for weight, places, part in zip(self.parameters.values(), indices, parts, strict=True):
+            weight.put_(places, part.to(weight.dtype))
 
     def drop(self, taken: Taken) -> None:
         """Wait until the means are there."""
@@ -127,16 +122,10 @@ class SparseCommunicator(PlannedModule):
             if self._shard is not None:
                 planned = self._shard.places(name, planned)
             return torch.from_numpy(planned).to(parameter.device)
-        with _alike_on_all_nodes(self.plan.seed, exchange.number):
+        with torch.random.fork_rng():
+            torch.manual_seed(self.plan.seed * 1_000_003 + exchange.number)  # alike on all nodes
             mask = self.index_selector.get_indices(parameter, exchange.number)
         return mask.reshape(-1).nonzero().squeeze(1)
-
-
-@contextmanager
-def _alike_on_all_nodes(seed: int, number: int) -> Iterator[None]:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed * 1_000_003 + number)
-        yield
 
 
 def selector_of(selected: Selected, p: float) -> IndexSelector:

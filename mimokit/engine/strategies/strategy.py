@@ -29,7 +29,6 @@ class Strategy(ABC):
     Attributes:
         config: what `StrategyPlan` is made from; None for strategies that plan nothing.
         plan: who exchanges what, from `_init_node` on.
-        local_step: optimizer steps completed.
         max_steps: steps of the run, if the caller has said so.
     """
 

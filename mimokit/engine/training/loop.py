@@ -98,7 +98,7 @@ def prepare(
     update = update_of_run(config, plan, model.modules(), model.module_to_grid_map)
     exchange = None
     if peers is not None:
-        exchange = ReplicaExchange(peers, trained_on_rank(model), update)
+        exchange = ReplicaExchange(peers, trained_on_rank(model.modules()), update)
     data = data_of(source, config)
     iterator = read_batches(
         model,

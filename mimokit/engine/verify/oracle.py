@@ -53,7 +53,7 @@ class OracleStep:
             has none.
         weights: module -> parameter -> weight after the step.
         open: tensor -> entries of which a strategy chose between numbers that are equal but for
-            rounding; see `mimokit.engine.verify.strategies.choices`.
+            rounding; see `Choices`.
         residuals: tensor -> what a strategy did not send, where entries are open.
         whole_numbers: tensor -> what a codec rounded its flattened entries to: the change of this
             replica, and the mean.

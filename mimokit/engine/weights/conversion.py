@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from mimokit.engine.weights.files import Shapes, TensorSource, opened, total_bytes, write_tensors
 from mimokit.engine.weights.reading import read_parameter
@@ -204,12 +205,11 @@ def bytes_of_size(text: str) -> int:
     Raises:
         ConfigError: it is something else, or below 1.
     """
-    units = {"": 1, "B": 1}
-    for power, letter in enumerate("KMGT", 1):
-        units |= {f"{letter}B": 1000**power, f"{letter}IB": 1024**power}
-    number = text.strip().upper().rstrip("KMGTIB")
-    unit = text.strip().upper()[len(number) :]
-    if number.strip().isdigit() and unit in units and (size := int(number) * units[unit]) > 0:
+    try:
+        size = int(TypeAdapter(ByteSize).validate_python(text))
+    except ValidationError:
+        size = 0
+    if size > 0:
         return size
     what = f"'{text}' is not a size; write bytes, or 500MB, 5GB or 4GiB"
     raise refused("Option --max-shard-size", "max_shard_size", text, what)

@@ -41,10 +41,6 @@ def write_rank(
 ) -> None:
     """Write the parameters of one rank, in the dtypes of the weights that the module started from.
 
-    Args:
-        directory: the one that Hugging Face will read.
-        planner: of the module in the weights that it started from.
-
     Raises:
         ConfigError: a file cannot be written.
     """

@@ -21,7 +21,7 @@ from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.strategies.codecs import LowBitMean, Rounding, nearest
 from mimokit.engine.training.loop import TrainingState
 from mimokit.engine.verify.oracle import OracleStep
-from mimokit.engine.verify.strategies.choices import ROUNDING, SUMS
+from mimokit.engine.verify.strategies.pieces import ROUNDING, SUMS
 from mimokit.planning.strategies.sizes import CODEC_BLOCK
 
 

@@ -16,19 +16,14 @@ from torch import Tensor, nn
 
 from mimokit.config import OptimizerConfig
 from mimokit.engine.strategies.optim import OptimSpec
-from mimokit.engine.verify.strategies.choices import Choices, Open
-from mimokit.engine.verify.strategies.pieces import LowBits, Named, Shards
+from mimokit.engine.verify.strategies.pieces import Choices, LowBits, Named, Open, Shards
 from mimokit.planning.strategies import StrategyPlan
 from mimokit.planning.strategies.draws import left_out
 from mimokit.planning.strategies.rules_of import CODEC_BITS
 
 
 class OuterStep:
-    """The outer weights of some tensors of a replica.
-
-    Attributes:
-        weights: by name; they share no memory with the model.
-    """
+    """The outer weights of some tensors of a replica, and the optimizer that steps them."""
 
     def __init__(self, model: Named, names: Iterable[str], config: OptimizerConfig | None) -> None:
         """Copy the weights; without a config the optimizer is that of DiLoCo."""
