@@ -48,17 +48,17 @@ class Facts:
 def tensors_of(model: nn.Module) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Return name and shape of each parameter and buffer."""
     named = [*model.named_parameters(), *model.named_buffers()]
-    return tuple((name, tuple(one.shape)) for name, one in named)
+    return tuple((name, tuple(tensor.shape)) for name, tensor in named)
 
 
 def check_same_model(facts: Sequence[Facts], rank: int) -> None:
     """Raise `FitError` if this node has not the model of node 0; it names the first difference."""
-    first, mine = dict(facts[0].tensors), dict(facts[rank].tensors)
-    for name in [*first, *mine]:
-        if first.get(name) != mine.get(name):
+    first, local = dict(facts[0].tensors), dict(facts[rank].tensors)
+    for name in [*first, *local]:
+        if first.get(name) != local.get(name):
             here, there = (
                 f"has shape {list(shape)}" if shape is not None else "does not exist"
-                for shape in (mine.get(name), first.get(name))
+                for shape in (local.get(name), first.get(name))
             )
             raise FitError(
                 f"node {rank}: tensor {name!r} {here}, but on node 0 it {there}; all nodes need "
@@ -69,11 +69,7 @@ def check_same_model(facts: Sequence[Facts], rank: int) -> None:
 def steps_of(
     facts: Sequence[Facts], num_epochs: int, max_steps: int | None
 ) -> tuple[int, tuple[str, ...]]:
-    """Return the steps of a fit, and sentences for the user.
-
-    Raises:
-        FitError: the length of the data is not known, and `max_steps` is not given.
-    """
+    """Return the steps of a fit, and sentences for the user; `FitError` if they are not known."""
     if max_steps is not None:
         return max_steps, ()
     batches = []

@@ -128,11 +128,7 @@ def setting_of(job: FitJob) -> dict[str, str]:
 
 
 def save(folder: Path, state: NodeState, rank: int, nodes: int) -> None:
-    """Write the checkpoint of a node next to the one before, and rename it. Collective.
-
-    Raises:
-        FitError: it cannot be written.
-    """
+    """Write the checkpoint of a node next to the one before, and rename it. Collective."""
     folder = folder / str(rank)
     part = folder / f".{LAST}.part"
     try:

@@ -57,7 +57,7 @@ class Evaluator:
             return None
         model = self._model if self._copy is None else self._copy
         state = model.state_dict()
-        return {name: one.detach().cpu() for name, one in state.items()}
+        return {name: tensor.detach().cpu() for name, tensor in state.items()}
 
     def _average(self, step: int) -> None:
         if self._nodes < 2 or self._averaged_at == step:
@@ -116,7 +116,7 @@ def measure_drift(tensors: Sequence[Tensor], nodes: int, step: int) -> Drift:
     Weights travel in blocks; of a block the dot products of each pair of nodes are kept.
     """
     device = tensors[0].device
-    flat = torch.cat([one.detach().reshape(-1).float() for one in tensors])
+    flat = torch.cat([tensor.detach().reshape(-1).float() for tensor in tensors])
     sums = torch.zeros(nodes, dtype=torch.float64, device=device)
     products = torch.zeros(nodes, nodes, dtype=torch.float64, device=device)
     apart = torch.zeros_like(products)

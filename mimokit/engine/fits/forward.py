@@ -19,11 +19,7 @@ from mimokit.engine.fits.job import FitError, FitJob, Micro, NodeBatches, on_dev
 def loss_of(
     model: nn.Module, batch: Any, device: torch.device, rank: int, *, autocast: bool
 ) -> Tensor:
-    """Return the loss of a batch; with autocast the model computes in bf16.
-
-    Raises:
-        FitError: the model returns no scalar.
-    """
+    """Return the loss of a batch, in bf16 with autocast; `FitError` if it is no scalar."""
     with torch.autocast(device.type, torch.bfloat16) if autocast else nullcontext():
         loss = model(on_device(batch, device))
     if isinstance(loss, Tensor) and loss.numel() == 1 and loss.is_floating_point():
@@ -39,8 +35,7 @@ def loss_of(
 def accumulate(
     model: nn.Module, micros: Sequence[Micro], device: torch.device, rank: int, *, autocast: bool
 ) -> tuple[float, int, float]:
-    """Add the gradient of the mean loss over all samples, and return (loss, samples, seconds of the
-    forward passes).
+    """Add the gradient of the mean loss over all samples; return loss, samples and seconds forward.
 
     The loss of a micro-batch is the mean of its samples: it weighs as much as it has samples.
 
@@ -67,7 +62,7 @@ def check_finite(parameters: Mapping[str, nn.Parameter], loss: float, rank: int,
     """Raise `FitError` if the loss or a gradient of a step is infinite or not a number."""
     if not math.isfinite(loss):
         raise FitError(f"node {rank}: the loss of step {step} is {loss}")
-    gradients = {name: one.grad for name, one in parameters.items() if one.grad is not None}
+    gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
     sums = [gradient.sum().float() for gradient in gradients.values()]
     if not sums or math.isfinite(float(torch.stack(sums).sum())):
         return

@@ -191,8 +191,8 @@ def made(source: Source, rank: int, nodes: int, *, training: bool) -> Any:
     kind = "training" if training else "validation"
     dataset = source(rank, nodes, training)
     if dataset is None or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "__iter__")):
-        found = "nothing" if dataset is None else f"a {type(dataset).__name__}"
-        raise FitError(f"node {rank}: the {kind} factory gives {found}; it must give a dataset")
+        result = "nothing" if dataset is None else f"a {type(dataset).__name__}"
+        raise FitError(f"node {rank}: the {kind} factory gives {result}; it must give a dataset")
     if not is_streamed(dataset) and len(dataset) == 0:
         raise FitError(f"node {rank}: the {kind} factory gives a dataset without samples")
     return dataset

@@ -179,13 +179,13 @@ def output_dispatch(
 def _wrong_rows(
     context: FrameContext, outputs: Sequence[torch.Tensor], patches_per_row: Sequence[int]
 ) -> str | None:
-    given = sum(context.routes.encodes(context.rank).splits)
+    count = sum(context.routes.encodes(context.rank).splits)
     for place, (output, scale) in enumerate(zip(outputs, patches_per_row, strict=True)):
-        if len(output) * scale != given:
+        if len(output) * scale != count:
             return (
-                f"On rank {context.rank} of the group, the encoder was given {given} patches, and "
+                f"On rank {context.rank} of the group, the encoder was given {count} patches, and "
                 f"output {place} has {len(output)} rows of {scale} patches each; it must have "
-                f"{given / scale:g}."
+                f"{count / scale:g}."
             )
     return None
 

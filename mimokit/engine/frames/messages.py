@@ -13,11 +13,11 @@ from mimokit.engine.torch_calls import all_gather_single
 
 
 def gather_integers(
-    own: Sequence[int], group: dist.ProcessGroup, device: torch.device
+    integers: Sequence[int], group: dist.ProcessGroup, device: torch.device
 ) -> list[list[int]]:
     """Return the integers of every rank of a group, which all have equally many. Collective."""
-    sent = torch.tensor(own, dtype=torch.int64, device=device)
-    received = sent.new_empty(group.size() * len(own))
+    sent = torch.tensor(integers, dtype=torch.int64, device=device)
+    received = sent.new_empty(group.size() * len(integers))
     all_gather_single(received, sent, group=group)
     gathered: list[list[int]] = received.view(group.size(), -1).tolist()
     return gathered

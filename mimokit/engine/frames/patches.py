@@ -98,13 +98,10 @@ _patches: dict[tuple[str, str], Patch] = {}
 
 
 def register(model: str, patch: str = VIT_FRAME_PARALLEL) -> Callable[[Patch], Patch]:
-    """Register a function as the patch of a model.
+    """Register a function as the patch of a model; `ValueError` if the model has such a patch.
 
     It takes the vision encoder and how to share its frames, and puts `wrap_vit_forward` around the
     forward of the encoder.
-
-    Raises:
-        ValueError: the model has such a patch.
     """
 
     def take(function: Patch) -> Patch:
@@ -118,11 +115,7 @@ def register(model: str, patch: str = VIT_FRAME_PARALLEL) -> Callable[[Patch], P
 def apply_patch(
     model: str, module: torch.nn.Module, how: FrameParallel, patch: str = VIT_FRAME_PARALLEL
 ) -> None:
-    """Patch a vision encoder of a registered model.
-
-    Raises:
-        ValueError: the model has no such patch.
-    """
+    """Patch a vision encoder of a registered model; `ValueError` if it has no such patch."""
     if (model, patch) not in _patches:
         known = listed(sorted(name for name, kind in _patches if kind == patch))
         raise ValueError(
@@ -183,29 +176,25 @@ def share_frames(tower: Any, how: FrameParallel) -> None:
                 "leave them out, so that the tower computes them for the frames it is given."
             )
         (patches, grid), context = how.dispatch(tower, hidden_states, grid_thw, merge)
-        given = len(patches)
-        if not given:  # the tower cannot run on nothing; the smallest image, whose rows are dropped
+        count = len(patches)
+        if not count:  # the tower cannot run on nothing; the smallest image, whose rows are dropped
             patches = patches.new_zeros(merge**2, *patches.shape[1:])
             grid = grid.new_tensor([[1, merge, merge]])
-        return {"hidden_states": patches, "grid_thw": grid, **options}, (context, given)
+        return {"hidden_states": patches, "grid_thw": grid, **options}, (context, count)
 
     def after(state: tuple[FrameContext | None, int], outputs: Any) -> Any:
-        context, given = state
-        taken = list(_tensors(outputs))
-        scales = [1 if name in OF_PATCHES else merge**2 for name, _, _ in taken]
-        rows = [tensor if given else tensor[:0] for _, _, tensor in taken]
+        context, count = state
+        tensors = list(_tensors(outputs))
+        scales = [1 if name in OF_PATCHES else merge**2 for name, _, _ in tensors]
+        rows = [tensor if count else tensor[:0] for _, _, tensor in tensors]
         back = output_dispatch(context, rows, scales)
-        return _replaced(outputs, [(name, n) for name, n, _ in taken], back)
+        return _replaced(outputs, [(name, n) for name, n, _ in tensors], back)
 
     tower.forward = wrap_vit_forward(before, forward, after)
 
 
 def _tensors(outputs: Any) -> Iterator[tuple[str, int | None, torch.Tensor]]:
-    """Yield the tensors of a `ModelOutput`: field, place where it has several, and the tensor.
-
-    Raises:
-        FrameDispatchError: it has something whose rows are not known.
-    """
+    """Yield the tensors of a `ModelOutput`: field, place where it has several, and the tensor."""
     if not isinstance(outputs, Mapping):
         raise FrameDispatchError(
             f"The vision tower returned a {type(outputs).__name__}; frame parallel needs a "

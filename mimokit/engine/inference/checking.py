@@ -41,15 +41,15 @@ class PartDifference:
     scale: float
 
 
-def images_of(given: CheckInput) -> torch.Tensor:
+def images_of(inputs: CheckInput) -> torch.Tensor:
     """Return the seeded images of a check."""
-    assert given.images is not None
-    return torch.randn(given.images, generator=torch.Generator().manual_seed(given.seed))
+    assert inputs.images is not None
+    return torch.randn(inputs.images, generator=torch.Generator().manual_seed(inputs.seed))
 
 
 def parts_on_rank(
     shard: Shard,
-    given: CheckInput,
+    inputs: CheckInput,
     receive: Receive | None = None,
     send: Send | None = None,
 ) -> dict[str, torch.Tensor]:
@@ -61,43 +61,43 @@ def parts_on_rank(
     watch: Watch = parts.__setitem__
     if isinstance(shard, LlavaShard):
         if shard.tower is not None:
-            shard.features(images_of(given), watch)
+            shard.features(images_of(inputs), watch)
         shard, watch = shard.language, under(LANGUAGE, watch)
     hidden = None
     if receive is not None:
-        hidden = receive(torch.empty(_hidden_shape(shard, given), dtype=shard.dtype))
+        hidden = receive(torch.empty(_hidden_shape(shard, inputs), dtype=shard.dtype))
     if isinstance(shard, LanguageShard):
-        output = shard(PaddedTokens.of(given.rows, shard.device), hidden=hidden, watch=watch)
+        output = shard(PaddedTokens.of(inputs.rows, shard.device), hidden=hidden, watch=watch)
     else:
-        output = shard(images_of(given), hidden, watch)
+        output = shard(images_of(inputs), hidden, watch)
     if send is not None:
         send(output)
     return parts
 
 
-def _hidden_shape(shard: LanguageShard | TowerShard, given: CheckInput) -> tuple[int, int, int]:
+def _hidden_shape(shard: LanguageShard | TowerShard, inputs: CheckInput) -> tuple[int, int, int]:
     width = shard.model.net.hidden
     if isinstance(shard, LanguageShard):
-        return len(given.rows), max(map(len, given.rows)), width
-    assert given.images is not None
-    return given.images[0], shard.model.patches() + shard.model.class_token, width
+        return len(inputs.rows), max(map(len, inputs.rows)), width
+    assert inputs.images is not None
+    return inputs.images[0], shard.model.patches() + shard.model.class_token, width
 
 
 def compared(
-    shard: Shard, given: CheckInput, mine: Parts, oracle: Parts
+    shard: Shard, inputs: CheckInput, parts: Parts, oracle: Parts
 ) -> dict[str, PartDifference]:
     """Return how far the parts of this rank are from those of the oracle, which are whole."""
     if isinstance(shard, LlavaShard):
-        words = {name: part for name, part in mine.items() if name.startswith(LANGUAGE)}
-        pixels = {name: part for name, part in mine.items() if name not in words}
+        words = {name: part for name, part in parts.items() if name.startswith(LANGUAGE)}
+        pixels = {name: part for name, part in parts.items() if name not in words}
         differences = {}
         if shard.tower is not None:
-            differences = compared(shard.tower, replace(given, rows=()), pixels, oracle)
-        return differences | compared(shard.language, given, words, oracle)
+            differences = compared(shard.tower, replace(inputs, rows=()), pixels, oracle)
+        return differences | compared(shard.language, inputs, words, oracle)
     differences = {}
-    for name, output in mine.items():
+    for name, output in parts.items():
         wanted = oracle[name].to(output.device)
-        real = _real(given, wanted)
+        real = _real(inputs, wanted)
         scale = float(wanted[real].abs().max())
         if name.endswith(OUTPUT) and isinstance(shard, LanguageShard):
             start = rank_of(shard.group) * output.shape[-1]
@@ -109,18 +109,18 @@ def compared(
     return differences
 
 
-def _real(given: CheckInput, part: torch.Tensor) -> torch.Tensor:
+def _real(inputs: CheckInput, part: torch.Tensor) -> torch.Tensor:
     """Return which tokens of a part are not padding."""
-    if not given.rows:
+    if not inputs.rows:
         return torch.ones(part.shape[:1], dtype=torch.bool, device=part.device)
-    return PaddedTokens.of(given.rows, part.device).places >= 0
+    return PaddedTokens.of(inputs.rows, part.device).places >= 0
 
 
 def one_process(
-    directory: str | os.PathLike[str], given: CheckInput, dtype: str
+    directory: str | os.PathLike[str], inputs: CheckInput, dtype: str
 ) -> dict[str, torch.Tensor]:
     """Return what this process alone computes from the same files."""
-    return parts_on_rank(checked_shard(directory, None, dtype), given)
+    return parts_on_rank(checked_shard(directory, None, dtype), inputs)
 
 
 def checked_shard(directory: str | os.PathLike[str], group: Group, dtype: str, **how: Any) -> Shard:
@@ -140,7 +140,7 @@ def can_load(directory: str | os.PathLike[str]) -> bool:
 
 
 def hugging_face(
-    directory: str | os.PathLike[str], given: CheckInput, dtype: str
+    directory: str | os.PathLike[str], inputs: CheckInput, dtype: str
 ) -> dict[str, torch.Tensor]:
     """Return the outputs of the parts of Hugging Face's model, in the dtype of `ARITHMETIC`."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded
@@ -148,45 +148,45 @@ def hugging_face(
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    if given.rows and given.images:
+    if inputs.rows and inputs.images:
         auto, run = transformers.AutoModelForImageTextToText, _of_llava
-    elif given.rows:
+    elif inputs.rows:
         auto, run = transformers.AutoModelForCausalLM, _of_language
     else:
         auto, run = transformers.AutoModel, _of_tower
     model = auto.from_pretrained(directory, dtype=getattr(torch, dtype))
     parts: dict[str, torch.Tensor] = {}
     with torch.no_grad():
-        run(model.to(getattr(torch, ARITHMETIC[dtype])).eval(), given, parts)
+        run(model.to(getattr(torch, ARITHMETIC[dtype])).eval(), inputs, parts)
     return parts
 
 
-def _of_language(model: Any, given: CheckInput, parts: dict[str, torch.Tensor]) -> None:
+def _of_language(model: Any, inputs: CheckInput, parts: dict[str, torch.Tensor]) -> None:
     _keep_layers(model.base_model, parts)
-    parts[OUTPUT] = model(use_cache=False, **_tokens(given)).logits
+    parts[OUTPUT] = model(use_cache=False, **_tokens(inputs)).logits
 
 
-def _of_tower(model: Any, given: CheckInput, parts: dict[str, torch.Tensor]) -> None:
+def _of_tower(model: Any, inputs: CheckInput, parts: dict[str, torch.Tensor]) -> None:
     model = getattr(model, "vision_model", model)
     _keep_layers(model, parts)
-    output = model(images_of(given).to(model.dtype))
+    output = model(images_of(inputs).to(model.dtype))
     pooled = output.pooler_output
     parts[OUTPUT] = output.last_hidden_state if pooled is None else pooled
 
 
-def _of_llava(model: Any, given: CheckInput, parts: dict[str, torch.Tensor]) -> None:
+def _of_llava(model: Any, inputs: CheckInput, parts: dict[str, torch.Tensor]) -> None:
     """Run tower and projector on images, and the language model on tokens."""
     inner = model.base_model
     _keep_layers(getattr(inner.vision_tower, "vision_model", inner.vision_tower), parts, ENCODER)
     _keep(inner.multi_modal_projector, parts, PROJECTOR_PART)
     _keep_layers(inner.language_model, parts, LANGUAGE)
-    model.get_image_features(pixel_values=images_of(given).to(model.dtype))
-    parts[f"{LANGUAGE}{OUTPUT}"] = model(use_cache=False, **_tokens(given)).logits
+    model.get_image_features(pixel_values=images_of(inputs).to(model.dtype))
+    parts[f"{LANGUAGE}{OUTPUT}"] = model(use_cache=False, **_tokens(inputs)).logits
 
 
-def _tokens(given: CheckInput) -> dict[str, torch.Tensor]:
+def _tokens(inputs: CheckInput) -> dict[str, torch.Tensor]:
     """Return token ids, mask and positions of rows that are padded on the left."""
-    batch = PaddedTokens.of(given.rows)
+    batch = PaddedTokens.of(inputs.rows)
     return {
         "input_ids": batch.ids,
         "attention_mask": (batch.places >= 0).long(),

@@ -48,14 +48,14 @@ def counted() -> Iterator[CollectiveTraffic]:
         _counting.reset(token)
 
 
-def _await(work: dist.Work, mine: torch.Tensor) -> None:
+def _await(work: dist.Work, tensor: torch.Tensor) -> None:
     """Wait for a collective, and count it."""
     began = time.perf_counter()
     work.wait()
     seconds = time.perf_counter() - began
     for traffic in _counting.get():
         traffic.calls += 1
-        traffic.bytes += mine.nbytes
+        traffic.bytes += tensor.nbytes
         traffic.seconds += seconds
 
 
@@ -69,19 +69,19 @@ def size_of(group: Group) -> int:
     return 1 if group is None else group.size()
 
 
-def gathered(mine: torch.Tensor, group: Group) -> torch.Tensor:
+def gathered(tensor: torch.Tensor, group: Group) -> torch.Tensor:
     """Return the tensors of all ranks: [ranks, …]. Collective."""
     if group is None or group.size() == 1:
-        return mine[None]
-    mine = mine.contiguous()
-    parts = [torch.empty_like(mine) for _ in range(group.size())]
-    _await(group.allgather([parts], [mine]), mine)
+        return tensor[None]
+    tensor = tensor.contiguous()
+    parts = [torch.empty_like(tensor) for _ in range(group.size())]
+    _await(group.allgather([parts], [tensor]), tensor)
     return torch.stack(parts)
 
 
-def summed(mine: torch.Tensor, group: Group) -> torch.Tensor:
+def summed(tensor: torch.Tensor, group: Group) -> torch.Tensor:
     """Return the sum over all ranks, in place. Collective."""
     if group is None or group.size() == 1:
-        return mine
-    _await(group.allreduce([mine]), mine)
-    return mine
+        return tensor
+    _await(group.allreduce([tensor]), tensor)
+    return tensor

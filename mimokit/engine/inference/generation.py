@@ -58,9 +58,7 @@ def generate(
 ) -> Continuation:
     """Return the tokens that follow prompts. Collective.
 
-    Args:
-        stopping: whether this rank was asked to stop; all stop after the token of a step in which
-            one was.
+    All ranks stop after the token of a step in which one was asked to (`stopping`).
     """
     rows = len(request.prompts)
     batch = PaddedTokens.of(request.prompts, model.device)

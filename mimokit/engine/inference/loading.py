@@ -46,17 +46,17 @@ def load_shard(
     """
     with opened(directory) as (weights, source):
         planner = WeightPlanner(weights, size_of(group), pipeline_parallel, dtype)
-        functions = runnable_functions(weights)
         planned = planner.rank(planner.grid.rank(tp=rank_of(group), pp=pipeline_rank))
+        functions = runnable_functions(weights)
         parameters = _read(planned, source, device, arithmetic)
-    model = planner.family.model
+    model, span = planner.family.model, planned.layers
     if isinstance(model, MultimodalModel):
         tower = runnable_tower_functions(weights)
-        return LlavaShard(parameters, model, functions, tower, group, planned.layers)
+        return LlavaShard(parameters, model, functions, tower, group, span)
     if isinstance(model, LanguageModel):
-        return LanguageShard(parameters, model, functions, group, planned.layers)
+        return LanguageShard(parameters, model, functions, group, span)
     assert isinstance(model, VisionEncoder)
-    return TowerShard(parameters, model, functions, group, planned.layers)
+    return TowerShard(parameters, model, functions, group, span)
 
 
 def load_language(
@@ -66,11 +66,7 @@ def load_language(
     dtype: str | None = None,
     device: torch.device | str = "cpu",
 ) -> LanguageShard:
-    """Return what this rank computes of a language model, or of that in a LLaVA; see `load_shard`.
-
-    Raises:
-        ConfigError: likewise, or the weights are those of a tower.
-    """
+    """Return this rank's part of a language model, or of that in a LLaVA; see `load_shard`."""
     with opened(directory) as (weights, source):
         planner = language_planner(weights, size_of(group), dtype)
         functions = runnable_functions(weights)

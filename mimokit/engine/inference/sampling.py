@@ -214,10 +214,10 @@ def _best(scores: torch.Tensor, start: int, group: Group, raised: bool) -> Best:
     ids = torch.arange(start, start + scores.shape[1], device=scores.device)
     highest = scores.amax(dim=1)  # NaN if there is one
     first = torch.where(scores == highest[:, None], ids, torch.iinfo(torch.int64).max)
-    found = first.amin(dim=1).clamp(max=2**53)  # of a NaN there is none
+    lowest_id = first.amin(dim=1).clamp(max=2**53)  # of a NaN there is none
     flag = highest.new_full((2, 1), float(raised), dtype=torch.float64)
-    mine = torch.cat((torch.stack((highest.double(), found.double())), flag), dim=1)
-    both = gathered(mine, group)
+    message = torch.cat((torch.stack((highest.double(), lowest_id.double())), flag), dim=1)
+    both = gathered(message, group)
     values, places = both[:, 0, :-1], both[:, 1, :-1]
     wrong = values.isnan() | (values == torch.inf)
     if bool(wrong.any()):
@@ -259,8 +259,8 @@ def _lowest_of_top_p(
     trying some at once: every rank says what its scores above each weigh.
     """
     order, at = _ordered(scores).sort(dim=1, descending=True)
-    mine = weights(scores, highest).gather(1, at).cumsum(dim=1)
-    above = torch.cat((torch.zeros_like(mine[:, :1]), mine), dim=1)
+    reached = weights(scores, highest).gather(1, at).cumsum(dim=1)
+    above = torch.cat((torch.zeros_like(reached[:, :1]), reached), dim=1)
     wanted = summed(above[:, -1].clone(), group).double() * top_p
     ascending = -order  # for searchsorted
     low = torch.full_like(wanted, -(2**31) - 1, dtype=torch.int64)  # keeps too much, or all

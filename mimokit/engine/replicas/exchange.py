@@ -18,20 +18,19 @@ from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.parallel.update import Update
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import Step, StepGenerator
-from mimokit.engine.strategies import (
-    STRATEGIES,
+from mimokit.engine.strategies import communicate
+from mimokit.engine.strategies.buckets import Bucket, Shard
+from mimokit.engine.strategies.demo import DeMoStrategy
+from mimokit.engine.strategies.diloco import DiLoCoCommunicator, OuterWeights
+from mimokit.engine.strategies.modules import (
     CommunicateOptimizeStrategy,
     CommunicationModule,
-    DeMoStrategy,
-    OptimSpec,
-    SimpleReduceStrategy,
-    communicate,
+    PlannedModule,
 )
-from mimokit.engine.strategies.buckets import Bucket, Shard
-from mimokit.engine.strategies.diloco import DiLoCoCommunicator, OuterWeights
-from mimokit.engine.strategies.modules import PlannedModule
+from mimokit.engine.strategies.named import STRATEGIES
+from mimokit.engine.strategies.optim import OptimSpec
 from mimokit.engine.strategies.sparse_loco import SparseOuterCommunicator
-from mimokit.engine.strategies.strategy import Strategy, mean_of_gradients
+from mimokit.engine.strategies.strategy import SimpleReduceStrategy, Strategy, mean_of_gradients
 from mimokit.planning.strategies.fragments import in_order
 from mimokit.step_kinds import StepKind
 

@@ -25,7 +25,7 @@ def common_dtype(tensors: Iterable[Tensor]) -> torch.dtype:
 
 def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """Return the parameters that train, by name; a tied one once."""
-    return {name: one for name, one in model.named_parameters() if one.requires_grad}
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 class Bucket:

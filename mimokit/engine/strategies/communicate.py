@@ -198,9 +198,9 @@ def _sum_in_parts(tensor: Tensor, group: Sequence[int]) -> None:
         tensor.copy_(_sum_in_order(_swap([tensor, tensor], group)))
         return
     parts = list(tensor.tensor_split(len(group)))
-    own = parts[group.index(_this_node())]
-    own.copy_(_sum_in_order(_swap(parts, group)))
-    for part, total in zip(parts, _swap([own] * len(group), group, like=parts), strict=True):
+    local = parts[group.index(_this_node())]
+    local.copy_(_sum_in_order(_swap(parts, group)))
+    for part, total in zip(parts, _swap([local] * len(group), group, like=parts), strict=True):
         part.copy_(total)
 
 
@@ -298,8 +298,8 @@ def _swap(
 ) -> list[Tensor]:
     """Send one tensor to each member and return what each sent to this node, in their order."""
     me = _this_node()
-    own = outgoing[group.index(me)]
-    incoming = [torch.empty_like(part) for part in (like or [own] * len(group))]
+    local = outgoing[group.index(me)]
+    incoming = [torch.empty_like(part) for part in (like or [local] * len(group))]
     works = []
     for member, out, into in zip(group, outgoing, incoming, strict=True):
         if member == me:

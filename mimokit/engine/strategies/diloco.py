@@ -5,7 +5,7 @@ Streaming DiLoCo exchanges fragments of the model one after another, while steps
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ class OuterWeights:
     """The outer weights of some tensors, which every node holds, and their optimizer."""
 
     def __init__(
-        self, inner: list[Tensor], spec: OptimSpec, low_bits: LowBitMean | None = None
+        self, inner: Sequence[Tensor], spec: OptimSpec, low_bits: LowBitMean | None = None
     ) -> None:
         kind = common_dtype(inner)
         self.inner = inner
@@ -82,7 +82,7 @@ class DiLoCoCommunicator(PlannedModule):
             low_bits = self._low_bits(model, inner)
             self.parts[rule.index] = OuterWeights(inner, self.outer_optim_spec, low_bits)
 
-    def _low_bits(self, model: nn.Module, inner: list[Tensor]) -> LowBitMean | None:
+    def _low_bits(self, model: nn.Module, inner: Sequence[Tensor]) -> LowBitMean | None:
         codec = self.plan.config.codec
         if codec is None or not inner:
             return None

@@ -29,9 +29,9 @@ def log_metrics(**values: Any) -> None:
     Raises:
         ValueError: a metric has the name of a column that the tables have already.
     """
-    taken = OWN_COLUMNS & set(values)
-    if taken:
-        raise ValueError(f"metric {min(taken)!r}: the tables have such a column; rename it")
+    clash = OWN_COLUMNS & set(values)
+    if clash:
+        raise ValueError(f"metric {min(clash)!r}: the tables have such a column; rename it")
     if _collected:
         for name, value in values.items():
             number = value.detach() if isinstance(value, Tensor) else value

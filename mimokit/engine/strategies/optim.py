@@ -84,10 +84,10 @@ def _muon(
 ) -> torch.optim.Optimizer:
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
     apart = {id(linear[-1].weight)} if len(linear) > 1 else set()
-    apart |= {id(one.weight) for one in model.modules() if isinstance(one, nn.Embedding)}
-    matrices = [one for one in parameters if one.ndim == 2 and id(one) not in apart]
-    inner = {id(one) for one in matrices}
-    others = [one for one in parameters if id(one) not in inner]
+    apart |= {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    matrices = [weight for weight in parameters if weight.ndim == 2 and id(weight) not in apart]
+    inner = {id(weight) for weight in matrices}
+    others = [weight for weight in parameters if id(weight) not in inner]
     shared = {key: kwargs[key] for key in ("lr", "weight_decay") if key in kwargs}
     built: list[torch.optim.Optimizer] = []
     if matrices:
@@ -138,34 +138,30 @@ def build_scheduler(
     arguments: Mapping[str, Any],
     max_steps: int | None,
 ) -> LRScheduler | None:
-    """Return the scheduler of an optimizer: "lambda_cosine" or of a class; None: a constant rate.
-
-    Raises:
-        ConfigError: the scheduler or its argument does not exist.
-    """
+    """Return the scheduler of an optimizer: "lambda_cosine", a class; None: a constant rate."""
     if kind is None:
         return None
     if isinstance(kind, str):
         if kind != LAMBDA_COSINE:
             raise _rejected(kind, f"write {LAMBDA_COSINE}, or give a class of torch")
-        return LambdaLR(optimizer, lambda_cosine(max_steps=max_steps, given=arguments))
+        return LambdaLR(optimizer, lambda_cosine(max_steps, arguments))
     return kind(optimizer, **arguments)
 
 
-def lambda_cosine(max_steps: int | None, given: Mapping[str, Any]) -> Callable[[int], float]:
+def lambda_cosine(max_steps: int | None, arguments: Mapping[str, Any]) -> Callable[[int], float]:
     """Return the factor at a step counted from 0: a linear warm-up, then constant or a cosine.
 
     Raises:
         ConfigError: an unknown argument, or a cosine without an end.
     """
-    unknown = set(given) - {"warmup_steps", "cosine_anneal", "max_steps"}
+    unknown = set(arguments) - {"warmup_steps", "cosine_anneal", "max_steps"}
     if unknown:
         raise _rejected(
             ", ".join(sorted(unknown)), "its arguments are warmup_steps, cosine_anneal, max_steps"
         )
-    warmup = int(given.get("warmup_steps", 1))
-    ends = [one for one in (max_steps, given.get("max_steps")) if one is not None]
-    anneal = bool(given.get("cosine_anneal", False))
+    warmup = int(arguments.get("warmup_steps", 1))
+    ends = [steps for steps in (max_steps, arguments.get("max_steps")) if steps is not None]
+    anneal = bool(arguments.get("cosine_anneal", False))
     if anneal and not ends:
         raise _rejected("cosine_anneal", "it needs max_steps")
 

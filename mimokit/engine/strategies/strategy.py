@@ -65,11 +65,15 @@ class Strategy(ABC):
         self.model, self.rank, self.num_nodes, self.local_step = model, rank, num_nodes, 0
         self.ledger = communicate.start_ledger()
         self.ledger.step = 1
-        if self.config is not None:
-            named = trainable(model)
-            shapes = shapes_of(model, named)
-            size = common_dtype(named.values()).itemsize
-            self.plan = plan_strategy(self.config, shapes, num_nodes, self.seed, element_bytes=size)
+        self.plan = self.plan_for(model, num_nodes, self.seed)
+
+    def plan_for(self, model: nn.Module, num_nodes: int, seed: int) -> StrategyPlan | None:
+        """Return the plan that all nodes make; None for strategies that plan nothing."""
+        if self.config is None:
+            return None
+        named = trainable(model)
+        shapes, size = shapes_of(model, named), common_dtype(named.values()).itemsize
+        return plan_strategy(self.config, shapes, num_nodes, seed, element_bytes=size)
 
     def _setup_scheduler(self) -> None:
         """Build the scheduler of `self.optim`."""
@@ -137,22 +141,22 @@ def mean_of_gradients(parameters: list[nn.Parameter], bucket: Bucket, num_nodes:
     """
     flat, firsts, pairs = bucket.flat, bucket.firsts, zip(bucket.views, parameters, strict=True)
     missing = []
-    for view, one in pairs:
-        if one.grad is None:
+    for view, parameter in pairs:
+        if parameter.grad is None:
             missing.append(view)
         else:
-            view.copy_(one.grad)
+            view.copy_(parameter.grad)
     flat.index_copy_(0, firsts, flat.index_select(0, firsts).add_(0.0))  # turns -0.0 into 0.0
     for view in missing:
         view.fill_(-0.0)
     communicate.all_reduce(flat)
     marks = iter(flat.index_select(0, firsts).tolist())
-    for view, one in zip(bucket.views, parameters, strict=True):
+    for view, parameter in zip(bucket.views, parameters, strict=True):
         if not view.numel() or _is_negative_zero(next(marks)):
             continue
-        if one.grad is None:
-            one.grad = torch.empty_like(one)
-        torch.div(view, num_nodes, out=one.grad)
+        if parameter.grad is None:
+            parameter.grad = torch.empty_like(parameter)
+        torch.div(view, num_nodes, out=parameter.grad)
 
 
 def are_absent(views: list[Tensor]) -> list[bool]:
@@ -193,8 +197,8 @@ def reject_unknown(kind: type, unknown: Mapping[str, Any]) -> None:
             name
             for base in kind.__mro__
             if "__init__" in vars(base) and base is not object
-            for name, one in inspect.signature(base).parameters.items()
-            if one.kind is not one.VAR_KEYWORD and name != "communication_modules"
+            for name, parameter in inspect.signature(base).parameters.items()
+            if parameter.kind is not parameter.VAR_KEYWORD and name != "communication_modules"
         }
     )
     problems = []

@@ -96,9 +96,9 @@ def _wrong_shapes(state: TrainingState, expected: OracleStep) -> Iterator[str]:
                 if cut.dimension is None
                 else f"it is marked as cut along dimension {cut.dimension}"
             )
-            held = list(parameter.shape)
+            shape = list(parameter.shape)
             yield (
-                f"Module {module!r}, parameter {name}: rank {dist.get_rank()} holds {held} "
+                f"Module {module!r}, parameter {name}: rank {dist.get_rank()} holds {shape} "
                 f"of {list(whole)}, but {how}; mark what tensor parallelism cuts with Megatron's "
                 "tensor_model_parallel, partition_dim and partition_stride."
             )
@@ -121,11 +121,11 @@ def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
     return StepDifference(result.loss, gradients, weights, parameters, rounded)
 
 
-def _norm_difference(mine: float, whole: float | None) -> float:
+def _norm_difference(norm: float, whole: float | None) -> float:
     """Return the relative difference of the norms; 0 where the oracle clips nothing."""
-    if whole is None or mine == whole:
+    if whole is None or norm == whole:
         return 0.0
-    return abs(mine - whole) / whole if whole > 0 else float("inf")
+    return abs(norm - whole) / whole if whole > 0 else float("inf")
 
 
 def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
@@ -165,7 +165,7 @@ def local_weights(module: ModuleDataParallel) -> Tensors:
 
 
 def largest_difference(
-    mine: Mapping[str, np.ndarray],
+    shards: Mapping[str, np.ndarray],
     whole: Mapping[str, np.ndarray],
     module: ModuleDataParallel,
 ) -> tuple[float, str]:
@@ -175,14 +175,14 @@ def largest_difference(
     is empty where nothing differs.
     """
     parameters = named_parameters(module.module)
-    if set(mine) != set(whole) & set(parameters):
-        return float("inf"), min(set(mine) ^ (set(whole) & set(parameters)))
+    if set(shards) != set(whole) & set(parameters):
+        return float("inf"), min(set(shards) ^ (set(whole) & set(parameters)))
     floor = FLOOR * max((float(np.abs(tensor).max()) for tensor in whole.values()), default=0.0)
     worst = 0.0, ""
-    for name in mine:
+    for name in shards:
         expected = shard_of(parameters[name]).of(whole[name])
         scale = max(float(np.abs(whole[name]).max()), floor)
-        difference = float(np.abs(mine[name] - expected).max()) if expected.size else 0.0
+        difference = float(np.abs(shards[name] - expected).max()) if expected.size else 0.0
         if not np.isfinite(difference):
             return float("inf"), name
         if difference > 0:

@@ -135,7 +135,7 @@ def _arithmetic(
 ) -> ReplicaArithmetic | None:
     if config.strategy is None:
         return None
-    named = [one.model.named() for one in models]
+    named = [model.model.named() for model in models]
     cuts = models[0].model.cuts()
     shapes = in_order({name: cut.whole for name, cut in cuts.items()})
     plan = plan_strategy(config.strategy, shapes, config.replicas, config.runtime.seed)

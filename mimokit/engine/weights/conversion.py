@@ -200,11 +200,7 @@ def _new_directory(target: Path, needed: int) -> Iterator[Path]:
 
 
 def bytes_of_size(text: str) -> int:
-    """Return the bytes of a size such as 5GB, 500MB or 20KB (1 KB is 1,000 bytes), or 4GiB.
-
-    Raises:
-        ConfigError: it is something else, or below 1.
-    """
+    """Return the bytes of a size such as 5GB, 500MB or 20KB (1 KB is 1,000 bytes), or 4GiB."""
     try:
         size = int(TypeAdapter(ByteSize).validate_python(text))
     except ValidationError:

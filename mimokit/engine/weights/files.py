@@ -63,11 +63,7 @@ Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 
 
 def write_tensors(path: Path, shapes: Shapes, read: Callable[[str], torch.Tensor]) -> None:
-    """Write a new safetensors file, each tensor as it is read, in the order of `shapes`.
-
-    Raises:
-        OSError: the file cannot be written, for a full disk say.
-    """
+    """Write a new safetensors file, each tensor as it is read, in the order of `shapes`."""
     header, reached = {}, 0
     for name, (dtype, shape) in shapes.items():
         size = math.prod(shape) * ITEM_BYTES[dtype]
@@ -124,11 +120,7 @@ class LayoutTensors:
         self._unplanned = FileTensors(directory, dict.fromkeys(layout.unplanned, UNPLANNED))
 
     def block(self, tensor: str, rows: Span, columns: Span | None) -> torch.Tensor:
-        """Return rows and columns of a tensor; None for all columns.
-
-        Raises:
-            ConfigError: ranks hold different values of one entry.
-        """
+        """Return rows and columns of a tensor; `ConfigError` if ranks hold different values."""
         if tensor not in self._holders:
             return self._unplanned.block(tensor, rows, columns)
         parts = list(self._parts(tensor, rows, columns))
@@ -160,8 +152,8 @@ class LayoutTensors:
         width = (0, shape[1]) if len(shape) > 1 else (0, 1)
         wanted = columns or width
         for (held_rows, held_columns), holders in self._holders[tensor].items():
-            held = held_columns or width
-            tall, wide = _common(rows, held_rows), _common(wanted, held)
+            present = held_columns or width
+            tall, wide = _common(rows, held_rows), _common(wanted, present)
             if tall[0] < tall[1] and wide[0] < wide[1]:
                 cut = None if wide == width else wide
                 part = self._checked(holders, tall, cut)

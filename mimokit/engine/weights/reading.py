@@ -42,7 +42,7 @@ def read_shard(
     with opened(directory) as (weights, source):
         planner = WeightPlanner(weights, tensor_parallel, pipeline_parallel, named)
         planned = planner.rank(planner.grid.rank(tp=tensor_rank, pp=pipeline_rank))
-        return {name: read_parameter(one, source) for name, one in planned.parameters.items()}
+        return {name: read_parameter(shard, source) for name, shard in planned.parameters.items()}
 
 
 def _check_rank(axis: str, rank: int, size: int) -> None:
@@ -72,18 +72,19 @@ def fill(
     wanted, present = set(planned.parameters), set(parameters)
     if wanted != present:
         name = min(wanted ^ present)
-        has, lacks = ("checkpoint", "module") if name in wanted else ("module", "checkpoint")
-        raise _other_module(name, f"the {has} has it, the {lacks} does not")
-    for name, one in planned.parameters.items():
+        if name in wanted:
+            raise _other_module(name, "the weights have it, the module does not")
+        raise _other_module(name, "the module has it, the weights do not")
+    for name, shard in planned.parameters.items():
         target = parameters[name]
-        if tuple(target.shape) != one.shape:
-            shapes = f"{list(target.shape)} in the module, {list(one.shape)} in the checkpoint"
+        if tuple(target.shape) != shard.shape:
+            shapes = f"{list(target.shape)} in the module, {list(shard.shape)} in the weights"
             raise _other_module(name, f"its shape is {shapes}")
-        fill_parameter(target, one, source)
+        fill_parameter(target, shard, source)
 
 
 def _other_module(name: str, what: str) -> ConfigError:
-    sentence = f"Parameter {name}: {what}; give the checkpoint of this network."
+    sentence = f"Parameter {name}: {what}; give the weights of this network."
     return ConfigError([Problem("weights", name, None, sentence)])
 
 

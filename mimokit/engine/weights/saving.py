@@ -39,11 +39,7 @@ def write_rank(
     number: int,
     parameters: Mapping[str, torch.Tensor],
 ) -> None:
-    """Write the parameters of one rank, in the dtypes of the weights that the module started from.
-
-    Raises:
-        ConfigError: a file cannot be written.
-    """
+    """Write the parameters of one rank, in the dtypes of the weights that the run started from."""
     file = folder_of_ranks(directory) / module / rank_file(number)
     planned = planner.rank(number)
 

@@ -62,7 +62,7 @@ def _on_this_rank(
     state: TrainingState, expected: OracleStep, names: Sequence[str]
 ) -> list[tuple[Tensor, Tensor]]:
     """Return what the oracle rounded the shards of this rank to, flat; nothing if it did not."""
-    found: dict[str, tuple[Tensor, Tensor]] = {}
+    rounded: dict[str, tuple[Tensor, Tensor]] = {}
     for module, wrapped in state.model.modules().items():
         for path, parameter in named_parameters(wrapped.module).items():
             name, shape = f"{module}.{path}", expected.weights[module][path].shape
@@ -71,8 +71,8 @@ def _on_this_rank(
                     torch.from_numpy(shard_of(parameter).of(numbers.reshape(shape)).flatten())
                     for numbers in expected.whole_numbers[name]
                 )
-                found[name] = (change, sums)
-    return [found[name] for name in names if name in found]
+                rounded[name] = (change, sums)
+    return [rounded[name] for name in names if name in rounded]
 
 
 class AsOracle(Rounding):
@@ -110,20 +110,20 @@ class AsOracle(Rounding):
         return self._nearest(first, self._sums, multiples, scales)
 
     def _nearest(self, first: int, whole: Tensor, multiples: Tensor, scales: Tensor) -> Tensor:
-        own = nearest(multiples, scales)
+        local = nearest(multiples, scales)
         # Blocks behind the last tensor are padding.
-        real = max(0, min(len(own), len(whole) - first))
+        real = max(0, min(len(local), len(whole) - first))
         rows, blocks = slice(0, real), slice(first, first + real)
-        oracle = torch.zeros_like(own)
+        oracle = torch.zeros_like(local)
         oracle[rows] = whole[blocks]
-        errors = torch.zeros_like(own)
+        errors = torch.zeros_like(local)
         errors[rows] = self._errors(blocks, multiples[rows] * scales[rows])
         steps = errors / scales.where(scales > 0, 1)
-        next_to = ((own - oracle).abs() == 1) & (scales > 0)
+        next_to = ((local - oracle).abs() == 1) & (scales > 0)
         take = next_to & ((multiples - oracle).abs() <= 0.5 + steps)
         self._rounded.numbers += whole[blocks].numel()
         self._rounded.taken += int(take.sum())
-        return oracle.where(take, own)
+        return oracle.where(take, local)
 
     def _errors(self, blocks: slice, numbers: Tensor) -> Tensor:
         """Return by how much each number may differ from that of the oracle."""

@@ -89,16 +89,16 @@ class LowBits:
         self._lost_of_means = {name: _zeros(one) for name, one in models[0].items()}
         # Positions of the blocks of all shards of a tensor: [blocks, entries].
         self._blocks: dict[str, Tensor] = {}
-        for name, one in models[0].items():
-            blocks = [block_rows(positions_of(shard, one.shape)) for shard in shards[name]]
-            self._blocks[name] = torch.cat(blocks).to(one.device)
+        for name, weight in models[0].items():
+            blocks = [block_rows(positions_of(shard, weight.shape)) for shard in shards[name]]
+            self._blocks[name] = torch.cat(blocks).to(weight.device)
         self.sent: list[WholeNumbers] = [{} for _ in models]
         self.sums: WholeNumbers = {}
 
     def begin_step(self) -> None:
         """Forget the whole numbers of the last step."""
-        for one in (*self.sent, self.sums):
-            one.clear()
+        for numbers in (*self.sent, self.sums):
+            numbers.clear()
 
     def mean(self, name: str, changes: Sequence[Tensor]) -> Tensor:
         """Return the mean of the changes of a tensor on all replicas."""
@@ -110,7 +110,7 @@ class LowBits:
         mean = self._rounded(name, self._lost_of_means[name], self.sums)
         return mean[:-1].view(changes[0].shape)
 
-    def _rounded(self, name: str, numbers: Tensor, found: WholeNumbers) -> Tensor:
+    def _rounded(self, name: str, numbers: Tensor, kept: WholeNumbers) -> Tensor:
         """Return flat numbers (and one for padding) in low bits, and leave what rounding loses."""
         blocks = self._blocks[name]
         rows = numbers[blocks]
@@ -121,7 +121,7 @@ class LowBits:
         whole[blocks] = multiples.round().clamp(-self._most, self._most)
         sent[blocks] = whole[blocks] * scales
         numbers -= sent
-        found[name] = whole[:-1].to(torch.int8)
+        kept[name] = whole[:-1].to(torch.int8)
         return sent
 
 
@@ -180,10 +180,10 @@ class Choices:
 
     def outer_step(self) -> Open:
         """Step the outer weights by what SparseLoCo sends; return what is open."""
-        config, found = self._config, {}
+        config, open_entries = self._config, {}
         for model, residual in zip(self._models, self.residuals, strict=True):
-            for name, one in model.items():
-                change = self._outer[name] - one.detach().flatten()
+            for name, weight in model.items():
+                change = self._outer[name] - weight.detach().flatten()
                 residual[name][:-1] = config.decay * residual[name][:-1] + change
         for name, pieces in self._pieces.items():
             total = torch.zeros_like(self.residuals[0][name])
@@ -197,10 +197,10 @@ class Choices:
                     total[piece] += sent
                     unclear[piece] |= close
             self._outer[name] -= config.outer_lr * total[:-1] / len(self._models)
-            found[name] = unclear[:-1]
+            open_entries[name] = unclear[:-1]
             for model in self._models:
                 model[name].copy_(self._outer[name].view(model[name].shape))
-        return found
+        return open_entries
 
     def _low_bits(self, numbers: Tensor, rounding: float) -> tuple[Tensor, Tensor]:
         """Return what SparseLoCo sends of a chunk, and which of its entries are open."""
@@ -217,24 +217,28 @@ class Choices:
 
     def step(self) -> Open:
         """Step all weights as DeMo does; return what is open."""
-        config, found = self._config, {}
+        config, open_entries = self._config, {}
         for model, residual in zip(self._models, self.residuals, strict=True):
-            for name, one in model.items():
-                assert one.grad is not None
+            for name, weight in model.items():
+                assert weight.grad is not None
                 kept = config.compression_decay * residual[name][:-1]
-                residual[name][:-1] = kept + config.lr * one.grad.flatten()
-        smallest = FLOOR * max(_largest(one) for own in self.residuals for one in own.values())
+                residual[name][:-1] = kept + config.lr * weight.grad.flatten()
+        largest = {
+            name: max(_largest(residual[name]) for residual in self.residuals)
+            for name in self._pieces
+        }
+        smallest = FLOOR * max(largest.values())
         for name, pieces in self._pieces.items():
-            rounding = ROUNDING * max(smallest, *(_largest(own[name]) for own in self.residuals))
+            rounding = ROUNDING * max(smallest, largest[name])
             update = torch.zeros_like(self.residuals[0][name])
             unclear = torch.zeros_like(update, dtype=torch.bool)
             for piece in pieces:
                 update[piece], unclear[piece] = self._block(name, piece, rounding)
-            found[name] = unclear[:-1]
+            open_entries[name] = unclear[:-1]
             for model in self._models:
                 model[name].mul_(1 - config.lr * config.weight_decay)
                 model[name].sub_(config.lr * update[:-1].sign().view(model[name].shape))
-        return found
+        return open_entries
 
     def _block(self, name: str, piece: Tensor, rounding: float) -> tuple[Tensor, Tensor]:
         """Take what DeMo sends of a block off the residuals; return its step, and what is open."""

@@ -76,7 +76,7 @@ class ReplicaArithmetic:
             self._fragments = [rule.tensors for rule in plan.rules]
         outer = self._config.outer_optimizer
         self._outer = [
-            [OuterStep(one, names, outer) for names in self._fragments] for one in models
+            [OuterStep(model, names, outer) for names in self._fragments] for model in models
         ]
         self.choices: Choices | None = None
         self.open: Open | None = None
@@ -166,11 +166,11 @@ class ReplicaArithmetic:
             assert rule.masks is not None
             places = torch.from_numpy(rule.masks.indices(name, math.prod(shape), number))
             flat = [model[name].view(-1) for model in self._models]
-            mean = _mean_of([one[places] for one in flat])
+            mean = _mean_of([weights[places] for weights in flat])
             self._write(partial(_put, flat, places, mean), config.delay)
 
     def _outer_step(self, number: int, place: int = 0) -> None:
-        outer = [one[place] for one in self._outer]
+        outer = [parts[place] for parts in self._outer]
         for group in self._groups(number):
             for name in self._fragments[place]:
                 changes = [outer[k].weights[name] - self._models[k][name] for k in group]
@@ -186,9 +186,9 @@ class ReplicaArithmetic:
 
     def _write_outer(self, outer: Sequence[OuterStep]) -> None:
         stays = self._config.mix
-        for model, one in zip(self._models, outer, strict=True):
-            one.step()
-            for name, weight in one.weights.items():
+        for model, replica in zip(self._models, outer, strict=True):
+            replica.step()
+            for name, weight in replica.weights.items():
                 model[name].copy_(stays * model[name] + (1 - stays) * weight)
 
     def _sparse_outer_step(self, number: int) -> None:
@@ -196,7 +196,7 @@ class ReplicaArithmetic:
         self.open = self.choices.outer_step()
 
     def _gossip(self, number: int) -> None:
-        config, outer = self._config, [one[0].weights for one in self._outer]
+        config, outer = self._config, [parts[0].weights for parts in self._outer]
         pull = config.outer_lr if config.gossip is None else config.gossip
         after: list[dict[str, Tensor]] = [{} for _ in self._models]
         for group in self._groups(number):
@@ -208,9 +208,9 @@ class ReplicaArithmetic:
                     self._drift[k][name] = drift + pull * (mean - outer[k][name])
                     after[k][name] = outer[k][name] + self._drift[k][name]
         for model, old, new in zip(self._models, outer, after, strict=True):
-            for name, one in model.items():
+            for name, weight in model.items():
                 old[name] = new[name]
-                one.copy_(new[name])
+                weight.copy_(new[name])
 
 
 def _mean_of(tensors: Sequence[Tensor]) -> Tensor:
