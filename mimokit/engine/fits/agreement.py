@@ -35,7 +35,6 @@ class Facts:
     """What nodes compare before the first step.
 
     Attributes:
-        tensors: name and shape of each tensor of the model.
         batches: of an epoch; None: not known.
         minibatch_size: that of node 0 counts.
     """

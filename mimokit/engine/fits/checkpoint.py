@@ -41,7 +41,6 @@ class Header:
     """What a checkpoint is of.
 
     Attributes:
-        step: optimizer steps completed.
         setting: argument -> its value as text; a fit that goes on must have the same.
     """
 
@@ -53,11 +52,9 @@ class Header:
 
 @dataclass
 class NodeState:
-    """A checkpoint.
+    """A checkpoint; its records are what the node has reported since the one before.
 
-    Attributes:
-        strategy: with its optimizers; refers to the model.
-        records: what the node has reported since the checkpoint before.
+    The strategy has the optimizers, and refers to the model.
     """
 
     header: Header
@@ -84,6 +81,7 @@ _MOVED = {
     "index_selectors": "sparta",
     "federated_averaging": "averaging",
     "noloco": "averaging",
+    "schedule": "optim",
     "communicate_optimize_strategy": "modules",
 }
 """Earlier -> present module of `mimokit.engine.strategies`."""

@@ -130,17 +130,10 @@ def measure_drift(tensors: Sequence[Tensor], nodes: int, step: int) -> Drift:
         # Nodes are close to each other: less their mean, dot products lose no digits.
         rows -= rows.mean(0)
         apart += rows @ rows.T
-    return drift_of(sums.cpu(), products.cpu(), apart.cpu(), flat.numel(), step)
-
-
-def drift_of(sums: Tensor, products: Tensor, apart: Tensor, entries: int, step: int) -> Drift:
-    """Return correlation and distance from sums [nodes] and dot products [nodes, nodes].
-
-    The products in `apart` are of the weights less the mean of the nodes.
-    """
-    covariance = products - torch.outer(sums, sums) / entries
+    sums, products, apart = sums.cpu(), products.cpu(), apart.cpu()
+    covariance = products - torch.outer(sums, sums) / flat.numel()
     deviations = covariance.diagonal().clamp(min=0).sqrt()
-    pairs = torch.triu_indices(len(sums), len(sums), offset=1)
+    pairs = torch.triu_indices(nodes, nodes, offset=1)
     scale = (deviations[pairs[0]] * deviations[pairs[1]]).clamp(min=1e-300)
     correlations = covariance[pairs[0], pairs[1]] / scale
     lengths = apart.diagonal()

@@ -22,11 +22,9 @@ process."""
 
 @dataclass
 class CollectiveTraffic:
-    """What this rank has given to collectives.
+    """What this rank has given to collectives: bytes of its tensors, and seconds until the end.
 
-    Attributes:
-        bytes: of its tensors; an algorithm may send them more than once.
-        seconds: until they were done; on a GPU, until they were launched.
+    An algorithm may send bytes more than once. On a GPU a collective ends when it is launched.
     """
 
     calls: int = 0

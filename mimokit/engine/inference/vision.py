@@ -148,8 +148,7 @@ class LlavaShard:
     def features(self, images: torch.Tensor, watch: Watch) -> torch.Tensor:
         """Return what replaces the placeholders of images; on the first stage. Collective.
 
-        [batch, channels, pixels, pixels] -> [batch, tokens of an image, hidden size of the language
-        model].
+        [batch, channels, pixels, pixels] -> [batch, tokens, hidden size of the language model].
         """
         assert self.tower is not None
         hidden = self.tower.hidden_states(images, None, under(ENCODER, watch))

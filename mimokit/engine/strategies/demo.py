@@ -59,9 +59,8 @@ class DeMo(torch.optim.Optimizer):
         if not self._sent:
             self._every = []
             return
-        message = torch.cat(
-            [part for places, values in self._sent for part in (_short(places), _raw(values))]
-        )
+        parts = [part for places, values in self._sent for part in (places.to(torch.int16), values)]
+        message = torch.cat([part.reshape(-1).view(torch.uint8) for part in parts])
         heard = [torch.empty_like(message) for _ in range(self._nodes)]
         self._every = communicate.all_gather(heard, message)
 
@@ -159,14 +158,6 @@ def cosines(side: int, kind: torch.dtype, device: torch.device) -> Tensor:
     matrix = torch.cos(math.pi * (places + 0.5) * places.unsqueeze(1) / side) * math.sqrt(2 / side)
     matrix[0] /= math.sqrt(2)
     return matrix.to(kind).to(device)
-
-
-def _short(places: Tensor) -> Tensor:
-    return places.to(torch.int16).reshape(-1).view(torch.uint8)
-
-
-def _raw(values: Tensor) -> Tensor:
-    return values.reshape(-1).view(torch.uint8)
 
 
 def _read(packed: Tensor, like: list[_Coefficients]) -> list[_Coefficients]:

@@ -11,7 +11,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from mimokit.engine.weights.files import Shapes, TensorSource, opened, total_bytes, write_tensors
 from mimokit.engine.weights.reading import read_parameter
-from mimokit.planning.weights import RankWeights, WeightDirectory, plan_weights
+from mimokit.planning.weights import PlannedParameter, RankWeights, WeightDirectory, plan_weights
 from mimokit.planning.weights.directory import INDEX, PICKLES, SINGLE, read_json
 from mimokit.planning.weights.headers import FLOATING, ITEM_BYTES, refused
 from mimokit.planning.weights.layout_files import (
@@ -58,7 +57,7 @@ def convert_to_layout(
         needed = sum(rank.bytes for rank in plan.ranks) + total_bytes(unplanned)
         with _new_directory(Path(target), needed) as folder:
             for rank, file in zip(plan.ranks, layout.files, strict=True):
-                write_rank_file(folder / file, rank, partial(_read, rank, tensors))
+                write_rank_file(folder / file, rank, lambda _, one: read_parameter(one, tensors))
             if unplanned:
                 _write_whole(folder / UNPLANNED, unplanned, tensors)
             _copy_others(weights.directory, folder)
@@ -109,15 +108,13 @@ def write_hf(
     return tuple(files)
 
 
-def _read(rank: RankWeights, tensors: TensorSource, name: str) -> torch.Tensor:
-    return read_parameter(rank.parameters[name], tensors)
-
-
-def write_rank_file(path: Path, rank: RankWeights, read: Callable[[str], torch.Tensor]) -> None:
+def write_rank_file(
+    path: Path, rank: RankWeights, read: Callable[[str, PlannedParameter], torch.Tensor]
+) -> None:
     """Write the parameters of a rank, the widest dtypes first, so that all are aligned."""
     shapes = {name: (_STORED[one.dtype], one.shape) for name, one in rank.parameters.items()}
     ordered = sorted(shapes.items(), key=lambda item: -ITEM_BYTES[item[1][0]])
-    write_tensors(path, dict(ordered), read)
+    write_tensors(path, dict(ordered), lambda name: read(name, rank.parameters[name]))
 
 
 def _write_whole(path: Path, shapes: Shapes, tensors: TensorSource) -> None:

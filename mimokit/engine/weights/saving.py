@@ -18,7 +18,7 @@ from mimokit.architecture.tensor_cut import Span
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.engine.weights.conversion import write_hf, write_rank_file
 from mimokit.engine.weights.files import LayoutTensors, TensorSource, opened
-from mimokit.planning.weights import WeightPlanner
+from mimokit.planning.weights import PlannedParameter, WeightPlanner
 from mimokit.planning.weights.layout_files import (
     ConvertedWeights,
     check_files,
@@ -41,15 +41,14 @@ def write_rank(
 ) -> None:
     """Write the parameters of one rank, in the dtypes of the weights that the run started from."""
     file = folder_of_ranks(directory) / module / rank_file(number)
-    planned = planner.rank(number)
 
-    def read(name: str) -> torch.Tensor:
-        return parameters[name].detach().to("cpu", getattr(torch, planned.parameters[name].dtype))
+    def read(name: str, planned: PlannedParameter) -> torch.Tensor:
+        return parameters[name].detach().to("cpu", getattr(torch, planned.dtype))
 
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.unlink(missing_ok=True)
-        write_rank_file(file, planned, read)
+        write_rank_file(file, planner.rank(number), read)
     except OSError as error:
         why = error.strerror or str(error)
         sentence = f"{directory}: it cannot be written ({why})."
