@@ -103,7 +103,7 @@ def start_alike(model: nn.Module) -> None:
 class StopAgreement:
     """Whether all nodes stop after a step, without holding any up.
 
-    Every so many steps nodes begin to swap whether they have been asked to stop; they look at the
+    Every few steps nodes begin to exchange whether they have been asked to stop, and read the
     answer the next time. So all stop after the same step, within about half a second.
     """
 

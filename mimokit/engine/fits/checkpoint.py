@@ -1,8 +1,8 @@
 """Checkpoints of a node: everything that its next step depends on.
 
 Model and strategy are saved as they are, so that whatever a strategy remembers is saved too: outer
-weights, residuals, what is under way. Files are read with pickle, which executes what they say:
-read those of your own fits alone.
+weights, residuals, exchanges under way. Reading a pickle runs what is in it: read only files of
+your own fits.
 
 A node keeps its last two checkpoints. All nodes have written a checkpoint before any replaces the
 one before it, so after a killed node all have one of a common step.

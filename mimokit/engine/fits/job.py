@@ -81,8 +81,8 @@ class NodeBatches:
     """The training batches of a node.
 
     A dataset is shared out as by `DistributedSampler`: node r takes the entries r, r + nodes, … of
-    an order that is drawn for every epoch. What a factory makes is the node's alone. After the
-    last batch the next epoch begins. Batches depend on the step alone, so a fit can begin anywhere.
+    an order that is drawn for every epoch. A factory makes the data of one node. After the last
+    batch the next epoch begins. Batches depend only on the step, so a fit can begin anywhere.
 
     Attributes:
         batches: of an epoch; the last one may be smaller. None: not known.

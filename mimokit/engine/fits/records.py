@@ -78,7 +78,7 @@ class Validation:
 
     @property
     def loss(self) -> float:
-        """That of the mean of all nodes' weights; of one node's weights where it is alone."""
+        """That of the mean of all nodes' weights, or of the one node's."""
         return self.values.get("global_loss", self.values["local_loss"])
 
 

@@ -196,7 +196,7 @@ def _rows_back(context: FrameContext, output: torch.Tensor, scale: int) -> Rows:
     encoded = routes.encodes(rank).frames
     wanted = routes.rows(back.frames, encoded, scale)
     expected = sum(routes.encodes(rank).splits) // scale
-    if len(output) != expected:  # the status informs all ranks; they wait for as many rows
+    if len(output) != expected:  # the status informs all ranks, which wait for that many rows
         output = output.new_zeros(expected, *output.shape[1:])
     return Rows(
         _take(output, wanted),

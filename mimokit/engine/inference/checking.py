@@ -119,7 +119,7 @@ def _real(inputs: CheckInput, part: torch.Tensor) -> torch.Tensor:
 def one_process(
     directory: str | os.PathLike[str], inputs: CheckInput, dtype: str
 ) -> dict[str, torch.Tensor]:
-    """Return what this process alone computes from the same files."""
+    """Return what one process computes from the same files."""
     return parts_on_rank(checked_shard(directory, None, dtype), inputs)
 
 

@@ -32,10 +32,9 @@ HEAD = "output_layer.weight"
 
 @dataclass(frozen=True)
 class PaddedTokens:
-    """Token ids, padded on the left.
+    """Token ids [batch, tokens], padded with 0 on the left.
 
     Attributes:
-        ids: [batch, tokens]; 0 where a row is padded.
         padding: [batch], the padded tokens in front of each row.
         padded: whether a row may have some.
     """
@@ -80,7 +79,7 @@ class LanguageShard(StackShard):
         self._frequencies = frequencies(model.net.head_dim, functions).to(self.device)
 
     def new_cache(self, batch: int, tokens: int) -> KeyValueCache:
-        """Return an empty cache for so many tokens a row."""
+        """Return an empty cache for a number of tokens per row."""
         groups, width = self.layers.cached_groups, self.model.net.head_dim
         like = next(iter(self.parameters.values()))
         return KeyValueCache(self.layers.span, (batch, groups, tokens, width), like)
@@ -111,8 +110,9 @@ class LanguageShard(StackShard):
         positions = (places - batch.padding[:, None]).clamp(min=0)
         learned = self.model.positions
         turned = None if learned else turns(positions, self._frequencies, self.dtype)
-        alone = new == 1 and not batch.padded  # attends to all tokens
-        tokens = Tokens(None if alone else _allowed(places, batch.padding, before + new), turned)
+        sees_all = new == 1 and not batch.padded
+        allowed = None if sees_all else _allowed(places, batch.padding, before + new)
+        tokens = Tokens(allowed, turned)
         if hidden is None:
             hidden = self._embedded(batch.ids, positions)
             watch(EMBEDDING, hidden)

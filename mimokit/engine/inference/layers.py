@@ -207,11 +207,9 @@ class Layers:
         return self._row(mixed, f"{name}.linear_proj")
 
     def _heads(self, hidden: torch.Tensor, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the queries, keys and values of this rank's groups.
+        """Return the heads of this rank's groups: queries with their key behind them, and values.
 
-        Returns:
-            [batch, tokens, groups, queries + 1, width], the key behind the queries of a group;
-            [batch, tokens, groups, width] of the values.
+        [batch, tokens, groups, queries + 1, width] and [batch, tokens, groups, width].
         """
         net, ranks, rank = self.net, size_of(self.group), rank_of(self.group)
         queries = net.heads // net.kv_heads
@@ -262,7 +260,7 @@ def _mixed(
     A query is [batch, new tokens, groups, queries of a group, width]; key and value are
     [batch, groups, all tokens, width].
     """
-    if query.shape[1] == 1:  # the queries of a group read its keys as so many tokens would
+    if query.shape[1] == 1:  # the queries of a group read its keys, as several tokens would
         mixed = F.scaled_dot_product_attention(query[:, 0], key, value, attn_mask=allowed)
         return mixed.flatten(1)[:, None]
     query = query.flatten(2, 3).transpose(1, 2)

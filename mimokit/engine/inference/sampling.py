@@ -2,7 +2,7 @@
 
 Penalty, temperature, top-k, top-p and min-p come in the order of Hugging Face's `generate`, and
 keep the sets that its warpers keep; of equal logits at the threshold of top-p all are kept, where
-Hugging Face keeps as many as its sort happens to put in front.
+Hugging Face keeps those that its sort happens to put in front.
 
 Probabilities are whole numbers: exp(logit - maximum) in units of 2**-40. Their sums do not depend
 on the order of summation, so that a draw is the same for any number of ranks.
@@ -33,7 +33,7 @@ class Sampling:
 
     Attributes:
         temperature: logits are divided by it; None or 0 for the most likely token.
-        top_k: only as many tokens can be drawn; None for all.
+        top_k: number of the most likely tokens that can be drawn; None for all.
         top_p: only the most likely tokens that reach this probability together; None for all.
         min_p: only tokens with this share of the highest probability; None for all.
         repetition_penalty: logits of tokens that were seen are divided by it, or multiplied with it
@@ -91,7 +91,7 @@ def sample(
         group: the ranks with the other parts, in the order of the parts; None for a single process.
         temperature, top_k, top_p, min_p, repetition_penalty: see `Sampling`.
         token_ids: [rows, seen], ids that the penalty is for; those below 0 are none.
-        seed: a draw depends on seed, step and row alone.
+        seed: a draw depends only on seed, step and row.
         rows: numbers of the rows, for a part of a batch; 0, 1, … by default.
         vocab_size: without padding; None where there is none.
 
@@ -156,11 +156,9 @@ def warped(
     vocab_size: int | None = None,
     raised: bool = False,
 ) -> tuple[torch.Tensor, Best]:
-    """Return this rank's scores and the best of all ranks; see `draw`.
+    """Return this rank's scores, and the best of all ranks before any was excluded; see `draw`.
 
-    Returns:
-        [rows, vocabulary / ranks] in fp32, -inf where a token cannot be drawn or is padding; and
-        the best before any was excluded.
+    Scores are [rows, vocabulary / ranks] in fp32, -inf where a token cannot be drawn or is padding.
     """
     width = logits_shard.shape[-1]
     start, size = rank_of(group) * width, size_of(group)
@@ -277,7 +275,7 @@ def _lowest_of_top_p(
 
 
 def _uniform(seed: int, step: int, rows: Iterable[int]) -> list[float]:
-    """Return a number in [0, 1) per row that depends on seed, step and row alone."""
+    """Return a number in [0, 1) per row that depends only on seed, step and row."""
     key = np.array([seed % 2**64, 0], dtype=np.uint64)
     return [
         np.random.Generator(

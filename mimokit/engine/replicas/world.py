@@ -2,7 +2,7 @@
 
 The ranks of all replicas form one world. Inside `replica_world` the default process group of a rank
 is its replica, so that everything that runs a layout runs in it as in a world of one replica. The
-group of peers does not belong to that world: strategies alone use it.
+group of peers does not belong to that world: only strategies use it.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class DiLoCoCommunicator(PlannedModule):
 class DiLoCoStrategy(CommunicateOptimizeStrategy):
     """DiLoCo (arXiv 2311.08105) among all nodes, or among islands drawn again each time.
 
-    Every node holds the outer weights and steps them, so that the mean alone is exchanged.
+    Every node holds the outer weights and steps them, so that only the mean is exchanged.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ class OptimSpec:
     ) -> torch.optim.Optimizer:
         """Build the optimizer over what trains in a model, or over parameters or groups of torch.
 
-        Muon takes matrices alone: embeddings, the last layer and everything of one dimension go to
+        Muon takes only matrices: embeddings, the last layer and everything of one dimension go to
         AdamW.
         """
         if not isinstance(model, nn.Module):

@@ -135,7 +135,7 @@ def mean_of_gradients(parameters: list[nn.Parameter], bucket: Bucket, num_nodes:
     """Average gradients over all nodes in one collective.
 
     A parameter that has a gradient on no node keeps none, so that no optimizer moves it; a
-    gradient that is missing on some nodes alone counts as 0 there. Missing gradients travel as
+    gradient that is missing on some nodes only counts as 0 there. Missing gradients travel as
     -0.0: a sum is -0.0 only if every summand is. Of small tensors the calls take longer than the
     numbers, so the marks of all are set and read in one call.
     """

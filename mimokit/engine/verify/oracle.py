@@ -1,10 +1,9 @@
 """The same model on the same global batches in ONE process, whose results every layout must match.
 
-Replicas of a layout are as many models, trained one after the other.
-
-It uses as little of mimokit as possible: Megatron's `MimoModel.forward` on the whole micro-batch,
-torch's own cross entropy, gradients in `.grad`, torch's AdamW. No data parallel wrapper, no
-bridge, no batch slicing, no schedule, no gradient buffers.
+Each replica of a layout is a model; they are trained one after the other. As little of mimokit as
+possible is used: Megatron's `MimoModel.forward` on the whole micro-batch, torch's own cross
+entropy, gradients in `.grad`, torch's AdamW. No data parallel wrapper, no bridge, no batch slicing,
+no schedule, no gradient buffers.
 """
 
 from __future__ import annotations

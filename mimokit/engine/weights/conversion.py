@@ -72,13 +72,12 @@ def convert_to_hf(
 ) -> tuple[str, ...]:
     """Write a directory that Hugging Face reads: the same tensors bit for bit, config and index.
 
+    The names of the files with tensors are returned.
+
     Args:
         source: a directory that `convert_to_layout` has written, or one of Hugging Face.
         max_shard_size: bytes of a file at most, except one with a single tensor; None: the files
             that the weights had.
-
-    Returns:
-        The names of the files with tensors.
 
     Raises:
         ConfigError: as `convert_to_layout`.

@@ -178,7 +178,7 @@ class LayoutTensors:
         """Return rows and columns of a tensor from the parameter that contains them."""
         piece, files = holder.piece, self._files[holder.rank]
         shape = self._tensors[piece.tensor].shape
-        if len(holder.shape) != len(shape):  # as many entries in the same order
+        if len(holder.shape) != len(shape):  # the same entries in the same order
             whole = files.block(holder.parameter, (0, holder.shape[0]), None)
             return whole.reshape(shape)[slice(*rows)]
         across = columns or piece.columns or ((0, shape[1]) if len(shape) > 1 else None)

@@ -24,7 +24,7 @@ def read_shard(
 ) -> dict[str, torch.Tensor]:
     """Return the parameters of one rank, by Megatron's names. Needs no process group.
 
-    Private memory grows by the shard alone: every planned block is copied from the memory map of
+    Private memory grows by the shard only: every planned block is copied from the memory map of
     the file into the parameter.
 
     Args:
@@ -108,6 +108,6 @@ def _copy(target: torch.Tensor, piece: Piece, source: TensorSource) -> int:
         if target.dim() > 1:
             place = place[:, piece.at[1] : piece.at[1] + block.shape[1]]
         place.copy_(block)
-    else:  # as many entries in the same order: a class token, a patch embedding
+    else:  # the same entries in the same order: a class token, a patch embedding
         target.view(-1).copy_(block.reshape(-1))
     return block.numel()
