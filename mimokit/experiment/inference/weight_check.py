@@ -54,8 +54,7 @@ def check_weights(
         ConfigError: as `plan_weights`, or the network has what cannot run.
         ClusterError: the cluster has too few engines, or a rank fails.
     """
-    from mimokit.engine.inference.checking import one_process
-    from mimokit.engine.inference.hugging_face import can_load, hugging_face
+    from mimokit.engine.inference.checking import can_load, hugging_face, one_process
 
     planner = checkable(directory, tensor_parallel, pipeline_parallel, dtype)
     positions = runnable_functions(planner.checkpoint).positions

@@ -17,10 +17,10 @@ from mimokit.architecture.functions import NetworkFunctions
 from mimokit.engine.inference.checking import (
     checked_shard,
     compared,
+    hugging_face,
     one_process,
     parts_on_rank,
 )
-from mimokit.engine.inference.hugging_face import hugging_face
 from mimokit.engine.weights.reading import read_shard
 from mimokit.experiment.inference.check_report import CheckReport, layers_of
 from mimokit.planning.weights import WeightPlanner

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from mimokit.architecture.huggingface.families import ENCODER, LANGUAGE, PROJECTOR
-from mimokit.engine.inference.checking import checked_shard, compared, parts_on_rank
-from mimokit.engine.inference.hugging_face import hugging_face
-from mimokit.engine.inference.llava import PROJECTOR_PART
+from mimokit.engine.inference.checking import checked_shard, compared, hugging_face, parts_on_rank
+from mimokit.engine.inference.vision import PROJECTOR_PART
 from mimokit.experiment.inference.check_report import CheckReport, layers_of
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.running import TOLERANCES, check_input
