@@ -148,7 +148,7 @@ def _by_megatron(oracle: Oracle, directory: Path, model: Any, values: Any) -> An
     """
     import torch
 
-    from mimokit.engine.weights.layout_tensors import opened
+    from mimokit.engine.weights.files import opened
     from mimokit.engine.weights.reading import read_parameter
     from mimokit.planning.weights.modules import module_planner
 

@@ -120,7 +120,7 @@ def _sizes(text: str) -> list[int]:
     Raises:
         ConfigError: the text is something else.
     """
-    from mimokit.planning.weights.headers import refused
+    from mimokit.planning.weights.directory import refused
     from mimokit.units import shown
 
     try:

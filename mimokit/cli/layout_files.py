@@ -24,7 +24,7 @@ from mimokit.interop import (
     to_yaml,
     workload_of_config,
 )
-from mimokit.layout_search.source import load_source
+from mimokit.layout_search.task import load_source
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.task import section_of
 

@@ -150,7 +150,7 @@ def _ids(text: str) -> list[int]:
     Raises:
         ConfigError: it is something else.
     """
-    from mimokit.planning.weights.headers import refused
+    from mimokit.planning.weights.directory import refused
     from mimokit.units import shown
 
     parts = [part.strip() for part in text.split(",")] if text.strip() else []

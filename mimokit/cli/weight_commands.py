@@ -41,11 +41,11 @@ def weights(
         return
     from rich.console import Console
 
-    from mimokit.planning.report.weights import tables
+    from mimokit.planning.report.weights import sections
 
     console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
-    for table in tables(plan):
-        console.print(table)
+    for section in sections(plan):
+        console.print(section.table())
 
 
 def convert(
@@ -85,7 +85,7 @@ def convert(
 def _check_target(to: str, sizes: bool, shard_size: bool) -> None:
     """Raise `ConfigError` unless the options of `convert` belong together."""
     from mimokit.config.errors import unknown_name
-    from mimokit.planning.weights.headers import refused
+    from mimokit.planning.weights.directory import refused
 
     if to not in ("layout", "hf"):
         raise unknown_name("Target", to, ("layout", "hf"))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mimokit.engine.replicas.world import Peers
     from mimokit.engine.verify.compare import StepDifference
     from mimokit.engine.verify.oracle import OracleStep
-    from mimokit.planning.stepper.check import StepRecord
+    from mimokit.planning.stepper.crossings import StepRecord
 
 
 def _send(sample: Sample) -> None:

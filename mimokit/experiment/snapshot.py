@@ -19,7 +19,7 @@ from mimokit.planning.types import LayoutPlan
 from mimokit.units import samples_text
 
 if TYPE_CHECKING:
-    from mimokit.planning.stepper.check import StepRecord
+    from mimokit.planning.stepper.crossings import StepRecord
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from mimokit.planning.stepper import (
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
-    from mimokit.planning.stepper.check import StepRecord
+    from mimokit.planning.stepper.crossings import StepRecord
 
 KEEP = 256
 

@@ -11,8 +11,7 @@ from mimokit.architecture.modules import Model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.errors import ConfigError
 from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.directory import WeightDirectory
-from mimokit.planning.weights.headers import refused
+from mimokit.planning.weights.directory import WeightDirectory, refused
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.prediction import predict

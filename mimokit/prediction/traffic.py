@@ -31,7 +31,7 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, rank_parameters
 from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig
-from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
+from mimokit.planning.bridges.plan import BYTES_PER_NUMBER
 from mimokit.planning.bridges.routes import Route
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.ranks import ModuleRanks

@@ -15,8 +15,7 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.architecture.transformer import Transformer
 from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.directory import WeightDirectory
-from mimokit.planning.weights.headers import FLOATING, refused
+from mimokit.planning.weights.directory import FLOATING, WeightDirectory, refused
 from mimokit.planning.weights.running import (
     check_language,
     check_room_for_image,

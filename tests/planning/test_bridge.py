@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import mimokit
 from mimokit.planning import ColocatedBridge, ModuleRanks
-from mimokit.planning.bridges.colocated import plan_colocated_bridge
+from mimokit.planning.bridges.plan import plan_colocated_bridge
 from mimokit.planning.ranks import DIMENSIONS
 from tests.planning.layouts import Sizes, layout, sizes
 

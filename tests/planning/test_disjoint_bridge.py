@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import mimokit
 from mimokit.planning import DisjointBridge, RankGrid, plan_disjoint_bridge
-from mimokit.planning.bridges.routes import LEAST_SHARD_BYTES, Route, row_range, row_ranges
+from mimokit.planning.bridges.routes import LEAST_SHARD_BYTES, Route, row_range
 from tests.planning.layouts import layout, sizes
 
 ORDERS = [
@@ -298,8 +298,9 @@ def test_what_cannot_be_bridged(source, destination, samples: int, reason: str) 
 
 def test_uneven_rows() -> None:
     # Trap T24: rows per sample, cut for two receivers.
-    assert row_ranges([(0, 2), (2, 4)], (0, 4), [3, 1, 2, 2]) == ((0, 4), (4, 8))
-    assert row_ranges([(0, 2), (2, 4)], (0, 4), [1, 2, 3, 4], rows=10) == ((0, 3), (3, 10))
+    halves = [(0, 2), (2, 4)]
+    assert [row_range(half, (0, 4), [3, 1, 2, 2]) for half in halves] == [(0, 4), (4, 8)]
+    assert [row_range(half, (0, 4), [1, 2, 3, 4], 10) for half in halves] == [(0, 3), (3, 10)]
     assert row_range((6, 7), (4, 8), [5, 0, 7, 1]) == (5, 12)
     assert row_range((5, 6), (4, 8), [5, 0, 7, 1]) == (5, 5)
 

@@ -12,7 +12,7 @@ import mimokit
 from mimokit.config import ConfigError, ExperimentConfig, check_runnable
 from mimokit.config_files import config_from_mapping
 from mimokit.planning import LayoutPlan, ModuleRanks
-from mimokit.planning.bridges.disjoint import plan_first_stage_bridge
+from mimokit.planning.bridges.plan import plan_first_stage_bridge
 from mimokit.planning.bridges.routes import Route
 from mimokit.planning.ranks import SampleRange
 from mimokit.prediction.traffic import traffic_of_plan

@@ -17,7 +17,7 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.engine.digests import digest
 from mimokit.engine.inference.exchange import counted, size_of, summed
 from mimokit.engine.inference.language import LanguageShard, PaddedTokens
-from mimokit.planning.weights.check_plan import OUTPUT
+from mimokit.planning.weights.running import OUTPUT
 
 PROBE_TOKENS = 8
 REPEATS = 20

@@ -10,7 +10,7 @@ from mimokit.architecture.tensors import EMBEDDING
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import ProcessGroupCollection, TransformerBlock
 from mimokit.engine.parallel.marks import is_tied_copy
-from mimokit.engine.weights.layout_tensors import opened
+from mimokit.engine.weights.files import opened
 from mimokit.engine.weights.reading import fill
 from mimokit.planning.weights.modules import module_planner
 

@@ -22,7 +22,7 @@ from mimokit.engine.stepper.tensors import executor_of, tensors_of
 from mimokit.engine.steps import Step, StepGenerator
 from mimokit.engine.training.loop import StepResult, prepare, training_step
 from mimokit.planning.stepper import PlannedStep, clock_of
-from mimokit.planning.stepper.check import StepRecord, TensorFacts
+from mimokit.planning.stepper.crossings import StepRecord, TensorFacts
 from mimokit.planning.types import LayoutPlan
 
 

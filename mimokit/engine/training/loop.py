@@ -22,8 +22,7 @@ from mimokit.engine.parallel.loss import one_over
 from mimokit.engine.parallel.update import Update, update_of_run
 from mimokit.engine.pipeline.executor import MicrobatchLoss
 from mimokit.engine.pipeline.model import RankModel, build_rank_model
-from mimokit.engine.replicas.exchange import ReplicaExchange
-from mimokit.engine.replicas.shards import trained_on_rank
+from mimokit.engine.replicas.exchange import ReplicaExchange, trained_on_rank
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.arrivals import Arrivals
@@ -100,7 +99,7 @@ def prepare(
     update = update_of_run(config, plan, model.modules(), model.module_to_grid_map)
     exchange = None
     if peers is not None:
-        exchange = ReplicaExchange(peers, trained_on_rank(model), update)
+        exchange = ReplicaExchange(peers, trained_on_rank(model.modules()), update)
     data = data_of(source, config)
     iterator = read_batches(
         model,

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.models.weights import parameters_of_whole
 from mimokit.engine.pipeline.model import RankModel
-from mimokit.engine.weights.layout_tensors import opened
+from mimokit.engine.weights.files import opened
 from mimokit.engine.weights.saving import finish, write_rank
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.modules import module_planner, saved_modules

@@ -1,10 +1,9 @@
 """The same model on the same global batches in ONE process, whose results every layout must match.
 
-Replicas of a layout are as many models, trained one after the other.
-
-It uses as little of mimokit as possible: Megatron's `MimoModel.forward` on the whole micro-batch,
-torch's own cross entropy, gradients in `.grad`, torch's AdamW. No data parallel wrapper, no
-bridge, no batch slicing, no schedule, no gradient buffers.
+Each replica of a layout is a model; they are trained one after the other. As little of mimokit as
+possible is used: Megatron's `MimoModel.forward` on the whole micro-batch, torch's own cross
+entropy, gradients in `.grad`, torch's AdamW. No data parallel wrapper, no bridge, no batch slicing,
+no schedule, no gradient buffers.
 """
 
 from __future__ import annotations
@@ -19,11 +18,7 @@ import torch
 from mimokit.architecture.from_config import decoder_head
 from mimokit.architecture.tensor_cut import ShardPlace
 from mimokit.architecture.tensors import cuts_of
-from mimokit.config import (
-    ExperimentConfig,
-    ModuleArchitecture,
-    ModuleOptimizerConfig,
-)
+from mimokit.config import ExperimentConfig, ModuleArchitecture, ModuleOptimizerConfig
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import to_device
 from mimokit.engine.data.iterators import iterate_shared_batches
@@ -40,7 +35,7 @@ from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer
 from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.strategies import plan_strategy
-from mimokit.planning.strategies.fragments import in_order
+from mimokit.planning.strategies.shards import in_order
 from mimokit.planning.types import LayoutPlan
 
 Tensors = dict[str, np.ndarray]
@@ -57,12 +52,11 @@ class OracleStep:
             has none.
         weights: module -> parameter -> weight after the step.
         open: tensor -> entries of which a strategy chose between numbers that are equal but for
-            rounding; see `mimokit.engine.verify.strategies.choices`.
+            rounding; see `Choices`.
         residuals: tensor -> what a strategy did not send, where entries are open.
-        whole_numbers: tensor -> what a codec rounded its flattened entries to in the step: the
-            change of this replica, and the mean.
-        norm: of all gradients before clipping, which would hide a wrong scale; None: none is
-            clipped.
+        whole_numbers: tensor -> what a codec rounded its flattened entries to: the change of this
+            replica, and the mean.
+        norm: of all gradients before clipping, which would hide a wrong scale; None: not clipped.
     """
 
     loss: float
@@ -75,7 +69,7 @@ class OracleStep:
 
     @property
     def open_share(self) -> float:
-        """Of the entries of all tensors."""
+        """Share of the entries of all tensors."""
         total = sum(one.size for module in self.weights.values() for one in module.values())
         return sum(int(one.sum()) for one in self.open.values()) / total
 
@@ -101,22 +95,24 @@ def run_oracle(
         for number in range(config.replicas)
     ]
     arithmetic = _arithmetic(config, models, tensor_parallel or {})
-    taken: list[list[OracleStep]] = [[] for _ in models]
+    recorded: list[list[OracleStep]] = [[] for _ in models]
     for _ in range(steps):
-        losses = [one.accumulate() for one in models]
+        losses = [model.accumulate() for model in models]
         if arithmetic is not None:
             arithmetic.average_gradients()
-        for one in models:
-            one.clip()
+        for model in models:
+            model.clip()
         if arithmetic is None or not arithmetic.step():
-            for one in models:
-                one.update()
+            for model in models:
+                model.update()
         if arithmetic is not None:
             arithmetic.after_step()
-        for number, (one, loss, own) in enumerate(zip(models, losses, taken, strict=True)):
-            step = one.record(loss)
-            own.append(step if arithmetic is None else _with_choices(step, arithmetic, number))
-    return taken
+        for number, (model, loss) in enumerate(zip(models, losses, strict=True)):
+            step = model.record(loss)
+            if arithmetic is not None:
+                step = _with_choices(step, arithmetic, number)
+            recorded[number].append(step)
+    return recorded
 
 
 def _with_choices(step: OracleStep, arithmetic: ReplicaArithmetic, replica: int) -> OracleStep:
@@ -127,9 +123,10 @@ def _with_choices(step: OracleStep, arithmetic: ReplicaArithmetic, replica: int)
         return replace(step, whole_numbers={k: (sent[k].numpy(), sums[k].numpy()) for k in sums})
     if choices is None or left is None:
         return step
-    there = {name: mask.numpy().copy() for name, mask in left.items() if mask.any()}
-    own = choices.residuals[replica]
-    return replace(step, open=there, residuals={k: own[k][:-1].numpy().copy() for k in there})
+    masks = {name: mask.numpy().copy() for name, mask in left.items() if mask.any()}
+    residuals = choices.residuals[replica]
+    kept = {name: residuals[name][:-1].numpy().copy() for name in masks}
+    return replace(step, open=masks, residuals=kept)
 
 
 def _arithmetic(
@@ -137,7 +134,7 @@ def _arithmetic(
 ) -> ReplicaArithmetic | None:
     if config.strategy is None:
         return None
-    named = [one.model.named() for one in models]
+    named = [model.model.named() for model in models]
     cuts = models[0].model.cuts()
     shapes = in_order({name: cut.whole for name, cut in cuts.items()})
     plan = plan_strategy(config.strategy, shapes, config.replicas, config.runtime.seed)
@@ -220,18 +217,15 @@ class _Replica:
         return loss_sum / (tokens or 1.0)
 
     def clip(self) -> None:
-        """Clip the gradients."""
         if self._runtime.clip_grad > 0:
             trained, most = self.model.trained(), self._runtime.clip_grad
             self._norm = float(torch.nn.utils.clip_grad_norm_(trained, most))
 
     def update(self) -> None:
-        """Step by the gradients."""
         self._optimizer.step()
         self._scheduler.step()
 
     def record(self, loss: float) -> OracleStep:
-        """Return what the step left."""
         modules = dict(self.model.parts())
         return OracleStep(
             loss=loss,

@@ -22,14 +22,7 @@ from mimokit.engine.user_loop.models import ModulesByName
 
 
 class WholeModel(torch.nn.Module):
-    """All modules in one process. A forward step of the user's calls it as it calls a layout's.
-
-    Args:
-        code: of the user, with what the config names.
-
-    Attributes:
-        text_decoders: module behind the language model -> module.
-    """
+    """All modules in one process. A forward step of the user's calls it as it calls a layout's."""
 
     def __init__(
         self, mimo: MimoModel, decoders: Mapping[str, TextDecoder], language: str, code: UserCode
@@ -95,12 +88,7 @@ class WholeModel(torch.nn.Module):
         loss_mask: torch.Tensor | None = None,
         **_: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Run encoders and language model on a whole micro-batch.
-
-        Args:
-            input_ids: [samples, tokens].
-            labels: [samples, tokens].
-            loss_mask: [samples, tokens].
+        """Run encoders and language model on a whole micro-batch: [samples, tokens].
 
         Returns:
             Loss of every token [samples, tokens], or without labels the logits

@@ -19,7 +19,6 @@ from mimokit.engine.fits.job import FitJob, Source
 from mimokit.engine.fits.node import fit_node
 from mimokit.engine.fits.records import Begun
 from mimokit.engine.strategies import Strategy
-from mimokit.engine.strategies.buckets import common_dtype, trainable
 from mimokit.experiment.fits.arguments import (
     FitArguments,
     check_arguments,
@@ -30,7 +29,6 @@ from mimokit.experiment.fits.arguments import (
 from mimokit.experiment.fits.run import FitDescription, FitLayout, FitRun, FitSetting
 from mimokit.experiment.results.folder import Folder, name_problem
 from mimokit.experiment.results.logger_backends import PROJECT, fit_loggers
-from mimokit.planning.strategies import StrategyPlan, plan_strategy
 from mimokit.result_files import FitFile, write_json
 
 Arguments = ParamSpec("Arguments")
@@ -116,7 +114,7 @@ class Trainer:
         check_data(self.train_dataset, self.val_dataset, arguments.val_size)
         loggers = fit_loggers(arguments.wandb_project)
         strategy = strategy_of(arguments)
-        plan = _plan(strategy, self.model, nodes, arguments.seed)
+        plan = strategy.plan_for(self.model, nodes, arguments.seed)
         folder, name = _folder(arguments, strategy)
         try:
             job = self._job(arguments, strategy, nodes, name)
@@ -171,16 +169,6 @@ class Trainer:
 def _fit_rank(job: FitJob) -> Any:
     """Fit on this rank; whoever has started the fit receives its records."""
     return fit_node(job, on_rank.emit, on_rank.should_stop)
-
-
-def _plan(strategy: Strategy, model: nn.Module, nodes: int, seed: int) -> StrategyPlan | None:
-    """Return the plan that the nodes will make."""
-    if strategy.config is None:
-        return None
-    named = trainable(model)
-    shapes = {name: tuple(one.shape) for name, one in named.items()}
-    size = common_dtype(named.values()).itemsize
-    return plan_strategy(strategy.config, shapes, nodes, seed, element_bytes=size)
 
 
 def _folder(arguments: FitArguments, strategy: Strategy) -> tuple[Folder, str]:

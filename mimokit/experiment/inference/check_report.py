@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mimokit.planning.weights.check_plan import ARITHMETIC, OUTPUT, ROUNDING
+from mimokit.planning.weights.running import ARITHMETIC, OUTPUT, ROUNDING
 from mimokit.tables import Report, Section
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mimokit.experiment.inference.prompts import checked_prompts
-from mimokit.planning.weights.headers import refused
+from mimokit.planning.weights.directory import refused
 from mimokit.planning.weights.layout_files import checkpoint_of
 from mimokit.planning.weights.running import language_planner, placeholder, runnable_functions
 from mimokit.units import shown

@@ -9,9 +9,14 @@ from mimokit.experiment.inference import weights_on_rank
 from mimokit.experiment.inference.check_report import CheckReport, layers_of
 from mimokit.experiment.inference.weights_on_rank import ChangeShard
 from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.check_plan import TOLERANCES, check_input, loading_dtype
 from mimokit.planning.weights.layout_files import checkpoint_of
-from mimokit.planning.weights.running import check_runnable, runnable_functions
+from mimokit.planning.weights.running import (
+    TOLERANCES,
+    check_input,
+    check_runnable,
+    loading_dtype,
+    runnable_functions,
+)
 
 HUGGING_FACE = "transformers"
 ONE_PROCESS = "one process"
@@ -49,8 +54,7 @@ def check_weights(
         ConfigError: as `plan_weights`, or the network has what cannot run.
         ClusterError: the cluster has too few engines, or a rank fails.
     """
-    from mimokit.engine.inference.checking import one_process
-    from mimokit.engine.inference.hugging_face import can_load, hugging_face
+    from mimokit.engine.inference.checking import can_load, hugging_face, one_process
 
     planner = checkable(directory, tensor_parallel, pipeline_parallel, dtype)
     positions = runnable_functions(planner.checkpoint).positions

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mimokit import cluster
 from mimokit.experiment.inference.generated import RankTokens
 from mimokit.planning.ranks import DIMENSIONS, RankGrid
-from mimokit.planning.weights.check_plan import CheckInput
+from mimokit.planning.weights.running import CheckInput
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mimokit.planning.bridges.edges import edge_route
 from mimokit.planning.bridges.routes import Route, counted_samples
 from mimokit.planning.schedule import Action, StageEdge
 from mimokit.planning.types import ColocatedBridge
@@ -109,7 +108,7 @@ class _RankProgram:
         self, edge: StageEdge, forward: bool, sending: bool
     ) -> list[tuple[int, float, int]]:
         """Return (peer rank, bytes, index within the pair of ranks) per message."""
-        route = edge_route(self._step.plan, edge, backward=not forward)
+        route = self._step.plan.edge_route(edge, backward=not forward)
         if route is None:
             hidden = self._step.module(edge.modality)
             peer = self._pipeline.peer(self._rank, edge)
@@ -128,7 +127,7 @@ class _RankProgram:
 
     def _share(self, edge: StageEdge, forward: bool, action: Action) -> list[Operation]:
         """Return the operations that share received rows within a group of receivers."""
-        route = edge_route(self._step.plan, edge, backward=not forward)
+        route = self._step.plan.edge_route(edge, backward=not forward)
         members = next((g for g in route.groups if self._rank in g), None) if route else None
         if route is None or members is None:
             return []

@@ -150,7 +150,7 @@ def test_a_module_is_filled_in_place_and_another_network_is_named() -> None:
     for name, one in module.items():
         assert torch.equal(one, wanted[name])
         assert one.data_ptr() == before[name]
-    with pytest.raises(ConfigError, match=r"output_layer\.weight: the checkpoint has it"):
+    with pytest.raises(ConfigError, match=r"output_layer\.weight: the weights have it"):
         fill({name: one for name, one in module.items() if "output" not in name}, planned, source)
     module["output_layer.weight"] = torch.nn.Parameter(torch.zeros(64, 32))
     with pytest.raises(ConfigError, match=r"its shape is \[64, 32\] in the module, \[51, 32\]"):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mimokit.planning.strategies.placement import Placement, crossed_links, place_replicas
+from mimokit.planning.strategies.replicas import Placement, crossed_links, place_replicas
 
 
 @st.composite

@@ -131,7 +131,7 @@ def test_more_cores_are_never_slower() -> None:
 def test_ranks_that_received_a_part_gather_counts_before_rows(
     monkeypatch: pytest.MonkeyPatch, encoder: tuple[int, int, int], gathers: int
 ) -> None:
-    monkeypatch.setattr("mimokit.planning.bridges.disjoint.LEAST_SHARD_BYTES", 0)
+    monkeypatch.setattr("mimokit.planning.bridges.plan.LEAST_SHARD_BYTES", 0)
     config = apart_config(encoder, (2, 1, 1), 4)
     found = predict_shared(config, planted(collective="all-gather", ranks=2), 8)
     assert sum(found.cpu_seconds) == pytest.approx(gathers)

@@ -1,4 +1,4 @@
-"""Bridges between modules on separate ranks, and to the first stage of a pipeline."""
+"""Bridges between modules: on the same ranks, on separate ranks, to the stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -19,14 +19,78 @@ from mimokit.planning.bridges.routes import (
     direction_between,
     route,
 )
-from mimokit.planning.ranks import RankGrid
-from mimokit.planning.types import DisjointBridge
+from mimokit.planning.ranks import ModuleRanks, RankGrid, RankRanges
+from mimokit.planning.types import Bridge, ColocatedBridge, DisjointBridge
 from mimokit.units import bytes_text, counted
+
+BYTES_PER_NUMBER = 4
+"""Activations cross in fp32."""
+
+End = tuple[str, RankGrid]
+"""Name and ranks of a module. The dimensions may be in any order: "dp" counts replicas, "pp"
+stages; all others make up the group of a replica."""
+
+
+def plan_colocated_bridge(
+    source: ModuleRanks,
+    destination: ModuleRanks,
+    samples_per_microbatch: int,
+    bytes_per_sample: int,
+) -> ColocatedBridge:
+    """Return which ranks gather with each other, what each rank keeps, and the bytes that move.
+
+    Both data-parallel sizes divide the samples of a micro-batch, and one of them the other.
+
+    Raises:
+        ValueError: the modules are not on the same ranks, or the sizes do not divide.
+    """
+    if source.ranks != destination.ranks:
+        raise ValueError(
+            f"no bridge from '{source.module}' to '{destination.module}': they are not on the same "
+            "ranks"
+        )
+    replicas = source.data_parallel, destination.data_parallel
+    check_replicas(source.module, destination.module, replicas, samples_per_microbatch)
+    direction = direction_between(*replicas)
+    many, few = source, destination
+    if direction == "fan_out":
+        many, few = destination, source
+    ratio = many.data_parallel // few.data_parallel
+    piece = samples_per_microbatch // many.data_parallel
+    received = many.size * (ratio - 1) * piece * bytes_per_sample
+    return ColocatedBridge(
+        source=source.module,
+        destination=destination.module,
+        direction=direction,
+        ratio=ratio,
+        gather_groups=tuple(map(tuple, _gather_groups(many, ratio).tolist())),
+        slices=RankRanges(
+            spans=(many.ranks,),
+            rank_offset=many.rank_offset,
+            ranks_per_piece=many.tensor_parallel * many.context_parallel,
+            pieces=ratio,
+            size=piece,
+        ),
+        bytes_forward=received if direction == "fan_in" else 0,
+        bytes_backward=received if direction == "fan_out" else 0,
+    )
+
+
+def _gather_groups(many: ModuleRanks, ratio: int) -> NDArray[np.int64]:
+    """Return the groups as an array [groups, ratio].
+
+    A group is the ranks with the same tp and cp coordinate in `many`, the module with more
+    replicas, within one replica of the other, in the order of the replicas of `many`: the order
+    in which their pieces make up the batch of the other. Groups are ordered by their first rank.
+    """
+    shape = (many.pipeline_parallel, many.data_parallel // ratio, ratio, -1)
+    ranks = np.arange(many.rank_offset, many.rank_offset + many.size, dtype=np.int64)
+    return ranks.reshape(shape).transpose(0, 1, 3, 2).reshape(-1, ratio)
 
 
 def plan_disjoint_bridge(
-    source: tuple[str, RankGrid],
-    destination: tuple[str, RankGrid],
+    source: End,
+    destination: End,
     samples_per_microbatch: int,
     bytes_per_sample: int,
     form: Form | None = None,
@@ -39,11 +103,8 @@ def plan_disjoint_bridge(
     save. The forms of forward and backward are chosen independently.
 
     Args:
-        source: name and ranks of the module whose output crosses. The dimensions may be in any
-            order: "dp" counts replicas, "pp" stages; all others make up the group of a replica.
-        destination: the same for the module that receives it, on other ranks.
-        samples_per_microbatch: samples of one micro-batch over all replicas; both
-            data-parallel sizes divide it, and one of them divides the other.
+        samples_per_microbatch: over all replicas; both data-parallel sizes divide it, and one of
+            them divides the other.
         bytes_per_sample: of the output, as it crosses, on average.
         form: the form to use; None: the one that moves least.
 
@@ -51,27 +112,20 @@ def plan_disjoint_bridge(
         ValueError: the modules share ranks, the sizes do not divide, or the samples of a replica
             cannot be cut for the form.
     """
-    _check(source, destination, samples_per_microbatch)
+    ours, theirs = source[1].ranks, destination[1].ranks
+    if ours.start < theirs.stop and theirs.start < ours.stop:
+        raise ValueError(f"no bridge from '{source[0]}' to '{destination[0]}': they share ranks")
     return _bridge(source, destination, samples_per_microbatch, bytes_per_sample, form)
 
 
 def plan_first_stage_bridge(
-    source: tuple[str, RankGrid],
-    destination: tuple[str, RankGrid],
-    samples_per_microbatch: int,
-    bytes_per_sample: int,
+    source: End, destination: End, samples_per_microbatch: int, bytes_per_sample: int
 ) -> DisjointBridge:
     """Return how the output of a module reaches the first stage of a pipeline on the same ranks.
 
     A rank of that stage keeps the samples that it has computed: a transfer to itself, which moves
     nothing. All others are sent, as between modules on separate ranks. Megatron-LM's pull request
     4784 gathers on all stages instead, although only the first needs the samples.
-
-    Args:
-        source: name and ranks of the module whose output crosses.
-        destination: the same for the module that receives it; its ranks are the source's.
-        samples_per_microbatch: as in `plan_disjoint_bridge`.
-        bytes_per_sample: of the output, as it crosses, on average.
 
     Raises:
         ValueError: the modules are on different ranks, or the sizes do not divide.
@@ -80,63 +134,39 @@ def plan_first_stage_bridge(
         raise ValueError(
             f"no bridge from '{source[0]}' to '{destination[0]}': they are not on the same ranks"
         )
-    _check_sizes(source, destination, samples_per_microbatch)
     return _bridge(source, destination, samples_per_microbatch, bytes_per_sample, None)
 
 
 def _bridge(
-    source: tuple[str, RankGrid],
-    destination: tuple[str, RankGrid],
+    source: End,
+    destination: End,
     samples_per_microbatch: int,
     bytes_per_sample: int,
     form: Form | None,
 ) -> DisjointBridge:
+    replicas = _size(source[1], Axis.DATA), _size(destination[1], Axis.DATA)
+    check_replicas(source[0], destination[0], replicas, samples_per_microbatch)
     senders = _replicas(source[1], samples_per_microbatch, last_stage=True)
     receivers = _replicas(destination[1], samples_per_microbatch, last_stage=False)
     leaders = route("leader", senders, receivers, bytes_per_sample)
     assert leaders is not None, "leaders need nothing cut"
-    many, few = max(len(senders), len(receivers)), min(len(senders), len(receivers))
     return DisjointBridge(
         source=source[0],
         destination=destination[0],
-        direction=direction_between(len(senders), len(receivers)),
-        ratio=many // few,
+        direction=direction_between(*replicas),
+        ratio=max(replicas) // min(replicas),
         leader_edges=tuple((t.source_rank, t.destination_rank) for t in leaders.transfers),
         forward=_route(senders, receivers, bytes_per_sample, form),
         backward=_route(receivers, senders, bytes_per_sample, form),
     )
 
 
-def without_gradient(bridge: DisjointBridge) -> DisjointBridge:
+def without_gradient(bridge: Bridge) -> Bridge:
     """Return the bridge without transfers backward, for a source of which nothing is trained."""
-    nothing = Route(
-        form=bridge.backward.form,
-        transfers=(),
-        groups=(),
-        bytes_between=0,
-        bytes_busiest=0,
-        bytes_within=0,
-        messages=0,
-        reason=f"No gradient crosses: nothing in '{bridge.source}' or before it is trained.",
-    )
-    return replace(bridge, backward=nothing)
-
-
-def _check(
-    source: tuple[str, RankGrid], destination: tuple[str, RankGrid], samples_per_microbatch: int
-) -> None:
-    names = f"from '{source[0]}' to '{destination[0]}'"
-    ours, theirs = source[1].ranks, destination[1].ranks
-    if ours.start < theirs.stop and theirs.start < ours.stop:
-        raise ValueError(f"no bridge {names}: they share ranks")
-    _check_sizes(source, destination, samples_per_microbatch)
-
-
-def _check_sizes(
-    source: tuple[str, RankGrid], destination: tuple[str, RankGrid], samples_per_microbatch: int
-) -> None:
-    replicas = _size(source[1], "dp"), _size(destination[1], "dp")
-    check_replicas(source[0], destination[0], replicas, samples_per_microbatch)
+    if isinstance(bridge, ColocatedBridge):
+        return replace(bridge, bytes_backward=0)
+    reason = f"No gradient crosses: nothing in '{bridge.source}' or before it is trained."
+    return replace(bridge, backward=Route(bridge.backward.form, reason=reason))
 
 
 def _size(grid: RankGrid, dimension: str) -> int:
@@ -150,27 +180,18 @@ def _replicas(
 
     At the last stage the last rank of a group is its leader, at the first stage the first.
     """
-    within = [name for name in grid.dimensions if name not in (Axis.DATA, Axis.PIPELINE)]
-    single = np.array(grid.ranks, dtype=np.int64)[:, None]
-    groups = grid.group_array(*within) if within else single
-    firsts = groups[:, 0] - grid.rank_offset
-    stage = _size(grid, Axis.PIPELINE) - 1 if last_stage else 0
-    groups = groups[_coordinate(grid, firsts, Axis.PIPELINE) == stage]
-    firsts = groups[:, 0] - grid.rank_offset
-    groups = groups[np.argsort(_coordinate(grid, firsts, Axis.DATA))]
+    block, axes = grid.block(), [*reversed(grid.dimensions)]
+    if Axis.PIPELINE in axes:
+        block = np.moveaxis(block, axes.index(Axis.PIPELINE), 0)[-1 if last_stage else 0]
+        axes.remove(Axis.PIPELINE)
+    if Axis.DATA in axes:
+        block = np.moveaxis(block, axes.index(Axis.DATA), 0)
+    groups = block.reshape(_size(grid, Axis.DATA), -1)
     width = samples_per_microbatch // len(groups)
     return tuple(
         Replica(tuple(ranks), ranks[-1 if last_stage else 0], (r * width, (r + 1) * width))
         for r, ranks in enumerate(groups.tolist())
     )
-
-
-def _coordinate(grid: RankGrid, places: NDArray[np.int64], dimension: str) -> NDArray[np.int64]:
-    if dimension not in grid.dimensions:
-        return np.zeros_like(places)
-    index = grid.dimensions.index(dimension)
-    found: NDArray[np.int64] = places // int(np.prod(grid.shape[:index])) % grid.shape[index]
-    return found
 
 
 def _route(
@@ -194,8 +215,8 @@ def _route(
     pattern = (senders[: len(senders) // times], receivers[: len(receivers) // times])
     tried = [route(name, *pattern, bytes_per_sample) for name in FORMS]
     possible = [candidate for candidate in tried if candidate is not None]
-    found = [candidate for candidate in possible if not _tiny(candidate, bytes_per_sample)]
-    best = min(found, key=_cost)
+    worth_it = [candidate for candidate in possible if not _tiny(candidate, bytes_per_sample)]
+    best = min(worth_it, key=_cost)
     chosen = route(best.form, senders, receivers, bytes_per_sample)
     assert chosen is not None, "the first instance could be cut for this form"
     others = [
@@ -228,8 +249,8 @@ def _tiny(candidate: Route, bytes_per_sample: int) -> bool:
 def _piece(shards: Route, bytes_per_sample: int) -> int:
     """Return the bytes that one rank of a group receives before the group gathers."""
     rank = shards.transfers[0].destination_rank
-    mine = [t.stop - t.start for t in shards.transfers if t.destination_rank == rank]
-    return sum(mine) * bytes_per_sample
+    received = [t.stop - t.start for t in shards.transfers if t.destination_rank == rank]
+    return sum(received) * bytes_per_sample
 
 
 def _cost(candidate: Route) -> tuple[int, int, int]:

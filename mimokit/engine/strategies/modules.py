@@ -28,11 +28,9 @@ class CommunicationModule(ABC):
 
 
 class PlannedModule(CommunicationModule):
-    """A module that executes rules of the strategy's plan.
+    """A module that executes rules of the strategy's plan, which it gets before `_init_node`.
 
     Attributes:
-        plan: given by the strategy before `_init_node`.
-        rules: the places of its rules in the plan; None: all.
         samples: samples that this node has trained on since the last exchange.
     """
 

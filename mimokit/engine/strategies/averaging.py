@@ -1,4 +1,4 @@
-"""NoLoCo: outer steps within small groups that are drawn again, without an all-reduce."""
+"""FedAvg and NoLoCo: means of weights in groups of nodes that are drawn again each time."""
 
 from __future__ import annotations
 
@@ -7,24 +7,67 @@ from typing import Any
 import torch
 from torch import nn
 
-from mimokit.config.strategy import StrategyConfig
+from mimokit.config.strategy import StrategyConfig, Weighting
 from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.buckets import Bucket
-from mimokit.engine.strategies.communicate_optimize_strategy import (
-    CommunicateOptimizeStrategy,
-    PlannedModule,
-)
+from mimokit.engine.strategies.modules import CommunicateOptimizeStrategy, PlannedModule
 from mimokit.engine.strategies.optim import OptimSpec
 from mimokit.planning.strategies import Exchange
 
 
-class GossipCommunicator(PlannedModule):
-    """Gossips with the nodes of a group.
+class AveragingCommunicator(PlannedModule):
+    """Averages weights; optimizers keep their state."""
 
-    Attributes:
-        outer: the outer weights of this node, flat.
-        momentum: of the outer steps, flat.
-    """
+    def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
+        super()._init_node(model, rank, num_nodes)
+        self._weights = list(self.parameters.values())
+        self._weighted = self.plan.config.weighting == "samples"
+        self._bucket = Bucket(self._weights, extra=int(self._weighted))
+
+    @torch.no_grad()
+    def begin(self, exchange: Exchange) -> None:
+        """Put the mean of the island into the bucket."""
+        group = exchange.group_of(self.rank)
+        flat = self._bucket.flat
+        self._bucket.fill(self._weights)
+        if self._weighted:
+            flat[-1] = 1
+            flat *= self.samples or 1
+            self.samples = 0
+        communicate.sum_among(flat, group)
+        flat /= flat[-1].clone() if self._weighted else len(group)
+
+    def finish(self, exchange: Exchange, taken: None) -> None:
+        """Write the mean."""
+        if len(exchange.group_of(self.rank)) > 1:
+            self._bucket.write(self._weights)
+
+
+class FedAvgStrategy(CommunicateOptimizeStrategy):
+    """Federated averaging among all nodes, or among islands that are drawn again each time."""
+
+    def __init__(
+        self,
+        optim_spec: str | OptimSpec | None = None,
+        H: int = 1,
+        island_size: int | None = None,
+        sync_offset: int = 0,
+        weighting: Weighting = "equal",
+        **kwargs: Any,
+    ) -> None:
+        """Take the local optimizer, steps between exchanges, and which nodes exchange.
+
+        `weighting="samples"` weighs nodes by `count_samples`.
+        """
+        super().__init__([AveragingCommunicator()], optim_spec=optim_spec, **kwargs)
+        self.config = StrategyConfig(
+            name="fedavg", H=H, island_size=island_size, sync_offset=sync_offset,
+            weighting=weighting,
+        )  # fmt: skip
+
+
+class GossipCommunicator(PlannedModule):
+    """Steps outer weights by what a group of nodes has changed, without an all-reduce."""
 
     def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
         super()._init_node(model, rank, num_nodes)

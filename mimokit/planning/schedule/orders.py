@@ -1,4 +1,10 @@
-"""Orders of pipelines: GPipe, 1F1B and interleaved."""
+"""The orders in which ranks compute: GPipe, 1F1B, interleaved, and that of shared ranks.
+
+An order is a function of (graph, set of ranks, micro-batches) that returns the steps of one entry
+of `StageGraph.workers`, in order: (kind, stage, micro-batch). Every forward and every backward of
+the worker's stages is in it once. `Schedule` leaves out what there is nothing to do for, and adds
+the messages between ranks.
+"""
 
 from __future__ import annotations
 
@@ -57,10 +63,7 @@ def interleaved(graph: StageGraph, worker: int, num_microbatches: int) -> Sequen
     encoder computes in the order in which the first of the several stages does, ahead of it by a
     forward for every stage in between.
 
-    Args:
-        graph: the stages; those of the interleaved module are a multiple of its ranks.
-        worker: the ranks.
-        num_microbatches: a multiple of the ranks of the interleaved pipeline.
+    The stages of the interleaved module and the micro-batches are multiples of its ranks.
     """
     stages = graph.workers[worker]
     if len(stages) > 1:
@@ -106,3 +109,29 @@ def _earlier(kinds: Sequence[StepKind], stage: int, ahead: int) -> Iterator[Step
         elif forwards < count:
             yield kind, stage, forwards
             forwards += 1
+
+
+def shared_ranks(graph: StageGraph, worker: int, num_microbatches: int) -> Sequence[Step]:
+    """Return load, slice, encoders, language model with its loss and backward, encoders back."""
+    feeding = [stage for stage in graph.workers[worker] if graph.outgoing[stage]]
+    ending = [stage for stage in graph.workers[worker] if not graph.outgoing[stage]]
+    return [
+        step
+        for microbatch in range(num_microbatches)
+        for step in _microbatch(feeding, ending, microbatch)
+    ]
+
+
+def _microbatch(feeding: list[int], ending: list[int], microbatch: int) -> Iterator[Step]:
+    yield StepKind.LOAD, None, microbatch
+    yield StepKind.SLICE, None, microbatch
+    for stage in feeding:
+        yield StepKind.FORWARD, stage, microbatch
+        yield StepKind.GATHER, stage, microbatch
+    for stage in ending:
+        yield StepKind.FORWARD, stage, microbatch
+        yield StepKind.LOSS, stage, microbatch
+        yield StepKind.BACKWARD, stage, microbatch
+    for stage in feeding:
+        yield StepKind.SCATTER, stage, microbatch
+        yield StepKind.BACKWARD, stage, microbatch
