@@ -403,7 +403,7 @@ class EngineCluster:
         """Raise ClusterError if engines cannot be heard of any more."""
         self._pool.check()
 
-    def ended(self, run: ClusterRun) -> None:
+    def ended(self) -> None:
         """Replace dead engines once every rank of the run has returned or died."""
         with self._lock, contextlib.suppress(ClusterError):
             if not self._closed:

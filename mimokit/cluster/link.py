@@ -17,6 +17,7 @@ import ipyparallel
 
 from mimokit.cluster.errors import ClusterError, EngineInUse
 from mimokit.cluster.patience import slowdown
+from mimokit.cluster.sockets import name_sockets
 from mimokit.cluster.worker.sender import DATA_KEY
 from mimokit.cluster.worker.session import STACK_MESSAGE
 
@@ -264,6 +265,7 @@ def connect(connection_file: Path, timeout: float, check: Callable[[], None]) ->
         except (OSError, ValueError):
             time.sleep(0.02)
             continue
+        name_sockets(information)
         try:
             return EngineLink(ipyparallel.Client(information, timeout=timeout))
         except (OSError, TimeoutError) as error:

@@ -10,11 +10,12 @@ import uuid
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 from mimokit.cluster.errors import ClusterError, RunAborted
 from mimokit.cluster.frozen import LOOK_SECONDS, FrozenWatch, is_stopped
 from mimokit.cluster.link import describe_remote
+from mimokit.cluster.owner import NoOwner, RunOwner
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.progress import Progress, places_text
@@ -34,59 +35,6 @@ LAST_SAMPLES_SECONDS = 10.0
 STOPPED = "was stopped by a signal, did not go on and was killed"
 SILENT = "did not answer and was killed"
 LOST = "has died or cannot be reached"
-
-
-class RunOwner(Protocol):
-    """What a run needs of its cluster."""
-
-    def tell(self, engine: Engine, message: str, content: dict[str, Any]) -> None:
-        """Send a control message to an engine."""
-
-    def kill(self, engine: Engine) -> None:
-        """End an engine by force."""
-
-    def pid_here(self, engine: Engine) -> int | None:
-        """The process id of an engine on this host, None of one elsewhere."""
-
-    def stack(self, engine: Engine) -> str | None:
-        """Where the main thread of an engine is, None if its process does not answer."""
-
-    def written_stack(self, engine: Engine) -> str | None:
-        """The stack of an engine that does not answer, None if there is none."""
-
-    def check(self) -> None:
-        """Raise ClusterError if engines cannot be heard of any more."""
-
-    def ended(self, run: ClusterRun) -> None:
-        """Every rank of the run is back or gone."""
-
-
-class _NoOwner:
-    """Stands for the cluster of a run that has ended."""
-
-    def tell(self, engine: Engine, message: str, content: dict[str, Any]) -> None:
-        """No rank listens any more."""
-
-    def kill(self, engine: Engine) -> None:
-        """The engine is no longer that of the run."""
-
-    def pid_here(self, engine: Engine) -> int | None:
-        """Nobody waits for a rank."""
-        return None
-
-    def stack(self, engine: Engine) -> str | None:
-        """Nobody waits for a rank."""
-        return None
-
-    def written_stack(self, engine: Engine) -> str | None:
-        """Nobody waits for a rank."""
-        return None
-
-    def check(self) -> None:
-        """Nobody waits for a rank."""
-
-    def ended(self, run: ClusterRun) -> None:
-        """It has heard of this before."""
 
 
 class ClusterRun:
@@ -288,9 +236,9 @@ class ClusterRun:
             self._wait_last_samples(LAST_SAMPLES_SECONDS)
             self._settle()
         self._ended.set()
-        self._owner.ended(self)
+        self._owner.ended()
         # A run that is kept does not keep its cluster.
-        self._owner = _NoOwner()
+        self._owner = NoOwner()
 
     def _wait_for_trouble(self) -> None:
         """Wait until all ranks are back or one has failed; looks at those that are silent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import subprocess
 import sys
@@ -48,7 +49,6 @@ def test_engines_wait_for_a_controller_that_is_still_writing(
 ) -> None:
     file = commands.connection_file(tmp_path, commands.ENGINE_FILE)
     file.parent.mkdir(parents=True)
-    commands.connection_file(tmp_path).write_text('{"key": "5e", "mux": 7}')
     if half is not None:
         file.write_text(half)
     started: list[int] = []
@@ -57,7 +57,8 @@ def test_engines_wait_for_a_controller_that_is_still_writing(
     server._obey({"command": "start", "engine_id": 7})
     server._start_wanted()
     assert started == []
-    file.write_text('{"key": "5e", "broadcast": [8, 9]}')
+    whole = {"interface": f"ipc://{tmp_path}/socket", "mux": 7, "broadcast": [8, 9]}
+    file.write_text(json.dumps(whole))
     server._start_wanted()
     server._start_wanted()
     assert started == [7]

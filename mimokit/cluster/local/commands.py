@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 CONTROLLER_MODULE = "ipyparallel.controller"
 ENGINE_MODULE = "ipyparallel.engine"
@@ -22,31 +23,16 @@ def connection_file(directory: Path, name: str = CLIENT_FILE) -> Path:
     return profile_directory(directory) / "security" / name
 
 
-def controller_can_be_found(directory: Path) -> bool:
-    """Whether the controller has written, to their ends, the files that others read.
+def engine_connection(directory: Path) -> dict[str, Any] | None:
+    """Return what the controller has written for engines, None before it has written all of it.
 
-    An engine that finds its file waits for nothing more, and ends if it is still empty.
+    An engine that finds the file waits for nothing more, and ends if it is still empty.
     """
     try:
-        for name in (CLIENT_FILE, ENGINE_FILE):
-            json.loads(connection_file(directory, name).read_text())
+        content: dict[str, Any] = json.loads(connection_file(directory, ENGINE_FILE).read_text())
     except (OSError, ValueError):
-        return False
-    return True
-
-
-def name_sockets(directory: Path) -> None:
-    """Give the controller's socket files also the names under which others look for them.
-
-    ipyparallel's controller joins interface and number by a hyphen, its engines and clients by a
-    colon.
-    """
-    for file in (CLIENT_FILE, ENGINE_FILE):
-        for value in json.loads(connection_file(directory, file).read_text()).values():
-            for number in value if isinstance(value, list) else [value]:
-                name = directory / f"{SOCKET}:{number}"
-                if isinstance(number, int) and not name.is_symlink():
-                    name.symlink_to(f"{SOCKET}-{number}")
+        return None
+    return content
 
 
 def controller_arguments(directory: Path) -> list[str]:
@@ -54,20 +40,24 @@ def controller_arguments(directory: Path) -> list[str]:
 
     An engine is registered at the second heartbeat that it answers, so the default of 3 s a beat
     is most of a cluster's start; it may miss the same 30 s of beats as by default.
-
-    It listens on socket files in the directory, which is its owner's alone: every process of the
-    machine reaches a port, and bytes that are no message have made the controller deaf.
     """
     return [
         f"--profile-dir={profile_directory(directory)}",
         "--log-level=ERROR",
-        "--IPController.transport=ipc",
-        f"--IPController.ip={directory / SOCKET}",
         "--IPController.use_threads=True",
         "--IPController.db_class=ipyparallel.controller.dictdb.NoDB",
         "--HeartMonitor.period=250",
         "--HeartMonitor.max_heartmonitor_misses=120",
     ]
+
+
+def on_sockets(directory: Path) -> list[str]:
+    """Have the controller listen on socket files in the directory, which is its owner's alone.
+
+    Every process of the machine reaches a port, and bytes that are no message have made the
+    controller deaf.
+    """
+    return ["--IPController.transport=ipc", f"--IPController.ip={directory / SOCKET}"]
 
 
 def engine_arguments(directory: Path, engine_id: int) -> list[str]:

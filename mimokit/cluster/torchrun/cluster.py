@@ -149,7 +149,7 @@ class TorchrunCluster:
     def check(self) -> None:
         """The store of the job lives as long as the job."""
 
-    def ended(self, run: ClusterRun) -> None:
+    def ended(self) -> None:
         """Every rank of the run is back or gone."""
 
     # What comes from the other ranks.
