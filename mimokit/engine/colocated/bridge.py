@@ -30,7 +30,6 @@ class RowCuts:
 
     Attributes:
         starts: first row of each rank within the gathered rows.
-        sizes: number of rows of each rank.
         position: index of this rank in the gather group.
     """
 
@@ -96,11 +95,9 @@ class ColocatedBridgeCommunicator:
     """Executes the bridge plan between two modules that share their ranks.
 
     Attributes:
-        plan: the planned bridge.
         listeners: called after every call of the bridge.
 
     Args:
-        plan: the planned bridge.
         source_tensor_group: tensor-parallel group of the source module on this rank; its members
             must have the same output, which every call checks.
     """

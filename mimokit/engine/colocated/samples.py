@@ -15,11 +15,6 @@ from mimokit.planning.types import LayoutPlan
 class LoadedBatch:
     """A batch that this rank has read, in which the modules have different samples.
 
-    Args:
-        plan: the layout.
-        modules: the modules on this rank.
-        batch: as read.
-
     Attributes:
         batch: as read.
     """
@@ -50,7 +45,6 @@ class LoadedBatch:
         """Return the rows of every sample of the gather group of an encoder; empty if it has none.
 
         Args:
-            name: of the encoder.
             tokens_per_item: unless the batch contains it.
         """
         inputs = self._inputs.get(name)

@@ -28,7 +28,6 @@ def check_batch(batch: Any, samples: int, vocab_size: int) -> None:
     """Reject a batch that does not have the form described in `mimokit.engine.data.batch`.
 
     Args:
-        batch: the result of the collate function.
         vocab_size: labels that count must be smaller.
 
     Raises:

@@ -70,7 +70,6 @@ class DigitStrips(Dataset[DigitSample]):
         split: "train" or "test"; their scans are disjoint.
         task: "read" (write the digits of the strip), "sum" (write their sum) or None for both,
             alternating.
-        max_digits: longest strip.
         frames: (micro-batch, sample of the global micro-batch) -> scans of the strip there, or
             None where it is drawn.
     """
@@ -134,7 +133,6 @@ def chance_of_exact_match(
     Reading: 10^-n, averaged over the lengths. Sum: the most frequent sum of n uniform digits.
 
     Args:
-        max_digits: longest strip.
         lengths: of the strips; None: 1 to `max_digits`, equally often.
     """
     wanted = range(1, max_digits + 1) if lengths is None else lengths
@@ -146,12 +144,7 @@ def chance_of_exact_match(
 
 
 class DigitCollate:
-    """Makes token sequences of strips: image tokens, question, answer, padding.
-
-    Args:
-        seq_length: tokens per sequence.
-        tokens_per_image: placeholders per scan.
-    """
+    """Makes token sequences of strips: image tokens, question, answer, padding."""
 
     def __init__(self, seq_length: int, image_token_id: int, tokens_per_image: int) -> None:
         self.seq_length = seq_length

@@ -33,10 +33,6 @@ class StatesSizes(Protocol):
 def order_of(config: ExperimentConfig, plan: LayoutPlan, dataset: Any) -> Order | None:
     """Return how the samples of every micro-batch are ordered; None for the order of the data.
 
-    Args:
-        config: `runtime.sample_order` says whether replicas are balanced.
-        dataset: states the sizes of its samples.
-
     Raises:
         ValueError: the config asks for balance, but the data set states no sizes.
     """
@@ -96,7 +92,6 @@ class PlannedBatches(Sampler[list[int]]):
     the next `samples_per_microbatch` indices of it, and the rank takes its planned range.
 
     Args:
-        dataset_size: samples per epoch.
         samples_per_microbatch: samples per micro-batch over all replicas.
         taken: the range within the micro-batch that this rank reads.
         first: number of global micro-batches to skip, for a run that is continued.

@@ -48,12 +48,7 @@ class MultimodalSample(TypedDict):
 
 @dataclass(frozen=True)
 class EncoderInputs:
-    """The inputs of one encoder.
-
-    Attributes:
-        geometry: of an image, a recording or a text.
-        max_items: largest number of items in a sample.
-    """
+    """The inputs of one encoder."""
 
     module: str
     encoder: str

@@ -36,7 +36,6 @@ class MultimodalDigits(Dataset[MultimodalSample]):
     """Digits for every encoder, drawn at random but always the same for one index.
 
     Args:
-        presence: where a sample may have inputs of an encoder.
         split: "train" or "test"; their scans are disjoint, and so are the distortions of speech.
     """
 

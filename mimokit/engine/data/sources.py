@@ -82,11 +82,7 @@ def data_of(source: DataSource, config: ExperimentConfig) -> TrainingData:
 
 @dataclass(frozen=True)
 class DigitData:
-    """Strips of handwritten digits.
-
-    Attributes:
-        task: "read" or "sum".
-    """
+    """Strips of handwritten digits."""
 
     task: Task = "read"
 

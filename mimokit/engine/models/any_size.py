@@ -27,7 +27,6 @@ class AnySizeVisionTransformer(VisionTransformer):
 
         Args:
             tokens_per_item: [images], tokens per image according to the batch, or None.
-            inputs: see `embed`.
 
         Returns:
             [tokens of all images, features], images in order.

@@ -25,7 +25,6 @@ class ModuleBuild:
         language: the language model's network: an encoder's projector ends in its width, and a
             text decoder reads rows of its width.
         seed: of the module, see `SeededTransformerLayer`.
-        builder: of the user, in place of mimokit's.
     """
 
     name: str

@@ -30,12 +30,7 @@ from mimokit.engine.models.transformer import WHOLE, StagePart, layer_spec
 
 @dataclass(frozen=True)
 class OuterNorms:
-    """The norms of an encoder outside its layers.
-
-    Attributes:
-        before: one in front of the layers.
-        after: one behind them.
-    """
+    """The norms of an encoder outside its layers."""
 
     before: bool
     after: bool
@@ -53,9 +48,6 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     A pipeline stage embeds if it is the first, runs its layers, and finishes if it is the last.
     Inputs are the tensors of `modality_inputs[module][encoder name]` in
     `mimokit.engine.data.batch`, by name.
-
-    Args:
-        part: the part of the encoder on this pipeline stage.
 
     Attributes:
         shares_items: its replicas share their items, so each runs it for every batch, also without
@@ -99,7 +91,6 @@ class Encoder(MegatronModule):  # type: ignore[misc]
 
         Args:
             tokens_per_item: [items], where items have different numbers of tokens.
-            inputs: see `embed`.
 
         Returns:
             [tokens of all items, features], items in order.
@@ -115,7 +106,6 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         """Run [positions, items, hidden] through the layers of this stage.
 
         Args:
-            hidden: received from the stage before, or embedded here.
             sizes: sizes of the items, see `EncoderKind`; None where all are equal.
         """
         if not hidden.shape[1]:

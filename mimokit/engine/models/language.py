@@ -24,7 +24,6 @@ class Vocabulary:
     """A vocabulary that is padded until tensor parallelism divides it.
 
     Attributes:
-        size: its tokens.
         multiple: the rows of the embedding over all tensor-parallel ranks are padded to a multiple
             of this times the ranks.
         initial_seed: the tables are drawn from seeds that follow those of the layers, so that they
@@ -45,9 +44,6 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
 
     Learned positions are added to every token, to those of images as well, which `MimoModel` does
     to words alone.
-
-    Args:
-        padding: of the vocabulary; None where nothing is padded.
 
     Attributes:
         vocab_size: tokens of the vocabulary, without padding.

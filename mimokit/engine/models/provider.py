@@ -39,8 +39,6 @@ class MimoModelProviderResult:
         model: Megatron's `MimoModel` with the modules that this rank takes part in, each cut to
             its pipeline stage; None on a rank that takes part in no module. Where modules have
             separate ranks, `language_model` is None on the ranks of the others.
-        topology: module -> the modules it feeds.
-        pg_collections: the process groups of the modules this rank takes part in.
     """
 
     model: SeededMimoModel | None
@@ -59,7 +57,6 @@ class MimoModelProvider:
         special_token_ids: modality -> the token id that its embeddings replace.
         mimo_parallelism_config: the finalized layout; networks of it may start from weights.
         seed: every module starts from a separate seed, made from this one and its name.
-        decoder_specs: module behind the language model -> spec.
         cuts: module -> parameter of the whole module -> how it is cut.
         own_modules: those in which parameters of the user are, which `cuts` need not have.
     """
@@ -171,11 +168,9 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
 
     Args:
         config: the specs of the modules on this rank; that of the language model is always there.
-        decoder_specs: the modules behind the language model on this rank.
 
     Attributes:
         language_model: None on a rank that does not take part in it.
-        text_decoders: the modules behind the language model on this rank.
     """
 
     language_model: Any

@@ -64,7 +64,6 @@ def load_weights(
 
     Args:
         module: its part on this rank, not wrapped yet.
-        network: its architecture, which names the checkpoint or none.
 
     Raises:
         ConfigError: the checkpoint is damaged or of another network.

@@ -39,9 +39,7 @@ def gather_uneven(
     """Concatenate the pieces of a group: [own size, …] -> [sum of sizes, …].
 
     Args:
-        piece: piece of this rank.
         sizes: first dimension of the piece of every rank of the group, in its order.
-        group: the ranks that gather.
     """
     whole = piece.new_empty((sum(sizes), *piece.shape[1:]))
     torch.split(whole, list(sizes))[group.rank()].copy_(piece)
@@ -58,7 +56,6 @@ def gather_in_place(whole: torch.Tensor, sizes: Sequence[int], group: dist.Proce
     Args:
         whole: [sum of sizes, …], contiguous.
         sizes: first dimension of the piece of every rank of the group, in its order.
-        group: the ranks that gather.
     """
     places = torch.split(whole, list(sizes))
     mine = group.rank()

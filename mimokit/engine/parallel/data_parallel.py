@@ -23,8 +23,6 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
     Attributes:
         num_tokens: number of unmasked tokens on this rank whose losses are in the gradient buffer.
             A schedule adds those of every micro-batch; `zero_grad_buffer` sets it to 0.
-        ownership: what of the module this rank counts, owns and writes.
-        times: of its reduction and its update.
     """
 
     num_tokens = 0

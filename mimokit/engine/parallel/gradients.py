@@ -65,7 +65,6 @@ def multimodule_no_sync(
     the source documents have it, it changes nothing.
 
     Args:
-        modules: all modules on this rank.
         iteration: accepted because the documents pass it; not used.
         num_microbatches: accepted because the documents pass it; not used.
     """

@@ -109,8 +109,6 @@ def process_groups(
     """Collect the groups of this rank in the form Megatron's modules take.
 
     Args:
-        grid: of the module.
-        expert_grid: its expert view.
         embedding: first and last stage of this rank's pipeline; None where it is neither, and in
             a module that embeds no tokens or is one stage.
     """

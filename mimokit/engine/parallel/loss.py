@@ -58,7 +58,6 @@ def vocab_parallel_cross_entropy(
     Args:
         logits: [batch, sequence, vocabulary / TP], this rank's part of the vocabulary.
         labels: [batch, sequence], token ids of the whole vocabulary.
-        tensor_group: the ranks with the other parts.
 
     Returns:
         [batch, sequence], the same on every rank of the group.

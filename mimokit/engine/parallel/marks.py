@@ -57,10 +57,8 @@ def set_shards(
     """Give every parameter of a module that mimokit builds its row of the table.
 
     Args:
-        module: its name.
         parameters: on this rank, by their names in the whole module.
         table: the cuts of the whole module, by the same names.
-        place: of this rank.
 
     Raises:
         ValueError: a row is missing, or differs from a parameter's shape or marks.

@@ -82,11 +82,7 @@ class Update(Protocol):
 
 
 class MainGradUpdate:
-    """Steps fp32 weights by the fp32 `main_grad` that every data parallel rank has in full.
-
-    Attributes:
-        optimizer: what steps the weights.
-    """
+    """Steps fp32 weights by the fp32 `main_grad` that every data parallel rank has in full."""
 
     def __init__(
         self, modules: ModuleToGridTuple, optimizer: MainGradOptimizer, runtime: RuntimeConfig

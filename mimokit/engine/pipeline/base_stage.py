@@ -133,11 +133,7 @@ class PipelineStage(ABC):
 
 
 class ModuleStage(PipelineStage):
-    """One stage of a Megatron module.
-
-    Args:
-        wrapped: the part of the module on this rank, wrapped with data parallel.
-    """
+    """One stage of a Megatron module."""
 
     def __init__(self, name: str, wrapped: ModuleDataParallel, first: bool, last: bool) -> None:
         super().__init__(name, first, last)

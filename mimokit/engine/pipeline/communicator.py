@@ -29,14 +29,10 @@ class MultiModulePipelineCommunicator:
     the same coordinates in the next stage. The plan decides order and receivers.
 
     Args:
-        module_to_grid_map: the grid of every module.
-        topology: module -> the modules that it feeds, as in the plan.
-        plan: the layout.
         mailbox: of this rank; None creates one with a separate process group.
         module_to_model_map: the modules on this rank, to check their names against the plan.
 
     Attributes:
-        mailbox: of this rank.
         stages: indices of the stages that this rank works on.
     """
 
@@ -92,8 +88,6 @@ class MultiModulePipelineCommunicator:
 
         Args:
             message: of this stage; over a bridge each tensor of rows has its counts.
-            edge: of the stage graph.
-            microbatch: within the step.
             direction: 0 for activations, 1 for gradients.
         """
         route = self._routes.get((edge.index, direction))
@@ -120,9 +114,6 @@ class MultiModulePipelineCommunicator:
 
         The first rank of every stage receives the shapes of the stages before it and broadcasts
         them to its stage; each rank then computes the output shapes of its stage on "meta" tensors.
-
-        Args:
-            stages: of this rank, by index in the stage graph.
 
         Returns:
             Stage -> the shapes and types of its outputs.

@@ -53,11 +53,7 @@ class StageExecutor:
     """Runs the actions of this rank and keeps a micro-batch until its last action.
 
     Args:
-        model: the model on this rank.
         data_iterator: yields the batches of this rank; None on a rank that reads no data.
-
-    Attributes:
-        losses: of every micro-batch.
     """
 
     def __init__(self, model: RankModel, data_iterator: Iterator[Batch] | None) -> None:

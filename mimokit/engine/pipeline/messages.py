@@ -39,7 +39,6 @@ def encode_header(tensors: Sequence[torch.Tensor], counts: int = 0) -> torch.Ten
     """Return [tensors, counts, then per tensor: type, dimensions, sizes], int64, of a fixed size.
 
     Args:
-        tensors: of the message.
         counts: number of tensors at the end that are counts of a `StageMessage`.
 
     Raises:
@@ -77,9 +76,6 @@ class SeenMessage:
 
     Attributes:
         sent: this rank sends it; False: this rank receives it.
-        peer: the other rank.
-        tag: tag of its header.
-        tensors: the tensors of the message.
         counts: number of tensors at the end that are counts of a `StageMessage`.
     """
 
@@ -94,9 +90,6 @@ class Arriving:
     """A message that is being received: first its header, then its tensors.
 
     Args:
-        mailbox: of this rank.
-        rank: the sender.
-        tag: tag of the header.
         ahead: number of integers that are sent with the header.
     """
 
@@ -147,7 +140,6 @@ class Mailbox:
     """Sends and receives the messages of this rank; sent tensors are kept until they have arrived.
 
     Args:
-        device: device of the tensors.
         group: process group of the messages, by default the world. Messages that no rank received
             are lost with their group; in the world the next model would receive them.
 
@@ -177,9 +169,6 @@ class Mailbox:
         """Start sending a message and return.
 
         Args:
-            tensors: the tensors of the message.
-            rank: the receiver.
-            tag: tag of its header.
             ahead: int64 [n], sent in one piece with the header; the receiver must know n.
             counts: number of tensors at the end that are counts of a `StageMessage`.
 
@@ -230,8 +219,6 @@ class Mailbox:
         """Start receiving a message and return.
 
         Args:
-            rank: the sender.
-            tag: tag of its header.
             ahead: number of integers that are sent in one piece with the header.
         """
         return Arriving(self, rank, tag, ahead)

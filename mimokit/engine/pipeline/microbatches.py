@@ -33,8 +33,6 @@ class Microbatch:
     Attributes:
         given: the branches that have arrived, by edge, and the batch.
         output: the output of the stage, until its backward.
-        loss: on a stage that computes a loss.
-        num_tokens: number of unmasked tokens in the loss.
         gradients: of the output, one per outgoing edge.
         absent: edges over which nothing comes although the plan has it: the batch, which all ranks
             concerned have read, has no input of the modality.

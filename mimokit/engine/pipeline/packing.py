@@ -40,7 +40,6 @@ def assemble(
         special_token_ids: modality -> its placeholder token id.
         words: [words, width], embeddings of all other tokens, sample by sample.
         branches: modality -> [rows, width], sample by sample, for the modalities that are present.
-        position_ids: returned unchanged.
 
     Raises:
         ValueError: the number of rows of a branch, or of words, differs from its places.
@@ -77,7 +76,6 @@ def check_grids(
         items: images of every sample.
         rows: rows of every sample.
         merge_size: merge_size x merge_size patches become one row.
-        name: name of the module.
 
     Raises:
         ValueError: the number of grids differs from that of images, or the images of a sample

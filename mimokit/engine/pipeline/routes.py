@@ -41,12 +41,8 @@ class RouteCommunicator:
     """Executes one direction of a bridge between disjoint ranks.
 
     Args:
-        route: the planned route.
-        edge: index of the edge in the stage graph.
         direction: 0 for activations, 1 for gradients.
         samples: rank -> its samples of the micro-batch, for the ranks of both ends.
-        mailbox: of this rank.
-        slot: the slot of the header.
         kinds: number of kinds of rows in a message: rows of the module, and grids of its images.
     """
 
@@ -80,7 +76,6 @@ class RouteCommunicator:
 
         Args:
             message: per kind, [rows, …] of this rank's samples, and the number of rows of each.
-            microbatch: within the step.
 
         Raises:
             ValueError: if rows and counts differ.

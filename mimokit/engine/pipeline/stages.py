@@ -36,7 +36,6 @@ class EncoderStage(ModuleStage):
     with the number of images of every sample, are sent with the rows as well.
 
     Args:
-        kind: the kind of encoder.
         tokens_per_item: where all items have the same size.
     """
 
@@ -177,7 +176,6 @@ class LanguageStage(ModuleStage):
             come with the rows, and each stage sends them to the next. False also where grids do
             not come: then the batch has such positions, if there are any.
         feeds: other modules receive its hidden states.
-        loss_func: of the user, if there is one.
     """
 
     def __init__(

@@ -33,7 +33,6 @@ def forward_backward_steps(
 
     Args:
         data_iterator: yields the batches of this rank; None on a rank that reads no data.
-        model: the model on this rank.
         without: kinds of actions that the stages of the model do themselves.
 
     Raises:
@@ -70,8 +69,6 @@ def observe_logits(
 
     Args:
         data_iterator: yields the batches of this rank; None on a rank that reads no data.
-        model: the model on this rank.
-        num_microbatches: to run.
         observe: called with logits [samples, tokens, vocabulary / TP] and batch where they are.
     """
     in_step = model.program.schedule.num_microbatches

@@ -30,7 +30,6 @@ class Watcher:
 
     Attributes:
         pieces: collected since the last `take`.
-        executor: executor of the current step, or None.
     """
 
     def __init__(self, model: RankModel) -> None:

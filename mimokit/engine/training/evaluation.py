@@ -115,7 +115,6 @@ def check_validation(config: ExperimentConfig, data: TrainingData, batch_size: i
     """Reject a validation without enough held-out samples.
 
     Args:
-        config: its `runtime.validation` says how many samples.
         batch_size: samples of a micro-batch over all replicas.
 
     Raises:

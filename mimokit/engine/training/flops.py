@@ -15,12 +15,7 @@ from mimokit.planning.types import LayoutPlan
 
 @dataclass(frozen=True)
 class _ModuleFlops:
-    """Operations of a module's forward and backward pass per token that it makes.
-
-    Attributes:
-        per_token: over all ranks.
-        on_rank: of this rank.
-    """
+    """Operations of a module's forward and backward pass per token that it makes."""
 
     per_token: float
     on_rank: float

@@ -29,10 +29,7 @@ class Watched:
 
     Attributes:
         modules: module -> times of its reduction and update.
-        arrivals: at collectives; None if they are not exchanged.
-        flops: of a step; None if they are not known.
         peak_flops: FLOP/s of all ranks together at most; None if it is not known.
-        warmup_iterations: that are marked in the samples.
         replicas: of the layout, which do as much each: rates are those of all together.
     """
 
@@ -69,10 +66,6 @@ class PerformanceMonitor:
       part of what all modules of a rank do together, such as the gradient norm.
     - Memory is bytes; see `mimokit.engine.training.memory`. FLOP/s are the model FLOPs of a step,
       divided by its time; see `mimokit.architecture.flops`.
-
-    Args:
-        module_names: the modules on this rank, in order.
-        world_size: number of ranks, for the rates per rank.
     """
 
     def __init__(
@@ -140,12 +133,9 @@ class PerformanceMonitor:
         """End an iteration and return its measurements.
 
         Args:
-            iteration: 0-based.
             samples: samples of all ranks in this step.
             tokens: module -> tokens it computed over all ranks.
             language_tokens: tokens of the language model over all ranks, padding included.
-            loss: of the step, over all ranks.
-            grad_norm: over all modules.
         """
         moment = now()
         total = moment - self._started
@@ -256,8 +246,6 @@ def create_performance_monitor(
 
     Args:
         model_config: accepted because the source documents pass it; not used.
-        runtime_config: says whether to monitor.
-        module_to_grid_map: the modules on this rank.
         watched: what else to read; `train` passes it.
     """
     if not runtime_config.enable_performance_monitoring:

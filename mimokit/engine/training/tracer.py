@@ -35,9 +35,6 @@ def align_clocks(rounds: int = ROUNDS) -> ClockOffset:
     The shortest round counts: rank 0 read its clock at some time between question and answer, so
     the middle is off by at most half of the round
     (Cristian, "Probabilistic clock synchronization", 1989).
-
-    Args:
-        rounds: number of rounds per rank.
     """
     rank = dist.get_rank()
     best = ClockOffset(0.0, 0.0)
@@ -77,10 +74,6 @@ class Tracer:
 
     On CUDA the tracer synchronizes at every step, so that times are those of the work and not of
     its launch; a traced run therefore overlaps less than an untraced one.
-
-    Args:
-        emit: takes a `TraceSample` per iteration.
-        clock: offset to the clock of rank 0.
     """
 
     def __init__(self, emit: Emit, clock: ClockOffset) -> None:

@@ -22,12 +22,7 @@ from mimokit.samples import Emit
 
 @dataclass(frozen=True)
 class Watchers:
-    """Who watches a run.
-
-    Attributes:
-        monitor: measures the steps; None if the config disables it.
-        tracer: records the steps of the schedule; None if they are not traced.
-    """
+    """Who watches a run."""
 
     emit: Emit
     monitor: PerformanceMonitor | None

@@ -30,9 +30,6 @@ def get_data_iterator(
     """Iterate over the batches of this rank in homogeneous or heterogeneous mode.
 
     Args:
-        model_config: modules and their sizes.
-        data_config: of the same experiment.
-        module_to_grid_map: the grid of every module.
         plan: of the same experiment, from `mimokit.plan`.
         data: gives the samples; for example `mimokit.engine.default_data(config)`.
         seed: of the order of the samples; `RuntimeConfig.seed` has the same default.

@@ -24,11 +24,7 @@ class ForwardStepError(RuntimeError):
 
 
 class OneBatch(Iterator[Batch]):
-    """The data iterator of one micro-batch in `train` and `verify`: it gives one batch.
-
-    Args:
-        batch: of the micro-batch on this rank.
-    """
+    """The data iterator of one micro-batch in `train` and `verify`: it gives one batch."""
 
     def __init__(self, batch: Batch) -> None:
         self._batch: Batch | None = dict(batch)
@@ -53,11 +49,6 @@ def call_forward_step(
 ) -> tuple[Any, Any]:
     """Return the output of a micro-batch and its loss function.
 
-    Args:
-        forward_step: of the user.
-        data_iterator: is handed to it.
-        model: is handed to it.
-
     Raises:
         ForwardStepError: it raised outside of mimokit, or returned something else.
     """
@@ -76,11 +67,6 @@ def loss_of_output(
     forward_step: ForwardStep, output: Any, loss_function: Any
 ) -> tuple[torch.Tensor, int]:
     """Return the sum of the losses of a micro-batch and the number of their tokens.
-
-    Args:
-        forward_step: that returned both.
-        output: of the model.
-        loss_function: of the output.
 
     Raises:
         ForwardStepError: the loss function is not a function, or raised outside of mimokit.

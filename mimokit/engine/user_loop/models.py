@@ -38,13 +38,9 @@ class ModulesByName(torch.nn.ModuleDict):
 class MimoModelOnRank(torch.nn.Module):
     """The modules that a rank holds, wrapped with data parallel.
 
-    Args:
-        model: with the modules of this rank.
-
     Attributes:
         modality_submodules: encoder -> module.
         language_model: None on a rank that holds no part of it.
-        language_module_name: of the layout.
         text_decoders: module behind the language model -> module.
     """
 
@@ -66,7 +62,6 @@ class SharedRanksModel(MimoModelOnRank):
     """A model whose modules share all ranks: homogeneous or colocated.
 
     Attributes:
-        laid_out: the modules and what connects them.
         module_tokens: module -> number of tokens that the last call computed on this rank.
     """
 
@@ -90,8 +85,6 @@ class SharedRanksModel(MimoModelOnRank):
             input_ids: [samples, tokens], the samples that the language model has on this rank.
             position_ids: of the same samples, see `mimokit.engine.data.batch`.
             modality_inputs: the samples that each encoder has on this rank.
-            labels: of the samples of the language model.
-            loss_mask: of the same samples.
 
         Returns:
             Loss of every token [samples, tokens], or without labels the logits
@@ -144,7 +137,6 @@ class StageModel(MimoModelOnRank):
     The schedule passes what the stages before it sent; then the user's forward step calls it.
 
     Attributes:
-        laid_out: the stage and what it needs to send and receive.
         received: what the stages before it sent, of the current micro-batch.
         calls: how often it was called for the current micro-batch.
         computed: what the last call gave; None before the first.
@@ -187,9 +179,6 @@ class HomogeneousParts(NamedTuple):
     """A model of which all modules share one grid.
 
     Attributes:
-        mimo_model: what this rank holds.
-        shared_grid: of all modules.
-        shared_pg_collection: process groups of this rank.
         topology: module -> the modules that it feeds.
     """
 
@@ -203,8 +192,6 @@ class ColocatedParts(NamedTuple):
     """A model of which the modules share all ranks, with separate grids.
 
     Attributes:
-        mimo_model: what this rank holds.
-        module_to_grid_map: the grid of every module.
         topology: module -> the modules that it feeds.
     """
 
@@ -218,7 +205,6 @@ class HeterogeneousParts(NamedTuple):
 
     Attributes:
         mimo_model: what this rank holds: one stage of one module.
-        module_to_grid_map: the grid of every module.
         topology: module -> the modules that it feeds.
     """
 
@@ -233,7 +219,6 @@ def get_vlm_mimo_model_homogeneous(
     """Build a model whose modules all have the same sizes. Collective.
 
     Args:
-        model_config: modules and their sizes.
         seq_len: tokens of a sample, as in the architecture of the language model.
         plan: of the same config, from `mimokit.plan`.
         seed: of the weights; `RuntimeConfig.seed` has the same default.

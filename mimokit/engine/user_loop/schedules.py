@@ -35,12 +35,8 @@ def forward_backward_no_pipelining(
 
     Args:
         forward_step_func: runs the forward of one micro-batch.
-        data_iterator: is handed to it.
-        model: is handed to it.
-        num_microbatches: micro-batches to run.
         seq_length: accepted because the source documents pass it; the shape of the batch decides.
         forward_only: leave out the backward half.
-        observe: sees every step as it begins.
 
     Returns:
         One entry per micro-batch.
@@ -72,12 +68,8 @@ def forward_backward_1f1b_with_multimodule_communicator(
         forward_step_func: runs the forward of one micro-batch on this stage. Its iterator gives
             one batch: what the stage has read, or an empty one on a stage that reads none.
         data_iterator: gives the batches this rank reads, None where it reads none.
-        model: what this rank holds.
-        communicator: of the same plan.
-        num_microbatches: of the plan.
         seq_length: accepted because the source documents pass it; the shape of the batch decides.
         forward_only: leave out the backward half.
-        observe: sees every step as it begins.
 
     Returns:
         One entry: loss and tokens of this rank over all micro-batches.

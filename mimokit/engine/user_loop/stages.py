@@ -31,7 +31,6 @@ def with_forward_step(model: RankModel, forward_step: ForwardStep) -> RankModel:
     """Return a model that runs a forward step of the user's.
 
     Args:
-        model: the model on this rank.
         forward_step: its iterator gives, on shared ranks, the samples that this rank computes: of
             every encoder in `modality_inputs`, of the language model in the rest; on a stage what
             it has read, or an empty batch.
@@ -53,8 +52,6 @@ def around_all_modules(
     """Return a model on shared ranks whose only stage is a forward step.
 
     Args:
-        forward_step: of the user.
-        model: is handed to it.
         data_iterator: is handed to it; None: the schedule reads the batches.
         num_microbatches: None: those of the plan.
     """
@@ -70,8 +67,6 @@ class UserStage(ModuleStage):
     """Calls the forward step of the user's, and the loss function that it returns.
 
     Args:
-        forward_step: of the user.
-        model: is handed to it.
         stage: of mimokit, which the model runs last.
     """
 
@@ -149,8 +144,6 @@ class UserStageOfAllModules(UserStage):
     """A forward step around all modules of shared ranks.
 
     Args:
-        forward_step: of the user.
-        model: is handed to it.
         data_iterator: is handed to it where the schedule reads no batches.
     """
 
