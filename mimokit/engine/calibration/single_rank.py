@@ -20,7 +20,7 @@ from mimokit.config import (
 )
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.digits import DigitCollate, DigitStrips
-from mimokit.engine.data.iterators import iterate_shared_batches
+from mimokit.engine.data.iterators import iterate_batches
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import (
     MimoModelConfig,
@@ -140,4 +140,6 @@ def batches_of(
     config.model.finalize(1)
     strips = DigitStrips("train", "read", size=STRIPS)
     collate = DigitCollate(language.seq_length, IMAGE_TOKEN, tokens)
-    return iterate_shared_batches(plan_layout(config), config.data, 0, strips, collate, SEED)
+    batches = iterate_batches(plan_layout(config), config.data, 0, strips, collate, SEED)
+    assert batches is not None
+    return batches

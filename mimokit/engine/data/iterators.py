@@ -4,7 +4,7 @@ for data sets that state sizes beforehand."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -153,28 +153,7 @@ class PlannedBatches(Sampler[list[int]]):
         return torch.randperm(self._size, generator=generator).tolist()
 
 
-def iterate_module_batches(
-    plan: LayoutPlan,
-    data_config: DataConfig,
-    rank: int,
-    module: str,
-    dataset: Dataset[Any],
-    collate_fn: Collate,
-    seed: int,
-    order: Order | None = None,
-) -> Iterator[Batch]:
-    """Iterate over the batches that a rank reads for one module, with the samples it computes.
-
-    Raises:
-        ValueError: if the rank does not read for the module, or the data set is too small.
-    """
-    batch = plan.batch.modules[module]
-    if rank not in batch.loads:
-        raise ValueError(f"Rank {rank} does not read data for module {module!r}.")
-    return _iterate(plan, data_config, batch.samples[rank], dataset, collate_fn, seed, order)
-
-
-def iterate_shared_batches(
+def iterate_batches(
     plan: LayoutPlan,
     data_config: DataConfig,
     rank: int,
@@ -182,35 +161,30 @@ def iterate_shared_batches(
     collate_fn: Collate,
     seed: int,
     order: Order | None = None,
-) -> Iterator[Batch]:
-    """Iterate over the batches that a rank reads once for all its modules.
+) -> Iterator[Batch] | None:
+    """Iterate over the batches that a rank reads, once for all its modules.
 
-    They contain the samples of the module with the fewest replicas; the schedule slices them for
-    the others.
+    Where modules share ranks, a batch has the samples of the module with the fewest replicas; the
+    schedule slices them for the others.
+
+    Args:
+        seed: of the order of the samples.
+        order: of the samples within a micro-batch, see `order_of`.
+
+    Returns:
+        The batches, None on a rank that reads no data.
 
     Raises:
-        ValueError: if the rank's modules read different ranges, or the data set is too small.
+        ValueError: the rank's modules read different samples, the data set has no length, or it is
+            smaller than a micro-batch.
     """
-    ranges = _loaded_ranges(plan.batch.modules, rank)
+    modules = plan.batch.modules.items()
+    ranges = {name: batch.loaded[rank] for name, batch in modules if rank in batch.loads}
+    if not ranges:
+        return None
     if len(set(ranges.values())) != 1:
         raise ValueError(f"The modules of rank {rank} read different samples: {ranges}.")
     taken = next(iter(ranges.values()))
-    return _iterate(plan, data_config, taken, dataset, collate_fn, seed, order)
-
-
-def _loaded_ranges(modules: Mapping[str, Any], rank: int) -> dict[str, SampleRange]:
-    return {name: batch.loaded[rank] for name, batch in modules.items() if rank in batch.loads}
-
-
-def _iterate(
-    plan: LayoutPlan,
-    data_config: DataConfig,
-    taken: SampleRange,
-    dataset: Dataset[Any],
-    collate_fn: Collate,
-    seed: int,
-    order: Order | None,
-) -> Iterator[Batch]:
     workers = data_config.num_workers
     if not isinstance(dataset, Sized):
         raise ValueError(

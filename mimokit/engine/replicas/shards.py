@@ -14,7 +14,7 @@ from mimokit.planning.strategies.fragments import in_order
 
 
 class _Model(Protocol):
-    """The part of a model on a rank; see `mimokit.engine.training.modes.RankModel`."""
+    """The part of a model on a rank; see `mimokit.engine.pipeline.model.RankModel`."""
 
     def modules(self) -> Mapping[str, Any]: ...
 

@@ -9,12 +9,12 @@ import torch.distributed as dist
 
 from mimokit.config import DataConfig, ExperimentConfig
 from mimokit.engine.data.batch import Batch
+from mimokit.engine.data.iterators import iterate_batches
 from mimokit.engine.data.sources import TrainingData
 from mimokit.engine.device import rank_device
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.pipeline.steps import observe_logits
-from mimokit.engine.training.modes import read_batches
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,9 @@ def evaluate(
     batch_size = model.plan.batch.samples_per_microbatch
     batches = min(-(-samples // batch_size), len(data.test) // batch_size)  # type: ignore[arg-type]
     sizes = data_config.model_copy(update={"dataset_size": len(data.test), "num_workers": 0})  # type: ignore[arg-type]
-    iterator = read_batches(model, sizes, data.test, data.collate_fn, 0, None)
+    iterator = iterate_batches(
+        model.plan, sizes, dist.get_rank(), data.test, data.collate_fn, seed=0
+    )
     language = model.pg_collections.get(model.language_module_name)
     start = 0 if language is None else _first_sample(model)
     totals, seen = torch.zeros(5, dtype=torch.float64, device=rank_device()), 0

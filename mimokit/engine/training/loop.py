@@ -14,13 +14,14 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.evaluations import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import Batch
-from mimokit.engine.data.iterators import order_of
+from mimokit.engine.data.iterators import iterate_batches, order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.models.frame_parallel import patch_encoders
 from mimokit.engine.parallel.update import Update, update_of_run
 from mimokit.engine.pipeline.executor import MicrobatchLoss
 from mimokit.engine.pipeline.model import RankModel, build_rank_model
+from mimokit.engine.pipeline.steps import forward_backward_steps
 from mimokit.engine.replicas.exchange import ReplicaExchange
 from mimokit.engine.replicas.shards import trained_on_rank
 from mimokit.engine.replicas.world import Peers
@@ -28,12 +29,12 @@ from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.arrivals import Arrivals
 from mimokit.engine.training.evaluation import Evaluation, check_validation, evaluate
 from mimokit.engine.training.health import CollectiveCount, health_sample
-from mimokit.engine.training.modes import microbatch_steps, read_batches
 from mimokit.engine.training.monitor import PerformanceMonitor, create_performance_monitor
 from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.saving import save_hf
 from mimokit.engine.training.tracer import Tracer
 from mimokit.engine.training.watching import Watchers, watch
+from mimokit.engine.user_loop.stages import with_forward_step
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import Emit, EvaluationSample, StepSample
 from mimokit.step_kinds import StepKind
@@ -101,9 +102,10 @@ def prepare(
     if peers is not None:
         exchange = ReplicaExchange(peers, trained_on_rank(model), update)
     data = data_of(source, config)
-    iterator = read_batches(
-        model,
+    iterator = iterate_batches(
+        plan,
         config.data,
+        dist.get_rank(),
         data.train,
         data.collate_fn,
         config.runtime.seed,
@@ -145,7 +147,10 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
     """
     update, exchange = state.update, state.exchange
     update.zero()
-    losses = yield from microbatch_steps(state.model, state.iterator)
+    model = state.model
+    if model.forward_step is not None:
+        model = with_forward_step(model, model.forward_step)
+    losses = yield from forward_backward_steps(state.iterator, model)
     yield Step(StepKind.GRAD_SYNC)
     update.reduce()
     if exchange is not None:

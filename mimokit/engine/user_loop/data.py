@@ -9,7 +9,7 @@ import torch.distributed as dist
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import DataConfig, MimoParallelismConfig
 from mimokit.engine.data.batch import Batch, check_tokens, to_device
-from mimokit.engine.data.iterators import Order, iterate_module_batches, iterate_shared_batches
+from mimokit.engine.data.iterators import Order, iterate_batches
 from mimokit.engine.data.sources import TrainingData
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
@@ -43,15 +43,10 @@ def get_data_iterator(
     """
     if plan.deployment_mode == "colocated":
         raise ValueError("The plan is colocated; call get_data_iterator_colocated.")
-    if plan.deployment_mode == "homogeneous":
-        return _read_once(model_config, data_config, plan, data, seed, order)
-    rank, (module,) = dist.get_rank(), participating(module_to_grid_map)
-    if rank not in plan.batch.modules[module].loads:
-        return None
-    batches = iterate_module_batches(
-        plan, data_config, rank, module, data.train, data.collate_fn, seed, order
+    batches = iterate_batches(
+        plan, data_config, dist.get_rank(), data.train, data.collate_fn, seed, order
     )
-    return _checked(batches, model_config)
+    return None if batches is None else _checked(batches, model_config)
 
 
 def get_data_iterator_colocated(
@@ -80,20 +75,8 @@ def get_data_iterator_colocated(
             f"Rank {rank} takes part in {mine} of {list(module_to_grid_map)}; call "
             "get_data_iterator where modules have separate ranks."
         )
-    return _read_once(model_config, data_config, plan, data, seed, order)
-
-
-def _read_once(
-    model_config: MimoParallelismConfig,
-    data_config: DataConfig,
-    plan: LayoutPlan,
-    data: TrainingData,
-    seed: int,
-    order: Order | None,
-) -> Iterator[Batch]:
-    batches = iterate_shared_batches(
-        plan, data_config, dist.get_rank(), data.train, data.collate_fn, seed, order
-    )
+    batches = iterate_batches(plan, data_config, rank, data.train, data.collate_fn, seed, order)
+    assert batches is not None  # every rank has the modules that read
     return _checked(batches, model_config)
 
 

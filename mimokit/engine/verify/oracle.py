@@ -26,7 +26,7 @@ from mimokit.config import (
 )
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import to_device
-from mimokit.engine.data.iterators import iterate_shared_batches
+from mimokit.engine.data.iterators import iterate_batches
 from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import ProcessGroupCollection
@@ -194,9 +194,11 @@ class _Replica:
         self.model = _build(plan, config, decoders, code)
         self._plan, self._runtime = plan, config.inner_runtime
         data = data_of(source, config)
-        self._iterator = iterate_shared_batches(
+        batches = iterate_batches(
             plan, config.data, 0, data.train, data.collate_fn, config.runtime.seed
         )
+        assert batches is not None
+        self._batches = batches
         networks = {**config.model.module_architectures, **decoders}
         self._optimizer = optimizer_spec(config).build(_groups(self.model, networks))
         self._scheduler = learning_rate_scheduler(self._optimizer, self._runtime)
@@ -207,7 +209,7 @@ class _Replica:
         self._optimizer.zero_grad()
         loss_sum, tokens = 0.0, 0.0
         for _ in range(self._plan.batch.num_microbatches):
-            batch = to_device(next(self._iterator), rank_device())
+            batch = to_device(next(self._batches), rank_device())
             loss, counted = self.model.loss_sum(batch)
             if loss.requires_grad:  # False where all modules of this micro-batch are frozen
                 loss.backward()  # type: ignore[no-untyped-call]
