@@ -55,9 +55,15 @@ if TYPE_CHECKING:
     from mimokit.engine.training.monitor import (
         create_performance_monitor as create_performance_monitor,
     )
-    from mimokit.engine.user_loop.data import get_batch as get_batch
-    from mimokit.engine.user_loop.data import get_data_iterator as get_data_iterator
-    from mimokit.engine.user_loop.data import (
+    from mimokit.engine.user_loop.loop import (
+        forward_backward_1f1b_with_multimodule_communicator as forward_backward_1f1b_with_multimodule_communicator,  # noqa: E501
+    )
+    from mimokit.engine.user_loop.loop import (
+        forward_backward_no_pipelining as forward_backward_no_pipelining,
+    )
+    from mimokit.engine.user_loop.loop import get_batch as get_batch
+    from mimokit.engine.user_loop.loop import get_data_iterator as get_data_iterator
+    from mimokit.engine.user_loop.loop import (
         get_data_iterator_colocated as get_data_iterator_colocated,
     )
     from mimokit.engine.user_loop.models import get_vlm_mimo_model as get_vlm_mimo_model
@@ -66,12 +72,6 @@ if TYPE_CHECKING:
     )
     from mimokit.engine.user_loop.models import (
         get_vlm_mimo_model_homogeneous as get_vlm_mimo_model_homogeneous,
-    )
-    from mimokit.engine.user_loop.schedules import (
-        forward_backward_1f1b_with_multimodule_communicator as forward_backward_1f1b_with_multimodule_communicator,  # noqa: E501
-    )
-    from mimokit.engine.user_loop.schedules import (
-        forward_backward_no_pipelining as forward_backward_no_pipelining,
     )
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -10,7 +10,7 @@ from statistics import fmean
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.calibration.clock import Stopwatch, others_seconds, timed
+from mimokit.engine.calibration.timing import Stopwatch, others_seconds, timed
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import CPU_ONLY
 from mimokit.engine.parallel.collectives import gather_uneven

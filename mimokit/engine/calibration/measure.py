@@ -17,21 +17,21 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.calibration.clock import Stopwatch
 from mimokit.engine.calibration.collectives import (
     CpuCharges,
     TimedCollective,
     collectives_over,
     group_sizes,
 )
-from mimokit.engine.calibration.compute import (
+from mimokit.engine.calibration.pieces import TimedPiece, pieces_of_step
+from mimokit.engine.calibration.single_rank import IMAGES, LANGUAGE, Alone
+from mimokit.engine.calibration.timing import (
+    Stopwatch,
     attention_rates,
     cores,
     memory_bandwidth,
     product_times,
 )
-from mimokit.engine.calibration.pieces import TimedPiece, pieces_of_step
-from mimokit.engine.calibration.single_rank import IMAGES, LANGUAGE, Alone
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.megatron import CPU_ONLY
 from mimokit.engine.parallel.collectives import gather_json

@@ -15,7 +15,6 @@ import torch
 
 from mimokit.architecture.from_config import branch_of_config, language_of_config
 from mimokit.config import ModuleArchitecture, RuntimeConfig
-from mimokit.engine.calibration.clock import Stopwatch
 from mimokit.engine.calibration.single_rank import (
     IMAGE_TOKEN,
     IMAGES,
@@ -24,6 +23,7 @@ from mimokit.engine.calibration.single_rank import (
     language_stage,
     vision_stage,
 )
+from mimokit.engine.calibration.timing import Stopwatch
 from mimokit.engine.data.batch import (
     ITEMS,
     Batch,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from mimokit.engine.models.attention import causal_mask
 from mimokit.engine.models.patches import tokens_of_grid
+from mimokit.engine.models.transformer import causal_mask
 
 
 @dataclass(frozen=True)

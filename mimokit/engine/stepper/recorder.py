@@ -15,7 +15,7 @@ from mimokit.engine.pipeline import messages
 from mimokit.engine.pipeline.executor import StageExecutor
 from mimokit.engine.pipeline.messages import SeenMessage
 from mimokit.engine.pipeline.model import RankModel
-from mimokit.engine.stepper.source_lines import calling_line
+from mimokit.engine.stepper.suspended import calling_line
 from mimokit.planning.bridges.routes import counted_samples
 from mimokit.planning.schedule import Action
 from mimokit.planning.stepper import Crossing, SeenCrossing
