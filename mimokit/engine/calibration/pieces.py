@@ -27,9 +27,9 @@ from mimokit.engine.calibration.timing import Stopwatch
 from mimokit.engine.data.batch import (
     ITEMS,
     Batch,
+    check_tokens,
     slice_modality,
     slice_text,
-    take_checked_batch,
     to_device,
 )
 from mimokit.engine.device import rank_device
@@ -89,11 +89,7 @@ class TimedPiece:
     watch: Stopwatch = field(default_factory=Stopwatch)
 
     def time(self, uncounted: int) -> PieceTime:
-        """Return the mean over the rounds.
-
-        Args:
-            uncounted: number of first rounds to leave out.
-        """
+        """Return the mean over the rounds after the first uncounted ones."""
         timing = self.watch.mean(uncounted)
         return PieceTime(self.name, self.terms, timing.seconds, timing.cpu_seconds)
 
@@ -101,8 +97,7 @@ class TimedPiece:
 def pieces_of_step(alone: Alone) -> tuple[list[TimedPiece], list[ModuleStage]]:
     """Return all pieces in the order of small training steps, and the stages to release at the end.
 
-    The cost of a piece depends on what ran before it. No piece follows one of its kind, whose code
-    would still be in the caches.
+    No piece follows one of its kind, whose code would still be in the caches.
     """
     pieces: list[TimedPiece] = []
     stages: list[ModuleStage] = []
@@ -135,7 +130,8 @@ def _load(samples: int) -> TimedPiece:
 
     def run(watch: Stopwatch) -> None:
         watch.start()
-        batch = take_checked_batch(batches, {IMAGES: IMAGE_TOKEN}, {IMAGES: 4})
+        batch = next(batches)
+        check_tokens(batch, {IMAGES: IMAGE_TOKEN}, {IMAGES: 4})
         batch = to_device(batch, rank_device())
         slice_text(batch, 0, samples)
         slice_modality(batch["modality_inputs"][IMAGES], 0, samples)

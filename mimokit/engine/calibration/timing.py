@@ -75,10 +75,7 @@ def own_seconds() -> float:
 
 
 def others_seconds() -> float:
-    """Return the CPU seconds of the other threads of this process, mostly those of gloo.
-
-    With CUDA 0, as `own_seconds` includes them.
-    """
+    """Return the CPU seconds of this process's other threads, mostly gloo's; with CUDA 0."""
     return time.process_time() - own_seconds()
 
 
@@ -106,8 +103,8 @@ class Stopwatch:
     def mean(self, uncounted: int = 0) -> Timing:
         """Return the mean lap.
 
-        Seconds that are added up need the mean. A median would leave out costs that occur in few
-        laps, such as caches that another rank has filled: a tenth of the cost of collectives.
+        A median would leave out costs that occur in few laps, such as caches that another rank has
+        filled: a tenth of the cost of collectives.
 
         Args:
             uncounted: number of first laps to leave out.

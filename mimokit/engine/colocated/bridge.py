@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.engine.device import group_timeout
+from mimokit.engine.digests import digest
 from mimokit.engine.parallel.collectives import gather_uneven
 from mimokit.planning.types import ColocatedBridge
 
@@ -169,42 +170,25 @@ class ColocatedBridgeCommunicator:
         """Reject outputs that differ between the source's tensor-parallel ranks.
 
         Only one copy of each replica is used, so a difference would be dropped silently and the
-        gradient would be wrong. The check compares three sums over the bits exactly.
+        gradient would be wrong.
 
         Raises:
             ReplicaMismatchError: on all of these ranks, with module and ranks.
         """
         if self._tensor_group.size() == 1:
             return
-        mine = fingerprint(embeddings)
-        prints = [torch.empty_like(mine) for _ in range(self._tensor_group.size())]
-        dist.all_gather(prints, mine, group=self._tensor_group)
+        own = digest(embeddings)[None]
+        gathered = [torch.empty_like(own) for _ in range(self._tensor_group.size())]
+        dist.all_gather(gathered, own, group=self._tensor_group)
+        first, *digests = torch.cat(gathered).tolist()
         ranks = dist.get_process_group_ranks(self._tensor_group)
-        other = [rank for rank, one in zip(ranks, prints, strict=True) if not one.equal(prints[0])]
+        other = [rank for rank, value in zip(ranks[1:], digests, strict=True) if value != first]
         if other:
             raise ReplicaMismatchError(
                 f"The output of module {self.plan.source!r} differs between its tensor-parallel "
                 f"ranks: rank {ranks[0]} and {_listed(other)} hold different values; every "
                 "tensor-parallel rank must end with the same output."
             )
-
-
-def fingerprint(values: torch.Tensor) -> torch.Tensor:
-    """Return [rows, plain sum, sums weighted by row and by column] of a matrix's bits, as int64."""
-    bits = values.detach().contiguous().view(torch.int32)
-    blocks = torch.split(bits, max(1, _BLOCK // max(1, bits.shape[1])))
-    by_row = torch.cat([block.sum(1, dtype=torch.int64) for block in blocks])
-    by_column = torch.stack([block.sum(0, dtype=torch.int64) for block in blocks]).sum(0)
-    rows = torch.tensor(len(bits), device=bits.device)
-    return torch.stack((rows, by_row.sum(), _weighted(by_row), _weighted(by_column)))
-
-
-_BLOCK = 1 << 18
-"""Numbers of a block, 1 MB, that is summed both ways while it is in the cache."""
-
-
-def _weighted(sums: torch.Tensor) -> torch.Tensor:
-    return (sums * torch.arange(1, len(sums) + 1, device=sums.device)).sum()
 
 
 def _listed(ranks: list[int]) -> str:

@@ -54,9 +54,7 @@ def check_words(input_ids: torch.Tensor, special: Sequence[int], vocab_size: int
     """Reject token ids for which the language model has no embedding.
 
     Args:
-        input_ids: [samples, tokens].
         special: the placeholders, which are never embedded.
-        vocab_size: rows of the embedding.
 
     Raises:
         ValueError: with the first such id and its sample.

@@ -1,9 +1,8 @@
 """Strips of handwritten digits with a question: real scans, small enough for a laptop.
 
-The scans are the 1,797 8x8 images that ship with scikit-learn (a copy of the test set of the UCI
-"Optical Recognition of Handwritten Digits" data). A sample is a strip of 1 to 8 scans and a
-question; the answer is either the digits of the strip or their sum. Training and test strips are
-made of different scans.
+The scans are the 1,797 8x8 images that ship with scikit-learn (the test set of the UCI "Optical
+Recognition of Handwritten Digits" data). A sample is a strip of 1 to 8 scans and a question; the
+answer is the digits of the strip or their sum. Training and test strips have different scans.
 """
 
 from __future__ import annotations

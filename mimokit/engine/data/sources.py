@@ -96,8 +96,8 @@ class DigitData:
         if reason is not None:
             raise ValueError(f"Strips of digits do not fit the config: {reason}.")
         tokens = image_geometry(_encoder(config)).tokens
-        given, most = config.data.modality_frames.get(IMAGES), _longest_strip(config)
-        at = None if given is None else functools.partial(config.data.frames_of, IMAGES)
+        lengths, most = config.data.modality_frames.get(IMAGES), _longest_strip(config)
+        at = None if lengths is None else functools.partial(config.data.frames_of, IMAGES)
         strips = functools.partial(DigitStrips, task=self.task, max_digits=most, frames=at)
         return TrainingData(
             name=f"digits ({self.task})",
@@ -106,7 +106,7 @@ class DigitData:
                 config.data.seq_length, config.data.image_special_token_id, tokens
             ),
             test=strips("test", size=10_000),
-            chance=chance_of_exact_match(self.task, most, given),
+            chance=chance_of_exact_match(self.task, most, lengths),
         )
 
 
@@ -115,9 +115,9 @@ def why_no_digits(config: ExperimentConfig) -> str | None:
     names = config.model.encoder_module_names
     if len(names) != 1:
         return f"it has {len(names)} encoders, not one"
-    if config.model.get_architecture(names[0]).modality != "vision":
-        return f"its encoder {names[0]!r} hears and does not see"
     name = names[0]
+    if config.model.get_architecture(name).modality != "vision":
+        return f"its encoder {name!r} hears and does not see"
     geometry = image_geometry(_encoder(config))
     if name != IMAGES:
         return f"its encoder is called {name!r}, not {IMAGES!r}"
@@ -145,9 +145,9 @@ def why_no_digits(config: ExperimentConfig) -> str | None:
 
 def _longest_strip(config: ExperimentConfig) -> int:
     """Return the scans of the longest strip: what the config says, or what fits."""
-    given = config.data.modality_frames.get(IMAGES)
+    lengths = config.data.modality_frames.get(IMAGES)
     tokens = image_geometry(_encoder(config)).tokens
-    return max(given) if given else min(MAX_DIGITS, config.data.image_seq_length // tokens)
+    return max(lengths) if lengths else min(MAX_DIGITS, config.data.image_seq_length // tokens)
 
 
 def _placeholder_of_a_character(config: ExperimentConfig) -> str | None:
@@ -238,7 +238,7 @@ def synthetic_data(config: ExperimentConfig) -> TrainingData:
             data.seq_length,
             data.vocab_size,
             config.runtime.seed,
-            min([one.geometry.tokens for one in _text_heads(config)], default=data.seq_length),
+            min([head.geometry.tokens for head in _text_heads(config)], default=data.seq_length),
             placeholders,
             data.frames_of,
         ),
@@ -247,11 +247,11 @@ def synthetic_data(config: ExperimentConfig) -> TrainingData:
 
 
 def _text_heads(config: ExperimentConfig) -> list[EncoderInputs]:
-    return [one for one in encoder_inputs(config) if one.reads_words]
+    return [encoder for encoder in encoder_inputs(config) if encoder.reads_words]
 
 
 def _without_text_heads(config: ExperimentConfig) -> list[EncoderInputs]:
-    return [one for one in encoder_inputs(config) if not one.reads_words]
+    return [encoder for encoder in encoder_inputs(config) if not encoder.reads_words]
 
 
 def _collate(config: ExperimentConfig, padding: int) -> MultimodalCollate:

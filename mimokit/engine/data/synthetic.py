@@ -92,13 +92,9 @@ class SyntheticSamples(Dataset[MultimodalSample]):
             words += words >= placeholder
         learned = torch.ones(len(words))
         learned[0] = 0.0
-        return {
-            "items": items,
-            "tokens": tokens,
-            "grids": grids,
-            "words": torch.tensor(words),
-            "learned": learned,
-        }
+        return MultimodalSample(
+            items=items, tokens=tokens, grids=grids, words=torch.tensor(words), learned=learned
+        )
 
 
 def _noise(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -98,9 +97,9 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         hidden = self.run_layers(self.embed(**inputs), tokens_per_item)
         return self.finish(hidden, tokens_per_item)
 
-    @abstractmethod
     def embed(self, **inputs: torch.Tensor) -> torch.Tensor:
         """Items to [positions, items, hidden]; on the first stage."""
+        raise NotImplementedError
 
     def run_layers(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """Run [positions, items, hidden] through the layers of this stage.
@@ -122,9 +121,9 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         """Return the inputs of 0 items."""
         raise NotImplementedError(f"{type(self).__name__} cannot run without items.")
 
-    @abstractmethod
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, items, hidden] to [tokens of all items, features]; on the last stage."""
+        raise NotImplementedError
 
     def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
         """Return the number of tokens of every item, from its size: [items]."""

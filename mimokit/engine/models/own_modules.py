@@ -1,8 +1,4 @@
-"""An encoder that the user builds, behind the interface of mimokit's own, and a language model: a
-`GPTModel` of Megatron or of a class derived from it.
-
-What it must obey is in `docs/own_modules.md`.
-"""
+"""An encoder and a language model that the user builds; `docs/own_modules.md` has their rules."""
 
 from __future__ import annotations
 
@@ -133,27 +129,19 @@ class OwnEncoder(Encoder):
                 f"Module {self._name!r}: its {type(self.module).__name__} returned a "
                 f"{type(output).__name__}; it must return a tensor {self._wanted(rows)}."
             )
-        found = output.flatten(0, 1) if output.dim() == 3 else output
-        if tuple(found.shape) != (rows, self._features):
+        flat = output.flatten(0, 1) if output.dim() == 3 else output
+        if tuple(flat.shape) != (rows, self._features):
             raise ValueError(
                 f"Module {self._name!r}: its {type(self.module).__name__} returned a tensor of "
                 f"{list(output.shape)}; it must be {self._wanted(rows)}."
             )
-        return found
+        return flat
 
     def _wanted(self, rows: int) -> str:
         return (
             f"of [{rows}, {self._features}]: one row per token of every item in order, and the "
             "width of the network's output (hidden_size, times what merge_size merges)"
         )
-
-    def embed(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """Not called: the encoder runs as a whole."""
-        raise NotImplementedError
-
-    def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
-        """Not called: the encoder runs as a whole."""
-        raise NotImplementedError
 
 
 class OwnLanguageModel:

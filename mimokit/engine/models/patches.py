@@ -16,11 +16,7 @@ ITEM_TOKENS = "tokens_per_item"
 
 
 def cut_patches(images: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
-    """Cut images of one size: [images, (channels,) height, width] to [images, patches, features].
-
-    Args:
-        images: each side a multiple of patch size x merge size.
-    """
+    """Cut images [images, (channels,) height, width] to [images, patches, features]."""
     patch, merge, channels = geometry.patch_size, geometry.merge_size, geometry.num_channels
     number, (height, width) = len(images), images.shape[-2:]
     rows, columns = height // patch // merge, width // patch // merge
@@ -35,10 +31,7 @@ def tokens_of_grid(grid: torch.Tensor, merge_size: int) -> torch.Tensor:
 
 
 def check_grid(grid: torch.Tensor, geometry: ImageGeometry, rows: int) -> None:
-    """Reject a grid that an encoder does not accept.
-
-    Args:
-        grid: [images, 3].
+    """Reject a grid [images, 3] that an encoder does not accept.
 
     Raises:
         ValueError: an image has more than one frame, is too large, or has a side that cannot be

@@ -36,9 +36,8 @@ class MimoModelProviderResult:
     """The modules of a rank, and its groups.
 
     Attributes:
-        model: Megatron's `MimoModel` with the modules that this rank takes part in, each cut to
-            its pipeline stage; None on a rank that takes part in no module. Where modules have
-            separate ranks, `language_model` is None on the ranks of the others.
+        model: the modules that this rank takes part in, each cut to its pipeline stage; None on a
+            rank that takes part in no module.
     """
 
     model: SeededMimoModel | None
@@ -52,10 +51,9 @@ class MimoModelProvider:
     """Builds the modules of a multi-module model on the ranks that take part in them.
 
     Attributes:
-        language_model_spec: spec of the language model; `pg_collection` is injected.
-        modality_submodules_spec: modality -> spec; every key is a module of the layout.
+        language_model_spec: `pg_collection` is injected.
         special_token_ids: modality -> the token id that its embeddings replace.
-        mimo_parallelism_config: the finalized layout; networks of it may start from weights.
+        mimo_parallelism_config: finalized; networks of it may start from weights.
         seed: every module starts from a separate seed, made from this one and its name.
         cuts: module -> parameter of the whole module -> how it is cut.
         own_modules: those in which parameters of the user are, which `cuts` need not have.

@@ -1,8 +1,7 @@
 """Random states per module, also on a CPU.
 
 Megatron forks the state of its CUDA tracker around attention dropout, even at a rate of zero. On a
-CPU process this tracker takes its place. One rank may have several modules, so each module has
-separate states; its data parallel replicas have equal ones.
+CPU process this tracker takes its place. Each module of a rank has separate states.
 """
 
 from __future__ import annotations

@@ -20,39 +20,15 @@ ModuleToGridTuple = tuple[tuple[ModuleDataParallel, HyperCommGrid], ...]
 class ModulesOnRank(Protocol):
     """The modules that a rank holds; see `SeededMimoModel` and `MimoModelOnRank`."""
 
-    @property
-    def modality_submodules(self) -> Any:
-        """Encoder -> module."""
-
-    @property
-    def language_model(self) -> Any:
-        """None on a rank without a part of it."""
-
-    @property
-    def language_module_name(self) -> str:
-        """Its name in the layout."""
-
-    @property
-    def text_decoders(self) -> Any:
-        """Module behind the language model -> module."""
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        """Yield the modules with their names: encoders, language model, text decoders."""
 
 
 def get_module_to_grid_tuple(
     mimo_model: ModulesOnRank, module_to_grid_map: Mapping[str, HyperCommGrid]
 ) -> ModuleToGridTuple:
-    """Pair every module on this rank with its grid: encoders, language model, text decoders."""
-    pairs = [
-        (module, module_to_grid_map[name])
-        for name, module in mimo_model.modality_submodules.items()
-        if module is not None
-    ]
-    if mimo_model.language_model is not None:
-        grid = module_to_grid_map[mimo_model.language_module_name]
-        pairs.append((mimo_model.language_model, grid))
-    pairs += [
-        (module, module_to_grid_map[name]) for name, module in mimo_model.text_decoders.items()
-    ]
-    return tuple(pairs)
+    """Pair every module on this rank with its grid."""
+    return tuple((module, module_to_grid_map[name]) for name, module in mimo_model.parts())
 
 
 @contextlib.contextmanager
@@ -62,11 +38,7 @@ def multimodule_no_sync(
     """Accumulate gradients of all modules without reducing them.
 
     The schedules enter it for every micro-batch except the last. Around an optimizer step, where
-    the source documents have it, it changes nothing.
-
-    Args:
-        iteration: accepted because the documents pass it; not used.
-        num_microbatches: accepted because the documents pass it; not used.
+    the source documents have it, it changes nothing. The numbers that they pass are not used.
     """
     with contextlib.ExitStack() as stack:
         for module, _ in modules:
@@ -79,13 +51,11 @@ def finalize_model_grads(
 ) -> int:
     """Sum gradients over data parallel ranks and divide by the global token count. Collective.
 
-    Tied embeddings on two pipeline stages are added as well. A frozen module has no gradients and
-    takes part in nothing. Dividing by the count over all ranks makes the step the gradient of the
-    mean loss per token, whatever the data parallel sizes of the modules are. After the last
-    micro-batch, before the optimizer step.
+    Call it after the last micro-batch, before the optimizer step. Tied embeddings on two pipeline
+    stages are added as well. Dividing by the sum of `ModuleDataParallel.num_tokens` over all ranks
+    makes the step the gradient of the mean loss per token, whatever the data parallel sizes are.
 
     Args:
-        modules: all modules on this rank; `ModuleDataParallel.num_tokens` says what to divide by.
         iteration: accepted because the documents pass it; not used.
         num_microbatches: accepted because the documents pass it; not used.
 

@@ -86,8 +86,6 @@ def loss_sum(
 
     Args:
         loss_func: of the user; None for the sum over unmasked tokens.
-        losses: of every token, [samples, tokens].
-        loss_mask: [samples, tokens].
 
     Raises:
         ValueError: the user's function returns something else.

@@ -56,9 +56,7 @@ def set_shards(
 ) -> None:
     """Give every parameter of a module that mimokit builds its row of the table.
 
-    Args:
-        parameters: on this rank, by their names in the whole module.
-        table: the cuts of the whole module, by the same names.
+    Both mappings are by names in the whole module.
 
     Raises:
         ValueError: a row is missing, or differs from a parameter's shape or marks.
@@ -101,11 +99,7 @@ def _difference(row: TensorCut | None, parameter: torch.nn.Parameter, place: Sha
 
 
 def check_marks(module: str, parameters: Mapping[str, torch.nn.Parameter]) -> None:
-    """Reject a parameter of the user's that is marked as cut without saying how.
-
-    Raises:
-        ValueError: with the names of module and parameter.
-    """
+    """Raise a ValueError if a parameter of the user's is marked as cut without saying how."""
     for name, parameter in parameters.items():
         dimension = getattr(parameter, "partition_dim", None)
         stride = getattr(parameter, "partition_stride", None)

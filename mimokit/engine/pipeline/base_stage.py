@@ -100,10 +100,7 @@ class PipelineStage(ABC):
 
     @abstractmethod
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
-        """Return the shapes and types of its outputs: tensors on the device "meta".
-
-        Args:
-            given: edge -> shapes received over it.
+        """Return the shapes and types of its outputs for those received over each edge.
 
         Raises:
             ValueError: the stage does not accept one of the inputs.

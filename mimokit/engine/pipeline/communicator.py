@@ -25,8 +25,8 @@ Direction = Literal[0, 1]
 class MultiModulePipelineCommunicator:
     """Carries activations (direction 0) and gradients (1) over the edges of the stage graph.
 
-    Messages between modules follow the bridge plan. A message within a module goes to the rank with
-    the same coordinates in the next stage. The plan decides order and receivers.
+    Messages between modules follow the bridge plan; a message within a module goes to the rank with
+    the same coordinates in the next stage.
 
     Args:
         mailbox: of this rank; None creates one with a separate process group.
@@ -78,18 +78,9 @@ class MultiModulePipelineCommunicator:
         return self._plan.pipeline
 
     def send(
-        self,
-        message: StageMessage,
-        edge: StageEdge,
-        microbatch: int,
-        direction: Direction,
+        self, message: StageMessage, edge: StageEdge, microbatch: int, direction: Direction
     ) -> None:
-        """Start sending a message and return.
-
-        Args:
-            message: of this stage; over a bridge each tensor of rows has its counts.
-            direction: 0 for activations, 1 for gradients.
-        """
+        """Start sending a message and return; over a bridge each tensor of rows has its counts."""
         route = self._routes.get((edge.index, direction))
         if route is not None:
             route.send(message, microbatch)
@@ -187,11 +178,7 @@ class MultiModulePipelineCommunicator:
 
 
 def check_tag_room(pipeline: PipelinePlan) -> None:
-    """Reject a pipeline with more messages than a tag can distinguish.
-
-    Raises:
-        ValueError: there are more edges, micro-batches or slots than a tag holds.
-    """
+    """Raise a ValueError if there are more edges, micro-batches or slots than a tag holds."""
     most = {
         "edge": len(pipeline.graph.edges),
         "microbatch": pipeline.schedule.num_microbatches,

@@ -1,8 +1,7 @@
 """Non-blocking messages of tensors between two ranks, with a header that describes the tensors.
 
-A receive buffer of the wrong size aborts a gloo process, and a buffer of the wrong type is filled
-silently. Every message therefore begins with a header of fixed size that contains the number, the
-types and the shapes of its tensors.
+A receive buffer of the wrong size aborts a gloo process, and one of the wrong type is filled
+silently. Therefore a header of fixed size contains the number, types and shapes of the tensors.
 """
 
 from __future__ import annotations
@@ -204,7 +203,7 @@ class Mailbox:
         arriving = self.expect(rank, tag)
         tensors = self._taken(arriving)
         kept = len(tensors) - arriving.counts
-        return StageMessage(tensors[:kept], [one.tolist() for one in tensors[kept:]])
+        return StageMessage(tensors[:kept], [counts.tolist() for counts in tensors[kept:]])
 
     def _taken(self, arriving: Arriving) -> list[torch.Tensor]:
         places = [
@@ -216,11 +215,7 @@ class Mailbox:
         return places
 
     def expect(self, rank: int, tag: Tag, ahead: int = 0) -> Arriving:
-        """Start receiving a message and return.
-
-        Args:
-            ahead: number of integers that are sent in one piece with the header.
-        """
+        """Start receiving a message and return; `ahead` integers come with the header."""
         return Arriving(self, rank, tag, ahead)
 
     def notify(self, message: SeenMessage) -> None:

@@ -74,8 +74,6 @@ def check_grids(
     Args:
         grids: [images, 3]: frames, rows and columns of every image, in patches.
         items: images of every sample.
-        rows: rows of every sample.
-        merge_size: merge_size x merge_size patches become one row.
 
     Raises:
         ValueError: the number of grids differs from that of images, or the images of a sample

@@ -1,10 +1,9 @@
 """Sends rows between modules on disjoint ranks along the routes of the bridge plan.
 
-A message contains the number of rows of each sample, then the rows. The plan says how many samples
-it counts, so that the counts are sent with the header and the rows are received in place. It counts
-all samples that both ends have, not only those whose rows it contains; ranks that gather among
-themselves then need not exchange counts first. Where each image has a grid, grids are sent like
-rows, with the number of images of every sample.
+A message contains the number of rows of each sample, with its header, then the rows, which are
+received in place. It counts all samples that both ends have, not only those whose rows it contains;
+ranks that gather among themselves then need not exchange counts first. Where each image has a grid,
+grids are sent like rows, with the number of images of every sample.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ class RouteCommunicator:
         self._kinds = kinds
         self._rank = dist.get_rank()
         transfers = list(numbered(route.transfers))
-        self._outgoing = [one for one in transfers if one[0].source_rank == self._rank]
-        self._incoming = [one for one in transfers if one[0].destination_rank == self._rank]
+        self._outgoing = [sent for sent in transfers if sent[0].source_rank == self._rank]
+        self._incoming = [sent for sent in transfers if sent[0].destination_rank == self._rank]
         self._group: dist.ProcessGroup | None = None
         self._members: tuple[int, ...] = ()
         for members in route.groups:
@@ -87,9 +86,9 @@ class RouteCommunicator:
             first, last = counted_samples(transfer.ends, self._samples)
             sent = counts[:, first - own[0] : last - own[0]].flatten()
             pieces = []
-            for one, numbers in zip(message.rows, message.counts, strict=True):
-                start, stop = row_range(samples, own, numbers, len(one))
-                pieces.append(one[start:stop])
+            for rows, numbers in zip(message.rows, message.counts, strict=True):
+                start, stop = row_range(samples, own, numbers, len(rows))
+                pieces.append(rows[start:stop])
             tag = self._tag(microbatch, split)
             self._mailbox.send(pieces, transfer.destination_rank, tag, sent)
 

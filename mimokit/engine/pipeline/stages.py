@@ -16,7 +16,7 @@ from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS
 from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.parallel.loss import loss_sum, masked_loss_sum, vocab_parallel_cross_entropy
+from mimokit.engine.parallel.loss import loss_sum, vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.base_stage import (
     ModuleStage,
     Shapes,
@@ -82,12 +82,7 @@ class EncoderStage(ModuleStage):
         Returns:
             Rows, items per sample, sizes of items.
         """
-        assert given.batch is not None
-        inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
-        if inputs is None:
-            items, tensors = [0] * len(given.batch["input_ids"]), None
-        else:
-            items, tensors = inputs[ITEMS].tolist(), inputs[self._kind.name]
+        items, tensors = self._inputs(given)
         if self._encoder.shares_items:
             tensors = self._encoder.no_items() if tensors is None else tensors
         elif not sum(items) or tensors is None:
@@ -117,21 +112,21 @@ class EncoderStage(ModuleStage):
         if not self.first:
             ((edge, hidden),) = given.hidden.items()
             return hidden, given.counts[edge][0], next(iter(given.integers.get(edge, ())), None)
+        items, inputs = self._inputs(given)
+        if inputs is None or not sum(items):
+            width, parameter = self._encoder.config.hidden_size, next(self.wrapped.parameters())
+            return parameter.new_zeros(self._positions, 0, width), items, self._no_sizes()
+        sizes = None if self._kind.sizes is None else inputs.get(self._kind.sizes)
+        tensors = {name: value for name, value in inputs.items() if name != ITEM_TOKENS}
+        return self._encoder.embed(**tensors), items, sizes
+
+    def _inputs(self, given: StageInput) -> tuple[list[int], Mapping[str, torch.Tensor] | None]:
+        """Return items per sample, and the tensors of all items if the batch has the modality."""
         assert given.batch is not None
         inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
-        if inputs is None or not int(inputs[ITEMS].sum()):
-            return self._nothing(), [0] * len(given.batch["input_ids"]), self._no_sizes()
-        tensors = dict(inputs[self._kind.name])
-        sizes = None if self._kind.sizes is None else tensors.get(self._kind.sizes)
-        tensors.pop(ITEM_TOKENS, None)
-        return self._encoder.embed(**tensors), inputs[ITEMS].tolist(), sizes
-
-    def _nothing(self) -> torch.Tensor:
-        parameter = next(self.wrapped.parameters())
-        nothing: torch.Tensor = parameter.new_zeros(
-            self._positions, 0, self._encoder.config.hidden_size
-        )
-        return nothing
+        if inputs is None:
+            return [0] * len(given.batch["input_ids"]), None
+        return inputs[ITEMS].tolist(), inputs[self._kind.name]
 
     def _no_sizes(self) -> torch.Tensor | None:
         if self._kind.sizes is None:
@@ -149,21 +144,38 @@ class EncoderStage(ModuleStage):
         for shapes in given.values():
             hidden_of(shapes, width, self.dtype, self.name)
         counts = meta_like((1,), torch.int64)
-        sizes = () if self._kind.sizes is None else (self._meta_size(),)
+        item = (1, *self._kind.size_shape)
+        sizes = () if self._kind.sizes is None else (meta_like(item, torch.int64),)
         if not self.last:
             return (meta_like((self._positions, 1, width), self.dtype), counts, *sizes)
         extra = (*sizes, counts) if self._kind.sizes == GRID else ()
-        return (
-            meta_like((self._tokens_per_item, self._rows_width), self.dtype),
-            counts,
-            *extra,
-        )
-
-    def _meta_size(self) -> torch.Tensor:
-        return meta_like((1, *self._kind.size_shape), torch.int64)
+        return (meta_like((self._tokens_per_item, self._rows_width), self.dtype), counts, *extra)
 
 
-class LanguageStage(ModuleStage):
+class _LogitsStage(ModuleStage):
+    """A stage of a module that ends in logits and computes a loss."""
+
+    _loss_func: OwnLoss | None = None
+
+    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, int] | None:
+        """Return the loss on the last stage."""
+        if output.logits is None or batch is None:
+            return None
+        labels, loss_mask = self._targets(batch)
+        group = self.wrapped.module.pg_collection.tp
+        losses = vocab_parallel_cross_entropy(output.logits, labels, group)
+        return loss_sum(self._loss_func, losses, loss_mask)
+
+    def _targets(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return labels and loss mask, both [samples, tokens]."""
+        return batch["labels"], batch["loss_mask"]
+
+    def tokens(self, output: StageOutput, batch: Batch | None) -> int:
+        """Count the tokens of the samples."""
+        return int(batch["input_ids"].numel()) if self.last and batch is not None else 0
+
+
+class LanguageStage(_LogitsStage):
     """A stage of the language model: words and rows of other modules in, logits out.
 
     Where modules follow, it also sends them the hidden states of every token as rows.
@@ -265,20 +277,8 @@ class LanguageStage(ModuleStage):
         """Whether this is the last stage."""
         return self.last
 
-    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, int] | None:
-        """Return the loss on the last stage."""
-        if output.logits is None or batch is None:
-            return None
-        group = self.wrapped.module.pg_collection.tp
-        losses = vocab_parallel_cross_entropy(output.logits, batch["labels"], group)
-        return loss_sum(self._loss_func, losses, batch["loss_mask"])
 
-    def tokens(self, output: StageOutput, batch: Batch | None) -> int:
-        """Count the tokens of the samples."""
-        return int(batch["input_ids"].numel()) if self.last and batch is not None else 0
-
-
-class DecoderStage(ModuleStage):
+class DecoderStage(_LogitsStage):
     """A stage of a text decoder: rows of the language model in, logits and a separate loss out.
 
     Args:
@@ -307,15 +307,5 @@ class DecoderStage(ModuleStage):
             hidden_of(shapes, taken, self.dtype, self.name)
         return (meta_like((1, 1, width), self.dtype),)
 
-    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, int] | None:
-        """Return the loss on the last stage."""
-        if output.logits is None or batch is None:
-            return None
-        labels, loss_mask = targets_of(batch, self.name)
-        group = self.wrapped.module.pg_collection.tp
-        losses = vocab_parallel_cross_entropy(output.logits, labels, group)
-        return masked_loss_sum(losses, loss_mask)
-
-    def tokens(self, output: StageOutput, batch: Batch | None) -> int:
-        """Count the tokens of the samples."""
-        return int(batch["input_ids"].numel()) if self.last and batch is not None else 0
+    def _targets(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        return targets_of(batch, self.name)

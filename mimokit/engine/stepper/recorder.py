@@ -46,8 +46,8 @@ class Watcher:
 
     def take(self) -> tuple[SeenCrossing, ...]:
         """Return the collected pieces and remove them."""
-        taken, self.pieces = tuple(self.pieces), []
-        return taken
+        pieces, self.pieces = tuple(self.pieces), []
+        return pieces
 
     def _on_message(self, message: SeenMessage) -> None:
         model = self._model
@@ -114,10 +114,8 @@ def _rows_of(
     counts, rows = message.tensors[:2]  # then other kinds of rows
     batch = model.plan.batch.modules
     samples = {**batch[crossing.source].samples, **batch[crossing.destination].samples}
-    first = (
-        crossing.start
-        - counted_samples((crossing.source_rank, crossing.destination_rank), samples)[0]
-    )
+    ends = crossing.source_rank, crossing.destination_rank
+    first = crossing.start - counted_samples(ends, samples)[0]
     return rows, counts.tolist()[first : first + crossing.stop - crossing.start]
 
 

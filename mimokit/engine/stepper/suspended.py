@@ -141,7 +141,7 @@ def _block(code: CodeType, line: int) -> str:
         (
             node.lineno
             for node in ast.walk(function)
-            if isinstance(node, ast.stmt) and line < node.lineno <= last and not _is_text(node)
+            if isinstance(node, ast.stmt) and line < node.lineno <= last and not _is_docstring(node)
         ),
         default=line,
     )
@@ -163,8 +163,7 @@ def _function_at(code: CodeType, line: int) -> ast.FunctionDef | None:
     )
 
 
-def _is_text(node: ast.stmt) -> bool:
-    """Whether a statement is a docstring."""
+def _is_docstring(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 

@@ -1,8 +1,8 @@
 """How long a rank waits for others in collectives: exchanged times of arrival.
 
-A collective ends on no rank before its last rank has arrived. Every rank notes when it arrives at
-the gathers and scatters of bridges on shared ranks and at the reduction of gradients. The sum over
-all ranks at the end of a step, which is there anyway, carries the times to all ranks.
+A collective ends on no rank before its last rank has arrived. Ranks note when they arrive at the
+bridges on shared ranks and at the reduction of gradients. The sum over all ranks at the end of a
+step, which is there anyway, carries the times to all ranks.
 """
 
 from __future__ import annotations
@@ -55,11 +55,7 @@ class Arrivals:
         self.start_step([])
 
     def start_step(self, begun: Sequence[BegunStep]) -> None:
-        """Begin an iteration.
-
-        Args:
-            begun: the observer of the schedule appends its steps to this list.
-        """
+        """Begin an iteration; an observer of the schedule appends its steps to this list."""
         self._begun = begun
 
     def to_sum(self) -> list[float]:
@@ -85,11 +81,9 @@ class Arrivals:
 
 
 def clock_offset() -> float:
-    """Return the seconds from this rank's clock to that of rank 0. Collective over the world.
-
-    The processes of a Linux host read the same monotonic clock. On several hosts the offset is
-    estimated once; clocks of hosts drift apart by milliseconds per hour.
-    """
+    """Return the seconds from this rank's clock to that of rank 0. Collective over the world."""
+    # The processes of a Linux host read the same monotonic clock. On several hosts the offset is
+    # estimated once; clocks of hosts drift apart by milliseconds per hour.
     return 0.0 if _on_one_host() else align_clocks().offset
 
 

@@ -56,7 +56,8 @@ def evaluate(
         model.plan, sizes, dist.get_rank(), data.test, data.collate_fn, seed=0
     )
     language = model.pg_collections.get(model.language_module_name)
-    start = 0 if language is None else _first_sample(model)
+    computed = model.plan.batch.modules[model.language_module_name].samples
+    start, _ = (0, 0) if language is None else computed[dist.get_rank()]
     totals, seen = torch.zeros(5, dtype=torch.float64, device=rank_device()), 0
 
     def count(logits: torch.Tensor, batch: Batch) -> None:
@@ -136,9 +137,3 @@ def check_validation(config: ExperimentConfig, data: TrainingData, batch_size: i
             f"runtime.validation.samples is {validation.samples}, but the data {data.name!r} has "
             f"{whole} held-out samples in micro-batches of {batch_size}; make it at most {whole}."
         )
-
-
-def _first_sample(model: RankModel) -> int:
-    """Return the first of the samples of a micro-batch whose logits this rank computes."""
-    start, _ = model.plan.batch.modules[model.language_module_name].samples[dist.get_rank()]
-    return start

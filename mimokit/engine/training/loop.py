@@ -44,10 +44,7 @@ ShouldStop = Callable[[], bool]
 
 @dataclass
 class TrainingState:
-    """The state of training on one rank; without `arrivals` they are not exchanged.
-
-    `exchange` is that with other replicas of the layout, if there are any.
-    """
+    """The state of training on one rank; `exchange` is that with other replicas of the layout."""
 
     model: RankModel
     update: Update

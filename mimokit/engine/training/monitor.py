@@ -48,18 +48,15 @@ class PerformanceMonitor:
     Times are seconds. The phases forward, backward, optimizer, data, communication and report, and
     what is none of them, add up to the step. What is measured:
 
-    - communication_time includes the bridges between modules, the messages between pipeline stages
-      (and the wait for them: the bubble), the reduction of gradients with their norm and the
-      exchange with other replicas of the layout (and the wait for the slowest of them). The
-      collectives inside a module (tensor parallel) are part of its forward and backward. It is the
-      sum of collective_time (bridges on shared ranks, ranks that share a received message, the
-      reduction, the exchange) and point_to_point_time (messages between stages).
-    - waiting_time is the part of communication_time in which a peer was not ready. Of a message it
-      ends when its header has arrived. Messages that are sent but not taken at the end of a step
-      count as waiting as a whole, as the sender cannot see when its peer begins to take them. Of
-      bridges on shared ranks and of the reduction it ends when the last of the ranks arrives. Where
-      ranks share a received message, the wait for one of them counts as communication, but not as
-      waiting, and so does the wait for other replicas. Phases timed by hand have no waiting_time.
+    - communication_time is the sum of collective_time (bridges on shared ranks, ranks that share a
+      received message, the reduction of gradients with their norm, the exchange with other replicas
+      of the layout) and point_to_point_time (messages between stages). It includes the wait for
+      them. The collectives inside a module (tensor parallel) are part of its forward and backward.
+    - waiting_time is the part of it in which a peer was not ready. Of a message it ends when its
+      header has arrived; a message that is not taken at the end of a step counts as a whole, as the
+      sender cannot see when its peer begins to take it. Of bridges on shared ranks and of the
+      reduction it ends when the last rank arrives. The wait for ranks that share a received
+      message, or for other replicas, does not count. Phases timed by hand have no waiting_time.
     - report_time, the sum of loss and tokens over all ranks, includes the wait for ranks whose
       optimizer took longer.
     - Of a module: its bridges and messages, its reduction, its update. Its steps do not include a
@@ -104,18 +101,14 @@ class PerformanceMonitor:
         self._open[name] = now()
 
     def end_phase(self, name: str) -> None:
-        """End a phase.
-
-        Raises:
-            KeyError: if it has not begun.
-        """
+        """End a phase; a KeyError is raised if it has not begun."""
         self._times[name] += now() - self._open.pop(name)
 
     def observe(self, step: Step) -> None:
         """Observe a step of a schedule: it ends the step before and begins a new one.
 
-        Between two steps of a model nothing of the monitor is in the processor's caches: whatever
-        can wait until `end_step` is done there, where it takes a tenth of the time.
+        Whatever can wait is done in `end_step`, where it takes a tenth of the time: between two
+        steps of a model nothing of the monitor is in the processor's caches.
         """
         self._begun.append(((step.name, step.module, step.microbatch), now()))
 
@@ -233,7 +226,9 @@ class PerformanceMonitor:
         by_rank = gather_json([to_wire(sample) for sample in self.rows])
         if dist.get_rank() == 0:
             samples = (from_wire(message) for messages in by_rank for message in messages)
-            write_metrics(directory, [one for one in samples if isinstance(one, StepSample)])
+            write_metrics(
+                directory, [sample for sample in samples if isinstance(sample, StepSample)]
+            )
 
 
 def create_performance_monitor(

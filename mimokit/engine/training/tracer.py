@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.distributed as dist
@@ -32,9 +33,8 @@ class ClockOffset:
 def align_clocks(rounds: int = ROUNDS) -> ClockOffset:
     """Estimate the offset to the clock of rank 0 in repeated rounds. Collective over the world.
 
-    The shortest round counts: rank 0 read its clock at some time between question and answer, so
-    the middle is off by at most half of the round
-    (Cristian, "Probabilistic clock synchronization", 1989).
+    The shortest round counts: rank 0 read its clock between question and answer, so the middle is
+    off by at most half of the round (Cristian, "Probabilistic clock synchronization", 1989).
     """
     rank = dist.get_rank()
     best = ClockOffset(0.0, 0.0)
@@ -97,7 +97,7 @@ class Tracer:
         times.append(now() + self._clock.offset)
         events = tuple(
             (str(step.name), step.module, step.microbatch, start, stop)
-            for (step, _), start, stop in zip(self._begun, times[:-1], times[1:], strict=True)
+            for (step, _), (start, stop) in zip(self._begun, pairwise(times), strict=True)
         )
         self._begun.clear()
         sample = TraceSample(

@@ -5,7 +5,7 @@ The loop calls `model(**batch)` in every layout and gets an output and the loss 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,7 +15,6 @@ from mimokit.config import MimoParallelismConfig
 from mimokit.engine.colocated.samples import shares_items
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
-from mimokit.engine.models.provider import SeededMimoModel
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.base_stage import StageInput, StageOutput
@@ -44,18 +43,32 @@ class MimoModelOnRank(torch.nn.Module):
         text_decoders: module behind the language model -> module.
     """
 
-    def __init__(self, model: SeededMimoModel) -> None:
+    def __init__(self, laid_out: RankModel) -> None:
         super().__init__()
+        model = laid_out.model
+        self.laid_out = laid_out
         self.modality_submodules = ModulesByName(dict(model.modality_submodules.items()))
         self.language_model: ModuleDataParallel | None = model.language_model
         self.language_module_name = model.language_module_name
         self.text_decoders = model.text_decoders
 
+    def parts(self) -> Iterator[tuple[str, ModuleDataParallel]]:
+        """Yield the modules with their names: encoders, language model, text decoders."""
+        return self.laid_out.model.parts()
+
     def release(self) -> None:
         """Remove the gradient hooks after the loop; see `ModuleDataParallel.release`."""
-        for module in self.modules():
-            if isinstance(module, ModuleDataParallel):
-                module.release()
+        for _, module in self.parts():
+            module.release()
+
+    def _losses(
+        self, logits: torch.Tensor, labels: torch.Tensor | None, loss_mask: torch.Tensor | None
+    ) -> Output:
+        """Return the loss of every token, or without labels the logits; and the loss mask."""
+        if labels is None:
+            return logits, loss_mask
+        group = self.laid_out.pg_collections[self.language_module_name].tp
+        return vocab_parallel_cross_entropy(logits, labels, group), loss_mask
 
 
 class SharedRanksModel(MimoModelOnRank):
@@ -66,8 +79,7 @@ class SharedRanksModel(MimoModelOnRank):
     """
 
     def __init__(self, laid_out: RankModel) -> None:
-        super().__init__(laid_out.model)
-        self.laid_out = laid_out
+        super().__init__(laid_out)
         self.module_tokens: dict[str, int] = {}
 
     def forward(
@@ -102,10 +114,7 @@ class SharedRanksModel(MimoModelOnRank):
                 self._encode(edge, inputs, given)
         logits = self.laid_out.last_stage.forward(given).logits
         assert logits is not None
-        if labels is None:
-            return logits, loss_mask
-        group = self.laid_out.pg_collections[self.language_module_name].tp
-        return vocab_parallel_cross_entropy(logits, labels, group), loss_mask
+        return self._losses(logits, labels, loss_mask)
 
     def _encode(self, edge: StageEdge, inputs: Batch, given: StageInput) -> None:
         """Encode and let the rows cross, if some sample of the gather group has items."""
@@ -143,8 +152,7 @@ class StageModel(MimoModelOnRank):
     """
 
     def __init__(self, laid_out: RankModel) -> None:
-        super().__init__(laid_out.model)
-        self.laid_out = laid_out
+        super().__init__(laid_out)
         self.take(StageInput(None, {}, {}))
 
     def take(self, given: StageInput) -> None:
@@ -168,11 +176,7 @@ class StageModel(MimoModelOnRank):
         self.computed = stage.forward(replace(self.received, batch=batch or None))
         if not stage.ends or self.computed.logits is None:
             return self.computed.tensor, None
-        labels, loss_mask = batch.get("labels"), batch.get("loss_mask")
-        if labels is None:
-            return self.computed.logits, loss_mask
-        group = self.laid_out.pg_collections[self.language_module_name].tp
-        return vocab_parallel_cross_entropy(self.computed.logits, labels, group), loss_mask
+        return self._losses(self.computed.logits, batch.get("labels"), batch.get("loss_mask"))
 
 
 class HomogeneousParts(NamedTuple):

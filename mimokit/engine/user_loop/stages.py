@@ -23,9 +23,6 @@ from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.user_loop.models import MimoModelOnRank, SharedRanksModel, StageModel
 from mimokit.planning.pipeline import shared_program
 
-LossFunction = Callable[[torch.Tensor], tuple[Any, ...]]
-"""Output -> (sum of the losses of unmasked tokens, their number, anything else)."""
-
 _PACKAGE = Path(__file__).parents[2]
 
 

@@ -12,8 +12,7 @@ from mimokit.config.user_code import UserCode
 from mimokit.engine.data.batch import ITEMS, Batch, targets_of
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
-from mimokit.engine.models.decoder import TextDecoder
-from mimokit.engine.models.language import hidden_states_of
+from mimokit.engine.models.language import TextDecoder, hidden_states_of
 from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.loss import sum_and_tokens
 from mimokit.engine.parallel.marks import shard_of
