@@ -27,11 +27,11 @@ from mimokit.engine.megatron import (
     ProcessGroupCollection,
     ensure_memory_buffer,
 )
-from mimokit.engine.models.build import ModuleBuild
 from mimokit.engine.models.language import language_model_spec
 from mimokit.engine.models.provider import SeededMimoModel, inject_process_groups
 from mimokit.engine.models.rng import seed_modules
 from mimokit.engine.models.specs import encoder_kind, encoder_spec
+from mimokit.engine.models.transformer import ModuleBuild
 from mimokit.engine.parallel.data_parallel import wrap_data_parallel
 from mimokit.engine.parallel.grids import process_groups
 from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage

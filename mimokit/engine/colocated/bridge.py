@@ -1,4 +1,4 @@
-"""Moves encoder output to the language model where both share ranks but not their DP size.
+"""Modules that share their ranks but not their DP size: the samples of each, and their bridges.
 
 The plan says which ranks gather together and which samples a rank keeps. Embeddings are sent as
 rows `[tokens, hidden]`, in sample order. Samples may have different numbers of rows. Every rank of
@@ -8,17 +8,20 @@ the other ranks without communication.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample, slice_modality, slice_text
 from mimokit.engine.device import group_timeout
 from mimokit.engine.digests import digest
+from mimokit.engine.models.encoder import Encoder
 from mimokit.engine.parallel.collectives import gather_uneven
-from mimokit.planning.types import ColocatedBridge
+from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.planning.types import ColocatedBridge, LayoutPlan
 
 
 class ReplicaMismatchError(RuntimeError):
@@ -193,3 +196,71 @@ class ColocatedBridgeCommunicator:
 
 def _listed(ranks: list[int]) -> str:
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+
+
+class LoadedBatch:
+    """A batch that this rank has read, in which the modules have different samples.
+
+    Attributes:
+        batch: as read.
+    """
+
+    def __init__(
+        self, plan: LayoutPlan, modules: Mapping[str, ModuleDataParallel], batch: Batch
+    ) -> None:
+        self._plan = plan
+        self._rank = dist.get_rank()
+        self.batch = batch
+        self._rows: dict[str, list[int]] = {}
+        self._inputs: dict[str, Batch] = dict(batch.get("modality_inputs") or {})
+        for name, module in modules.items():
+            if name not in self._inputs and shares_items(module):
+                ((kind, encoder),) = module.module.encoders.items()
+                none = batch["input_ids"].new_zeros(len(batch["input_ids"]))
+                self._inputs[name] = {ITEMS: none, kind: encoder.no_items()}
+
+    def of_rank(self) -> Batch:
+        """Return the samples that this rank computes, of every module its own."""
+        inputs = {
+            name: slice_modality(given, *self._within(name)) for name, given in self._inputs.items()
+        }
+        text = slice_text(self.batch, *self._within(self._plan.llm_module_name))
+        return {**text, "modality_inputs": inputs}
+
+    def rows_of_group(self, name: str, tokens_per_item: int) -> list[int]:
+        """Return the rows of every sample of the gather group of an encoder; empty if it has none.
+
+        Args:
+            tokens_per_item: unless the batch contains it.
+        """
+        inputs = self._inputs.get(name)
+        if inputs is None:
+            return []
+        if name not in self._rows:
+            rows = rows_per_sample(inputs, len(inputs[ITEMS]), tokens_per_item)
+            group = slice(*self._within(name, self._plan.llm_module_name))
+            self._rows[name] = rows[group].tolist()
+        return self._rows[name]
+
+    def rows_of_language(self, name: str, rows: list[int]) -> list[int]:
+        """Return the rows of the language model's samples, of those of an encoder's group."""
+        language = self._plan.llm_module_name
+        begin, _ = self._within(name, language)
+        start, stop = self._within(language)
+        return rows[start - begin : stop - begin]
+
+    def _within(self, *modules: str) -> tuple[int, int]:
+        """Return the range of modules' samples within the batch.
+
+        Of several modules, the samples of one include those of the others.
+        """
+        batches = [self._plan.batch.modules[module] for module in modules]
+        first = batches[0].loaded[self._rank][0]
+        starts, stops = zip(*(batch.samples[self._rank] for batch in batches), strict=True)
+        return min(starts) - first, max(stops) - first
+
+
+def shares_items(module: ModuleDataParallel) -> bool:
+    """Return whether an encoder shares its items with other replicas, and so always runs."""
+    encoders: Iterable[Encoder] = getattr(module.module, "encoders", {}).values()
+    return any(encoder.shares_items for encoder in encoders)

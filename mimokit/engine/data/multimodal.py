@@ -18,8 +18,13 @@ from mimokit.architecture.tokens import (
 )
 from mimokit.config import ExperimentConfig
 from mimokit.engine.data.batch import ITEMS
-from mimokit.engine.data.positions import merged_grid, three_axis_positions
-from mimokit.engine.models.patches import GRID, ITEM_TOKENS, cut_patches
+from mimokit.engine.models.patches import (
+    GRID,
+    ITEM_TOKENS,
+    cut_patches,
+    merged_grid,
+    three_axis_positions,
+)
 from mimokit.engine.models.specs import encoder_kind
 
 Presence = Callable[[str, int, int], bool]

@@ -23,8 +23,7 @@ from mimokit.engine.megatron import (
     TransformerConfig,
     WrappedTorchNorm,
 )
-from mimokit.engine.models.build import ModuleBuild
-from mimokit.engine.models.transformer import WHOLE, StagePart, layer_spec
+from mimokit.engine.models.transformer import WHOLE, ModuleBuild, StagePart, layer_spec
 
 
 @dataclass(frozen=True)

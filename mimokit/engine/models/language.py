@@ -15,8 +15,7 @@ from mimokit.architecture.tensor_cut import ShardPlace, TensorCut, padded_vocabu
 from mimokit.config import RopeScaling
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import AttnMaskType, GPTModel, ModuleSpec, TransformerConfig
-from mimokit.engine.models.build import ModuleBuild
-from mimokit.engine.models.transformer import WHOLE, StagePart, layer_spec
+from mimokit.engine.models.transformer import WHOLE, ModuleBuild, StagePart, layer_spec
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,10 @@ from mimokit.engine.megatron import (
     TransformerConfig,
     build_module,
 )
-from mimokit.engine.models.build import ModuleBuild
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, tokens_of_grid
 from mimokit.engine.models.provider import inject_process_groups
-from mimokit.engine.models.transformer import WHOLE
+from mimokit.engine.models.transformer import WHOLE, ModuleBuild
 from mimokit.engine.parallel.marks import check_marks
 
 

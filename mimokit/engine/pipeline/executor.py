@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.colocated.samples import LoadedBatch, shares_items
+from mimokit.engine.colocated.bridge import LoadedBatch, shares_items
 from mimokit.engine.data.batch import ITEMS, Batch, check_tokens, to_device
 from mimokit.engine.device import rank_device
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator

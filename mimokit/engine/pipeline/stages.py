@@ -9,11 +9,10 @@ import torch
 from mimokit.config.user_code import OwnLoss
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample, targets_of
 from mimokit.engine.data.check import check_words
-from mimokit.engine.data.positions import merged_grid, three_axis_positions
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.language import hidden_states_of
-from mimokit.engine.models.patches import GRID, ITEM_TOKENS
+from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_axis_positions
 from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import loss_sum, vocab_parallel_cross_entropy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ from mimokit.engine.device import rank_device
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.pipeline.steps import observe_logits
+from mimokit.samples import Emit, EvaluationSample
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,33 @@ def evaluate(
         loss=loss / max(tokens, 1),
         samples=round(tested),
     )
+
+
+def emit_evaluation(
+    model: RankModel,
+    data: TrainingData,
+    data_config: DataConfig,
+    samples: int,
+    iteration: int,
+    emit: Emit,
+) -> None:
+    """Test on held-out samples, if the data has any, and emit the result on rank 0. Collective."""
+    if data.test is None:
+        return
+    result = evaluate(model, data, data_config, samples)
+    if dist.get_rank() == 0:
+        emit(
+            EvaluationSample(
+                iteration=iteration,
+                time=time.time(),
+                task=data.name,
+                exact_match=result.exact_match,
+                digit_accuracy=result.token_accuracy,
+                loss=result.loss,
+                chance=data.chance,
+                samples=result.samples,
+            )
+        )
 
 
 def count_right(

@@ -26,17 +26,19 @@ from mimokit.engine.replicas.exchange import ReplicaExchange
 from mimokit.engine.replicas.shards import trained_on_rank
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
-from mimokit.engine.training.arrivals import Arrivals
-from mimokit.engine.training.evaluation import Evaluation, check_validation, evaluate
+from mimokit.engine.training.evaluation import check_validation, emit_evaluation, evaluate
 from mimokit.engine.training.health import CollectiveCount, health_sample
-from mimokit.engine.training.monitor import PerformanceMonitor, create_performance_monitor
+from mimokit.engine.training.monitor import (
+    PerformanceMonitor,
+    create_performance_monitor,
+    watch,
+)
 from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.saving import save_hf
-from mimokit.engine.training.tracer import Tracer
-from mimokit.engine.training.watching import Watchers, watch
+from mimokit.engine.training.tracer import Arrivals, Tracer
 from mimokit.engine.user_loop.stages import with_forward_step
 from mimokit.planning.types import LayoutPlan
-from mimokit.samples import Emit, EvaluationSample, StepSample
+from mimokit.samples import Emit, StepSample
 from mimokit.step_kinds import StepKind
 
 ShouldStop = Callable[[], bool]
@@ -54,6 +56,16 @@ class TrainingState:
     arrivals: Arrivals | None = None
     iteration: int = 0
     exchange: ReplicaExchange | None = None
+
+
+@dataclass(frozen=True)
+class Watchers:
+    """Who watches a run; None for what the config or the caller left out."""
+
+    emit: Emit
+    monitor: PerformanceMonitor | None
+    tracer: Tracer | None
+    collectives: CollectiveCount
 
 
 @dataclass(frozen=True)
@@ -253,28 +265,30 @@ def _train(
     should_stop: ShouldStop,
     evaluations: Evaluations,
 ) -> list[StepSample]:
-    runtime, emit, monitor = config.runtime, watchers.emit, watchers.monitor
+    runtime, emit, monitor, model = config.runtime, watchers.emit, watchers.monitor, state.model
     iteration = 0
     with profiler(runtime, emit) as profile:
         for iteration in range(runtime.num_iterations):
             result = _iterate(state, watchers, iteration, should_stop())
             sample = _step_sample(state, monitor, iteration, result)
             if runtime.validation is not None and runtime.validation.due(iteration):
-                tested = evaluate(state.model, state.data, config.data, runtime.validation.samples)
+                tested = evaluate(model, state.data, config.data, runtime.validation.samples)
                 sample = replace(sample, validation_loss=tested.loss)
             emit(sample)
             if monitor is not None:
                 monitor.rows[-1] = sample
             profile.step(iteration)
             if not iteration:
-                emit(health_sample(state.model, iteration, watchers.collectives))
+                emit(health_sample(model, iteration, watchers.collectives))
             if result.stop:
                 break
             if evaluations.due(iteration, runtime.num_iterations):
-                _test(state, evaluations.samples, iteration, emit)
+                emit_evaluation(
+                    model, state.data, config.data, evaluations.samples, iteration, emit
+                )
     if iteration:
-        emit(health_sample(state.model, iteration, watchers.collectives))
-    _test(state, evaluations.final_samples, iteration, emit)
+        emit(health_sample(model, iteration, watchers.collectives))
+    emit_evaluation(model, state.data, config.data, evaluations.final_samples, iteration, emit)
     if monitor is None:
         return []
     if runtime.metrics_output_dir is not None:
@@ -315,24 +329,3 @@ def _step_sample(
         loss=loss,
         grad_norm=norm,
     )
-
-
-def _test(state: TrainingState, samples: int, iteration: int, emit: Emit) -> Evaluation | None:
-    """Test on held-out samples, if the data has any, and stream the result from rank 0."""
-    if state.data.test is None:
-        return None
-    result = evaluate(state.model, state.data, state.config.data, samples)
-    if dist.get_rank() == 0:
-        emit(
-            EvaluationSample(
-                iteration=iteration,
-                time=time.time(),
-                task=state.data.name,
-                exact_match=result.exact_match,
-                digit_accuracy=result.token_accuracy,
-                loss=result.loss,
-                chance=state.data.chance,
-                samples=result.samples,
-            )
-        )
-    return result

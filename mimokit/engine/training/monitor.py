@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
-from mimokit.config import MimoParallelismConfig, RuntimeConfig
+from mimokit.config import ExperimentConfig, MimoParallelismConfig, RuntimeConfig
+from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.part_times import PartTimes, StepPart, now
+from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step
-from mimokit.engine.training.arrivals import Arrivals, BegunStep
 from mimokit.engine.training.flops import StepFlops
 from mimokit.engine.training.memory import memory_meter
 from mimokit.engine.training.phase_times import PhaseTimes
+from mimokit.engine.training.tracer import Arrivals, BegunStep, clock_offset
 from mimokit.result_files import write_metrics
 from mimokit.samples import ModuleSample, Row, StepSample, from_wire, to_wire
 
@@ -229,6 +233,37 @@ class PerformanceMonitor:
             write_metrics(
                 directory, [sample for sample in samples if isinstance(sample, StepSample)]
             )
+
+
+def watch(model: RankModel, config: ExperimentConfig, peak_flops: float | None) -> Watched:
+    """Time the parts of a model's steps from now on. Collective over the world.
+
+    Args:
+        peak_flops: FLOP/s of this rank at most; None if it is not known.
+    """
+    modules, messages = {}, PartTimes()
+    for name, module in model.modules().items():
+        module.times = modules[name] = PartTimes()
+    if model.communicator is not None:
+        model.mailbox.times = messages
+    rank = dist.get_rank()
+    return Watched(
+        modules=modules,
+        messages=messages,
+        arrivals=Arrivals(model.plan, rank, clock_offset()),
+        flops=StepFlops(config, model.plan, rank),
+        peak_flops=_over_ranks(peak_flops),
+        warmup_iterations=config.runtime.warmup_iterations,
+        replicas=model.plan.batch.replicas,
+    )
+
+
+def _over_ranks(peak: float | None) -> float | None:
+    """Return the sum over all ranks, None if one of them is not known."""
+    own = math.nan if peak is None else peak
+    total = torch.tensor(own, dtype=torch.float64, device=rank_device())
+    dist.all_reduce(total)
+    return None if total.isnan() else float(total)
 
 
 def create_performance_monitor(

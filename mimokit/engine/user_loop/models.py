@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from mimokit.config import MimoParallelismConfig
-from mimokit.engine.colocated.samples import shares_items
+from mimokit.engine.colocated.bridge import shares_items
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel

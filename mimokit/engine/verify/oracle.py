@@ -30,11 +30,11 @@ from mimokit.engine.data.iterators import iterate_batches
 from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import ProcessGroupCollection
-from mimokit.engine.models.build import ModuleBuild
 from mimokit.engine.models.language import TextDecoder, text_decoder_spec
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
+from mimokit.engine.models.transformer import ModuleBuild
 from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec
 from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
