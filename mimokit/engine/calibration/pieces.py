@@ -50,28 +50,17 @@ HIDDEN, LAYERS, SAMPLES, LOADED = (32, 96), (1, 3), (1, 8), (1, 2, 4, 8)
 HEAD_WIDTH, TOKENS, VOCABULARY = 8, 42, 16
 
 
-def language_architecture(hidden: int, layers: int) -> ModuleArchitecture:
-    """Return a small language model."""
-    return ModuleArchitecture(
+def architectures(hidden: int, layers: int) -> tuple[ModuleArchitecture, ModuleArchitecture]:
+    """Return a small language model and a small encoder of the scans of digits."""
+    language = ModuleArchitecture(
         num_layers=layers,
         hidden_size=hidden,
         num_attention_heads=hidden // HEAD_WIDTH,
         seq_length=TOKENS,
         vocab_size=VOCABULARY,
     )
-
-
-def vision_architecture(hidden: int, layers: int) -> ModuleArchitecture:
-    """Return a small encoder of the scans of digits."""
-    return ModuleArchitecture(
-        num_layers=layers,
-        hidden_size=hidden,
-        num_attention_heads=hidden // HEAD_WIDTH,
-        seq_length=4,
-        vocab_size=0,
-        image_size=8,
-        patch_size=4,
-    )
+    scans = {"seq_length": 4, "vocab_size": 0, "image_size": 8, "patch_size": 4}
+    return language, language.model_copy(update=scans)
 
 
 @dataclass
@@ -104,8 +93,7 @@ def pieces_of_step(alone: Alone) -> tuple[list[TimedPiece], list[ModuleStage]]:
     loaded = cycle(LOADED)
     for hidden in HIDDEN:
         for layers in LAYERS:
-            architecture = language_architecture(hidden, layers)
-            encoder = vision_architecture(hidden, layers)
+            architecture, encoder = architectures(hidden, layers)
             language = language_stage(architecture, alone)
             images = vision_stage(encoder, architecture, alone)
             for samples in SAMPLES:
@@ -119,9 +107,7 @@ def pieces_of_step(alone: Alone) -> tuple[list[TimedPiece], list[ModuleStage]]:
 
 def _batches(samples: int) -> Iterator[Batch]:
     """Return batches for modules of any width and depth."""
-    return batches_of(
-        samples, language_architecture(HIDDEN[0], 1), vision_architecture(HIDDEN[0], 1)
-    )
+    return batches_of(samples, *architectures(HIDDEN[0], 1))
 
 
 def _load(samples: int) -> TimedPiece:

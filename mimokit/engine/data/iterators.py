@@ -1,5 +1,4 @@
-"""The samples that a rank reads in every micro-batch, according to the batch plan, and their order
-for data sets that state sizes beforehand."""
+"""The samples that a rank reads in every micro-batch, according to the batch plan."""
 
 from __future__ import annotations
 
@@ -78,10 +77,7 @@ class PlannedIndex(int):
 
 
 def place_of(index: int) -> tuple[int, int]:
-    """Return (micro-batch of a step, sample of the global micro-batch) of an index.
-
-    A plain integer has the first place.
-    """
+    """Return (micro-batch of a step, sample of the global one); (0, 0) of a plain integer."""
     return (index.microbatch, index.sample) if isinstance(index, PlannedIndex) else (0, 0)
 
 
@@ -92,11 +88,10 @@ class PlannedBatches(Sampler[list[int]]):
     the next `samples_per_microbatch` indices of it, and the rank takes its planned range.
 
     Args:
-        samples_per_microbatch: samples per micro-batch over all replicas.
+        samples_per_microbatch: over all replicas.
         taken: the range within the micro-batch that this rank reads.
         first: number of global micro-batches to skip, for a run that is continued.
-        num_microbatches: micro-batches of an optimizer step, for the places of the samples.
-        order: of the samples of every global micro-batch, see `order_of`.
+        num_microbatches: of an optimizer step, for the places of the samples.
         turn: (replica, replicas): step s takes the micro-batches of step s * replicas + replica.
 
     Raises:

@@ -44,8 +44,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     """An encoder of independent items (images, recordings): no item attends to another.
 
     A pipeline stage embeds if it is the first, runs its layers, and finishes if it is the last.
-    Inputs are the tensors of `modality_inputs[module][encoder name]` in
-    `mimokit.engine.data.batch`, by name.
+    Inputs are named as in `mimokit.engine.data.batch`.
 
     Attributes:
         shares_items: its replicas share their items, so each runs it for every batch, also without
@@ -134,11 +133,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
 
 
 def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
-    """Return a projector with the parallelism of the encoder that ends in the language width.
-
-    It is two matrices with an exact GELU between them, whatever the layers of encoder and language
-    model are like.
-    """
+    """Return a projector of two matrices and an exact GELU that ends in the language width."""
     stated, language = build.architecture.projector or ProjectorArchitecture(), build.language
     (inside,) = stated.hidden_sizes or [language.feed_forward_size]
     plain = ModuleArchitecture(

@@ -23,8 +23,7 @@ class Vocabulary:
     """A vocabulary that is padded until tensor parallelism divides it.
 
     Attributes:
-        multiple: the rows of the embedding over all tensor-parallel ranks are padded to a multiple
-            of this times the ranks.
+        multiple: the embedding has a multiple of this times the tensor-parallel ranks as rows.
         initial_seed: the tables are drawn from seeds that follow those of the layers, so that they
             do not depend on the padding, whose rows are zero.
     """

@@ -125,10 +125,9 @@ def default_state() -> torch.Tensor:
 
 
 def states_inside(modules: Iterable[str]) -> dict[str, torch.Tensor]:
-    """Return module -> the state of its tensor parallel regions, [bytes].
+    """Return module -> the state of its tensor parallel regions, [bytes]; replicas have the same.
 
-    Replicas have the same, tensor parallel ranks have different ones. On CUDA a rank has one for
-    all of its modules, which counts as that of the first.
+    On CUDA a rank has one for all of its modules, which counts as that of the first.
     """
     names = list(modules)
     if CPU_ONLY:

@@ -140,14 +140,11 @@ class AnySizeVisionTransformer(VisionTransformer):
     ) -> torch.Tensor:
         """Encode images on a rank that has the whole encoder.
 
-        Args:
-            tokens_per_item: [images], tokens per image according to the batch, or None.
-
         Returns:
             [tokens of all images, features], images in order.
 
         Raises:
-            ValueError: if these numbers of tokens differ from those of the grids.
+            ValueError: if the numbers of tokens per item differ from those of the grids.
         """
         grid = inputs[GRID]
         tokens = self.tokens_of(grid)

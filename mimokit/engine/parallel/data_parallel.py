@@ -51,8 +51,8 @@ class Ownership:
     def writes(self, parameter: torch.Tensor) -> bool:
         """Return whether this rank writes what it holds of a parameter to the file of its place.
 
-        A place is a tensor parallel rank of a stage, and of experts, of those. One of its replicas
-        writes. What several places hold whole is in the file of each, so that a reader can compare.
+        A place is a tensor parallel rank of a stage, and of experts, of those. What several places
+        hold whole is in the file of each, so that a reader can compare.
         """
         return self.reduce_group(parameter).rank() == 0
 
@@ -97,10 +97,7 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         return self.module.embedding  # type: ignore[no-any-return]
 
     def sync_tied_embeddings(self) -> None:
-        """Add the gradients of embeddings that the wrapped module ties over pipeline stages.
-
-        Collective over the stages that share them; nothing happens where none do.
-        """
+        """Add the gradients of embeddings that pipeline stages share. Collective over these."""
         sync = getattr(self.module, "sync_tied_embeddings", None)
         if sync is not None:
             sync()
@@ -108,8 +105,8 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
     def release(self) -> None:
         """Remove the gradient hooks; the module cannot be trained afterwards.
 
-        Hooks and module refer to each other through C++, where Python's garbage collector does not
-        see them. Without this, every layout that ran would stay in memory with its process groups.
+        Hooks and module refer to each other through C++, unseen by Python's garbage collector:
+        without this, every layout that ran would stay in memory with its process groups.
         """
         self.grad_accs.clear()
 

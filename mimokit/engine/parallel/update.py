@@ -41,9 +41,8 @@ class Update(Protocol):
     The loop calls once per step, in this order: `zero`, forward and backward of all micro-batches,
     `reduce`, `norm`, `clip`, `step`. `reduce`, `norm` and `step` are collective over the world. An
     implementation decides where gradients are summed (whole, or a shard per data parallel rank),
-    which numbers are stepped (the model's, or main weights of more bits that the model's are
-    rounded from), and whether gradients that are not finite are an error or skip the step (a loss
-    scaler, whose `norm` returns and whose `step` then leaves the weights).
+    which numbers are stepped (the model's, or main weights of more bits), and whether gradients
+    that are not finite are an error or skip the step (a loss scaler).
     """
 
     def zero(self) -> None:

@@ -85,7 +85,7 @@ class StageExecutor:
         }
 
     def state(self, stage: int, microbatch: int) -> Microbatch | None:
-        """Return the state of a micro-batch on a stage; None if it is not in flight."""
+        """Return the state of a micro-batch in flight on a stage."""
         return self._stages[stage].in_flight.get(microbatch)
 
     def run(
@@ -149,7 +149,9 @@ class StageExecutor:
         """Return the micro-batches in flight, by the names that a debugger shows."""
         if len(self._loaded) != 1:
             stages = self._stages.values()
-            return {"microbatch": {n: s for own in stages for n, s in own.in_flight.items()}}
+            return {
+                "microbatch": {n: state for stage in stages for n, state in stage.in_flight.items()}
+            }
         ((microbatch, loaded),) = self._loaded.items()
         *_, language = self._stages.values()
         state = language.in_flight.get(microbatch)
@@ -271,9 +273,9 @@ class StageExecutor:
         stage, microbatch = self._at(action)
         state = stage.in_flight[microbatch]
         assert state.output is not None
-        found = stage.stage.loss(state.output, state.given.batch)
-        if found is not None:
-            state.loss, tokens = found
+        loss = stage.stage.loss(state.output, state.given.batch)
+        if loss is not None:
+            state.loss, tokens = loss
             self.losses[microbatch].loss_sum += float(state.loss.detach())
             self.losses[microbatch].num_tokens += tokens
 

@@ -28,7 +28,7 @@ class RankModel:
     """The part of a model that is on one rank.
 
     Attributes:
-        model: Megatron's `MimoModel` with the modules of this rank, cut to their stages.
+        model: the modules of this rank, cut to their stages.
         stages: index in the stage graph -> the computation on this rank.
         topology: module -> the modules it feeds.
         bridges: encoder -> its bridge to the language model; none where ranks are separate.

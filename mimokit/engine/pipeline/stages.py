@@ -30,9 +30,9 @@ from mimokit.engine.pipeline.packing import Packed, assemble, check_grids, check
 class EncoderStage(ModuleStage):
     """A stage of an encoder: items in, rows in the language model's width out.
 
-    Without items in any sample of this replica, nothing is computed, and the stage sends empty
-    tensors. Where items differ in size, the sizes are sent with the hidden states. Grids of images,
-    with the number of images of every sample, are sent with the rows as well.
+    Without items, nothing is computed, and the stage sends empty tensors. Where items differ in
+    size, the sizes are sent with the hidden states; grids of images, with the number of images of
+    every sample, also with the rows.
 
     Args:
         tokens_per_item: where all items have the same size.
@@ -74,12 +74,9 @@ class EncoderStage(ModuleStage):
         return StageOutput(rows, [counts, items], (sizes,))  # packing needs the sizes of images
 
     def _run_whole(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
-        """Encode on a rank that has the whole encoder.
+        """Encode with the whole encoder; return rows, items per sample, sizes of items.
 
         An encoder that shares its items with other replicas also runs where this rank has none.
-
-        Returns:
-            Rows, items per sample, sizes of items.
         """
         items, tensors = self._inputs(given)
         if self._encoder.shares_items:
@@ -180,7 +177,6 @@ class LanguageStage(_LogitsStage):
     Where modules follow, it also sends them the hidden states of every token as rows.
 
     Args:
-        model: Megatron's `MimoModel` around the part of the language model.
         modalities: edge of the stage graph -> the modality whose rows it receives.
         merge_sizes: modality -> merge size, for modalities whose images differ in size.
         three_axes: tokens have positions of three axes; packing computes them from the grids that

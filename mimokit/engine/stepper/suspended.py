@@ -49,7 +49,7 @@ def tensors_of(schedule: StepGenerator[Any]) -> dict[str, torch.Tensor]:
     A name is the variable, then fields, keys or indices, joined by dots; gradients of leaves end in
     ".grad". Names of a pipeline's tensors begin with "microbatch" and its number.
     """
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     seen: set[int] = set()
     for frame in frames_of(schedule):
         values = dict(frame.f_locals)
@@ -59,8 +59,8 @@ def tensors_of(schedule: StepGenerator[Any]) -> dict[str, torch.Tensor]:
             for path, tensor in _walk(name, value, 0):
                 if id(tensor) not in seen:
                     seen.add(id(tensor))
-                    found[path] = tensor
-    return found
+                    tensors[path] = tensor
+    return tensors
 
 
 def _walk(path: str, value: Any, depth: int) -> Iterator[tuple[str, torch.Tensor]]:

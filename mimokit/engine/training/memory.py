@@ -5,11 +5,9 @@ the process ended (the unique set size), and reserved memory is all that is resi
 includes code and pages that a forked process shares.
 
 Linux walks all pages of a process to add up its private ones (`smaps_rollup`), which takes
-milliseconds: at most one part in a thousand of the process's CPU time is spent on that, as ranks
-share cores. In between, what is resident (`statm`, which takes microseconds) is taken to grow and
-shrink by private pages alone. The largest resident size is a counter of the kernel, which a process
-may reset (`clear_refs`). Where it may not, the larger of the values at the start and the end of the
-step is reported.
+milliseconds. In between, what is resident (`statm`, which takes microseconds) is taken to grow and
+shrink by private pages alone. The largest resident size is a counter of the kernel; where a process
+may not reset it (`clear_refs`), the larger of the values at both ends of the step is reported.
 """
 
 from __future__ import annotations

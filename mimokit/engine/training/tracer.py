@@ -38,7 +38,7 @@ class ClockOffset:
 
 
 def align_clocks(rounds: int = ROUNDS) -> ClockOffset:
-    """Estimate the offset to the clock of rank 0 in repeated rounds. Collective over the world.
+    """Estimate the offset to the clock of rank 0 in rounds. Collective over the world.
 
     The shortest round counts: rank 0 read its clock between question and answer, so the middle is
     off by at most half of the round (Cristian, "Probabilistic clock synchronization", 1989).
@@ -173,7 +173,7 @@ class Arrivals:
         """Work out from the sum how long this rank waited at most in every collective: `waits`."""
         count = len(self._slots)
         self.waits = {
-            meeting: max(summed[one * count + slot] for one in self._groups[meeting])
+            meeting: max(summed[rank * count + slot] for rank in self._groups[meeting])
             - self._own[slot]
             for meeting, slot in self._slots.items()
             if self._own[slot]

@@ -180,11 +180,7 @@ class StageModel(MimoModelOnRank):
 
 
 class HomogeneousParts(NamedTuple):
-    """A model of which all modules share one grid.
-
-    Attributes:
-        topology: module -> the modules that it feeds.
-    """
+    """A model of which all modules share one grid."""
 
     mimo_model: SharedRanksModel
     shared_grid: HyperCommGrid
@@ -193,11 +189,7 @@ class HomogeneousParts(NamedTuple):
 
 
 class ColocatedParts(NamedTuple):
-    """A model of which the modules share all ranks, with separate grids.
-
-    Attributes:
-        topology: module -> the modules that it feeds.
-    """
+    """A model of which the modules share all ranks, with separate grids."""
 
     mimo_model: SharedRanksModel
     module_to_grid_map: dict[str, HyperCommGrid]
@@ -205,12 +197,7 @@ class ColocatedParts(NamedTuple):
 
 
 class HeterogeneousParts(NamedTuple):
-    """A model of which the modules have separate ranks.
-
-    Attributes:
-        mimo_model: what this rank holds: one stage of one module.
-        topology: module -> the modules that it feeds.
-    """
+    """A model of which the modules have separate ranks; a rank holds one stage of one module."""
 
     mimo_model: StageModel
     module_to_grid_map: dict[str, HyperCommGrid]

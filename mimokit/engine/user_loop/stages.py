@@ -121,10 +121,8 @@ def _described(value: Any) -> str:
 def with_forward_step(model: RankModel, forward_step: ForwardStep) -> RankModel:
     """Return a model that runs a forward step of the user's.
 
-    Args:
-        forward_step: its iterator gives, on shared ranks, the samples that this rank computes: of
-            every encoder in `modality_inputs`, of the language model in the rest; on a stage what
-            it has read, or an empty batch.
+    The iterator of the step gives, on shared ranks, the samples that this rank computes; on a stage
+    what it has read, or an empty batch.
     """
     if model.communicator is None:
         return around_all_modules(forward_step, SharedRanksModel(model), None)
@@ -204,9 +202,9 @@ class UserStageOfPipeline(UserStage):
         self._call(OneBatch(given.batch or {}))
         calls, computed = self._model.calls, self._model.computed
         if calls != 1 or computed is None:
-            found = f"called its model {calls} times" if calls else "did not call its model"
+            did = f"called its model {calls} times" if calls else "did not call its model"
             raise ForwardStepError(
-                f"The forward step {found} on the stage of {self.name!r}; it must call it once."
+                f"The forward step {did} on the stage of {self.name!r}; it must call it once."
             )
         return computed if self.ends else replace(computed, tensor=self._sent(computed.tensor))
 
@@ -218,8 +216,8 @@ class UserStageOfPipeline(UserStage):
         """
         if isinstance(self._output, torch.Tensor) and self._output.shape == computed.shape:
             return self._output
-        found = self._output
-        shape = list(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
+        output = self._output
+        shape = list(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
         raise ForwardStepError(
             f"The forward step returned {shape} as its output on the stage of {self.name!r}; it "
             f"must return what its model returned there, {list(computed.shape)}, for the next "
