@@ -120,8 +120,7 @@ def batches_of(
             llm_module_name=LANGUAGE,
             deployment_mode="homogeneous",
             module_parallelisms={
-                IMAGES: ModuleParallelismConfig(data_parallel=1),
-                LANGUAGE: ModuleParallelismConfig(data_parallel=1),
+                name: ModuleParallelismConfig(data_parallel=1) for name in (IMAGES, LANGUAGE)
             },
             special_token_ids={IMAGES: IMAGE_TOKEN},
             module_architectures={IMAGES: images, LANGUAGE: language},

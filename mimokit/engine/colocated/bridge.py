@@ -120,11 +120,7 @@ class ColocatedBridgeCommunicator:
             )
 
     def cuts(self, rows_per_sample: Sequence[int]) -> RowCuts:
-        """Return the ranges of rows of all ranks of the gather group.
-
-        Args:
-            rows_per_sample: rows of every sample of the gather group's batch.
-        """
+        """Return the ranges of rows of all ranks of the gather group, by those of its samples."""
         slices = [self.plan.slices[member] for member in self._members]
         bounds = [0]
         for rows in rows_per_sample:
@@ -143,7 +139,7 @@ class ColocatedBridgeCommunicator:
             rows_per_sample: rows of every sample in the batch of the module with fewer replicas.
 
         Returns:
-            [rows, hidden], the destination's input on this rank.
+            [rows, hidden], the destination's input.
 
         Raises:
             ReplicaMismatchError: if the source's tensor-parallel ranks disagree.

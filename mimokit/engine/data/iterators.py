@@ -170,8 +170,8 @@ def iterate_batches(
         The batches, None on a rank that reads no data.
 
     Raises:
-        ValueError: the rank's modules read different samples, the data set has no length, or it is
-            smaller than a micro-batch.
+        ValueError: the rank's modules read different samples, or the data set is too small or has
+            no length.
     """
     modules = plan.batch.modules.items()
     ranges = {name: batch.loaded[rank] for name, batch in modules if rank in batch.loads}

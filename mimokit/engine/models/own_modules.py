@@ -94,14 +94,10 @@ class OwnEncoder(Encoder):
     def forward(
         self, tokens_per_item: torch.Tensor | None = None, **inputs: torch.Tensor
     ) -> torch.Tensor:
-        """Encode items.
+        """Encode items: [tokens of all items, features], items in order.
 
-        Args:
-            tokens_per_item: [items], tokens per item according to the batch, or None. The user's
-                encoder gets it where items differ in size and no other input says so.
-
-        Returns:
-            [tokens of all items, features], items in order.
+        The user's encoder gets `tokens_per_item`, [items], where items differ in size and no other
+        input says so.
 
         Raises:
             ValueError: the user's encoder returned something else.

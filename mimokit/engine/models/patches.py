@@ -73,7 +73,6 @@ def three_axis_positions(
     p + row and p + column; the next token follows the largest of them.
 
     Args:
-        input_ids: [samples, tokens].
         grids: placeholder -> [images, 3], frames, rows and columns in tokens, image after image and
             sample after sample. A placeholder that is left out counts like a word.
 

@@ -219,8 +219,8 @@ def seeded(layer_spec: ModuleSpec, initial_seed: int) -> ModuleSpec:
 class ModuleBuild:
     """What a module is built from, on every rank of the world.
 
-    Process groups are not among it: ranks without the module make its spec, too, and have none.
-    `MimoModelProvider` injects them into the spec, as it does into one of the user's.
+    Process groups, which ranks without the module do not have, are injected into the spec by
+    `MimoModelProvider`.
 
     Attributes:
         language: the language model's network: an encoder's projector ends in its width, and a
@@ -244,11 +244,7 @@ class ModuleBuild:
 def module_builds(
     config: MimoParallelismConfig, plan: LayoutPlan, seed: int, code: UserCode = NO_CODE
 ) -> Mapping[str, ModuleBuild]:
-    """Return module -> what it is built from, in the order of the plan.
-
-    Networks come from the config, all that is decided about them from the plan, modules of the
-    user from the code.
-    """
+    """Return module -> what it is built from, in the order of the plan."""
     language = config.get_architecture(plan.llm_module_name)
     builds = {}
     for name, execution in plan.executions.items():

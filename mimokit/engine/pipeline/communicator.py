@@ -104,10 +104,7 @@ class MultiModulePipelineCommunicator:
         """Agree on shapes and types over the whole graph before any message is sent. Collective.
 
         The first rank of every stage receives the shapes of the stages before it and broadcasts
-        them to its stage; each rank then computes the output shapes of its stage on "meta" tensors.
-
-        Returns:
-            Stage -> the shapes and types of its outputs.
+        them to its stage; each rank then returns the output shapes of its stages.
 
         Raises:
             ShapeMismatchError: two stages disagree with each other or with the planned slots.

@@ -66,7 +66,6 @@ class StageExecutor:
             for index, stage in model.stages.items()
         }
         self._edges = model.program.graph.edges
-        self._last = model.stages[max(model.stages)].name
         self._loaded: dict[int, LoadedBatch] = {}
         self._boundaries: dict[int, dict[str, Boundary]] = {}
         self._idle: dict[int | None, set[tuple[StepKind, int | None]]] = {}
@@ -96,7 +95,7 @@ class StageExecutor:
         A module may reduce its gradients in the last backward of its stage, and in none before.
 
         Args:
-            actions: the actions up to the reduction of gradients, in the order of the plan.
+            actions: up to the reduction of gradients, in the order of the plan.
             observe_logits: called with logits and batch of every micro-batch at the end of the
                 language model, where no loss is computed then.
 
@@ -127,7 +126,7 @@ class StageExecutor:
                 if number == ends[action.microbatch]:
                     self._forget(action.microbatch)
         if self.model.communicator is not None:
-            yield Step(StepKind.WAIT, self._last)
+            yield Step(StepKind.WAIT, self.model.last_stage.name)
             self.model.communicator.wait()
 
     def _module(self, action: Action) -> str | None:

@@ -59,13 +59,8 @@ class RankModel:
 
     @property
     def last_stage(self) -> ModuleStage:
-        """The stage of this rank that no other of its stages feeds."""
+        """The stage of this rank that no other of its stages feeds; only it may compute a loss."""
         return self.stages[max(self.stages)]
-
-    @property
-    def loss_module_name(self) -> str:
-        """The module of this rank that computes a loss, if one of them does."""
-        return self.last_stage.name
 
     @property
     def special_token_ids(self) -> dict[str, int]:

@@ -40,7 +40,7 @@ def forward_backward_steps(
     """
     executor = StageExecutor(model, data_iterator)
     yield from executor.run([a for a in before_reduction(model) if a.kind not in without])
-    model.modules()[model.loss_module_name].num_tokens += sum(
+    model.modules()[model.last_stage.name].num_tokens += sum(
         loss.num_tokens for loss in executor.losses
     )
     executor.read(len(executor.losses))

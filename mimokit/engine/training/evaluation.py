@@ -42,9 +42,8 @@ def evaluate(
     """Test the model in its layout. Collective.
 
     Args:
-        data: its `test` set is read from the start.
-        samples: the first ones of the test set's order, which no layout changes; at most those of
-            its whole micro-batches.
+        samples: number of samples of the test set, the first in an order that no layout changes; at
+            most those of its whole micro-batches.
 
     Raises:
         ValueError: if there is no test data.
@@ -124,7 +123,6 @@ def count_right(
         logits: [samples, tokens, vocabulary / TP].
         labels: [samples, tokens].
         loss_mask: [samples, tokens], 1 where an answer is expected.
-        tensor_group: the ranks with the other parts of the vocabulary.
 
     Returns:
         [correct samples, samples, correct tokens, tokens, summed loss]; samples without an answer

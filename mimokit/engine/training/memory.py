@@ -17,6 +17,7 @@ import os
 import resource
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import psutil
@@ -117,28 +118,20 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 def _read(path: str) -> bytes | None:
     """Return the content of a small file of the kernel, None if there is none."""
     try:
-        file = os.open(path, os.O_RDONLY)
+        with Path(path).open("rb", buffering=0) as file:
+            return file.read(_STATM_BYTES)
     except OSError:
         return None
-    try:
-        return os.read(file, _STATM_BYTES)
-    finally:
-        os.close(file)
 
 
 def _write(path: str, content: bytes) -> bool:
     """Write a small file of the kernel; return whether that is allowed."""
     try:
-        file = os.open(path, os.O_WRONLY)
+        with Path(path).open("wb", buffering=0) as file:
+            file.write(content)
     except OSError:
         return False
-    try:
-        os.write(file, content)
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(file)
+    return True
 
 
 def memory_meter() -> MemoryMeter:

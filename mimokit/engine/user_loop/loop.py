@@ -155,12 +155,8 @@ def forward_backward_1f1b_with_multimodule_communicator(
 ) -> list[MicrobatchLoss]:
     """Run all micro-batches of a step and leave summed, unreduced gradients in the buffers.
 
-    Args:
-        forward_step_func: runs the forward of one micro-batch on this stage. Its iterator gives
-            one batch: what the stage has read, or an empty one on a stage that reads none.
-        data_iterator: gives the batches this rank reads, None where it reads none.
-        seq_length: accepted because the source documents pass it; the shape of the batch decides.
-        forward_only: leave out the backward half.
+    The iterator of the forward step gives one batch: what the stage has read, or an empty one on a
+    stage that reads none. Other arguments are those of `forward_backward_no_pipelining`.
 
     Returns:
         One entry: loss and tokens of this rank over all micro-batches.

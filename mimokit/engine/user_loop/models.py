@@ -161,10 +161,7 @@ class StageModel(MimoModelOnRank):
         self.computed: StageOutput | None = None
 
     def forward(self, **batch: Any) -> Output:
-        """Run this stage.
-
-        Args:
-            batch: what this rank has read of the micro-batch; nothing on a stage that reads none.
+        """Run this stage on what this rank has read of the micro-batch.
 
         Returns:
             At the end of the language model the loss of every token [samples, tokens], or without
