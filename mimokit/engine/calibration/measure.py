@@ -125,7 +125,7 @@ def measure(emit: Emit) -> RankMeasurements:
         if dist.get_rank() == 0:
             emit(CalibrationSample(name))
 
-    before, hosts = open_groups(), _hosts()
+    before, hosts = open_groups(), gather_json(platform.node())
     next_part("cores and memory")
     share, bandwidth = cores(), memory_bandwidth()
     next_part("matrix products and attention")
@@ -167,10 +167,6 @@ def at_work(world: int) -> list[int]:
     The speed of ranks with separate devices does not depend on other ranks.
     """
     return [*group_sizes(world - 1), world] if CPU_ONLY else [world]
-
-
-def _hosts() -> list[str]:
-    return gather_json(platform.node())
 
 
 def _device(hosts: list[str]) -> tuple[str, float]:

@@ -35,7 +35,7 @@ from mimokit.engine.training.monitor import (
 )
 from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.saving import save_hf
-from mimokit.engine.training.tracer import Arrivals, Tracer
+from mimokit.engine.training.tracer import Arrivals, Tracer, align_clocks
 from mimokit.engine.user_loop.stages import with_forward_step
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import Emit, StepSample
@@ -236,7 +236,7 @@ def train_on_rank(
         ValueError: the config asks for a validation that the test data does not allow.
     """
     with prepared(plan, config, source, peers, code) as state:
-        tracer = Tracer.aligned(emit) if trace else None
+        tracer = Tracer(emit, align_clocks()) if trace else None
         check_validation(config, state.data, plan.batch.samples_per_microbatch)
         monitor = _monitor(state, config, peak_flops)
         watchers = Watchers(emit, monitor, tracer, CollectiveCount(state.model))

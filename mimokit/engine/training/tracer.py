@@ -89,11 +89,6 @@ class Tracer:
         self._rank = dist.get_rank()
         self._begun: list[tuple[Step, float]] = []
 
-    @classmethod
-    def aligned(cls, emit: Emit) -> Tracer:
-        """Return a tracer whose clock is aligned with that of rank 0. Collective."""
-        return cls(emit, align_clocks())
-
     def observe(self, step: Step) -> None:
         """Record that a step begins and the one before it ends."""
         self._begun.append((step, now()))
