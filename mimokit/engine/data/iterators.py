@@ -203,4 +203,4 @@ def iterate_batches(
         prefetch_factor=data_config.prefetch_factor if workers else None,
         persistent_workers=data_config.persistent_workers and bool(workers),
     )
-    return checked(iter(loader), taken[1] - taken[0], data_config.vocab_size)
+    return checked(iter(loader), taken[1] - taken[0], data_config)

@@ -73,7 +73,7 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
             A schedule adds those of every micro-batch; `zero_grad_buffer` sets it to 0.
     """
 
-    num_tokens = 0
+    num_tokens: float = 0.0
     times: PartTimes = UNTIMED
 
     def __init__(
@@ -89,7 +89,7 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
     def zero_grad_buffer(self) -> None:
         """Set the gradients to zero."""
         super().zero_grad_buffer()
-        self.num_tokens = 0
+        self.num_tokens = 0.0
 
     @property
     def embedding(self) -> torch.nn.Module:

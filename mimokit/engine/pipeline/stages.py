@@ -7,7 +7,13 @@ from collections.abc import Mapping
 import torch
 
 from mimokit.config.user_code import OwnLoss
-from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample, targets_of
+from mimokit.engine.data.batch import (
+    ITEMS,
+    Batch,
+    encoder_tensors,
+    rows_per_sample,
+    targets_of,
+)
 from mimokit.engine.data.check import check_words
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.models.encoder import Encoder, EncoderKind
@@ -81,7 +87,7 @@ class EncoderStage(ModuleStage):
         items, tensors = self._inputs(given)
         if self._encoder.shares_items:
             tensors = self._encoder.no_items() if tensors is None else tensors
-        elif not sum(items) or tensors is None:
+        elif tensors is None:
             rows = next(self.wrapped.parameters()).new_zeros(0, self._rows_width)
             return rows, items, self._no_sizes()
         sizes = None if self._kind.sizes is None else tensors.get(self._kind.sizes)
@@ -109,7 +115,7 @@ class EncoderStage(ModuleStage):
             ((edge, hidden),) = given.hidden.items()
             return hidden, given.counts[edge][0], next(iter(given.integers.get(edge, ())), None)
         items, inputs = self._inputs(given)
-        if inputs is None or not sum(items):
+        if inputs is None:
             width, parameter = self._encoder.config.hidden_size, next(self.wrapped.parameters())
             return parameter.new_zeros(self._positions, 0, width), items, self._no_sizes()
         sizes = None if self._kind.sizes is None else inputs.get(self._kind.sizes)
@@ -117,12 +123,13 @@ class EncoderStage(ModuleStage):
         return self._encoder.embed(**tensors), items, sizes
 
     def _inputs(self, given: StageInput) -> tuple[list[int], Mapping[str, torch.Tensor] | None]:
-        """Return items per sample, and the tensors of all items if the batch has the modality."""
+        """Return items per sample, and the tensors of all items if there are any."""
         assert given.batch is not None
         inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
         if inputs is None:
             return [0] * len(given.batch["input_ids"]), None
-        return inputs[ITEMS].tolist(), inputs[self._kind.name]
+        items = inputs[ITEMS].tolist()
+        return items, encoder_tensors(self.name, inputs) if sum(items) else None
 
     def _no_sizes(self) -> torch.Tensor | None:
         if self._kind.sizes is None:
@@ -153,7 +160,7 @@ class _LogitsStage(ModuleStage):
 
     _loss_func: OwnLoss | None = None
 
-    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, int] | None:
+    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, float] | None:
         """Return the loss on the last stage."""
         if output.logits is None or batch is None:
             return None

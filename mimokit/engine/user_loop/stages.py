@@ -72,7 +72,7 @@ def call_forward_step(
 
 def loss_of_output(
     forward_step: ForwardStep, output: Any, loss_function: Any
-) -> tuple[torch.Tensor, int]:
+) -> tuple[torch.Tensor, float]:
     """Return the sum of the losses of a micro-batch and the number of their tokens.
 
     Raises:
@@ -185,7 +185,7 @@ class UserStage(ModuleStage):
         """Whether the language model ends here."""
         return self._stage.ends
 
-    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, int] | None:
+    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, float] | None:
         """Return the user's loss at the end of the language model."""
         if not self.ends:
             return self._stage.loss(output, batch)
