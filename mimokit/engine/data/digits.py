@@ -114,8 +114,8 @@ class DigitStrips(Dataset[DigitSample]):
         """Return the generator that draws the rest of a strip, and its number of scans."""
         generator = np.random.default_rng((self.seed, self.split == "test", index))
         drawn = int(generator.integers(1, max(self.max_digits, 1) + 1))
-        given = None if self.frames is None else self.frames(*place_of(index))
-        return generator, drawn if given is None else given
+        stated = None if self.frames is None else self.frames(*place_of(index))
+        return generator, drawn if stated is None else stated
 
 
 def _answer(values: list[int], task: Task) -> list[int]:

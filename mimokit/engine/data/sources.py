@@ -133,8 +133,8 @@ def why_no_digits(config: ExperimentConfig) -> str | None:
         return "its language model has positions of three axes, strips have places in a row"
     if config.data.vocab_size < len(VOCABULARY):
         return f"data.vocab_size is {config.data.vocab_size}, less than {len(VOCABULARY)}"
-    if (taken := _placeholder_of_a_character(config)) is not None:
-        return taken
+    if (reason := _placeholder_of_a_character(config)) is not None:
+        return reason
     digits = _longest_strip(config)
     if digits < 1 and IMAGES not in config.data.modality_frames:
         return f"data.image_seq_length is {config.data.image_seq_length}, less than one image"
@@ -204,8 +204,8 @@ def why_no_multimodal_digits(config: ExperimentConfig) -> str | None:
             return f"module {name!r} takes {shape.frames} frames, less than {longest_frames()}"
     if data.vocab_size < len(VOCABULARY):
         return f"data.vocab_size is {data.vocab_size}, less than {len(VOCABULARY)}"
-    if (taken := _placeholder_of_a_character(config)) is not None:
-        return taken
+    if (reason := _placeholder_of_a_character(config)) is not None:
+        return reason
     seen, heard = (most_digits(encoders, kind) for kind in (ImageGeometry, AudioGeometry))
     placeholders = sum(
         (heard if isinstance(e.geometry, AudioGeometry) else seen) * e.geometry.tokens

@@ -78,9 +78,9 @@ class MimoModelProvider:
         self._check(plan)
         ensure_memory_buffer()
         grids, groups = create_grids(plan)
-        mine = participating(grids)
-        seed_modules(self.seed, {name: groups[name].tp.rank() for name in mine})
-        model = self._build(groups) if mine else None
+        names = participating(grids)
+        seed_modules(self.seed, {name: groups[name].tp.rank() for name in names})
+        model = self._build(groups) if names else None
         if model is not None:
             model.to(rank_device())
             self._freeze(model, plan)

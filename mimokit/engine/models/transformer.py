@@ -59,10 +59,10 @@ class GroupedSelfAttention(SelfAttention):  # type: ignore[misc]
         group, place = divmod(self.pg_collection.tp.rank(), sharing)
         width = self.hidden_size_per_attention_head
         heads = self.config.num_attention_heads // groups
-        mine = mixed.unflatten(-1, (groups, heads + 2, width))[:, :, group]
+        of_group = mixed.unflatten(-1, (groups, heads + 2, width))[:, :, group]
         share = heads // sharing
-        query = mine[:, :, place * share : (place + 1) * share]
-        return query, mine[:, :, heads : heads + 1], mine[:, :, heads + 1 :]
+        query = of_group[:, :, place * share : (place + 1) * share]
+        return query, of_group[:, :, heads : heads + 1], of_group[:, :, heads + 1 :]
 
 
 # A process without Megatron's CUDA extensions cannot run these.

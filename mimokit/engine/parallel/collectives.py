@@ -51,12 +51,12 @@ def gather_in_place(whole: torch.Tensor, sizes: Sequence[int], group: dist.Proce
     copies, and without waiting for other ranks' turns. Sizes are those of `gather_uneven`.
     """
     places = torch.split(whole, list(sizes))
-    mine = group.rank()
+    rank = group.rank()
     operations = []
     for step in range(1, len(sizes)):
-        to, source = (mine + step) % len(sizes), (mine - step) % len(sizes)
-        if sizes[mine]:
-            operations.append(dist.P2POp(dist.isend, places[mine], group=group, group_peer=to))
+        to, source = (rank + step) % len(sizes), (rank - step) % len(sizes)
+        if sizes[rank]:
+            operations.append(dist.P2POp(dist.isend, places[rank], group=group, group_peer=to))
         if sizes[source]:
             operations.append(
                 dist.P2POp(dist.irecv, places[source], group=group, group_peer=source)

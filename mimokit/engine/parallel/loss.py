@@ -119,9 +119,9 @@ def sum_and_tokens(returned: Any) -> tuple[torch.Tensor, float]:
             "of all unmasked tokens and the number of those tokens."
         )
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        found = list(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
+        what = list(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
         raise ValueError(
-            f"The loss function returned {found} as its loss; it must be a tensor of one number, "
+            f"The loss function returned {what} as its loss; it must be a tensor of one number, "
             "the sum of the losses of all unmasked tokens."
         )
     tokens = float(others[0])

@@ -92,9 +92,9 @@ def _difference(row: TensorCut | None, parameter: torch.nn.Parameter, place: Sha
     marked = cut_by_marks(parameter, place.tensor_parallel)
     if (row.dimension, row.parts) != (marked.dimension, marked.parts):
         return f"Megatron has {marked.words} cut, the table of tensors {row.words}"
-    shape, held = row.at(place).shape, tuple(parameter.shape)
-    if shape != held:
-        return f"it is {list(held)} on this rank, in the table of tensors {list(shape)}"
+    shape, on_rank = row.at(place).shape, tuple(parameter.shape)
+    if shape != on_rank:
+        return f"it is {list(on_rank)} on this rank, in the table of tensors {list(shape)}"
     return ""
 
 

@@ -186,7 +186,8 @@ class Mailbox:
     def send_message(self, message: StageMessage, rank: int, tag: Tag) -> None:
         """Start sending the message of a stage and return."""
         counts = [
-            torch.tensor(one, dtype=torch.int64, device=self._device) for one in message.counts
+            torch.tensor(numbers, dtype=torch.int64, device=self._device)
+            for numbers in message.counts
         ]
         self.send([*message.rows, *counts], rank, tag, counts=len(counts))
 
@@ -207,8 +208,8 @@ class Mailbox:
 
     def _taken(self, arriving: Arriving) -> list[torch.Tensor]:
         places = [
-            torch.empty(one.shape, dtype=one.dtype, device=self._device)
-            for one in arriving.described()
+            torch.empty(expected.shape, dtype=expected.dtype, device=self._device)
+            for expected in arriving.described()
         ]
         arriving.take(places)
         arriving.wait()

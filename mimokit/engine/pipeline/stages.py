@@ -261,14 +261,14 @@ class LanguageStage(_LogitsStage):
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
         """Return the shapes for one sample, from packing on "meta"."""
         width = int(self.wrapped.module.config.hidden_size)
-        taken = [hidden_of(shapes, width, self.dtype, self.name) for shapes in given.values()]
+        hidden = [hidden_of(shapes, width, self.dtype, self.name) for shapes in given.values()]
         if self.last and self._feeds:
             return meta_like((1, width), self.dtype), meta_like((1,), torch.int64)
         positions = (meta_like((3, 1, 1), torch.int64),) if self._three_axes else ()
         if not self.first:
-            return (taken[0], *positions)
+            return (hidden[0], *positions)
         special = self._model.special_token_ids
-        branches = {self._modalities[edge]: rows for edge, rows in zip(given, taken, strict=True)}
+        branches = {self._modalities[edge]: rows for edge, rows in zip(given, hidden, strict=True)}
         tokens = [special[name] for name, rows in branches.items() for _ in rows]
         words = meta_like((1, width), self.dtype)
         ids = torch.tensor([[*tokens, 1 + max(special.values(), default=0)]])
@@ -305,8 +305,8 @@ class DecoderStage(_LogitsStage):
         """Return the shapes for one token."""
         width = int(self.wrapped.module.config.hidden_size)
         for shapes in given.values():
-            taken = self._input_size if self.first else width
-            hidden_of(shapes, taken, self.dtype, self.name)
+            width_taken = self._input_size if self.first else width
+            hidden_of(shapes, width_taken, self.dtype, self.name)
         return (meta_like((1, 1, width), self.dtype),)
 
     def _targets(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:

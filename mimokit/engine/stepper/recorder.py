@@ -191,13 +191,13 @@ def _by_sample(
 def _piece(
     crossing: Crossing, sent: bool, parts: dict[int, torch.Tensor], samples: range, code: str
 ) -> SeenCrossing:
-    mine = [parts[sample] for sample in samples]
+    rows = [parts[sample] for sample in samples]
     return SeenCrossing(
         crossing=crossing,
         sent=sent,
-        shape=(sum(len(part) for part in mine), *mine[0].shape[1:]),
-        bytes=sum(part.nbytes for part in mine),
-        prints=tuple(print_of(part) for part in mine),
+        shape=(sum(len(part) for part in rows), *rows[0].shape[1:]),
+        bytes=sum(part.nbytes for part in rows),
+        prints=tuple(print_of(part) for part in rows),
         code=code,
     )
 

@@ -69,6 +69,6 @@ def _on_rank(module: Module, flops: ForwardFlops, plan: LayoutPlan, rank: int) -
     stage, stages = ranks.coordinates(rank)["pp"], ranks.pipeline_parallel
     sizes = plan.executions[module.name].sizes
     layers = float(layers_of(module, sizes, stage).total) / net_of(module).layers
-    own = layers * (flops.layers + flops.core)
-    own += flops.first * (stage == 0) + flops.last * (stage == stages - 1)
-    return own / ranks.ranks_per_stage
+    operations = layers * (flops.layers + flops.core)
+    operations += flops.first * (stage == 0) + flops.last * (stage == stages - 1)
+    return operations / ranks.ranks_per_stage

@@ -166,29 +166,29 @@ class PerformanceMonitor:
         return sample
 
     def _phases(self, end: float) -> PhaseTimes:
-        found = PhaseTimes(self._modules)
+        phases = PhaseTimes(self._modules)
         ends = [*(moment for _, moment in self._begun[1:]), end]
         lasted = {}
         for (step, moment), stop in zip(self._begun, ends, strict=False):
             name, module, _ = step
             lasted[step] = stop - moment
-            found.add_phase(module, name, stop - moment)
+            phases.add_phase(module, name, stop - moment)
         for name, seconds in self._times.items():
-            found.add_phase(None, name, seconds)
+            phases.add_phase(None, name, seconds)
         for module, times in self._watched.modules.items():
-            taken = times.take()
-            found.add_reduction(module, taken[StepPart.REDUCTION])
-            found.add_update(module, taken[StepPart.UPDATE])
-        taken = self._watched.messages.take()
+            seconds_of = times.take()
+            phases.add_reduction(module, seconds_of[StepPart.REDUCTION])
+            phases.add_update(module, seconds_of[StepPart.UPDATE])
+        seconds_of = self._watched.messages.take()
         # Messages are those of a stage, and a rank that has a stage has no other module.
         here = list(self._watched.modules)
         stage = here[0] if len(here) == 1 else None
-        found.add_wait(stage, taken[StepPart.PEER])
-        found.move_to_collective(stage, taken[StepPart.GROUP])
+        phases.add_wait(stage, seconds_of[StepPart.PEER])
+        phases.move_to_collective(stage, seconds_of[StepPart.GROUP])
         if self._watched.arrivals is not None:
             for meeting, seconds in self._watched.arrivals.waits.items():
-                found.add_wait(meeting[1], min(max(seconds, 0.0), lasted.get(meeting, 0.0)))
-        return found
+                phases.add_wait(meeting[1], min(max(seconds, 0.0), lasted.get(meeting, 0.0)))
+        return phases
 
     def _add_rates(
         self, rows: dict[str, Row], tokens: Mapping[str, int], samples: int, seconds: float
