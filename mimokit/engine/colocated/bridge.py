@@ -41,6 +41,11 @@ class RowCuts:
     sizes: tuple[int, ...]
     position: int
 
+    @property
+    def total(self) -> int:
+        """Rows of the whole gather group."""
+        return sum(self.sizes)
+
 
 def gather_rows(piece: torch.Tensor, cuts: RowCuts, group: dist.ProcessGroup) -> torch.Tensor:
     """Concatenate the pieces of a gather group: [own rows, h] -> [all rows, h]."""
@@ -142,9 +147,7 @@ class ColocatedBridgeCommunicator:
         """
         self.check_replicas(embeddings)
         cuts = self.cuts(rows_per_sample)
-        expected = (
-            sum(cuts.sizes) if self.plan.direction == "fan_out" else cuts.sizes[cuts.position]
-        )
+        expected = cuts.total if self.plan.direction == "fan_out" else cuts.sizes[cuts.position]
         if embeddings.shape[0] != expected:
             raise ValueError(
                 f"Module {self.plan.source!r} gave {embeddings.shape[0]} rows on rank "
