@@ -112,7 +112,7 @@ def timed_steps(
 
 def spin() -> float:
     """Return the cores that this rank gets while all spin."""
-    from mimokit.engine.calibration.compute import cores
+    from mimokit.engine.calibration.timing import cores
 
     return cores()
 
