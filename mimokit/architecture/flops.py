@@ -18,8 +18,8 @@ from mimokit.architecture.modules import (
     VisionEncoder,
 )
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.parameters import feed_forward
 from mimokit.architecture.parameters_on_rank import Module, net_of
+from mimokit.architecture.transformer import feed_forward
 
 TRAINED, PASSES_GRADIENT, FORWARD_ONLY = 3, 2, 1
 """Passes, in units of the forward pass: the backward pass computes two products for each of the

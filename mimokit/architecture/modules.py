@@ -6,13 +6,15 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from mimokit.architecture.parallel_sizes import Numbers
-from mimokit.architecture.parameters import (
+from mimokit.architecture.tensor_cut import padded_vocabulary
+from mimokit.architecture.transformer import (
+    Norm,
+    Transformer,
     active_stack_parameters,
     feed_forward,
+    norm_parameters,
     stack_parameters,
 )
-from mimokit.architecture.tensor_cut import padded_vocabulary
-from mimokit.architecture.transformer import Norm, Transformer, norm_parameters
 from mimokit.config.layer_architecture import RopeScaling
 
 VOCABULARY_MULTIPLE = 128

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from mimokit.architecture.layer_split import stage_spans
 from mimokit.architecture.modules import (
     AudioEncoder,
     DecoderHead,
@@ -22,7 +21,7 @@ from mimokit.architecture.modules import (
     VisionEncoder,
 )
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.parameters_on_rank import Module
+from mimokit.architecture.parameters_on_rank import Module, stage_spans
 from mimokit.architecture.tensor_cut import Shape, Span, TensorCut
 from mimokit.architecture.transformer import Norm, Transformer
 

@@ -20,7 +20,7 @@ from mimokit.config.errors import ConfigError, Problem, unknown_name
 from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.config_files.inheritance import PRESET_PREFIX
 from mimokit.prediction import Workload
-from mimokit.prediction.from_config import workload_of_config
+from mimokit.prediction.task import workload_of_config
 
 ModelSource = Model | ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 

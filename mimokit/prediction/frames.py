@@ -12,7 +12,6 @@ from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.planning.frames import FrameCost, FrameForecast, FrameLinks, forecast_frames
 from mimokit.planning.frames.batch_frames import BatchFrames, batch_frames
 from mimokit.planning.types import LayoutPlan
-from mimokit.prediction.from_config import layout_of_config, workload_of_config
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.module_costs import encoder_cost
 from mimokit.prediction.step_time import System
@@ -20,7 +19,9 @@ from mimokit.prediction.task import (
     PredictionTask,
     chosen_hardware,
     chosen_software,
+    layout_of_config,
     section_of,
+    workload_of_config,
 )
 from mimokit.prediction.validity import check_precision
 from mimokit.prediction.workload import EncoderInput, branches_of, language_of

@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from mimokit.architecture.from_config import net_of_config
-from mimokit.architecture.layer_split import stage_layers
 from mimokit.architecture.layer_work.collectives import (
     WAYS,
     End,
@@ -19,6 +18,7 @@ from mimokit.architecture.layer_work.collectives import (
     layer_collectives,
     tensor_calls,
 )
+from mimokit.architecture.parameters_on_rank import stage_layers
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import FRAME_PARALLEL
 from mimokit.planning.ranks import ModuleRanks

@@ -17,7 +17,7 @@ from mimokit.architecture.layer_work.products import (
     layer_products,
 )
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.parameters import dense_layer, expert_layer
+from mimokit.architecture.transformer import dense_layer, expert_layer
 from mimokit.axes import Axis
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import ModuleInput, System, load_software, module_step

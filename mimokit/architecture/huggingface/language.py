@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from mimokit.architecture.functions import NetworkFunctions
 from mimokit.architecture.huggingface.fields import Fields
-from mimokit.architecture.huggingface.functions import functions_of_section
+from mimokit.architecture.huggingface.functions import NetworkFunctions, functions_of_section
 from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.transformer import (
     INIT_STD,

@@ -19,8 +19,12 @@ from mimokit.architecture.config_fields import (
     NetworkField,
     read,
 )
+from mimokit.architecture.from_config import (
+    encoder_network,
+    language_network,
+    lone_encoder_network,
+)
 from mimokit.architecture.huggingface import from_hf
-from mimokit.architecture.huggingface.checkpoint_tensors import CheckpointTensors
 from mimokit.architecture.huggingface.families import (
     FAMILIES,
     PROJECTOR_WEIGHT,
@@ -29,8 +33,9 @@ from mimokit.architecture.huggingface.families import (
     language_tensors,
     prefix_of,
 )
-from mimokit.architecture.huggingface.vision_tensors import (
+from mimokit.architecture.huggingface.weight_tensors import (
     OF_WHOLE_MODELS,
+    WeightTensors,
     add_projector,
     add_tower,
 )
@@ -40,11 +45,6 @@ from mimokit.architecture.modules import (
     Model,
     MultimodalModel,
     VisionEncoder,
-)
-from mimokit.architecture.networks import (
-    encoder_network,
-    language_network,
-    lone_encoder_network,
 )
 from mimokit.architecture.tensors import (
     ENCODER_NAMES,
@@ -171,7 +171,7 @@ def module_family(
     table = encoder_tensors(headless, name)
     if isinstance(part, EncoderBranch):
         table = module_tensors(replace(part, encoder=headless))
-    weights = CheckpointTensors(by_name(table))
+    weights = WeightTensors(by_name(table))
     prefix = prefix_of(names, "embeddings.patch_embedding.weight")
     add_tower(weights, headless, prefix, name)
     weights.passed_over += [f"{prefix}head.", *OF_WHOLE_MODELS]

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from mimokit.architecture.functions import NetworkFunctions, RotaryScaling
+from mimokit.architecture.huggingface.functions import NetworkFunctions, RotaryScaling
 
 Turns = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines, as `turns` returns them."""

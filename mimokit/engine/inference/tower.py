@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from mimokit.architecture.functions import NetworkFunctions
+from mimokit.architecture.huggingface.functions import NetworkFunctions
 from mimokit.architecture.modules import VisionEncoder
 from mimokit.architecture.tensor_cut import Span
 from mimokit.engine.inference.exchange import Group

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from mimokit.architecture.huggingface.checkpoint_tensors import WholeParameter
+from mimokit.architecture.huggingface.weight_tensors import WholeParameter
 from mimokit.architecture.tensor_cut import Shape, ShardPlace, Span, TensorShard
 from mimokit.planning.weights.headers import StoredTensor
 from mimokit.planning.weights.types import Piece

@@ -8,8 +8,7 @@ from mimokit.prediction.calibration.calibration import (
     save_calibration,
 )
 from mimokit.prediction.calibration.fit import FittedLaw, fit_law
-from mimokit.prediction.calibration.measurements import Measurements, RankMeasurements
-from mimokit.prediction.calibration.merge import merge
+from mimokit.prediction.calibration.measurements import Measurements, RankMeasurements, merge
 
 __all__ = [
     "Calibration",

@@ -14,8 +14,7 @@ from mimokit.prediction.calibration.measurements import (
     PieceTime,
     Round,
 )
-from mimokit.prediction.local_cpu.cost_model import CoreCosts, SharedCosts
-from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
+from mimokit.prediction.local_cpu.cost_model import NUMBER_BYTES, CoreCosts, SharedCosts
 from mimokit.prediction.local_cpu.simulator import (
     Collective,
     Compute,

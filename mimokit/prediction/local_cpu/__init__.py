@@ -3,7 +3,7 @@
 from mimokit.prediction.local_cpu.cost_model import CoreCosts, SharedCosts
 from mimokit.prediction.local_cpu.prediction import SharedPrediction, predict_shared
 from mimokit.prediction.local_cpu.simulator import RankSpan, SharedRun, Span, run_shared
-from mimokit.prediction.local_cpu.stored import Stored, stored_on_rank
+from mimokit.prediction.local_cpu.step_costs import Stored, stored_on_rank
 
 __all__ = [
     "CoreCosts",

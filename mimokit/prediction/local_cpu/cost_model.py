@@ -9,7 +9,9 @@ from typing import Annotated
 from pydantic import Field
 
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
+
+NUMBER_BYTES = 4
+"""All numbers are fp32 in a process without a GPU."""
 
 SEGMENTS = 2
 """Number of segments per rank that gloo divides the data of an all-reduce into (`allreduce.cc`)."""

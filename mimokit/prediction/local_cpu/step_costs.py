@@ -1,24 +1,27 @@
 """Parts of the operations each rank performs in one step, with CPU seconds.
 
 A pass is one operation that includes its tensor-parallel collectives, because all ranks of a
-tensor-parallel group perform the same operations at the same time. `programs` puts them in order.
+tensor-parallel group perform the same operations at the same time. `rank_programs` orders them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.layer_work.collectives import Way
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module
+from mimokit.architecture.tensors import stage_tensors
 from mimokit.architecture.tokens import geometry_of, tokens_per_item
+from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.planning.types import LayoutPlan
-from mimokit.prediction.local_cpu.cost_model import CoreCosts
+from mimokit.prediction.local_cpu.cost_model import NUMBER_BYTES, CoreCosts
 from mimokit.prediction.local_cpu.module_costs import ModuleCosts
-from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
 from mimokit.prediction.local_cpu.simulator import (
     Collective,
     Compute,
@@ -26,8 +29,46 @@ from mimokit.prediction.local_cpu.simulator import (
     Span,
     all_reduce,
 )
-from mimokit.prediction.local_cpu.stored import Stored, stored_on_rank
 from mimokit.step_kinds import StepKind
+
+MOMENTS = 2
+"""Adam keeps two numbers per parameter."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The part of a module on one rank."""
+
+    tensors: int
+    numbers: int
+
+    def __add__(self, other: Stored) -> Stored:
+        return Stored(self.tensors + other.tensors, self.numbers + other.numbers)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of weights; gradients take as many."""
+        return NUMBER_BYTES * self.numbers
+
+    @property
+    def optimizer_bytes(self) -> int:
+        """Bytes of Adam's moments."""
+        return MOMENTS * self.weight_bytes
+
+
+def stored_on_rank(config: ExperimentConfig, plan: LayoutPlan, rank: int) -> dict[str, Stored]:
+    """Return module -> what a rank stores of it; modules without the rank are left out."""
+    found = {}
+    for module in modules_of_config(config.model):
+        ranks = plan.modules[module.name]
+        if rank in ranks.ranks:
+            sizes = ParallelSizes(pipeline=ranks.pipeline_parallel)
+            stage = ranks.coordinates(rank)[Axis.PIPELINE]
+            place = ranks.shard_place(rank)
+            shapes = [one.cut.at(place).shape for one in stage_tensors(module, sizes, stage)]
+            found[module.name] = Stored(len(shapes), sum(map(math.prod, shapes)))
+    return found
+
 
 SCALAR_BYTES = 8
 

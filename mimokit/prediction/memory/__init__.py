@@ -1,9 +1,10 @@
 """Bytes per rank: weights, gradients, optimizer, activations, logits, buffers."""
 
 from mimokit.architecture.parameters_on_rank import RankParameters
-from mimokit.prediction.memory.formulas import MemoryLine, memory_lines
 from mimokit.prediction.memory.stage import (
     PARTS,
+    MemoryLine,
+    memory_lines,
     micro_batches_in_flight,
     micro_batches_through,
     stage_memory,

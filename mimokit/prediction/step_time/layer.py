@@ -7,8 +7,12 @@ import numpy as np
 from mimokit.architecture.layer_work.collectives import layer_collectives
 from mimokit.architecture.layer_work.products import ROUTER, layer_products, score_work
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.architecture.parameters import dense_layer, expert_layer
-from mimokit.architecture.transformer import MixtureOfExperts, Transformer
+from mimokit.architecture.transformer import (
+    MixtureOfExperts,
+    Transformer,
+    dense_layer,
+    expert_layer,
+)
 from mimokit.axes import Axis
 from mimokit.prediction.step_time.breakdown import LayerTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import (
