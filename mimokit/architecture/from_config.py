@@ -177,7 +177,6 @@ def language_network(
     """Return the fields of a language model's `ModuleArchitecture`.
 
     Args:
-        seq_length: tokens of a sample.
         tensor_parallel: if it does not divide the vocabulary, the field for padding is written.
     """
     learned = {

@@ -62,8 +62,6 @@ class RankParameters:
     """The parameters of a module on one rank.
 
     Attributes:
-        ordinary: outside routed experts.
-        expert: of routed experts.
         matrices: of `ordinary`, those in the layers of a dense model that tensor parallelism
             shards; they may be stored in 8 bits.
     """

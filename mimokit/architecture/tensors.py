@@ -55,7 +55,6 @@ class ModuleTensor:
 
     Attributes:
         name: Megatron's, with the number that a layer has in the whole module.
-        cut: its shape, and how it is cut.
         place: number of its layer, or the end of the pipeline that holds it.
         copy_of: the tensor that this one is a copy of, on another stage; only that one is saved.
     """

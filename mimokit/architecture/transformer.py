@@ -26,9 +26,6 @@ class MixtureOfExperts:
     """Experts in place of the feed-forward layer.
 
     Attributes:
-        experts: routed experts of one layer.
-        top_k: experts that each token visits.
-        ffn: width inside one routed expert.
         shared_ffn: width inside the shared experts together; 0 for none.
         dense_layers: first layers that keep an ordinary feed-forward layer.
         router_bias: the router has one bias per expert (DeepSeek-V3's score correction).
@@ -50,7 +47,6 @@ class LatentAttention:
 
     Attributes:
         q_rank: width of the compressed query; 0 for a query that is not compressed.
-        kv_rank: width of the compressed key and value.
         nope_dim: dimensions of a head's query and key without positions.
         rope_dim: dimensions of a head's query and key with rotary positions.
         v_dim: dimensions of a head's value.
@@ -68,19 +64,13 @@ class Transformer:
     """Equal layers, except that the first layers of a mixture of experts may be dense.
 
     Attributes:
-        hidden: width of an activation.
-        heads: query heads.
-        ffn: width inside a dense feed-forward layer.
         gated: SwiGLU with three matrices, otherwise two matrices around an activation.
-        norm: RMSNorm (one vector) or LayerNorm (two).
         qkv_bias: biases of query and value; see `key_bias` for the key.
         key_bias: the key has a bias, too, if query and value have one.
         qk_norm: an RMSNorm over each head of query and key.
-        causal: a token attends to itself and earlier tokens only.
         window: tokens that most layers attend to at once; 0 for all.
         full_attention_layers: layers without a window if there is one.
         activation: inside the feed-forward layer; None: silu if it is gated, else gelu.
-        epsilon: added to the variance in a norm.
         init_std: standard deviation of matrices before training.
     """
 

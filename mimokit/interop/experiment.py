@@ -44,7 +44,6 @@ def config_of_layout(
     Without an experiment, the placeholder token ids of encoder outputs follow the vocabulary.
 
     Args:
-        model: the model; not needed with an experiment.
         experiment: all its sections are kept, except for what layout and workload state.
         supposed: gpu, price_per_gpu_hour and software of the `PredictionConfig`; None keeps what
             the experiment states.

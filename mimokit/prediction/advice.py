@@ -36,14 +36,7 @@ SAMPLES_PER_GPU = 8
 
 @dataclass(frozen=True)
 class AdvisedSize:
-    """A tensor parallel size that divides.
-
-    Attributes:
-        data_parallel: replicas on the rest of the GPUs.
-        seconds: predicted, of a training step.
-        communication_share: of them in tensor parallel collectives that nothing overlaps.
-        memory_bytes: predicted, of the fullest rank.
-    """
+    """A tensor parallel size that divides."""
 
     tensor_parallel: int
     data_parallel: int
@@ -58,10 +51,7 @@ class Advice:
     """What to take, and why.
 
     Attributes:
-        seq_length: of the predicted step.
         rejected: other sizes up to the number of GPUs -> why.
-        take: the tensor parallel size; None if none fits.
-        environment: variable -> value and reason.
         scope: of a LLaVA, which modules the sizes are for; empty for a language model.
     """
 
@@ -81,7 +71,7 @@ class Advice:
             "gpu": self.gpu,
             "gpus": self.gpus,
             "seq_length": self.seq_length,
-            "sizes": [vars(one) for one in self.sizes],
+            "sizes": [vars(size) for size in self.sizes],
             "rejected": {str(size): why for size, why in self.rejected.items()},
             "take": self.take,
             "why": self.why,
@@ -101,7 +91,6 @@ def advise(
 
     Args:
         checkpoint: of a language model or a LLaVA; config and headers.
-        gpu: its name, or a hardware file.
         seq_length: of the predicted step; None: 4,096, or the model's positions if fewer.
 
     Raises:
@@ -138,31 +127,35 @@ def _obstacle(checkpoint: WeightDirectory, size: int, gpus: int) -> str | None:
 
 def _advised(model: Model, hardware: Hardware, size: int, gpus: int, seq: int) -> AdvisedSize:
     parallel = ParallelSizes(tensor=size, data=gpus // size, sequence_parallel=size > 1)
-    layout = Layout("homogeneous", {one.name: parallel for one in reversed(modules_of(model))})
+    layout = Layout(
+        "homogeneous", {module.name: parallel for module in reversed(modules_of(model))}
+    )
     workload = Workload(seq, SAMPLES_PER_GPU * gpus)
-    found = predict(model, layout, workload, hardware)
-    share = found.parts.get("tensor", 0.0) / found.seconds
-    return AdvisedSize(size, gpus // size, found.seconds, share, found.peak_memory, found.fits)
+    prediction = predict(model, layout, workload, hardware)
+    share = prediction.parts.get("tensor", 0.0) / prediction.seconds
+    return AdvisedSize(
+        size, gpus // size, prediction.seconds, share, prediction.peak_memory, prediction.fits
+    )
 
 
 def _choice(sizes: list[AdvisedSize], hardware: Hardware, gpus: int) -> tuple[int | None, str]:
     """Return the fastest size that fits, and why."""
     room = bytes_text(int(hardware.memory_bytes))
-    fitting = [one for one in sizes if one.fits]
+    fitting = [size for size in sizes if size.fits]
     if not fitting:
-        least = min(sizes, key=lambda one: one.memory_bytes)
+        least = min(sizes, key=lambda size: size.memory_bytes)
         return None, (
             f"No size fits: TP {least.tensor_parallel} needs "
             f"{bytes_text(int(least.memory_bytes))} of {room}; add pipeline stages, recompute or "
             "GPUs (`mimokit search` finds such layouts)."
         )
-    best = min(fitting, key=lambda one: one.seconds)
+    best = min(fitting, key=lambda size: size.seconds)
     why = (
         f"Take TP {best.tensor_parallel}: of the sizes that fit it has the shortest predicted "
         f"step, {best.seconds:.3g} s, with {best.communication_share:.0%} of it in tensor parallel "
         f"collectives, and {bytes_text(int(best.memory_bytes))} of {room}"
     )
-    smaller = [one for one in sizes if one.tensor_parallel < best.tensor_parallel]
+    smaller = [size for size in sizes if size.tensor_parallel < best.tensor_parallel]
     if smaller and not smaller[-1].fits:
         why += f"; TP {smaller[-1].tensor_parallel} does not fit"
     if best.tensor_parallel > hardware.domain_ranks:
@@ -172,7 +165,7 @@ def _choice(sizes: list[AdvisedSize], hardware: Hardware, gpus: int) -> tuple[in
 
 def _environment(gpu: str | Hardware, take: int | None) -> Mapping[str, tuple[str, str]]:
     name = (gpu.name if isinstance(gpu, Hardware) else str(gpu)).lower()
-    if take is None or take == 1 or any(one in name for one in BLACKWELL):
+    if take is None or take == 1 or any(family in name for family in BLACKWELL):
         return {}
     reason = (
         "CUDA reads it when it starts: with one connection, kernels begin in the order of their "

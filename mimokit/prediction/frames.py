@@ -31,25 +31,21 @@ LEAST_SECONDS = 1e-12
 
 
 def timed_frames(config: ExperimentConfig, plan: LayoutPlan) -> tuple[BatchFrames, ...]:
-    """Return the frames of each vision encoder in a micro-batch, and what sharing them saves.
-
-    Args:
-        config: of the plan; its prediction section names the GPU.
-    """
+    """Return the frames of each vision encoder in a micro-batch, and what sharing them saves."""
     return timed(config, plan, batch_frames(config, plan))
 
 
 def timed(
-    config: ExperimentConfig, plan: LayoutPlan, found: Sequence[BatchFrames]
+    config: ExperimentConfig, plan: LayoutPlan, batches: Sequence[BatchFrames]
 ) -> tuple[BatchFrames, ...]:
     """Return the frames of encoders with a forecast, or with why none can be made."""
     try:
         task = _task(config, plan.world_size)
         check_precision(task.system.hardware, task.workload)
-        return tuple(replace(batch, forecast=_forecast(task, batch)) for batch in found)
+        return tuple(replace(batch, forecast=_forecast(task, batch)) for batch in batches)
     except ConfigError as error:
         why = f"Encoder times are not estimated: {error.problems[0].sentence}"
-        return tuple(replace(batch, unknown=why) for batch in found)
+        return tuple(replace(batch, unknown=why) for batch in batches)
 
 
 def _task(config: ExperimentConfig, world_size: int) -> PredictionTask:

@@ -36,7 +36,6 @@ class PredictionTask:
     """Everything that a prediction depends on.
 
     Attributes:
-        layout: sizes of its modules.
         price_per_gpu_hour: in dollars, or None.
         replicas: of an experiment with a strategy between links that it describes.
     """
@@ -102,8 +101,8 @@ def system_of(hardware: Hardware, software: Software, workload: Workload) -> Sys
 
 def section_of(source: object) -> PredictionConfig:
     """Return the prediction section of an experiment, an empty section for anything else."""
-    found = source.prediction if isinstance(source, ExperimentConfig) else None
-    return found or PredictionConfig()
+    section = source.prediction if isinstance(source, ExperimentConfig) else None
+    return section or PredictionConfig()
 
 
 def chosen_hardware(
@@ -116,8 +115,8 @@ def chosen_hardware(
     """
     if hardware is not None and gpu is not None:
         raise _refused(f"gpu is {gpu} and hardware is {hardware}; they are the same, give one.")
-    given = hardware if gpu is None else gpu
-    return load_hardware(section.chosen_gpu if given is None else given)
+    chosen = hardware if gpu is None else gpu
+    return load_hardware(section.chosen_gpu if chosen is None else chosen)
 
 
 def chosen_software(software: str | Software | None, section: PredictionConfig) -> Software:
@@ -209,7 +208,6 @@ def _input(config: ExperimentConfig, name: str, samples: int) -> EncoderInput:
 
     Args:
         config: what its prediction section says goes before what its data section says.
-        samples: of a micro-batch over all replicas.
     """
     geometry = geometry_of(config.model.get_architecture(name))
     tokens = config.data.modality_seq_length(name)
@@ -222,8 +220,8 @@ def _input(config: ExperimentConfig, name: str, samples: int) -> EncoderInput:
         return EncoderInput(length=geometry.positions, count=tokens / geometry.tokens)
     each = said.length * geometry.tokens / geometry.positions
     count = said.count or tokens / each
-    given = said.imbalance is not None or said.count is not None
-    uneven = None if given else pattern
+    is_said = said.imbalance is not None or said.count is not None
+    uneven = None if is_said else pattern
     if uneven is not None:
         count = uneven.mean
     return EncoderInput(said.length, count, said.imbalance or 1.0, uneven)

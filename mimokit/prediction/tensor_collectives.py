@@ -53,19 +53,17 @@ def tensor_collectives(
     Where modules share a group, the first of them has those of all.
 
     Args:
-        config: finalized; of a layout that runs.
-        plan: of the config, or of one replica of it.
         lacking: encoders that may have no items in a micro-batch; see `may_lack_items`.
     """
     shared: dict[ModuleRanks, list[str]] = {}
     for name, ranks in plan.modules.items():
         if rank in ranks.ranks and ranks.tensor_parallel > 1:
             shared.setdefault(replace(ranks, module=""), []).append(name)
-    found = {}
+    counts = {}
     for names in shared.values():
         spans = [_of_step(config, plan, name, rank, lacking) for name in names]
-        found[names[0]] = sum(spans, CollectiveSpan(0, 0))
-    return found
+        counts[names[0]] = sum(spans, CollectiveSpan(0, 0))
+    return counts
 
 
 def may_lack_items(config: ExperimentConfig) -> frozenset[str]:

@@ -38,11 +38,8 @@ class Block:
     """One interval in which a stage works.
 
     Attributes:
-        lane: index of the stage in `PredictedTimeline.lanes`.
-        module: the module, None for the update.
         kind: forward, backward, the bridge between modules on shared ranks, or the update of
             gradients, optimizer and weights.
-        start: seconds from the start of the step.
         micro_batch: 0-based, None if the block is for all micro-batches.
         chunk: of an interleaved stage, 0-based. None if the stage is not interleaved.
     """
@@ -63,7 +60,6 @@ class PredictedTimeline:
     Attributes:
         lanes: names of the stages: the module, and the number of the stage if it has several.
         blocks: what the stages do. Between blocks a stage waits.
-        seconds: of the whole step, as in `predict`.
     """
 
     lanes: tuple[str, ...]
@@ -105,32 +101,36 @@ def predict_timeline(
 def task_timeline(task: PredictionTask) -> PredictedTimeline | None:
     """Return the timeline of a task; see `predict_timeline`."""
     layout, workload, system = task.layout, task.workload, task.system
-    found = predict_task(task)
+    prediction = predict_task(task)
     language, encoders = costs_of(task.model, layout, workload, system)
-    own = language.sizes
+    language_sizes = language.sizes
     count = float(language.micro_batches)
     stages = sum(int(sizes.pipeline) for sizes in layout.modules.values())
-    chunks = 0 if int(own.virtual) == 1 else int(own.virtual * own.pipeline)
+    chunks = (
+        0
+        if int(language_sizes.virtual) == 1
+        else int(language_sizes.virtual * language_sizes.pipeline)
+    )
     if count != int(count) or stages * count > MOST_BLOCKS or chunks * count > MOST_CHUNKS:
         return None
     phases = layout.mode == "colocated"
     before, after = _phases(encoders, language, workload, system) if phases else ((), ())
     passes = _passes(layout, language, encoders, system)
     begin = sum(seconds for *_, seconds in before)
-    end = found.seconds - found.parts["update"] - sum(seconds for *_, seconds in after)
-    stretch = (end - begin) / max(one.stop for one in passes.blocks)
+    end = prediction.seconds - prediction.parts["update"] - sum(seconds for *_, seconds in after)
+    stretch = (end - begin) / max(block.stop for block in passes.blocks)
     lanes = range(len(passes.lanes))
     blocks = [
         *_in_turn(before, lanes, 0.0),
         *(
-            replace(one, start=begin + stretch * one.start, stop=begin + stretch * one.stop)
-            for one in passes.blocks
+            replace(block, start=begin + stretch * block.start, stop=begin + stretch * block.stop)
+            for block in passes.blocks
         ),
         *_in_turn(after, lanes, end),
-        *_in_turn(((None, "update", found.parts["update"]),), lanes,
-                  found.seconds - found.parts["update"]),
+        *_in_turn(((None, "update", prediction.parts["update"]),), lanes,
+                  prediction.seconds - prediction.parts["update"]),
     ]  # fmt: skip
-    return PredictedTimeline(passes.lanes, tuple(blocks), found.seconds)
+    return PredictedTimeline(passes.lanes, tuple(blocks), prediction.seconds)
 
 
 @dataclass(frozen=True)
@@ -161,11 +161,7 @@ def _chunks(
     """Return the passes of an interleaved pipeline, whose messages take no time here.
 
     Args:
-        layout: what is drawn.
-        language: its costs.
         schedule: of the plain pipeline, in which all chunks of a set of ranks are one stage.
-        forward: seconds by stage of the plain pipeline.
-        backward: the same.
     """
     name, chunks = layout.language, int(language.sizes.virtual)
     plain = schedule.graph
@@ -255,19 +251,19 @@ def _inside(
     """
     if layout.mode != "homogeneous" or not encoders:
         return {}
-    found: dict[tuple[int, bool], tuple[tuple[str, float], ...]] = {}
+    by_stage: dict[tuple[int, bool], tuple[tuple[str, float], ...]] = {}
     count = timeline.schedule.num_microbatches
     busy = _busy(timeline)
     for (stage, backward), seconds in busy.items():
         shares = []
         for cost in encoders:
-            own = cost.repeated or cost
-            if stage and int(own.sizes.pipeline) == 1:
+            inside = cost.repeated or cost
+            if stage and int(inside.sizes.pipeline) == 1:
                 continue
-            spent = float(own.backward if backward else own.forward) / count
+            spent = float(inside.backward if backward else inside.forward) / count
             shares.append((cost.name, spent / seconds if seconds else 0.0))
-        found[stage, backward] = tuple(shares)
-    return found
+        by_stage[stage, backward] = tuple(shares)
+    return by_stage
 
 
 def _busy(timeline: Timeline) -> dict[tuple[int, bool], float]:

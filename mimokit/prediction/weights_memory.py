@@ -48,7 +48,6 @@ class RankMemory:
 
     Attributes:
         parts: part -> bytes of all modules; 0 for what does not exist.
-        parameters: module -> its parameters on that rank.
     """
 
     tensor_parallel: int
@@ -67,9 +66,6 @@ class CheckpointMemory:
 
     Attributes:
         inference: without gradients and optimizer, with a cache.
-        batch: sequences of a rank at once.
-        seq_length: tokens of each.
-        ranks: by ascending size.
         scope: of a LLaVA, which modules the figures are for; empty for a language model.
     """
 
@@ -92,11 +88,11 @@ class CheckpointMemory:
         return {
             **{name: getattr(self, name) for name in fields},
             "sizes": {
-                str(one.tensor_parallel): {
-                    **one.parts, "total": one.total, "saved": self.saved(number),
-                    "parameters": dict(one.parameters),
+                str(rank.tensor_parallel): {
+                    **rank.parts, "total": rank.total, "saved": self.saved(number),
+                    "parameters": dict(rank.parameters),
                 }
-                for number, one in enumerate(self.ranks)
+                for number, rank in enumerate(self.ranks)
             },
         }  # fmt: skip
 
@@ -119,7 +115,6 @@ def checkpoint_memory(
 
     Args:
         inference: generate, do not train.
-        batch: sequences of a rank at once.
         seq_length: tokens of each, for a cache those that will be generated included.
         dtype: torch's name of the dtype of loading, for inference; None: as in the files.
 
@@ -133,7 +128,7 @@ def checkpoint_memory(
         raise refused("Options", "tp", None, "no tensor parallel size is given; write 1,2,4,8")
     model, scope = computed_model(checkpoint, seq_length)
     modules = modules_of(model)
-    found = []
+    ranks = []
     for size in sorted(set(sizes)):
         planners = part_planners(checkpoint, size, dtype)
         shards = [
@@ -141,11 +136,11 @@ def checkpoint_memory(
             for module, planner in zip(modules, planners, strict=True)
         ]
         parts = _inference(shards, dtype) if inference else _training(shards)
-        parameters = {one.name: one.parameters for one in shards}
+        parameters = {shard.name: shard.parameters for shard in shards}
         every = {name: float(parts.get(name, 0)) for name in PARTS}
-        found.append(RankMemory(size, every, parameters))
+        ranks.append(RankMemory(size, every, parameters))
     kind = str(checkpoint.config.get("model_type"))
-    return CheckpointMemory(kind, inference, batch, seq_length, tuple(found), scope)
+    return CheckpointMemory(kind, inference, batch, seq_length, tuple(ranks), scope)
 
 
 def modules_of(model: Model) -> tuple[Module, ...]:
@@ -172,11 +167,7 @@ def computed_model(checkpoint: WeightDirectory, seq_length: int) -> tuple[Model,
 
 @dataclass(frozen=True)
 class _Shard:
-    """A module on its fullest rank.
-
-    Attributes:
-        length: tokens or patches of each.
-    """
+    """A module on its fullest rank."""
 
     module: Module
     planner: WeightPlanner
@@ -198,16 +189,16 @@ class _Shard:
     def parameters(self) -> int:
         """On the rank that has most of them."""
         return max(
-            sum(math.prod(one.shape) for one in rank.parameters.values()) for rank in self.ranks
+            sum(math.prod(shard.shape) for shard in rank.parameters.values()) for rank in self.ranks
         )
 
 
 def _training(shards: Sequence[_Shard]) -> dict[str, float]:
-    parameters = sum(one.parameters for one in shards)
+    parameters = sum(shard.parameters for shard in shards)
     kept = 0.0
-    for one in shards:
-        sizes = ParallelSizes(tensor=one.tensor_parallel, micro_batch=one.batch)
-        stage = stage_memory(one.module, sizes, one.length, 1, 0)
+    for shard in shards:
+        sizes = ParallelSizes(tensor=shard.tensor_parallel, micro_batch=shard.batch)
+        stage = stage_memory(shard.module, sizes, shard.length, 1, 0)
         kept += sum(float(np.asarray(stage[name])) for name in _OUTSIDE if name in stage)
     return {
         "weights": WEIGHT * parameters,
@@ -219,17 +210,19 @@ def _training(shards: Sequence[_Shard]) -> dict[str, float]:
 
 def _inference(shards: Sequence[_Shard], dtype: str | None) -> dict[str, float]:
     language, entries = shards[0], []
-    for one in shards:
-        stored = one.planner.checkpoint.tensors[next(iter(one.planner.family.found.tensors))].dtype
+    for shard in shards:
+        stored = shard.planner.checkpoint.tensors[
+            next(iter(shard.planner.family.found.tensors))
+        ].dtype
         entries.append(DTYPE_BYTES[dtype or FLOATING[stored]])
     size, batch, seq = language.tensor_parallel, language.batch, language.length
     activations = [
-        entry * _layer_entries(net_of(one.module), size) * batch * one.length
-        for one, entry in zip(shards, entries, strict=True)
+        entry * _layer_entries(net_of(shard.module), size) * batch * shard.length
+        for shard, entry in zip(shards, entries, strict=True)
     ]
     activations[0] += 4 * batch * (language.ranks[0].vocab or (0, 0))[1]
     return {
-        "weights": sum(max(rank.bytes for rank in one.ranks) for one in shards),
+        "weights": sum(max(rank.bytes for rank in shard.ranks) for shard in shards),
         "activations": max(activations),
         "kv_cache": cache_bytes(net_of(language.module), size, batch, seq, entries[0]),
     }
@@ -239,10 +232,6 @@ def cache_bytes(net: Transformer, tensor_parallel: int, batch: int, seq: int, en
     """Return the bytes of a rank's key and value cache.
 
     Below one group a rank they do not shrink further: every rank holds at least one.
-
-    Args:
-        seq: tokens of each.
-        entry: bytes of a number.
     """
     groups = max(net.kv_heads // tensor_parallel, 1)
     return 2 * net.layers * groups * net.head_dim * seq * batch * entry

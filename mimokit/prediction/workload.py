@@ -37,7 +37,6 @@ class FramePattern:
     Attributes:
         counts: for each micro-batch of a step, the frames of its samples: entry s, modulo the
             length, for sample s.
-        ordered: replicas read the samples in the order of `order_samples`.
         shared: replicas share the frames of a micro-batch as `plan_frames` says.
     """
 
@@ -56,9 +55,9 @@ class FramePattern:
 
     def imbalance(self, replicas: int, samples: int) -> float:
         """Return the frames of the slowest replicas over those of the mean ones, at least 1."""
-        found = self.per_replica(replicas, samples)
-        mean = sum(map(np.mean, found))
-        return float(sum(map(max, found)) / mean) if mean else 1.0
+        frames = self.per_replica(replicas, samples)
+        mean = sum(map(np.mean, frames))
+        return float(sum(map(max, frames)) / mean) if mean else 1.0
 
 
 @functools.lru_cache(maxsize=4096)
@@ -82,12 +81,7 @@ def _shares(counts: np.ndarray, replicas: int, pattern: FramePattern) -> tuple[f
 
 
 def frame_pattern(config: ExperimentConfig, encoder: str, samples: int) -> FramePattern | None:
-    """Return the frames that a config gives an encoder, None if it leaves them to the data set.
-
-    Args:
-        config: says whether runs balance them: `runtime.patch_type`, `runtime.sample_order`.
-        samples: of a micro-batch over all replicas.
-    """
+    """Return the frames that a config gives an encoder, None if it leaves them to the data set."""
     data, runtime = config.data, config.runtime
     if encoder not in data.modality_frames:
         return None
@@ -108,7 +102,6 @@ class EncoderInput:
 
     Attributes:
         length: patches of one image, or positions of one window of audio.
-        count: images or windows per sample, on average.
         imbalance: work of the most loaded rank divided by that of the average rank; 1 is even.
         pattern: frames of every sample, from which the imbalance of a layout follows instead.
     """
@@ -132,18 +125,13 @@ class EncoderInput:
         )
 
     def imbalance_over(self, replicas: Numbers, samples: Numbers) -> Numbers:
-        """Return the work of the most loaded replica divided by that of the average one.
-
-        Args:
-            replicas: of the encoder, of one layout or of many.
-            samples: of a replica and micro-batch.
-        """
+        """Return the work of the most loaded replica divided by that of the average one."""
         if self.pattern is None:
             return self.imbalance
         pairs = np.stack(np.broadcast_arrays(replicas, np.maximum(samples, 1)), axis=-1)
         each, places = np.unique(pairs.reshape(-1, 2).astype(int), axis=0, return_inverse=True)
-        found = np.array([self.pattern.imbalance(*pair) for pair in each.tolist()])
-        spread: np.ndarray = found[places.ravel()].reshape(pairs.shape[:-1])
+        imbalances = np.array([self.pattern.imbalance(*pair) for pair in each.tolist()])
+        spread: np.ndarray = imbalances[places.ravel()].reshape(pairs.shape[:-1])
         return spread if spread.ndim else float(spread)
 
     @classmethod
@@ -154,10 +142,6 @@ class EncoderInput:
         n, that of attention to the sum of n^2. Equal images of L = sum n^2 / sum n patches,
         (sum n) / L of them, have both sums. L is rounded, so that the second sum is exact within
         half a patch.
-
-        Args:
-            lengths: patches of each image, or positions of each window.
-            samples: number of samples that contain them.
 
         Raises:
             ConfigError: there are no images, or one is empty.
@@ -178,7 +162,6 @@ class Workload:
 
     Attributes:
         seq_length: tokens per sample of the language model, image tokens included.
-        global_batch_size: samples per step.
         precision: of matrix products: bf16, fp8, mxfp8, nvfp4, …
         inputs: encoder -> its inputs. The default is one input of full size.
         strategy_bytes: what a strategy between replicas keeps per parameter that trains.
@@ -254,16 +237,11 @@ def branches_of(model: Model) -> tuple[EncoderBranch, ...]:
 
 def step_flops(model: Model, workload: Workload) -> float:
     """Return the model FLOPs of a step; see `mimokit.architecture.flops`."""
-    language, branches = language_of(model), branches_of(model)
-    encoders = [branch.name for branch in branches]
-    given = {language.name: (workload.seq_length, float(workload.global_batch_size))}
+    language, branches, samples = language_of(model), branches_of(model), workload.global_batch_size
+    behind = passes(language.name, workload.frozen, [branch.name for branch in branches])
+    flops = behind * forward_flops(language, workload.seq_length, float(samples)).total
     for branch in branches:
         seen = workload.input_of(branch)
-        given[branch.name] = (seen.length, seen.count * workload.global_batch_size)
-    before = {language.name: encoders}
-    modules: tuple[Module, ...] = (language, *branches)
-    return sum(
-        passes(module.name, workload.frozen, before.get(module.name, ()))
-        * forward_flops(module, *given[module.name]).total
-        for module in modules
-    )
+        forward = forward_flops(branch, seen.length, seen.count * samples).total
+        flops += passes(branch.name, workload.frozen, ()) * forward
+    return flops

@@ -54,7 +54,6 @@ class Family:
     """The network of a checkpoint and its tensors.
 
     Attributes:
-        found: its tensors and parameters.
         vocab_multiple: the vocabulary is padded to a multiple of this times the ranks.
     """
 

@@ -23,7 +23,6 @@ class RotaryScaling:
     Attributes:
         kind: "linear" divides all of them; "llama3" divides the low ones (Llama 3.1); any other is
             as its file names it, and cannot run.
-        factor: that they are divided by.
         low: llama3: wavelengths longer than `original_positions / low` are divided by `factor`.
         high: llama3: wavelengths shorter than `original_positions / high` stay as they are.
         original_positions: llama3: positions that the model was trained for at first.
@@ -42,8 +41,6 @@ class NetworkFunctions:
 
     Attributes:
         activation: one of `ACTIVATIONS`; any other is as its file names it, and cannot run.
-        epsilon: of the norms.
-        rotary_scaling: of their frequencies, or None.
         window: tokens that attention reaches back over, itself included; 0 for all.
         positions: longest sequence in tokens; 0 where none is stated.
         unknown: fields of the file that change what is computed, and that cannot run.
@@ -129,9 +126,6 @@ def functions_of(config: Mapping[str, Any], kind: str | None = None) -> NetworkF
 def tower_functions_of(config: Mapping[str, Any]) -> NetworkFunctions:
     """Return what the vision tower of a LLaVA computes between its matrices.
 
-    Args:
-        config: the content of its config.json.
-
     Raises:
         ConfigError: a field is of the wrong type.
     """
@@ -142,12 +136,7 @@ def tower_functions_of(config: Mapping[str, Any]) -> NetworkFunctions:
 
 
 def functions_of_section(fields: Fields, kind: str) -> NetworkFunctions:
-    """Return what a network computes between its matrices; problems are left in the fields.
-
-    Args:
-        fields: of the config of a language model or tower.
-        kind: its model_type.
-    """
+    """Return what a network computes between its matrices; problems are left in the fields."""
     activation, epsilon, positions = _DEFAULTS.get(kind, ("silu", 1e-6, 0))
     if kind == "gpt2":
         return NetworkFunctions(

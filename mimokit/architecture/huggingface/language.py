@@ -35,8 +35,6 @@ def language_model(fields: Fields, kind: str, name: str, tied: bool = False) -> 
     """Return the language model of a config whose `model_type` is `kind`.
 
     Args:
-        fields: of the config, or of its text section.
-        kind: its model_type.
         tied: whether embeddings are tied if the fields do not set it.
     """
     if kind == "gpt2":

@@ -31,11 +31,7 @@ _STRATEGIES = ("default", "full")
 
 
 def llava(fields: Fields, name: str, images: str) -> MultimodalModel:
-    """Return LLaVA; problems are left in the fields.
-
-    Args:
-        images: name of the vision module.
-    """
+    """Return LLaVA; problems are left in the fields."""
     vision, text = fields.section("vision_config"), fields.section("text_config")
     tower = vision.text("model_type", "clip_vision_model")
     defaults = VISION_DEFAULTS.get(tower, {})

@@ -71,8 +71,6 @@ def network_fields(
     """Return the fields of a module's architecture that a checkpoint states.
 
     Args:
-        directory: with a config.json.
-        language: the module is the language model.
         seq_length: of a language model; None: left out.
 
     Raises:
@@ -100,7 +98,6 @@ def contradictions(
 
     Args:
         fields_of_weights: what `network_fields` returned for its checkpoint.
-        language: the module is the language model.
     """
     theirs = ModuleArchitecture(**{"seq_length": 1, **fields_of_weights})
     differing = []
@@ -150,7 +147,6 @@ def module_family(
     """Return the tensors of a module in the files, under the names that it has in a run.
 
     Args:
-        names: of the tensors, those of other parts among them.
         others: names among which an encoder's projector is if it is not among the former.
         vocab_multiple: the vocabulary is padded to a multiple of this times tensor_parallel.
 

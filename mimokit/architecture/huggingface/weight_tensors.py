@@ -22,7 +22,6 @@ class Source:
 
     Attributes:
         start: first row, counted in the tensor; its first column if it is stored transposed.
-        stop: one past the last.
     """
 
     tensor: str
@@ -35,8 +34,6 @@ class WholeParameter:
     """A parameter of the whole model.
 
     Attributes:
-        row: its row of the table of tensors.
-        sources: the ranges that follow one another along its rows.
         transposed: the tensors of the file have its columns as their rows.
     """
 
@@ -50,8 +47,6 @@ class WeightTensors:
     """What a checkpoint of a model must contain, and what becomes of it.
 
     Attributes:
-        table: the tensors of the model, by name.
-        tensors: name in the file -> shape.
         passed_over: beginnings and endings of names, or whole names, of tensors that are not
             parameters of the planned model.
     """
@@ -101,7 +96,6 @@ class WeightTensors:
 
         Args:
             rows: tensor -> its rows (its columns if transposed).
-            sources: the ranges, in the order of the parameter's rows.
             transposed: the file has columns as rows; those of vectors are not.
         """
         row = self.table[name]
@@ -122,7 +116,6 @@ def add_grouped(
     """Add the parameters of a model with Llama's names.
 
     Args:
-        prefix: in front of `embed_tokens.weight` in the file.
         head: name of the output layer in the file; it is passed over if embeddings are tied.
     """
     net = model.net
@@ -181,11 +174,7 @@ def _add_ends(
 
 
 def add_gpt2(weights: WeightTensors, model: LanguageModel, prefix: str, head: str) -> None:
-    """Add the parameters of GPT-2, whose matrices are stored transposed (`Conv1D`).
-
-    Args:
-        prefix: in front of `wte.weight` in the file.
-    """
+    """Add the parameters of GPT-2, whose matrices are stored transposed (`Conv1D`)."""
     net = model.net
     weights.passed_over += [".attn.bias", ".attn.masked_bias"]
     _add_ends(weights, model, f"{prefix}wte.weight", head, "")
@@ -229,12 +218,7 @@ _POOLING_HEAD = (
 
 
 def add_tower(weights: WeightTensors, tower: VisionEncoder, prefix: str, name: str = "") -> None:
-    """Add the parameters of a vision tower, all its layers and norms included.
-
-    Args:
-        prefix: in front of `embeddings.` and `encoder.` in the file.
-        name: in front of the names in the encoder.
-    """
+    """Add the parameters of a vision tower, all its layers and norms included."""
     net = tower.net
     weights.passed_over.append(".embeddings.position_ids")
     _add_embeddings(weights, tower, f"{prefix}embeddings.", name)
@@ -284,10 +268,6 @@ def _add_layer(weights: WeightTensors, net: Transformer, file: str, ours: str) -
 
 
 def add_projector(weights: WeightTensors, projector: Projector, prefix: str, name: str) -> None:
-    """Add LLaVA's projector, which lies behind the tower.
-
-    Args:
-        prefix: in front of `linear_1.` in the file.
-    """
+    """Add LLaVA's projector, which lies behind the tower."""
     matrices = {f"{name}encoder.linear_fc{n}": f"{prefix}linear_{n}" for n in (1, 2)}
     _add_pairs(weights, matrices, projector.bias)

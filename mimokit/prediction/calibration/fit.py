@@ -29,7 +29,6 @@ class FittedLaw:
     """A linear law fitted to measurements.
 
     Attributes:
-        constants: term -> seconds per unit of the term.
         residuals: (fitted - measured) / measured, per row.
         outliers: indices of rows that the law does not describe.
     """
@@ -72,7 +71,6 @@ def fit_law(
 
     Args:
         terms: term -> its value in each row.
-        seconds: measured, per row.
 
     Raises:
         ConfigError: there are fewer rows than terms, or a row is not a positive finite number.

@@ -83,8 +83,8 @@ def _attention(measured: Measurements, peak: dict[str, float]) -> float:
 
 
 def _links(measured: Measurements) -> tuple[tuple[FittedLaw, ...], RankLink, RankLink]:
-    near = [one for one in measured.all_at_work.collectives if not one.across]
-    far = [one for one in measured.all_at_work.collectives if one.across]
+    near = [timed for timed in measured.all_at_work.collectives if not timed.across]
+    far = [timed for timed in measured.all_at_work.collectives if timed.across]
     inside = _link_law("links within a host", near) if near else None
     between = _link_law("links between hosts", far) if far else None
     fits = tuple(fit for fit in (inside, between) if fit is not None)
@@ -95,12 +95,12 @@ def _links(measured: Measurements) -> tuple[tuple[FittedLaw, ...], RankLink, Ran
 
 def _link_law(name: str, collectives: Sequence[CollectiveTime]) -> FittedLaw:
     """Fit seconds = latency + bytes / bandwidth; an all-reduce is two gathers."""
-    turns = [2.0 if one.kind == "all-reduce" else 1.0 for one in collectives]
+    turns = [2.0 if timed.kind == "all-reduce" else 1.0 for timed in collectives]
     return fit_law(
         name,
-        {"collective": turns, "byte": [one.moved for one in collectives]},
-        [one.seconds for one in collectives],
-        [f"{one.kind} of {one.size} bytes over {one.ranks}" for one in collectives],
+        {"collective": turns, "byte": [timed.moved for timed in collectives]},
+        [timed.seconds for timed in collectives],
+        [f"{timed.kind} of {timed.size} bytes over {timed.ranks}" for timed in collectives],
     )
 
 

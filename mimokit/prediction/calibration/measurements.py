@@ -1,7 +1,8 @@
 """Measurements of `calibrate`, as data, and those of all ranks merged into one.
 
-CPU seconds are those of one rank. All measurements run on many ranks at once, as in training.
-Pieces and collectives are also measured on fewer ranks, because active ranks share caches.
+`seconds` are of the wall clock, CPU seconds those of one rank. All measurements run on many ranks
+at once, as in training. Pieces and collectives are also measured on fewer ranks, because active
+ranks share caches.
 """
 
 from __future__ import annotations
@@ -23,14 +24,7 @@ call is slower, because it waits for code and partner."""
 
 @dataclass(frozen=True)
 class ProductTime:
-    """One matrix product [rows, width] x [width, width].
-
-    Attributes:
-        precision: fp32, bf16.
-        rows: of the left matrix: tokens.
-        width: of both matrices.
-        seconds: of the wall clock.
-    """
+    """One matrix product [rows, width] x [width, width]."""
 
     precision: str
     rows: int
@@ -50,7 +44,6 @@ class CollectiveTime:
     Attributes:
         kind: of the collective. A "send" is one message between two ranks.
         size: bytes of the full result, or of the message of a send.
-        seconds: of the wall clock.
         cpu_seconds: of one rank; for a send the mean of both.
     """
 
@@ -88,8 +81,6 @@ class PieceTime:
 
     Attributes:
         terms: term that its time depends on -> amount.
-        seconds: of the wall clock.
-        cpu_seconds: of the process.
     """
 
     piece: str
@@ -103,7 +94,6 @@ class Round:
     """Times of pieces and collectives in rounds through all of them.
 
     Attributes:
-        ranks: number of active ranks. The other ranks sleep.
         pieces: of training steps, in the order of a round. `AROUND` is measured separately.
         collectives: by kind, group and size, in the order of a round: one after each piece.
         seconds: of the wall clock, for a round; 0 if ranks do not share cores.
@@ -126,10 +116,7 @@ class RankMeasurements:
     Attributes:
         shares_cores: the rank shares its CPU cores with other ranks. Seconds of products,
             attention and memory are then CPU seconds.
-        memory_bytes: that the rank can use.
-        memory_bandwidth: bytes per second, read and written.
         cores: CPU seconds per second of the rank while all ranks compute.
-        attention: precision -> operations per second of the attention core.
         rounds: those in which this rank was active. It may have been in no group.
     """
 
@@ -149,11 +136,8 @@ class Measurements:
     """All measurements of a cluster.
 
     Attributes:
-        memory_bytes: that one rank can use.
-        memory_bandwidth: bytes per second of one rank, read and written.
         cores: CPU seconds per second of all ranks of a host together.
         sharing: time of a rank divided by its time on a separate core.
-        attention: precision -> operations per second of the attention core.
         rounds: on increasing numbers of ranks; the last has all ranks active.
     """
 
@@ -192,8 +176,8 @@ def merge(ranks: Sequence[RankMeasurements]) -> Measurements:
     busiest = max(hosts.count(host) for host in hosts)
     slower = max(1.0, busiest / cores) if first.shares_cores else 1.0
     products = tuple(
-        replace(one, seconds=slower * statistics.median(r.products[i].seconds for r in ranks))
-        for i, one in enumerate(first.products)
+        replace(product, seconds=slower * statistics.median(r.products[i].seconds for r in ranks))
+        for i, product in enumerate(first.products)
     )
     attention = {
         name: statistics.median(rank.attention[name] for rank in ranks) / slower
@@ -208,18 +192,18 @@ def merge(ranks: Sequence[RankMeasurements]) -> Measurements:
         sharing=slower,
         products=products,
         attention=attention,
-        rounds=tuple(_round(ranks, one.ranks) for one in first.rounds),
+        rounds=tuple(_round(ranks, round_.ranks) for round_ in first.rounds),
     )
 
 
 def _round(ranks: Sequence[RankMeasurements], at_work: int) -> Round:
     """Return the round on `at_work` ranks. The first ranks are active in all rounds."""
-    rounds = [one for rank in ranks for one in rank.rounds if one.ranks == at_work]
+    rounds = [round_ for rank in ranks for round_ in rank.rounds if round_.ranks == at_work]
     return Round(
         at_work,
         tuple(_piece(rounds, i) for i in range(len(rounds[0].pieces))),
         _collectives(rounds),
-        statistics.median(one.seconds for one in rounds) if ranks[0].shares_cores else 0.0,
+        statistics.median(round_.seconds for round_ in rounds) if ranks[0].shares_cores else 0.0,
     )
 
 
@@ -227,22 +211,22 @@ def _piece(rounds: Sequence[Round], index: int) -> PieceTime:
     """Return a piece with median times. All ranks measure the same pieces."""
     return replace(
         rounds[0].pieces[index],
-        seconds=statistics.median(one.pieces[index].seconds for one in rounds),
-        cpu_seconds=statistics.median(one.pieces[index].cpu_seconds for one in rounds),
+        seconds=statistics.median(round_.pieces[index].seconds for round_ in rounds),
+        cpu_seconds=statistics.median(round_.pieces[index].cpu_seconds for round_ in rounds),
     )
 
 
 def _collectives(rounds: Sequence[Round]) -> tuple[CollectiveTime, ...]:
     rows: dict[tuple[str, int, int], list[CollectiveTime]] = defaultdict(list)
     for rank in rounds:
-        for one in rank.collectives:
-            rows[one.kind, one.ranks, one.size].append(one)
+        for timed in rank.collectives:
+            rows[timed.kind, timed.ranks, timed.size].append(timed)
     return tuple(
         replace(
             same[0],
-            across=any(one.across for one in same),
-            seconds=statistics.median(one.seconds for one in same),
-            cpu_seconds=statistics.fmean(one.cpu_seconds for one in same),
+            across=any(timed.across for timed in same),
+            seconds=statistics.median(timed.seconds for timed in same),
+            cpu_seconds=statistics.fmean(timed.cpu_seconds for timed in same),
         )
         for same in rows.values()
     )

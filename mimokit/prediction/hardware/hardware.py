@@ -33,30 +33,22 @@ OUT_OF_BOUNDS = "out_of_bounds"
 """Type of the errors whose message ends the sentence about a field of a hardware file."""
 
 
-def _bounded(what: str) -> Any:
-    """Return a rule that says `what` about every value outside its type and bounds."""
+def _bounded(what: str, above: str | None = None) -> Any:
+    """Return a rule that says `what` about every value outside its type and bounds.
+
+    Args:
+        above: said instead about a value above its bound.
+    """
 
     def check(value: object, inner: ValidatorFunctionWrapHandler) -> object:
         try:
             return inner(value)
-        except ValidationError:
-            raise PydanticCustomError(OUT_OF_BOUNDS, "{what}", {"what": what}) from None
+        except ValidationError as error:
+            too_large = error.errors()[0]["type"] == "less_than_equal"
+            said = above if above and too_large else what
+            raise PydanticCustomError(OUT_OF_BOUNDS, "{what}", {"what": said}) from None
 
     return WrapValidator(check)
-
-
-def _share(value: object, inner: ValidatorFunctionWrapHandler) -> object:
-    """Check a share; one above 1 is probably a percentage."""
-    try:
-        return inner(value)
-    except ValidationError as error:
-        above = error.errors()[0]["type"] == "less_than_equal"
-        what = (
-            "is a share of the specification; it is at most 1"
-            if above
-            else "must be a number above 0, from 1e-06 to 1"
-        )
-        raise PydanticCustomError(OUT_OF_BOUNDS, "{what}", {"what": what}) from None
 
 
 LEAST, MOST = 1e-6, 1e18
@@ -82,7 +74,14 @@ Width = Annotated[
     Field(strict=True, ge=0, le=1e9),
     _bounded("must be a number of at least 0 and at most 1e+09"),
 ]
-Share = Annotated[float, Field(strict=True, ge=LEAST, le=1), WrapValidator(_share)]
+Share = Annotated[
+    float,
+    Field(strict=True, ge=LEAST, le=1),
+    _bounded(
+        "must be a number above 0, from 1e-06 to 1",
+        above="is a share of the specification; it is at most 1",  # probably a percentage
+    ),
+]
 Text = Annotated[str, Field(strict=True), _bounded("must be text; put it in quotes")]
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -112,7 +111,6 @@ class Efficiency:
         attention: share of peak 16-bit arithmetic that a fused attention core sustains.
         memory: share of memory bandwidth that elementwise kernels reach.
         links: share of link bandwidth inside a domain that collectives reach.
-        network: the same between domains.
         kernel: seconds that a kernel loses at its start and end, whatever its size.
         half_width: width of a matrix on one rank at which a product takes twice as long as `matrix`
             says. Narrow experts and thin shards lose time; wide matrices reach `matrix`.
@@ -134,15 +132,10 @@ class Hardware:
     """One GPU (or CPU core) of a cluster and its links.
 
     Attributes:
-        name: of the GPU or machine.
-        memory_gib: GiB that a process can use.
-        memory_bandwidth: bytes per second.
         peak_flops: precision -> floating-point operations per second, dense.
         domain_ranks: ranks that the fast links (NVLink) connect.
         domain: link between ranks of a domain.
         network: link between domains, per rank.
-        efficiency: the part of all this that programs reach.
-        sources: where the numbers are from.
     """
 
     name: Text

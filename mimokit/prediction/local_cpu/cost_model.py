@@ -27,7 +27,6 @@ def collective_terms(kind: str, ranks: int, size: float) -> dict[str, float]:
     numbers than segments, and empty segments are not sent.
 
     Args:
-        kind: all-reduce, all-gather, reduce-scatter, broadcast or send.
         size: bytes of the full result, or of the message of a send.
 
     Returns:

@@ -51,8 +51,6 @@ class Amounts:
         ends: 1 for the cost of a pass outside its layers, even in a stage without either end of
             the module: calling Megatron's modules and autograd takes longer than embedding a
             batch.
-        elements: numbers written, forward.
-        operations: of matrix products, forward.
     """
 
     ends: float = 0.0
@@ -86,8 +84,6 @@ def layer_amounts(net: Transformer, tensor: int, sequences: float, length: float
     """Return the amounts of one dense layer on one rank.
 
     Args:
-        tensor: number of ranks that the layer is sharded over.
-        sequences: of a micro-batch on this rank.
         length: tokens of a sequence; attention is not fused, so masked scores are computed, too.
     """
     sizes, tokens = ParallelSizes(tensor, sequence_parallel=False), sequences * length
@@ -117,10 +113,7 @@ def vision_ends(
     """Return the amounts of patch embedding and projector.
 
     Args:
-        tensor: number of ranks that the projector is sharded over.
-        images: of a micro-batch on this rank.
         positions: of an image in the layers.
-        tokens: that an image becomes.
     """
     inner, outer = sum(branch.projector.widths[1:-1]), branch.projector.widths[-1]
     flops = forward_flops(branch, positions, images, tokens)
@@ -138,7 +131,6 @@ class ModuleCosts:
 
     Attributes:
         items: sequences per sample: 1 for the language model, images per sample for an encoder.
-        length: tokens of a sequence.
         rows: those that an encoder makes of it for the language model.
     """
 
@@ -159,12 +151,7 @@ class ModuleCosts:
         return NUMBER_BYTES * samples * self.items * self.rows * self.module.projector.widths[-1]
 
     def seconds(self, way: Way, samples: float, place: int) -> float:
-        """Return the CPU seconds of a pass of one stage, including tensor-parallel collectives.
-
-        Args:
-            samples: of a micro-batch on one replica.
-            place: index of the stage within the module.
-        """
+        """Return the CPU seconds of a pass of one stage, including tensor-parallel collectives."""
         piece = "language" if isinstance(self.module, LanguageModel) else "encoder"
         amounts = self._amounts(samples, place)
         return self.costs.piece(f"{piece} {way}", amounts.terms()) + self._collectives(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from mimokit.config import ExperimentConfig
 from mimokit.planning.bridges.edges import edge_route
@@ -33,11 +34,7 @@ class SharedPrediction:
     """One predicted step on shared cores.
 
     Attributes:
-        seconds: of the step.
-        cores: number of cores that the ranks share.
-        critical_path: seconds if each rank had a separate core.
         parts: CPU seconds of all ranks, by module and kind of step.
-        spans: what each rank does, and when.
     """
 
     name: str
@@ -60,11 +57,11 @@ class SharedPrediction:
         belongs to no module.
         """
         ranks = len(self.cpu_seconds)
-        found: dict[tuple[str, str], float] = defaultdict(float)
+        seconds: dict[tuple[str, str], float] = defaultdict(float)
         for span in self.spans:
-            found[_phase(span.span)] += (span.stop - span.start) / ranks
-        found["", REMAINDER] += self.seconds - sum(found.values())
-        return dict(found)
+            seconds[_phase(span.span)] += (span.stop - span.start) / ranks
+        seconds["", REMAINDER] += self.seconds - sum(seconds.values())
+        return dict(seconds)
 
 
 def _phase(span: Span) -> tuple[str, str]:
@@ -83,7 +80,6 @@ def predict_shared(
     """Predict the step of a layout whose ranks are all on one machine.
 
     Args:
-        costs: from `calibrate`.
         cores: CPU seconds per second of all ranks together: `Calibration.cores`.
         items_per_sample: encoder -> average number of items per sample; by default the maximum.
 
@@ -152,8 +148,8 @@ class _RankProgram:
         edge = self._pipeline.graph.edges[action.edge]
         forward = kind.endswith("forward")
         if kind in SENDS:
-            return self._send(edge, forward, action)
-        return self._receive(edge, forward, action)
+            return self._transfers(edge, forward, action)
+        return self._transfers(edge, forward, action) + self._share(edge, forward, action)
 
     def _module(self, action: Action) -> str:
         assert action.stage is not None
@@ -171,7 +167,7 @@ class _RankProgram:
         """Return the comparison of the source's tensor-parallel ranks, and the gather."""
         ranks = self._step.plan.modules[bridge.source].group_of(self._rank, "tp")
         span = Span(bridge.source, StepKind.GATHER)
-        compared = self._step.gather(span, ranks, 3.0 * SCALAR_BYTES)
+        compared = self._step.shared("all-gather", span, ranks, 3.0 * SCALAR_BYTES)
         return compared + (self._rows(bridge, span) if bridge.direction == "fan_in" else [])
 
     def _scatter(self, bridge: ColocatedBridge) -> list[Operation]:
@@ -182,30 +178,19 @@ class _RankProgram:
         """Return a gather of the rows of the larger micro-batch of the two modules."""
         members = next(group for group in bridge.gather_groups if self._rank in group)
         samples = max(self._step.samples(name) for name in (bridge.source, bridge.destination))
-        return self._step.gather(span, members, self._step.module(bridge.source).row_bytes(samples))
+        size = self._step.module(bridge.source).row_bytes(samples)
+        return self._step.shared("all-gather", span, members, size)
 
-    def _send(self, edge: StageEdge, forward: bool, action: Action) -> list[Operation]:
-        begin = (edge.index, forward, action.microbatch)
-        return [
-            Send(
-                Span(None, action.kind),
-                self._step.costs.message(size),
-                (*begin, self._rank, other, split),
-            )
-            for other, size, split in self._messages(edge, forward, sending=True)
-        ]
-
-    def _receive(self, edge: StageEdge, forward: bool, action: Action) -> list[Operation]:
-        begin = (edge.index, forward, action.microbatch)
-        found: list[Operation] = [
-            Recv(
-                Span(None, action.kind),
-                self._step.costs.message(size),
-                (*begin, other, self._rank, split),
-            )
-            for other, size, split in self._messages(edge, forward, sending=False)
-        ]
-        return found + self._share(edge, forward, action)
+    def _transfers(self, edge: StageEdge, forward: bool, action: Action) -> list[Operation]:
+        """Return the messages that an action sends or receives."""
+        operations: list[Operation] = []
+        sending = action.kind in SENDS
+        for other, size, split in self._messages(edge, forward, sending):
+            ends = (self._rank, other) if sending else (other, self._rank)
+            key = (edge.index, forward, action.microbatch, *ends, split)
+            span, seconds = Span(None, action.kind), self._step.costs.message(size)
+            operations.append((Send if sending else Recv)(span, seconds, key))
+        return operations
 
     def _messages(
         self, edge: StageEdge, forward: bool, sending: bool
@@ -221,12 +206,12 @@ class _RankProgram:
         if not sending:
             ends = [(destination, source, count) for source, destination, count in ends]
         seen: Counter[int] = Counter()
-        found = []
-        for mine, other, count in ends:
-            if mine == self._rank:
-                found.append((other, rows.row_bytes(count), seen[other]))
+        messages = []
+        for end, other, count in ends:
+            if end == self._rank:
+                messages.append((other, rows.row_bytes(count), seen[other]))
                 seen[other] += 1
-        return found
+        return messages
 
     def _share(self, edge: StageEdge, forward: bool, action: Action) -> list[Operation]:
         """Return the operations that share received rows within a group of receivers."""
@@ -237,15 +222,13 @@ class _RankProgram:
         here = edge.destination if forward else edge.source
         samples = self._step.samples(self._pipeline.graph.stages[here].module)
         rows = self._step.module(edge.modality).row_bytes(samples)
-        share = self._step.broadcast if route.form == "leader" else self._step.gather
         sizes = [rows]
         if route.form == "leader" or not self._counts_are_complete(route):
             sizes.insert(0, float(SCALAR_BYTES * samples))
-        return [
-            operation
-            for size in sizes
-            for operation in share(Span(None, action.kind), members, size)
-        ]
+        kind: Literal["broadcast", "all-gather"]
+        kind = "broadcast" if route.form == "leader" else "all-gather"
+        span = Span(None, action.kind)
+        return [each for size in sizes for each in self._step.shared(kind, span, members, size)]
 
     def _counts_are_complete(self, route: Route) -> bool:
         """Return whether the messages to this rank count the rows of all samples of its replica.
@@ -253,7 +236,7 @@ class _RankProgram:
         Otherwise the ranks of the replica gather the counts first.
         """
         batch = self._step.plan.batch.modules
-        samples = {rank: held for module in batch.values() for rank, held in module.samples.items()}
+        samples = {rank: read for module in batch.values() for rank, read in module.samples.items()}
         start, stop = samples[self._rank]
         counted = [
             counted_samples(transfer.ends, samples)

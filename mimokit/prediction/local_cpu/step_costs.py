@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.layer_work.collectives import Way
@@ -58,16 +59,16 @@ class Stored:
 
 def stored_on_rank(config: ExperimentConfig, plan: LayoutPlan, rank: int) -> dict[str, Stored]:
     """Return module -> what a rank stores of it; modules without the rank are left out."""
-    found = {}
+    modules = {}
     for module in modules_of_config(config.model):
         ranks = plan.modules[module.name]
         if rank in ranks.ranks:
             sizes = ParallelSizes(pipeline=ranks.pipeline_parallel)
             stage = ranks.coordinates(rank)[Axis.PIPELINE]
             place = ranks.shard_place(rank)
-            shapes = [one.cut.at(place).shape for one in stage_tensors(module, sizes, stage)]
-            found[module.name] = Stored(len(shapes), sum(map(math.prod, shapes)))
-    return found
+            shapes = [tensor.cut.at(place).shape for tensor in stage_tensors(module, sizes, stage)]
+            modules[module.name] = Stored(len(shapes), sum(map(math.prod, shapes)))
+    return modules
 
 
 SCALAR_BYTES = 8
@@ -78,9 +79,7 @@ class StepCosts:
     """Input of programs: layout, plan and costs.
 
     Attributes:
-        config: of the layout, finalized.
         items: encoder -> average number of items per sample.
-        modules: of the model, as the engine builds them.
     """
 
     config: ExperimentConfig
@@ -117,17 +116,14 @@ class StepCosts:
         span = Span(name, way)
         return Collective(span, seconds, members) if len(members) > 1 else Compute(span, seconds)
 
-    def gather(self, span: Span, members: tuple[int, ...], size: float) -> list[Operation]:
-        """Return an all-gather with a result of `size` bytes."""
+    def shared(
+        self, kind: Literal["all-gather", "broadcast"], span: Span, members: tuple[int, ...],
+        size: float,
+    ) -> list[Operation]:  # fmt: skip
+        """Return a collective with a result of `size` bytes."""
         if len(members) == 1:
             return []
-        return [Collective(span, self.costs.collective("all-gather", len(members), size), members)]
-
-    def broadcast(self, span: Span, members: tuple[int, ...], size: float) -> list[Operation]:
-        """Return a broadcast of `size` bytes."""
-        if len(members) == 1:
-            return []
-        return [Collective(span, self.costs.collective("broadcast", len(members), size), members)]
+        return [Collective(span, self.costs.collective(kind, len(members), size), members)]
 
     def all_reduce(
         self, span: Span, members: tuple[int, ...], numbers: int, rank: int
@@ -141,14 +137,14 @@ class StepCosts:
     def update(self, rank: int) -> list[Operation]:
         """Return what follows the last backward pass: token count, reduction, norm, optimizer."""
         world, sync = tuple(range(self.plan.world_size)), Span(None, StepKind.GRAD_SYNC)
-        held = stored_on_rank(self.config, self.plan, rank)
+        stored = stored_on_rank(self.config, self.plan, rank)
         reduce = self.all_reduce(sync, world, 1, rank)
         work = self.costs.piece("step", {"step": 1})
-        for name, part in held.items():
+        for name, part in stored.items():
             members = self.plan.modules[name].group_of(rank, "cp", "dp")
             reduce += self.all_reduce(sync, members, part.numbers, rank)
-        whole = sum(held.values(), Stored(0, 0))
-        terms = {"step": 1, "module": len(held), "tensor": whole.tensors, "number": whole.numbers}
+        whole = sum(stored.values(), Stored(0, 0))
+        terms = {"step": 1, "module": len(stored), "tensor": whole.tensors, "number": whole.numbers}
         work += self.costs.piece("update", terms)
         norm = self.all_reduce(sync, world, 1, rank)
         report = self.all_reduce(
@@ -166,7 +162,6 @@ def step_costs(
     """Return the input of programs.
 
     Args:
-        config: of the layout, finalized.
         items_per_sample: encoder -> average number of items per sample; by default the maximum.
 
     Raises:
@@ -187,13 +182,16 @@ def _check(config: ExperimentConfig) -> None:
     problems = []
     decoders = config.model.decoder_module_names
     for name in (*plan_names(config), *decoders):
-        own, sizes = config.model.get_architecture(name), config.model.get_parallelism(name)
+        architecture, sizes = (
+            config.model.get_architecture(name),
+            config.model.get_parallelism(name),
+        )
         known = {
-            "an audio encoder": own.modality == "audio",
+            "an audio encoder": architecture.modality == "audio",
             "behind the language module": name in decoders,
-            "a text head": own.modality == "text" and name != config.model.llm_module_name,
-            "frozen": own.frozen,
-            "a mixture of experts": own.num_moe_experts is not None,
+            "a text head": architecture.modality == "text" and name != config.model.llm_module_name,
+            "frozen": architecture.frozen,
+            "a mixture of experts": architecture.num_moe_experts is not None,
             "sharded over context-parallel ranks": sizes.context_parallel > 1,
             "sharded over expert-parallel ranks": sizes.expert_parallel > 1,
         }
@@ -205,8 +203,8 @@ def _check(config: ExperimentConfig) -> None:
                 f"Module '{name}' is {what}, whose CPU time is not calibrated; "
                 "predict_shared supports trained vision encoders and language models.",
             )
-            for what, found in known.items()
-            if found
+            for what, is_so in known.items()
+            if is_so
         ]
     refuse_if_any(problems)
 

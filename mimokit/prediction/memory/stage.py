@@ -73,10 +73,7 @@ def stage_memory(
     """Return the bytes on a rank of one stage, by part.
 
     Args:
-        module: a language model, or an encoder with its projector.
         seq: tokens per sample of the module (an encoder: patches).
-        micro_batches: per optimizer step, m.
-        stage: index of the stage, 0 first.
         samples: sequences of `seq` tokens per micro-batch on a rank, by default
             `sizes.micro_batch`. An encoder may have several images per sample.
         frozen: the module is not trained: no gradients, no optimizer state, no activations.
@@ -100,8 +97,8 @@ def stage_memory(
                 net, moe, sizes, tokens, seq, product_input=product_input
             )
     backward = 0.0 if frozen and not passes_gradient else 1.0
-    held = rank_parameters(module, sizes, stage)
-    parts = dict(state_bytes(held, sizes, frozen=frozen, storage=storage))
+    parameters = rank_parameters(module, sizes, stage)
+    parts = dict(state_bytes(parameters, sizes, frozen=frozen, storage=storage))
     parts["activations"] = backward * alive * kept
     parts["logits"] = _logits(module, sizes, tokens, stage)
     parts["buffers"] = _buffers(module, sizes, tokens, backward)
@@ -152,7 +149,6 @@ class MemoryLine:
     """One number of a module's memory.
 
     Attributes:
-        part: weights, gradients, optimizer, activations, logits, buffers or strategy.
         factors: name of each factor -> its value. Their product is `bytes`.
     """
 
@@ -196,29 +192,31 @@ def memory_lines(
         samples=samples, frozen=frozen, passes_gradient=passes_gradient, held_for=held_for,
         storage=storage,
     )  # fmt: skip
-    found = {name: float(np.asarray(value)) for name, value in parts.items()}
-    held = rank_parameters(module, sizes, stage)
-    parameters = float(np.asarray(held.total))
+    totals = {name: float(np.asarray(value)) for name, value in parts.items()}
+    on_rank = rank_parameters(module, sizes, stage)
+    parameters = float(np.asarray(on_rank.total))
     alive = micro_batches_in_flight(sizes, micro_batches, stage) if held_for is None else held_for
     layers = float(np.asarray(layers_of(module, sizes, stage).total))
     tokens = float((sizes.micro_batch if samples is None else samples) * seq / sizes.context)
     mode = RECOMPUTE_NAMES[int(sizes.recompute)]
     factors = {
-        "weights": _per_parameter(found["weights"], _weight(held, storage), parameters),
-        "gradients": _per_parameter(found["gradients"], storage.gradient, parameters),
-        "optimizer": _per_parameter(found["optimizer"], storage.optimizer, parameters),
+        "weights": _per_parameter(totals["weights"], _weight(on_rank, storage), parameters),
+        "gradients": _per_parameter(totals["gradients"], storage.gradient, parameters),
+        "optimizer": _per_parameter(totals["optimizer"], storage.optimizer, parameters),
         "activations": _completed(
-            found["activations"],
+            totals["activations"],
             {"layers": layers, "micro-batches in flight": float(alive)},
             f"bytes per layer and micro-batch (recompute {mode})",
         ),
-        "logits": _logit_factors(found["logits"], module, sizes, tokens),
-        "buffers": {"bytes": found["buffers"]},
+        "logits": _logit_factors(totals["logits"], module, sizes, tokens),
+        "buffers": {"bytes": totals["buffers"]},
     }
-    if "strategy" in found:
-        factors["strategy"] = _per_parameter(found["strategy"], storage.strategy, parameters)
+    if "strategy" in totals:
+        factors["strategy"] = _per_parameter(totals["strategy"], storage.strategy, parameters)
     return tuple(
-        MemoryLine(part, found[part], factors[part], SOURCES[part]) for part in found if found[part]
+        MemoryLine(part, totals[part], factors[part], SOURCES[part])
+        for part in totals
+        if totals[part]
     )
 
 
@@ -229,9 +227,9 @@ def _per_parameter(total: float, each: float, parameters: float) -> dict[str, fl
     return factors if math.isclose(share, 1) else {**factors, "share after sharding": share}
 
 
-def _weight(held: RankParameters, storage: Storage) -> float:
+def _weight(on_rank: RankParameters, storage: Storage) -> float:
     """Return the bytes of a weight, on average if some are stored in 8 bits."""
-    share = float(np.asarray(held.matrices / held.total))
+    share = float(np.asarray(on_rank.matrices / on_rank.total))
     return WEIGHT - (WEIGHT - storage.matrix_weight) * share
 
 

@@ -75,8 +75,6 @@ class Sites:
 
     Attributes:
         sizes: nodes of each site; the first site has the first nodes.
-        inside: the link of two nodes of one site.
-        between: that of nodes of two sites.
     """
 
     sizes: tuple[int, ...]
@@ -153,10 +151,8 @@ class Network:
     Attributes:
         bandwidth: of a link, with its unit: bit/s or B/s.
         jitter: by how much a message may be later, with its unit.
-        sites: nodes of each site; none: one site.
         links: a link for each pair, [sender][receiver], in place of all that.
         speeds: of each node, 1 for one that needs the given seconds for a step; none: equal nodes.
-        efficiency: share of the bandwidth that payload gets.
         spread: how much longer the slowest of equal nodes computes. Given speeds replace it.
         emulate: whether the exchanges of a fit take as long as on this network, and its nodes
             compute as slowly as `speeds` says.

@@ -22,8 +22,6 @@ class Software:
     """A training stack.
 
     Attributes:
-        fused_attention: flash attention: scores are never written to memory.
-        fused_elementwise: norms, rotary positions and activations are one kernel each.
         rotates: rotary positions in each layer; otherwise learned positions are added once.
         host_layer: host seconds of launching the forward or backward pass of one layer.
         host_expert_layer: the same for a layer with experts: routing, permutation, and one matrix
@@ -134,8 +132,8 @@ MEGATRON_2021 = Software(
 bias, dropout and residual are one kernel each (2104.04473, sec. 4.2), attention is not."""
 
 _ALL = {
-    one.name: one
-    for one in (
+    stack.name: stack
+    for stack in (
         BRIDGE,
         BRIDGE_2025,
         BRIDGE_DROPPING,
