@@ -13,7 +13,8 @@ from mimokit.units import GIB
 def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[FittedLaw, ...]]:
     """Return the hardware of one rank, and the fits of its laws.
 
-    The peak of a precision is the best rate of any product. The bandwidth of a link is that of its
+    The peak of a precision is the best rate of any product, or of infinitely wide ones by its law
+    if that is more: half widths count from there. The bandwidth of a link is that of its
     collectives, so the efficiency of links is 1. If all ranks share a host, or each has a separate
     host, there is only one kind of link, and it is used for both.
 
@@ -22,7 +23,7 @@ def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[FittedLaw, ...
     """
     precisions = tuple(dict.fromkeys(product.precision for product in measured.products))
     products = {name: _product_law(name, measured.products) for name in precisions}
-    peak = {name: _peak(name, measured.products) for name in precisions}
+    peak = {name: _peak(name, measured.products, law) for name, law in products.items()}
     link_fits, domain, network = _links(measured)
     main = products[precisions[0]]
     hardware = Hardware(
@@ -62,8 +63,10 @@ def _product_law(precision: str, products: Sequence[ProductTime]) -> FittedLaw:
     )
 
 
-def _peak(precision: str, products: Sequence[ProductTime]) -> float:
-    return max(p.flops / p.seconds for p in products if p.precision == precision)
+def _peak(precision: str, products: Sequence[ProductTime], law: FittedLaw) -> float:
+    slope = law.constants["operation"]
+    best = max(p.flops / p.seconds for p in products if p.precision == precision)
+    return max(best, 1.0 / slope) if slope > 0 else best
 
 
 def _sustained(law: FittedLaw, peak: float) -> float:
