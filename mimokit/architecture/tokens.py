@@ -200,12 +200,3 @@ def tokens_per_item(architecture: ModuleArchitecture) -> int:
         ValueError: see `image_geometry` and `audio_geometry`.
     """
     return geometry_of(architecture).tokens
-
-
-def tokens_per_image(architecture: ModuleArchitecture) -> int:
-    """Return the tokens that one image contributes to the language model's sequence.
-
-    Raises:
-        ValueError: see `image_geometry`.
-    """
-    return image_geometry(architecture).tokens

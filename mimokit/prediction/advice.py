@@ -68,19 +68,14 @@ class Advice:
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         return {
-            "gpu": self.gpu,
-            "gpus": self.gpus,
-            "seq_length": self.seq_length,
+            **vars(self),
             "sizes": [vars(size) for size in self.sizes],
             "rejected": {str(size): why for size, why in self.rejected.items()},
-            "take": self.take,
-            "why": self.why,
             "environment": {
                 name: {"value": value, "reason": reason}
                 for name, (value, reason) in self.environment.items()
             },
             "leave_unset": dict(LEFT_UNSET),
-            "scope": self.scope,
         }
 
 

@@ -115,40 +115,34 @@ def task_timeline(task: PredictionTask) -> PredictedTimeline | None:
         return None
     phases = layout.mode == "colocated"
     before, after = _phases(encoders, language, workload, system) if phases else ((), ())
-    passes = _passes(layout, language, encoders, system)
+    names, passes = _passes(layout, language, encoders, system)
     begin = sum(seconds for *_, seconds in before)
     end = prediction.seconds - prediction.parts["update"] - sum(seconds for *_, seconds in after)
-    stretch = (end - begin) / max(block.stop for block in passes.blocks)
-    lanes = range(len(passes.lanes))
+    stretch = (end - begin) / max(block.stop for block in passes)
+    lanes = range(len(names))
     blocks = [
         *_in_turn(before, lanes, 0.0),
         *(
             replace(block, start=begin + stretch * block.start, stop=begin + stretch * block.stop)
-            for block in passes.blocks
+            for block in passes
         ),
         *_in_turn(after, lanes, end),
         *_in_turn(((None, "update", prediction.parts["update"]),), lanes,
                   prediction.seconds - prediction.parts["update"]),
     ]  # fmt: skip
-    return PredictedTimeline(passes.lanes, tuple(blocks), prediction.seconds)
-
-
-@dataclass(frozen=True)
-class _Passes:
-    lanes: tuple[str, ...]
-    blocks: tuple[Block, ...]
+    return PredictedTimeline(names, tuple(blocks), prediction.seconds)
 
 
 def _passes(
     layout: Layout, language: LanguageCost, encoders: list[EncoderCost], system: System
-) -> _Passes:
-    """Return all forward and backward passes of a pipeline, starting at 0."""
+) -> tuple[tuple[str, ...], tuple[Block, ...]]:
+    """Return the lanes, and all forward and backward passes of a pipeline, starting at 0."""
     schedule, forward, backward, crossing = timed_pipeline(layout, language, encoders, system)
     if int(language.sizes.virtual) > 1:
-        return _chunks(layout, language, schedule, forward[:, 0].tolist(), backward[:, 0].tolist())
+        seconds = forward[:, 0].tolist(), backward[:, 0].tolist()
+        return _lanes(schedule), _chunks(layout, language, schedule, *seconds)
     timeline = simulate(schedule, forward, backward, crossing)
-    blocks = tuple(_pipeline(layout, timeline, encoders))
-    return _Passes(_lanes(schedule), blocks)
+    return _lanes(schedule), tuple(_pipeline(layout, timeline, encoders))
 
 
 def _chunks(
@@ -157,7 +151,7 @@ def _chunks(
     schedule: Schedule,
     forward: list[float],
     backward: list[float],
-) -> _Passes:
+) -> tuple[Block, ...]:
     """Return the passes of an interleaved pipeline, whose messages take no time here.
 
     Args:
@@ -176,7 +170,7 @@ def _chunks(
         [forward[lane] / parts for lane, parts in zip(lanes, share, strict=True)],
         [backward[lane] / parts for lane, parts in zip(lanes, share, strict=True)],
     )
-    blocks = tuple(
+    return tuple(
         Block(
             lanes[stage],
             graph.stages[stage].module,
@@ -188,7 +182,6 @@ def _chunks(
         )
         for stage, micro_batch, going_back, start, stop in _computations(timeline)
     )
-    return _Passes(_lanes(schedule), blocks)
 
 
 def _computations(timeline: Timeline) -> Iterator[tuple[int, int, bool, float, float]]:

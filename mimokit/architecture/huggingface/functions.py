@@ -100,19 +100,17 @@ _ROTARY_BASES: Mapping[str, float] = {"mixtral": 1e6, "qwen2_5_vl_text": 1e6}
 _TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
 
 
-def functions_of(config: Mapping[str, Any], kind: str | None = None) -> NetworkFunctions:
+def functions_of(config: Mapping[str, Any]) -> NetworkFunctions:
     """Return what a network computes between its matrices.
 
     Args:
-        config: the content of a config.json, or a section of one.
-        kind: its model_type, where the section does not state it. Of a whole CLIP or SigLIP the
-            vision tower is meant, of a LLaVA the language model.
+        config: the content of a config.json. Of a whole CLIP or SigLIP the vision tower is meant,
+            of a LLaVA the language model.
 
     Raises:
         ConfigError: a field is of the wrong type.
     """
-    kind = str(config.get("model_type") if kind is None else kind)
-    fields = Fields(config)
+    kind, fields = str(config.get("model_type")), Fields(config)
     if kind in _TOWERS:
         fields, kind = fields.section("vision_config"), _TOWERS[kind]
     elif kind == "llava":

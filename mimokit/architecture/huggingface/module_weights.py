@@ -65,13 +65,8 @@ _COMPARED = ("image_size", "patch_size", "num_channels", "max_position_embedding
 Part = LanguageModel | VisionEncoder | EncoderBranch
 
 
-def network_fields(
-    directory: str | os.PathLike[str], *, language: bool, seq_length: int | None = None
-) -> dict[str, Any]:
-    """Return the fields of a module's architecture that a checkpoint states.
-
-    Args:
-        seq_length: of a language model; None: left out.
+def network_fields(directory: str | os.PathLike[str], *, language: bool) -> dict[str, Any]:
+    """Return the fields of a module's architecture that its weights state, its length aside.
 
     Raises:
         ConfigError: the config is wrong, or has no such part.
@@ -79,9 +74,8 @@ def network_fields(
     model = from_hf(directory)
     part = _part(model, language)
     if isinstance(part, LanguageModel):
-        fields = language_network(part, seq_length or 1)
-        if seq_length is None:
-            del fields["seq_length"]
+        fields = language_network(part, 1)
+        del fields["seq_length"]
     elif isinstance(part, EncoderBranch):
         assert isinstance(model, MultimodalModel)
         fields = encoder_network(part, model.language)

@@ -93,22 +93,13 @@ def _software(measured: Measurements, costs: SharedCosts) -> Software:
 
 
 class CalibrationFile(ConfigModel):
-    """The content of the file next to the hardware file."""
+    """The content of the file next to the hardware file: fields of `Calibration`, and `FORMAT`."""
 
     format: int
-    """`FORMAT`."""
-
     cores: Annotated[float, Field(gt=0)]
-    """As in `Calibration`."""
-
     software: Software
-    """As in `Calibration`."""
-
     costs: SharedCosts
-    """As in `Calibration`."""
-
     fits: tuple[FittedLaw, ...]
-    """As in `Calibration`."""
 
 
 def calibration_of(path: Path) -> Path:

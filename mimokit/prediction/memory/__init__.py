@@ -2,7 +2,6 @@
 
 from mimokit.architecture.parameters_on_rank import RankParameters
 from mimokit.prediction.memory.stage import (
-    PARTS,
     MemoryLine,
     memory_lines,
     micro_batches_in_flight,
@@ -13,7 +12,6 @@ from mimokit.prediction.memory.stage import (
 from mimokit.prediction.memory.states import Storage, state_bytes
 
 __all__ = [
-    "PARTS",
     "MemoryLine",
     "RankParameters",
     "Storage",
