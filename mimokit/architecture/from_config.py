@@ -36,11 +36,7 @@ from mimokit.architecture.modules import (
 from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.architecture.tensors import cuts_of
 from mimokit.architecture.tokens import audio_geometry, image_geometry
-from mimokit.architecture.transformer import (
-    LatentAttention,
-    MixtureOfExperts,
-    Transformer,
-)
+from mimokit.architecture.transformer import LatentAttention, MixtureOfExperts, Transformer
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
 
 

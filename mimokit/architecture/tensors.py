@@ -118,11 +118,7 @@ def by_name(tensors: Iterable[ModuleTensor]) -> dict[str, ModuleTensor]:
 
 def encoder_tensors(encoder: Encoder, prefix: str) -> tuple[ModuleTensor, ...]:
     """Return the tensors of an encoder, with a prefix in front of their names."""
-    return (
-        *_stack(encoder.net, prefix),
-        *_in_front(encoder, prefix),
-        *_behind(encoder, prefix),
-    )
+    return (*_stack(encoder.net, prefix), *_in_front(encoder, prefix), *_behind(encoder, prefix))
 
 
 def _uncut(name: str, place: int | End, *shape: int) -> ModuleTensor:

@@ -21,11 +21,7 @@ from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.runtime import PRECISION_OF_PREDICTIONS, THREE_PHASE
 from mimokit.config_files import config_from_mapping
 from mimokit.prediction import EncoderInput, Layout, Workload
-from mimokit.prediction.layout import (
-    micro_batches,
-    plain_name,
-    rank_offsets,
-)
+from mimokit.prediction.layout import micro_batches, plain_name, rank_offsets
 from mimokit.prediction.task import layout_of_config, workload_of_config
 from mimokit.prediction.validity import check_counts
 from mimokit.prediction.workload import branches_of, language_of

@@ -101,10 +101,7 @@ def added_seconds(encoders: Sequence[EncoderCost], count: Numbers) -> tuple[Numb
 
 
 def colocated(
-    language: LanguageCost,
-    encoders: Sequence[EncoderCost],
-    workload: Workload,
-    system: System,
+    language: LanguageCost, encoders: Sequence[EncoderCost], workload: Workload, system: System
 ) -> LayoutCost:
     """Return the cost of three phases, one after the other, on the same ranks.
 

@@ -18,12 +18,7 @@ from mimokit.prediction.deployment_modes import (
 )
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.memory import MemoryLine, memory_lines, total_bytes
-from mimokit.prediction.module_costs import (
-    EncoderCost,
-    LanguageCost,
-    encoder_cost,
-    language_cost,
-)
+from mimokit.prediction.module_costs import EncoderCost, LanguageCost, encoder_cost, language_cost
 from mimokit.prediction.network import waiting_seconds_of_replicas
 from mimokit.prediction.pipeline import simulated_passes
 from mimokit.prediction.result import Prediction

@@ -197,10 +197,7 @@ Phase = tuple[str | None, BlockKind, float]
 
 
 def _phases(
-    encoders: list[EncoderCost],
-    language: LanguageCost,
-    workload: Workload,
-    system: System,
+    encoders: list[EncoderCost], language: LanguageCost, workload: Workload, system: System
 ) -> tuple[tuple[Phase, ...], tuple[Phase, ...]]:
     """Return the phases of encoders on shared ranks before the language model, and after it."""
     before: list[Phase] = []

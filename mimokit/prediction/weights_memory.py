@@ -17,11 +17,7 @@ from mimokit.architecture.transformer import Transformer
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.directory import WeightDirectory
 from mimokit.planning.weights.headers import FLOATING, refused
-from mimokit.planning.weights.running import (
-    check_language,
-    check_room_for_image,
-    part_planners,
-)
+from mimokit.planning.weights.running import check_language, check_room_for_image, part_planners
 from mimokit.planning.weights.types import DTYPE_BYTES, RankWeights
 from mimokit.prediction.memory.stage import stage_memory
 from mimokit.prediction.memory.states import GRADIENT, OPTIMIZER, WEIGHT

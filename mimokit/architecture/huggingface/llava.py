@@ -7,17 +7,8 @@ from dataclasses import replace
 from mimokit.architecture.huggingface.encoders import VISION_DEFAULTS, vision_encoder
 from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.functions import ACTIVATION_NAMES
-from mimokit.architecture.huggingface.language import (
-    LANGUAGE_TYPES,
-    LLAMA_DEFAULTS,
-    language_model,
-)
-from mimokit.architecture.modules import (
-    EncoderBranch,
-    MultimodalModel,
-    Projector,
-    VisionEncoder,
-)
+from mimokit.architecture.huggingface.language import LANGUAGE_TYPES, LLAMA_DEFAULTS, language_model
+from mimokit.architecture.modules import EncoderBranch, MultimodalModel, Projector, VisionEncoder
 from mimokit.config.errors import unknown_name
 
 FEATURE_LAYER = -2

@@ -19,11 +19,7 @@ from mimokit.architecture.config_fields import (
     NetworkField,
     read,
 )
-from mimokit.architecture.from_config import (
-    encoder_network,
-    language_network,
-    lone_encoder_network,
-)
+from mimokit.architecture.from_config import encoder_network, language_network, lone_encoder_network
 from mimokit.architecture.huggingface import from_hf
 from mimokit.architecture.huggingface.families import (
     FAMILIES,

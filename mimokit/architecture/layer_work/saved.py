@@ -47,11 +47,7 @@ class SavedTensor:
 
 
 def saved_tensors(
-    net: Transformer,
-    moe: MixtureOfExperts | None,
-    sizes: ParallelSizes,
-    *,
-    dropout: bool = False,
+    net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, *, dropout: bool = False
 ) -> tuple[SavedTensor, ...]:
     """Return what a layer keeps without recomputation, except the scores of unfused attention.
 

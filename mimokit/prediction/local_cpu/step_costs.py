@@ -23,13 +23,7 @@ from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.local_cpu.cost_model import NUMBER_BYTES, CoreCosts
 from mimokit.prediction.local_cpu.module_costs import ModuleCosts
-from mimokit.prediction.local_cpu.simulator import (
-    Collective,
-    Compute,
-    Operation,
-    Span,
-    all_reduce,
-)
+from mimokit.prediction.local_cpu.simulator import Collective, Compute, Operation, Span, all_reduce
 from mimokit.step_kinds import StepKind
 
 MOMENTS = 2

@@ -9,12 +9,7 @@ import numpy as np
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module
 from mimokit.prediction.step_time.breakdown import StageTime, TimeBreakdown
-from mimokit.prediction.step_time.stage import (
-    ModuleInput,
-    boundary_time,
-    stage_time,
-    update_time,
-)
+from mimokit.prediction.step_time.stage import ModuleInput, boundary_time, stage_time, update_time
 from mimokit.prediction.step_time.system import System
 
 

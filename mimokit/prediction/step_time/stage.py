@@ -14,12 +14,7 @@ from mimokit.architecture.parallel_sizes import (
     Numbers,
     ParallelSizes,
 )
-from mimokit.architecture.parameters_on_rank import (
-    Module,
-    layers_of,
-    net_of,
-    rank_parameters,
-)
+from mimokit.architecture.parameters_on_rank import Module, layers_of, net_of, rank_parameters
 from mimokit.architecture.transformer import Transformer
 from mimokit.prediction.step_time.breakdown import LayerTime, StageTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import gather, send

@@ -107,11 +107,7 @@ MEGATRON_CORE = Software(
 gathering are not overlapped (no `--overlap-grad-reduce`, no `--overlap-param-gather`)."""
 
 MEGATRON_MIMO = Software(
-    "megatron-mimo",
-    host_layer=9e-4,
-    overlaps_data=False,
-    gradient_bytes=2,
-    main_gradient_bytes=2,
+    "megatron-mimo", host_layer=9e-4, overlaps_data=False, gradient_bytes=2, main_gradient_bytes=2
 )
 """Megatron-LM with modules of different layouts (arXiv 2605.27678): gradients are reduced after the
 last backward pass, in bf16 (fp32 gradients would not fit in the memory of those runs). Its encoders
@@ -133,14 +129,7 @@ bias, dropout and residual are one kernel each (2104.04473, sec. 4.2), attention
 
 _ALL = {
     stack.name: stack
-    for stack in (
-        BRIDGE,
-        BRIDGE_2025,
-        BRIDGE_DROPPING,
-        MEGATRON_CORE,
-        MEGATRON_MIMO,
-        MEGATRON_2021,
-    )
+    for stack in (BRIDGE, BRIDGE_2025, BRIDGE_DROPPING, MEGATRON_CORE, MEGATRON_MIMO, MEGATRON_2021)
 }
 
 
