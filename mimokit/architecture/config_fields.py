@@ -35,7 +35,6 @@ class NetworkField:
 
     Attributes:
         unset: what an unset field of the config means, given the fields of earlier rows.
-        always: the field is written also with that value.
     """
 
     own: str

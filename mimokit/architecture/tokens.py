@@ -194,9 +194,5 @@ def geometry_of(architecture: ModuleArchitecture) -> Geometry:
 
 
 def tokens_per_item(architecture: ModuleArchitecture) -> int:
-    """Return the tokens that one image (the largest), recording or text (the longest) becomes.
-
-    Raises:
-        ValueError: see `image_geometry` and `audio_geometry`.
-    """
+    """Return the tokens that one image (the largest), recording or text (the longest) becomes."""
     return geometry_of(architecture).tokens

@@ -1,4 +1,4 @@
-"""Import and export: experiments, checkpoints, Megatron-Bridge, Megatron-LM, torchrun, Slurm."""
+"""Import and export: experiments, weights, Megatron-Bridge, Megatron-LM, torchrun, Slurm."""
 
 from mimokit.interop.bridge_read import from_bridge
 from mimokit.interop.bridge_write import to_bridge

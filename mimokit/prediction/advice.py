@@ -1,4 +1,4 @@
-"""Which tensor parallel size a checkpoint's model should train with, and what to set before."""
+"""Which tensor parallel size a model should train with, and what to set before."""
 
 from __future__ import annotations
 
@@ -80,26 +80,26 @@ class Advice:
 
 
 def advise(
-    checkpoint: WeightDirectory, gpu: str | Hardware, gpus: int, seq_length: int | None = None
+    weights: WeightDirectory, gpu: str | Hardware, gpus: int, seq_length: int | None = None
 ) -> Advice:
     """Return which tensor parallel size all modules should train with on so many GPUs.
 
     Args:
-        checkpoint: of a language model or a LLaVA; config and headers.
+        weights: of a language model or a LLaVA; config and headers.
         seq_length: of the predicted step; None: 4,096, or the model's positions if fewer.
 
     Raises:
-        ConfigError: the GPU is unknown (with the nearest names), the checkpoint is wrong or of
+        ConfigError: the GPU is unknown (with the nearest names), the weights are wrong or of
             something else, a number is below 1, or an image leaves no room for text.
     """
     hardware = load_hardware(gpu)
     if gpus < 1:
         raise refused("Options", "gpus", gpus, f"gpus is {gpus}; it must be at least 1")
-    seq = seq_length or min(4096, functions_of(checkpoint.config).positions or 4096)
-    model, scope = computed_model(checkpoint, seq)
+    seq = seq_length or min(4096, functions_of(weights.config).positions or 4096)
+    model, scope = computed_model(weights, seq)
     sizes, rejected = [], {}
     for size in range(1, gpus + 1):
-        if why := _obstacle(checkpoint, size, gpus):
+        if why := _obstacle(weights, size, gpus):
             rejected[size] = why
         else:
             sizes.append(_advised(model, hardware, size, gpus, seq))
@@ -109,12 +109,12 @@ def advise(
     )
 
 
-def _obstacle(checkpoint: WeightDirectory, size: int, gpus: int) -> str | None:
+def _obstacle(weights: WeightDirectory, size: int, gpus: int) -> str | None:
     """Return why a size cannot be taken."""
     if gpus % size:
         return f"tensor_parallel {size} does not divide the {gpus} GPUs"
     try:
-        WeightPlanner(checkpoint, size)
+        WeightPlanner(weights, size)
     except ConfigError as error:
         return str(error.problems[0].sentence).removeprefix("Layout: ").rstrip(".")
     return None

@@ -146,9 +146,6 @@ def _refused(why: str) -> ConfigError:
 def layout_of_config(config: ExperimentConfig, world_size: int | None = None) -> Layout:
     """Return the layout of an experiment, the language module last.
 
-    Args:
-        world_size: ranks of the world, or None for as many as the modules need.
-
     Raises:
         ConfigError: a data_parallel is missing, or a module comes after the language module, which
             predictions do not support.
@@ -174,9 +171,6 @@ def _behind(name: str) -> Problem:
 
 def workload_of_config(config: ExperimentConfig, world_size: int | None = None) -> Workload:
     """Return the workload of one step of an experiment.
-
-    Args:
-        world_size: ranks of the world, or None for as many as the modules need.
 
     Raises:
         ConfigError: a data_parallel is missing, so the number of samples is unknown, or a module
@@ -204,11 +198,7 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
 
 
 def _input(config: ExperimentConfig, name: str, samples: int) -> EncoderInput:
-    """Return the length of an encoder's inputs, their number per sample, and how uneven it is.
-
-    Args:
-        config: what its prediction section says goes before what its data section says.
-    """
+    """Return the inputs of an encoder; the prediction section goes before the data section."""
     geometry = geometry_of(config.model.get_architecture(name))
     tokens = config.data.modality_seq_length(name)
     inputs = None if config.prediction is None else config.prediction.inputs

@@ -33,15 +33,12 @@ class CollectiveSpan:
     most: int
 
     def __contains__(self, counted: int) -> bool:
-        """Whether a number is as planned."""
         return self.least <= counted <= self.most
 
     def __add__(self, other: CollectiveSpan) -> CollectiveSpan:
-        """Return what both together have."""
         return CollectiveSpan(self.least + other.least, self.most + other.most)
 
     def __str__(self) -> str:
-        """Return 12, or 12 to 19."""
         return f"{self.most}" if self.least == self.most else f"{self.least} to {self.most}"
 
 

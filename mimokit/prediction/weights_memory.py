@@ -1,4 +1,4 @@
-"""Bytes per rank of a checkpoint's model, with the real shapes of its shards."""
+"""Bytes per rank of the model of a weights directory, with the real shapes of its shards."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mimokit.prediction.workload import Workload, branches_of, language_of
 PARTS = ("weights", "gradients", "optimizer", "activations", "kv_cache")
 
 LANGUAGE = "language_module"
-"""The language model in a layout of a checkpoint."""
+"""The language model in a layout of weights."""
 
 _OUTSIDE = ("activations", "logits", "buffers")
 """Of a stage, what is not a state of the optimizer."""
@@ -58,10 +58,9 @@ class RankMemory:
 
 @dataclass(frozen=True)
 class CheckpointMemory:
-    """Memory of a checkpoint's model.
+    """Memory of the model of a weights directory.
 
     Attributes:
-        inference: without gradients and optimizer, with a cache.
         scope: of a LLaVA, which modules the figures are for; empty for a language model.
     """
 
@@ -94,7 +93,7 @@ class CheckpointMemory:
 
 
 def checkpoint_memory(
-    checkpoint: WeightDirectory,
+    weights: WeightDirectory,
     sizes: Sequence[int],
     *,
     inference: bool = False,
@@ -122,11 +121,11 @@ def checkpoint_memory(
             raise refused("Options", name, value, f"{name} is {value}; it must be at least 1")
     if not sizes:
         raise refused("Options", "tp", None, "no tensor parallel size is given; write 1,2,4,8")
-    model, scope = computed_model(checkpoint, seq_length)
+    model, scope = computed_model(weights, seq_length)
     modules = modules_of(model)
     ranks = []
     for size in sorted(set(sizes)):
-        planners = part_planners(checkpoint, size, dtype)
+        planners = part_planners(weights, size, dtype)
         shards = [
             _Shard(module, planner, size, batch, Workload(seq_length, 1).length_of(module))
             for module, planner in zip(modules, planners, strict=True)
@@ -135,7 +134,7 @@ def checkpoint_memory(
         parameters = {shard.name: shard.parameters for shard in shards}
         every = {name: float(parts.get(name, 0)) for name in PARTS}
         ranks.append(RankMemory(size, every, parameters))
-    kind = str(checkpoint.config.get("model_type"))
+    kind = str(weights.config.get("model_type"))
     return CheckpointMemory(kind, inference, batch, seq_length, tuple(ranks), scope)
 
 
@@ -144,19 +143,19 @@ def modules_of(model: Model) -> tuple[Module, ...]:
     return (language_of(model), *branches_of(model))
 
 
-def computed_model(checkpoint: WeightDirectory, seq_length: int) -> tuple[Model, str]:
-    """Return what a run computes of a checkpoint, and what figures are for.
+def computed_model(weights: WeightDirectory, seq_length: int) -> tuple[Model, str]:
+    """Return what a run computes of a weights directory, and what figures are for.
 
     Raises:
         ConfigError: it has no language model, or an image leaves no room for text.
     """
-    model, scope = WeightPlanner(checkpoint).family.model, ""
-    check_language(checkpoint)
+    model, scope = WeightPlanner(weights).family.model, ""
+    check_language(weights)
     if isinstance(model, MultimodalModel):
         model = model.computed
     for branch in branches_of(model):
         tokens = branch.encoder.tokens()
-        check_room_for_image(checkpoint, tokens, seq_length)
+        check_room_for_image(weights, tokens, seq_length)
         scope = TOGETHER.format(tokens=tokens)
     return model, scope
 

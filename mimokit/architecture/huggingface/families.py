@@ -1,4 +1,4 @@
-"""Which tensors a checkpoint contains, by the `model_type` of its config."""
+"""Which tensors Hugging Face weights contain, by the `model_type` of its config."""
 
 from __future__ import annotations
 
@@ -51,11 +51,7 @@ PROJECTOR_WEIGHT = "linear_1.weight"
 
 @dataclass(frozen=True)
 class Family:
-    """The network of a checkpoint and its tensors.
-
-    Attributes:
-        vocab_multiple: the vocabulary is padded to a multiple of this times the ranks.
-    """
+    """The network of Hugging Face weights and its tensors."""
 
     model_type: str
     model: Model
@@ -91,7 +87,7 @@ class Family:
 
 
 def family_of(config: Mapping[str, Any], names: Collection[str]) -> Family:
-    """Return the tensors that a checkpoint must contain.
+    """Return the tensors that weights must contain.
 
     Args:
         names: of the tensors in its files; parts are found by known endings, since files of
@@ -174,7 +170,7 @@ def prefix_of(names: Collection[str], ending: str) -> str:
     sentence = (
         f"Weights: there must be one tensor whose name ends in {ending}, "
         f"and there {f'are {many}' if many else 'is none'}; "
-        f"give the checkpoint that belongs to the config.json."
+        "give the weights that belong to the config.json."
     )
     raise ConfigError([Problem("weights", ending, len(prefixes), sentence)])
 

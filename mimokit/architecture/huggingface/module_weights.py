@@ -1,6 +1,6 @@
-"""The module of a run that starts from a checkpoint: its fields, and its tensors in the files.
+"""The module of a run that starts from weights: its fields, and its tensors in the files.
 
-A checkpoint may contain more than the module: a whole CLIP its tower, a LLaVA a language model and
+They may contain more than the module: a whole CLIP its tower, a LLaVA a language model and
 an encoder with its projector.
 """
 
@@ -84,11 +84,7 @@ def network_fields(directory: str | os.PathLike[str], *, language: bool) -> dict
 def contradictions(
     network: ModuleArchitecture, fields_of_weights: Mapping[str, Any], *, language: bool
 ) -> list[tuple[str, Any, Any]]:
-    """Return (field, value of the config, value of the checkpoint) where the two differ.
-
-    Args:
-        fields_of_weights: what `network_fields` returned for its checkpoint.
-    """
+    """Return (field, value of the config, value of the weights) where the two differ."""
     theirs = ModuleArchitecture(**{"seq_length": 1, **fields_of_weights})
     differing = []
     for row in (*LAYERS, *(LANGUAGE if language else VISION)):
@@ -121,7 +117,7 @@ def _part(model: Model, language: bool) -> Part:
     wanted = LanguageModel if language else VisionEncoder
     if not isinstance(model, wanted):
         kinds = "a language model" if language else "a vision tower"
-        sentence = f"Weights: config.json does not describe {kinds}; give the checkpoint of one."
+        sentence = f"Weights: config.json does not describe {kinds}; give the weights of one."
         raise ConfigError([Problem("weights", "model_type", None, sentence)])
     return model
 
@@ -138,7 +134,6 @@ def module_family(
 
     Args:
         others: names among which an encoder's projector is if it is not among the former.
-        vocab_multiple: the vocabulary is padded to a multiple of this times tensor_parallel.
 
     Raises:
         ConfigError: as `family_of`, or the part does not exist.

@@ -44,7 +44,7 @@ class WholeParameter:
 
 @dataclass
 class WeightTensors:
-    """What a checkpoint of a model must contain, and what becomes of it.
+    """What the weights of a model must contain, and what becomes of it.
 
     Attributes:
         passed_over: beginnings and endings of names, or whole names, of tensors that are not

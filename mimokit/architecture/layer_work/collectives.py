@@ -57,11 +57,7 @@ class LayerCollective:
 def layer_collectives(
     net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, way: Way
 ) -> tuple[LayerCollective, ...]:
-    """Return the collectives of a layer in one direction.
-
-    Args:
-        moe: experts of this layer, or None for a dense one.
-    """
+    """Return the collectives of a layer in one direction."""
     collectives = tuple(_layer(net, moe, sizes, way))
     if way == "forward":
         return collectives

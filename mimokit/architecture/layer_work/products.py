@@ -54,11 +54,7 @@ class MatrixProduct:
 def layer_products(
     net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes
 ) -> tuple[MatrixProduct, ...]:
-    """Return the products of a layer on one rank.
-
-    Args:
-        moe: experts of this layer, or None for a dense one.
-    """
+    """Return the products of a layer on one rank."""
     products = [*(_attention(net, sizes) if net.mla is None else _latent(net, net.mla, sizes))]
     products.append(MatrixProduct(CORE, net.heads * net.v_dim / sizes.tensor, net.hidden))
     width = net.ffn if moe is None else moe.shared_ffn

@@ -49,11 +49,7 @@ class SavedTensor:
 def saved_tensors(
     net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, *, dropout: bool = False
 ) -> tuple[SavedTensor, ...]:
-    """Return what a layer keeps without recomputation, except the scores of unfused attention.
-
-    Args:
-        moe: the experts of this layer, or None for a dense one.
-    """
+    """Return what a layer keeps without recomputation, except the scores of unfused attention."""
     hidden = net.hidden / sizes.sequence_shards
     tensors = [
         SavedTensor("residual", 2 * hidden),  # the inputs of both norms
@@ -90,7 +86,6 @@ def layer_activations(
     """Return the bytes that one layer stores in its recompute mode.
 
     Args:
-        moe: the experts of this layer, or None for a dense one.
         tokens: tokens of one micro-batch on one rank, b s / c.
         seq: tokens that a token can attend to, s.
         product_input: bytes per stored number of the inputs of matrix products.

@@ -30,7 +30,6 @@ class FittedLaw:
 
     Attributes:
         residuals: (fitted - measured) / measured, per row.
-        outliers: indices of rows that the law does not describe.
     """
 
     name: str

@@ -77,11 +77,7 @@ def calls_in_a_row(kind: CollectiveKind) -> int:
 
 @dataclass(frozen=True)
 class PieceTime:
-    """One piece of a training step on one rank, without communication.
-
-    Attributes:
-        terms: term that its time depends on -> amount.
-    """
+    """One piece of a training step on one rank, without communication."""
 
     piece: str
     terms: Mapping[str, float]

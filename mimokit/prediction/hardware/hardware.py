@@ -34,11 +34,7 @@ OUT_OF_BOUNDS = "out_of_bounds"
 
 
 def _bounded(what: str, above: str | None = None) -> Any:
-    """Return a rule that says `what` about every value outside its type and bounds.
-
-    Args:
-        above: said instead about a value above its bound.
-    """
+    """Return a rule that says `what` about a wrong value, or `above` if it is above its bound."""
 
     def check(value: object, inner: ValidatorFunctionWrapHandler) -> object:
         try:
@@ -202,10 +198,6 @@ def save_hardware(hardware: Hardware, path: str | os.PathLike[str]) -> Path:
 
 def hardware_from_mapping(content: Mapping[str, Any], where: str) -> Hardware:
     """Return the hardware that a mapping describes.
-
-    Args:
-        content: the fields of `Hardware`, those of links and efficiency as mappings.
-        where: the start of the sentence if the content is rejected.
 
     Raises:
         ConfigError: a field is missing, unknown, of the wrong type, or out of its bounds.

@@ -70,9 +70,6 @@ class CoreCosts:
 
         Sizes of groups that were not measured are interpolated or extrapolated linearly.
 
-        Args:
-            size: bytes of the full result.
-
         Raises:
             ConfigError: the calibration did not measure it.
         """
@@ -103,11 +100,7 @@ class CoreCosts:
 
 @dataclass(frozen=True)
 class SharedCosts:
-    """CPU seconds by the number of active ranks, from `fit_shared_costs`.
-
-    Attributes:
-        at_work: number of active ranks -> CPU seconds of each of them.
-    """
+    """CPU seconds by the number of active ranks, from `fit_shared_costs`."""
 
     at_work: Mapping[int, CoreCosts]
 

@@ -110,11 +110,7 @@ def language_ends(language: LanguageModel, tensor: int, tokens: float) -> Amount
 def vision_ends(
     branch: EncoderBranch, tensor: int, images: float, positions: int, tokens: int
 ) -> Amounts:
-    """Return the amounts of patch embedding and projector.
-
-    Args:
-        positions: of an image in the layers.
-    """
+    """Return the amounts of patch embedding and projector."""
     inner, outer = sum(branch.projector.widths[1:-1]), branch.projector.widths[-1]
     flops = forward_flops(branch, positions, images, tokens)
     projected = FEED_FORWARD_PASSES * inner / tensor + outer

@@ -70,11 +70,7 @@ SCALAR_BYTES = 8
 
 @dataclass(frozen=True)
 class StepCosts:
-    """Input of programs: layout, plan and costs.
-
-    Attributes:
-        items: encoder -> average number of items per sample.
-    """
+    """Input of programs: layout, plan and costs."""
 
     config: ExperimentConfig
     plan: LayoutPlan
@@ -154,9 +150,6 @@ def step_costs(
     items_per_sample: Mapping[str, float] | None = None,
 ) -> StepCosts:
     """Return the input of programs.
-
-    Args:
-        items_per_sample: encoder -> average number of items per sample; by default the maximum.
 
     Raises:
         ConfigError: the model has parts that calibration does not measure.

@@ -102,11 +102,7 @@ class Matrix:
 
 
 def ring_order(group: Sequence[int], cost: Callable[[int, int], float]) -> tuple[int, ...]:
-    """Return the order of a ring whose slowest link is the fastest.
-
-    Args:
-        cost: seconds of a message from a node to the next one.
-    """
+    """Return the order of a ring whose slowest link is the fastest."""
     first, *rest = group
     if len(group) <= MOST_TO_TRY:
         orders = ((first, *others) for others in itertools.permutations(rest))

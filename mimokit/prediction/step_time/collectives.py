@@ -103,11 +103,7 @@ def exchange_seconds(
     tokens: Numbers,
     system: System,
 ) -> Mapping[Axis, Numbers]:
-    """Return axis -> seconds of a layer's collectives along it, one after the other.
-
-    Args:
-        moe: experts of this layer, or None for a dense one.
-    """
+    """Return axis -> seconds of a layer's collectives along it, one after the other."""
     hardware = system.hardware
     seconds: dict[Axis, Numbers] = dict.fromkeys((Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT), 0.0)
     for each in collectives:
@@ -143,7 +139,6 @@ def tensor_seconds(
 
     Args:
         moved: seconds of all of them in a forward pass, from `exchange_seconds`.
-        moe: experts of this layer, or None for a dense one.
         matrix: seconds of the layer's products in a forward pass.
 
     Returns:

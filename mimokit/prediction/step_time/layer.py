@@ -50,7 +50,6 @@ def layer_time(
     """Return the seconds of one layer.
 
     Args:
-        moe: experts of this layer, or None for a dense one.
         tokens: of one micro-batch on one rank, b s / c.
         visible: tokens that a token attends to on average.
     """
