@@ -206,9 +206,8 @@ def _training(shards: Sequence[_Shard]) -> dict[str, float]:
 def _inference(shards: Sequence[_Shard], dtype: str | None) -> dict[str, float]:
     language, entries = shards[0], []
     for shard in shards:
-        stored = shard.planner.checkpoint.tensors[
-            next(iter(shard.planner.family.found.tensors))
-        ].dtype
+        first = next(iter(shard.planner.family.found.tensors))
+        stored = shard.planner.checkpoint.tensors[first].dtype
         entries.append(DTYPE_BYTES[dtype or FLOATING[stored]])
     size, batch, seq = language.tensor_parallel, language.batch, language.length
     activations = [

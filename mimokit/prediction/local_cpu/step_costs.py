@@ -169,10 +169,8 @@ def _check(config: ExperimentConfig) -> None:
     problems = []
     decoders = config.model.decoder_module_names
     for name in (*plan_names(config), *decoders):
-        architecture, sizes = (
-            config.model.get_architecture(name),
-            config.model.get_parallelism(name),
-        )
+        architecture = config.model.get_architecture(name)
+        sizes = config.model.get_parallelism(name)
         known = {
             "an audio encoder": architecture.modality == "audio",
             "behind the language module": name in decoders,

@@ -169,10 +169,8 @@ class UpdateTime:
 def update_time(module: Module, sizes: ParallelSizes, system: System, stage: Numbers) -> UpdateTime:
     """Return the seconds of what a stage does once per step, without overlap."""
     parameters = rank_parameters(module, sizes, stage)
-    hardware, cut = (
-        system.hardware,
-        np.logical_or(sizes.distributed_optimizer, sizes.fully_sharded),
-    )
+    hardware = system.hardware
+    cut = np.logical_or(sizes.distributed_optimizer, sizes.fully_sharded)
     reduce: Numbers = 0.0
     collect: Numbers = 0.0
     owned: Numbers = 0.0
