@@ -45,8 +45,8 @@ def frames(
     from mimokit.planning.frames import FrameCost, FrameLinks, forecast_frames
     from mimokit.planning.frames.batch_frames import BatchFrames
     from mimokit.planning.report.frames import frame_section, frames_to_json
-    from mimokit.prediction.frame_counts import read_counts
-    from mimokit.prediction.network.links import Link
+    from mimokit.prediction.frames import read_counts
+    from mimokit.prediction.network.network import Link
     from mimokit.units import seconds_of
 
     with refusals():

@@ -39,7 +39,7 @@ from mimokit.engine.parallel.optimizer import MainGradAdamW
 from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput
 from mimokit.prediction.calibration.measurements import PieceTime
-from mimokit.prediction.local_cpu.operation_counts import (
+from mimokit.prediction.local_cpu.module_costs import (
     Amounts,
     language_ends,
     layer_amounts,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from mimokit.architecture.functions import NetworkFunctions
+from mimokit.architecture.huggingface.functions import NetworkFunctions
 from mimokit.engine.inference.checking import (
     checked_shard,
     compared,
