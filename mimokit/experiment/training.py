@@ -17,8 +17,7 @@ from mimokit.config.evaluations import Evaluations
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun
-from mimokit.experiment.health.record import HealthRecord
-from mimokit.experiment.health.report import RunHealth
+from mimokit.experiment.health.report import HealthRecord, RunHealth
 from mimokit.experiment.placement import placed
 from mimokit.experiment.prepare import Config, check_room, check_trainable, prepared
 from mimokit.experiment.results.folder import Folder, new_folder, unwritable
