@@ -36,7 +36,6 @@ class Estimate:
     """A median, and how well it is known.
 
     Attributes:
-        value: the median.
         error: its standard error; NaN if there are too few values.
         freedom: degrees of freedom of the error.
     """
@@ -54,11 +53,7 @@ class Estimate:
 
 
 def estimate_run(values: Array, rng: np.random.Generator, resamples: int) -> Estimate:
-    """Return the median of the steps of one run; its error is that of a circular block bootstrap.
-
-    Args:
-        values: of successive steps, in order.
-    """
+    """Return the median of successive steps of one run, with the error of a block bootstrap."""
     known = values[np.isfinite(values)]
     count = len(known)
     if count == 0:

@@ -29,15 +29,10 @@ class Comparison(Report):
     """What `compare` found.
 
     Attributes:
-        baseline: the name that the others are compared with.
-        confidence: of the intervals, between 0 and 1.
         table: a row per name, best first, with COMPARISON_COLUMNS. `low` and `high` are the
             interval of the median; `difference` is the median minus the baseline's, with an
             interval that holds for all differences at once; `change` is the difference over the
             baseline's median; `significant` is whether that interval leaves out 0.
-        estimates: name -> its median and error.
-        left_out: name -> why it is not compared.
-        notes: what to know about the intervals, as sentences.
     """
 
     metric: str

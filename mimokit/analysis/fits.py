@@ -47,10 +47,7 @@ class FitFolder:
 
     Attributes:
         config: strategy and arguments, from config.json.
-        train: a row per step.
-        validation: a row per validation.
         communication: a row per node and collective; bytes.
-        drift: how far nodes are apart; empty without that file.
         prediction: of the time on the fit's network; empty without that file.
     """
 

@@ -28,7 +28,6 @@ class RunProblem:
     """Something that is wrong with what was read, or missing.
 
     Attributes:
-        run: its run; empty if it belongs to none.
         sentence: names the path, what is wrong, and what was left out.
     """
 

@@ -21,32 +21,11 @@ from mimokit.samples import module_column
 from mimokit.units import span_text
 
 RUN_COLUMNS = (
-    "run",
-    "experiment",
-    "status",
-    "mode",
-    "world_size",
-    "layout",
-    "seed",
-    "iterations",
-    "warmup_iterations",
-    "started",
-    "finished",
-    "seconds",
-    "samples_per_step",
-    "tokens_per_step",
-    "peak_flops_per_sec",
-    "revision",
-    "versions",
-    "hosts",
-    "cores",
-    "memory_bytes",
-    "accelerators",
-    "error",
-    "error_rank",
-    "error_step",
-    "directory",
-)
+    "run", "experiment", "status", "mode", "world_size", "layout", "seed", "iterations",
+    "warmup_iterations", "started", "finished", "seconds", "samples_per_step", "tokens_per_step",
+    "peak_flops_per_sec", "revision", "versions", "hosts", "cores", "memory_bytes", "accelerators",
+    "error", "error_rank", "error_step", "directory",
+)  # fmt: skip
 """Columns of the table of runs. For every module there follow its ranks, its parallel sizes and its
 parameters, such as `images_ranks` and `images_tensor_parallel`."""
 
@@ -58,7 +37,6 @@ def run_row(name: str, folder: Path, iterations: int, sentences: list[str]) -> d
     """Return one row of the table of runs; what is not known is absent.
 
     Args:
-        iterations: rows of its metrics.csv.
         sentences: sentences about files that cannot be read are appended.
     """
     info = _json(folder / RunFile.INFO, sentences)

@@ -147,9 +147,7 @@ def stacked(
     """Return tables below each other, with the name of the run as a categorical first column.
 
     Args:
-        tables: run -> table.
         first: the first columns, in order; others follow in order of occurrence.
-        runs: the categories; by default the keys of `tables`.
     """
     table = _concatenated(list(tables.values()), first)
     lengths = [len(rows) for rows in tables.values()]

@@ -45,15 +45,7 @@ def rank_work(ranks: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class StepFigures:
-    """Medians of one run, warm-up left out.
-
-    Attributes:
-        row: its row in the table of runs.
-        iterations: its settled iterations.
-        by_rank: its settled rows per rank and iteration.
-        by_module: the same per module.
-        plan: its layout; None if its config cannot be read.
-    """
+    """Medians of one run, warm-up left out."""
 
     name: str
     row: dict[str, Any]

@@ -21,12 +21,7 @@ _TAIL = 1 << 16
 
 @dataclass(frozen=True)
 class TableProblem:
-    """Something wrong with a table.
-
-    Attributes:
-        sentence: names the file, and what is wrong where.
-        rows: rows that were left out for it.
-    """
+    """Something wrong with a table."""
 
     sentence: str
     rows: int = 0
@@ -34,12 +29,7 @@ class TableProblem:
 
 @dataclass(frozen=True)
 class TableFile:
-    """The rows of a table that can be used.
-
-    Attributes:
-        table: the columns; empty if the file cannot be read.
-        problems: in the order in which they were found.
-    """
+    """The rows of a table that can be used."""
 
     table: pd.DataFrame = field(default_factory=pd.DataFrame)
     columns: tuple[str, ...] = ()
@@ -64,7 +54,6 @@ def read_table(
 
     Args:
         needed: the columns whose absence is a problem.
-        keys: the columns without which no row can be used.
     """
     problems: list[TableProblem] = []
     try:

@@ -108,9 +108,6 @@ class BackgroundRun(ABC, Generic[Result]):
     def result(self, timeout: float | None = None) -> Result:
         """Wait for the end, complete the run's folder and return the tables.
 
-        Args:
-            timeout: seconds; None waits indefinitely.
-
         Raises:
             TimeoutError: the run did not end within the timeout.
             KeyboardInterrupt: the wait was interrupted; the run is stopped then, and a second

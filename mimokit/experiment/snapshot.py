@@ -28,8 +28,6 @@ class StepSnapshot:
 
     Attributes:
         number: of the tick, counted since the stepper was opened.
-        records: rank -> its report.
-        differences: transfers that differ from the plan.
     """
 
     number: int

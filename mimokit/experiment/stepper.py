@@ -50,9 +50,6 @@ class Stepper:
     work on them, and `mimokit.engine.stepper.live()` returns the current tensors.
 
     Opening a stepper replaces the one that was open on the cluster.
-
-    Attributes:
-        config: the finalized config.
     """
 
     def __init__(
@@ -70,11 +67,9 @@ class Stepper:
 
         Args:
             cluster: with at least as many engines as the layout has ranks.
-            config: a config, or the path of one.
             data: makes the data, as for `train`.
             keep: the number of ticks for which ranks keep copies of their tensors, for `inspect`.
             modules: module -> what builds it in place of mimokit, as for `train`.
-            loss_func: of the language model, as for `train`.
             forward_step: of a micro-batch, as for `train`; it is one step, with its backward
                 another one.
 
@@ -181,7 +176,6 @@ class Stepper:
         """Go forwards until the next matching step has been done, and return it.
 
         Args:
-            rank: that does it; any by default.
             action: name of the step: "forward", "gather", "send-backward", "optimizer", ….
 
         Raises:

@@ -152,7 +152,7 @@ class _Driver:
 
         from mimokit.experiment.sweeps.report import Following
         from mimokit.experiment.sweeps.runner import SweepRun
-        from mimokit.experiment.sweeps.seats import InTurn
+        from mimokit.experiment.sweeps.start import InTurn
 
         request, console = self._request, Console(soft_wrap=not sys.stdout.isatty())
         options = request.options()

@@ -18,8 +18,7 @@ from mimokit.config.runtime import AS_DRAWN
 from mimokit.config.strategy import OPTIMIZER_TAKES
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
-from mimokit.experiment.placement import placed
-from mimokit.experiment.prepare import Config, check_room, prepared
+from mimokit.experiment.prepare import Config, check_room, placed, prepared
 from mimokit.experiment.verification_report import (
     ADAM_EPSILON,
     VerificationReport,
@@ -46,7 +45,6 @@ class Oracle:
     Attributes:
         config: the single-rank config; two layouts have the same oracle if theirs are equal.
         decoders: networks of the modules behind the language model, by name.
-        source: makes the data; None for the default.
         replicas: loss, gradients and weights of every optimizer step, of each replica.
         tensor_parallel: module -> its size in the layout, where the strategy depends on it.
     """
@@ -105,15 +103,11 @@ def compute_oracle(
     """Train the model of a layout in one process; `verify` takes the result for any layout of it.
 
     Args:
-        cluster: with at least one engine.
         config: any layout of the model, or the path of one; the parallel sizes do not matter, the
             global batch does. With the strategies sparse_loco and demo, and with a codec,
             tensor_parallel does too.
         data: makes the samples, as for `verify`.
-        steps: optimizer steps.
-        modules: module -> what builds it in place of mimokit, as for `train`.
-        loss_func: of the language model, as for `train`.
-        forward_step: of a micro-batch, as for `train`.
+        modules, loss_func, forward_step: as for `train`.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet.
@@ -158,15 +152,11 @@ def verify(
 
     Args:
         cluster: with at least as many engines as the layout has ranks.
-        config: a config, or the path of one.
         data: makes the samples; by default strips of digits if the model can read them, else noise.
-        steps: optimizer steps.
         tolerance: largest relative difference that passes.
         oracle: of the same model, global batches and data, for at least `steps` steps; computed
             if None. All layouts of a model can share one.
-        modules: module -> what builds it in place of mimokit, as for `train`.
-        loss_func: of the language model, as for `train`.
-        forward_step: of a micro-batch, as for `train`.
+        modules, loss_func, forward_step: as for `train`.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet.

@@ -32,8 +32,6 @@ class VerificationReport(Report):
     """A layout against the one-process oracle, in fp32.
 
     Attributes:
-        layout: module -> its parallel sizes as text.
-        tolerance: largest difference that passes.
         losses: of the layout, per step, mean over the unmasked tokens; of several replicas that
             whose loss differs most.
         gradient_differences: per step: module -> largest difference of a gradient entry over all

@@ -22,8 +22,8 @@ from mimokit.engine.fits.records import MODEL, Begun, records_of
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.fits.prediction import FitTimes
 from mimokit.experiment.fits.tables import FitTables, Row
-from mimokit.experiment.results.failures import error_record
 from mimokit.experiment.results.folder import Folder
+from mimokit.experiment.results.info import error_record
 from mimokit.experiment.results.loggers import RunLogger, call_loggers
 from mimokit.planning.strategies import StrategyPlan
 from mimokit.prediction.network import Network, StrategyPrediction
@@ -37,11 +37,6 @@ class FitResult:
 
     Attributes:
         model: with the mean of all nodes' weights; None if the fit failed.
-        train: the table train.csv.
-        validation: validation.csv.
-        communication: communication.csv.
-        drift: drift.csv.
-        minibatch_size: samples of a micro-batch.
         prediction: of the fit's time on its network; None without one.
     """
 
@@ -84,13 +79,7 @@ class FitDescription:
 
 @dataclass(frozen=True)
 class FitLayout:
-    """What runs: nodes, each with the whole model.
-
-    Attributes:
-        deployment_mode: the strategy.
-        world_size: nodes.
-        modules: the model, which nothing cuts.
-    """
+    """What runs: nodes, each with the whole model."""
 
     deployment_mode: str
     world_size: int
@@ -102,10 +91,8 @@ class FitSetting:
     """What a fit was given that its result needs.
 
     Attributes:
-        folder: of the tables, claimed.
         per_row: whether loggers count "step" or "examples".
         plan: what nodes exchange; None for strategies that plan nothing.
-        own_cluster: to close at the end.
         remember: is called with what nodes say before the first step.
     """
 
@@ -138,9 +125,6 @@ class FitRun(BackgroundRun[FitResult]):
 
     def result(self, timeout: float | None = None) -> FitResult:
         """Wait for the end, complete the folder and return model and tables.
-
-        Args:
-            timeout: seconds; None waits indefinitely.
 
         Raises:
             TimeoutError: the fit did not end within the timeout.

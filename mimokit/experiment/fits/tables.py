@@ -33,8 +33,6 @@ class FitTables:
 
     Attributes:
         begun: what the nodes have said before the first step; None before.
-        times: step -> node -> its record, for predictions.
-        completed: node -> steps that it has reported.
     """
 
     def __init__(self, directory: Path, nodes: int) -> None:

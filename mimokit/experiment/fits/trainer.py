@@ -29,7 +29,7 @@ from mimokit.experiment.fits.arguments import (
 )
 from mimokit.experiment.fits.run import FitDescription, FitLayout, FitRun, FitSetting
 from mimokit.experiment.results.folder import Folder, name_problem
-from mimokit.experiment.results.logger_backends import PROJECT, fit_loggers
+from mimokit.experiment.results.loggers import PROJECT, fit_loggers
 from mimokit.planning.strategies import StrategyPlan, plan_strategy
 from mimokit.result_files import FitFile, write_json
 

@@ -46,8 +46,6 @@ class Spread:
 
     Attributes:
         ranks: they hold the same stages of the same modules.
-        share: largest less smallest, as a share of their mean.
-        most: the rank that holds most.
     """
 
     ranks: tuple[int, ...]
@@ -68,10 +66,8 @@ class RunMeasures:
     """What the ranks of a run measured.
 
     Attributes:
-        ranks: that measured anything, ascending.
         spreads: of memory, for each set of ranks with the same modules.
         all_reduce: seconds of a small one over a replica of the layout; None if not measured.
-        calibrated: the same by the calibration; None without one.
     """
 
     ranks: tuple[RankMeasures, ...] = ()

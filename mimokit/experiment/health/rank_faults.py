@@ -61,12 +61,7 @@ class HealthFace(Report):
 
 @dataclass(frozen=True)
 class RankDifference:
-    """A rank with other bits than a lower one.
-
-    Attributes:
-        ranks: the lower one and it.
-        names: of the tensors or shards.
-    """
+    """A rank with other bits than a lower one."""
 
     ranks: tuple[int, int]
     names: tuple[str, ...]

@@ -43,8 +43,6 @@ class RunHealth(HealthFace):
 
     Attributes:
         ranks: what each said after the first iteration with something wrong, else after the last.
-        faults: of their random states and collectives after that iteration.
-        unplanned: ranks that had collectives of which none are planned.
     """
 
     ranks: tuple[HealthSample, ...]
@@ -173,7 +171,6 @@ class HealthRecord:
     """What is needed of a run's samples to judge its health; one thread takes them.
 
     Args:
-        config: finalized.
         code: of the user; the collectives of the user's modules are not known.
         own_data: the data is the user's, of which micro-batches may lack items.
     """

@@ -31,13 +31,7 @@ class LayerDifference:
 
 @dataclass(frozen=True)
 class CheckReport(Report):
-    """A layout's forward pass against the oracle's.
-
-    Attributes:
-        oracle: whose forward pass it is compared with.
-        tolerance: largest relative difference that passes.
-        layers: in the order of the network.
-    """
+    """A layout's forward pass against the oracle's."""
 
     layout: str
     oracle: str

@@ -22,7 +22,6 @@ class HealthReport(HealthFace):
     `check_weights`.
 
     Attributes:
-        tensor_parallel: neighbours that must agree.
         calibrated_seconds: of a small collective, by the calibration; None without one.
     """
 

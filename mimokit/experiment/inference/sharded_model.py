@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, Self
 from mimokit.cluster import ClusterError, EngineCluster, RankError
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.experiment.inference import weights_on_rank
-from mimokit.experiment.inference.generated import Generation, RankTokens, joined
 from mimokit.experiment.inference.health_report import HealthReport
-from mimokit.experiment.inference.prompts import Rows, checked_prompts
-from mimokit.experiment.inference.request_checks import check_count, checked_planner
-from mimokit.experiment.inference.weights_on_rank import ModelOnRanks
+from mimokit.experiment.inference.prompts import Rows, check_count, checked_planner, checked_prompts
+from mimokit.experiment.inference.weights_on_rank import (
+    Generation,
+    ModelOnRanks,
+    RankTokens,
+    joined,
+)
 from mimokit.planning.weights.running import placeholder, runnable_functions, stop_tokens
 from mimokit.prediction.hardware import load_hardware
 
@@ -139,9 +142,7 @@ class ShardedModel:
         loaded, and `interrupted` has what there was.
 
         Args:
-            token_ids: a row of ids, or rows of any lengths.
             temperature: logits are divided by it; None or 0: the most likely token.
-            top_k: only as many tokens can be drawn.
             top_p: only the most likely tokens that reach this probability together.
             seed: a draw depends on the seed, the number of the prompt and that of the token alone.
             min_p: only tokens with this share of the highest probability.

@@ -40,8 +40,6 @@ def check_weights(
             on tokens, its tower up to the layer whose output is taken and its projector on images.
         dtype: torch's name of that of the weights; None: as in the files. Both compute in a wider
             one, which the report states: rounding in bf16 looks like a wrong shard.
-        batch: rows of tokens, or images.
-        length: tokens of the longest row.
         change: is called on each rank with its number and its parameters once they are loaded, and
             may change them in place: so a check shows that it finds a wrong shard.
 
@@ -82,9 +80,6 @@ def checkable(
     directory: str | os.PathLike[str], tensor: int, pipeline: int, dtype: str | None
 ) -> WeightPlanner:
     """Return the planner of a directory that can be checked; reads headers alone.
-
-    Args:
-        directory: of Hugging Face, or a converted one.
 
     Raises:
         ConfigError: as `plan_weights`, or the network has what cannot run.

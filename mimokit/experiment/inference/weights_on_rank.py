@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mimokit import cluster
-from mimokit.experiment.inference.generated import RankTokens
 from mimokit.planning.ranks import DIMENSIONS, RankGrid
 from mimokit.planning.weights.check_plan import CheckInput
 
@@ -21,6 +20,60 @@ if TYPE_CHECKING:
     from mimokit.engine.inference.health import RankHealth
     from mimokit.engine.inference.language import LanguageShard
     from mimokit.experiment.inference.prompts import Rows
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Tokens that follow prompts.
+
+    Attributes:
+        tokens: new ids of every prompt alone, the stop token included.
+        log_probs: of these tokens, by the softmax of the model's logits (natural logarithm).
+        seconds: of generating, on the slowest rank.
+        bytes_per_token: bytes that a rank gives to collectives per new token of its prompts, those
+            for the prompts included; of the rank with the most.
+    """
+
+    tokens: list[list[int]]
+    log_probs: list[list[float]]
+    seconds: float
+    bytes_per_token: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """New tokens of all prompts per second."""
+        return sum(map(len, self.tokens)) / self.seconds if self.seconds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "tokens": self.tokens,
+            "tokens_per_second": self.tokens_per_second,
+            "bytes_per_token": self.bytes_per_token,
+        }
+
+
+@dataclass(frozen=True)
+class RankTokens:
+    """What one replica has generated."""
+
+    rows: tuple[int, ...]
+    tokens: list[list[int]]
+    log_probs: list[list[float]]
+    seconds: float
+    bytes: int
+
+
+def joined(parts: list[RankTokens]) -> Generation:
+    """Return what replicas have generated, in the order of the prompts."""
+    tokens = {row: one for part in parts for row, one in zip(part.rows, part.tokens, strict=True)}
+    probs = {row: one for part in parts for row, one in zip(part.rows, part.log_probs, strict=True)}
+    return Generation(
+        [tokens[row] for row in sorted(tokens)],
+        [probs[row] for row in sorted(probs)],
+        max(part.seconds for part in parts),
+        max(part.bytes / max(1, sum(map(len, part.tokens))) for part in parts),
+    )
 
 
 ChangeShard = Callable[[int, "Mapping[str, Tensor]"], object]
@@ -63,11 +116,7 @@ def check_rank(
     oracle: Parts,
     change: ChangeShard | None = None,
 ) -> Mapping[str, PartDifference]:
-    """Load this rank's shard, run it and compare its parts with the oracle's.
-
-    Args:
-        change: is given this rank and its parameters before they are used.
-    """
+    """Load this rank's shard, run it and compare its parts with the oracle's."""
     import torch.distributed as dist
 
     from mimokit.engine.device import rank_device
@@ -112,7 +161,6 @@ class ModelOnRanks:
 
     Attributes:
         name: no other model has it.
-        dtype: of loading; None: as in the files.
     """
 
     name: str

@@ -26,9 +26,8 @@ from pathlib import Path
 
 from mimokit.analysis import write_trace
 from mimokit.cluster.errors import RunAborted
-from mimokit.experiment.results.failures import error_record
 from mimokit.experiment.results.folder import Folder
-from mimokit.experiment.results.info import RunProgress, RunSetting, Status, run_info
+from mimokit.experiment.results.info import RunProgress, RunSetting, Status, error_record, run_info
 from mimokit.experiment.results.loggers import RunLogger, call_loggers
 from mimokit.experiment.results.tables import AppendedTable
 from mimokit.result_files import (
@@ -56,12 +55,7 @@ from mimokit.samples import (
 
 
 class RunWriter:
-    """Writes one run.
-
-    Args:
-        folder: claimed; released at the end.
-        loggers: take every row of `metrics.csv` and every evaluation.
-    """
+    """Writes one run."""
 
     def __init__(
         self, folder: Folder, setting: RunSetting, loggers: Sequence[RunLogger] = ()
@@ -120,9 +114,6 @@ class RunWriter:
 
     def finish(self, samples: Sequence[Sample], seconds: float, error: Exception | None) -> None:
         """Replace the tables by whole ones, and write how the run ended.
-
-        Args:
-            error: that ended it; None if nothing failed.
 
         Raises:
             OSError: some file could not be written; the others are. May be called again.

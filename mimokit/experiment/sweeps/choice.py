@@ -35,8 +35,6 @@ class Experiment:
         name: of its folder; from a file its name without the suffix.
         source: the file it comes from, absolute; None for a config made in Python.
         config: finalized; None if it was rejected before it could be.
-        refusal: why it cannot run; None if it can.
-        ranks: of its world; None if that is not known.
     """
 
     name: str
@@ -105,7 +103,6 @@ def choose(found: Iterable[Experiment], engines: int) -> tuple[Experiment, ...]:
     """Finalize the experiments for a cluster; reject those that it cannot run.
 
     Args:
-        found: of `collect`.
         engines: the engines of the cluster. A data_parallel that is left out is worked out for
             all of them.
     """

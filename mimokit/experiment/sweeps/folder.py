@@ -18,7 +18,6 @@ from typing import Any
 from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config_files import config_from_mapping
 from mimokit.config_files.implied import fill_in
-from mimokit.experiment.results.failures import error_record
 from mimokit.experiment.results.folder import (
     DEFAULT_RESULTS,
     Folder,
@@ -26,7 +25,7 @@ from mimokit.experiment.results.folder import (
     new_root,
     unwritable,
 )
-from mimokit.experiment.results.info import Status
+from mimokit.experiment.results.info import Status, error_record
 from mimokit.experiment.sweeps.choice import Experiment
 from mimokit.experiment.sweeps.records import ExperimentRecord
 from mimokit.result_files import EXPERIMENT_COLUMN, RunFile, SweepFile, whole_file, write_json
@@ -37,11 +36,7 @@ _OUTPUTS = ("metrics_output_dir", "tensorboard_dir")
 
 
 class SweepFolder:
-    """The folder `run_<timestamp>` of a sweep, locked while the sweep runs.
-
-    Attributes:
-        path: absolute.
-    """
+    """The folder `run_<timestamp>` of a sweep, locked while the sweep runs."""
 
     def __init__(self, folder: Folder, started: str) -> None:
         self._folder = folder

@@ -34,7 +34,6 @@ class PreparedSweep:
     """A sweep that can start: its folder is locked and names every experiment.
 
     Attributes:
-        records: the state in which each of them begins.
         folder: of the sweep; rejected experiments have their error.json in it.
     """
 

@@ -15,17 +15,17 @@ import pandas as pd
 from mimokit.cluster import ClusterError, RunAborted
 from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config.evaluations import Evaluations
-from mimokit.experiment.results.failures import TimeLimitError
+from mimokit.experiment.results.info import TimeLimitError
 from mimokit.experiment.sweeps.choice import Experiment
 from mimokit.experiment.sweeps.prepared import PreparedSweep
 from mimokit.experiment.sweeps.records import Board, ExperimentRecord, ExperimentStatus
-from mimokit.experiment.sweeps.seats import Seats
 from mimokit.experiment.training import TrainingCluster, TrainingRun, train
 from mimokit.result_files import EXPERIMENT_COLUMN, SweepFile
 from mimokit.samples import Sample, StepSample
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
+    from mimokit.experiment.sweeps.start import Seats
 
 SampleListener = Callable[[str, Sample], None]
 
@@ -35,7 +35,6 @@ class SweepResult:
     """What a sweep has left.
 
     Attributes:
-        experiments: every experiment, in order.
         table: all_experiments.csv: a row per experiment and iteration, the experiment in front.
     """
 
@@ -47,9 +46,6 @@ class SweepResult:
 @dataclass(frozen=True)
 class Options:
     """How experiments run; `sweep` and `train` say what each option means.
-
-    Attributes:
-        time_limit: seconds per experiment; None for no limit.
 
     Raises:
         ConfigError: the time limit is not more than 0.
@@ -180,9 +176,6 @@ class SweepRun:
         """Wait for the end and return what the sweep has left.
 
         Experiments that failed raise nothing here; their records say why.
-
-        Args:
-            timeout: seconds; None waits indefinitely.
 
         Raises:
             TimeoutError: the sweep did not end within the timeout; it goes on.

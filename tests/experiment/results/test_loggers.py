@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from mimokit.config import ConfigError, ExperimentConfig, RuntimeConfig
-from mimokit.experiment.results.logger_backends import make_loggers
-from mimokit.experiment.results.loggers import scalars
+from mimokit.experiment.results.loggers import make_loggers, scalars
 from mimokit.experiment.sweeps.choice import choose, collect
 from mimokit.planning import plan_layout
 from tests.layouts import digits_config
