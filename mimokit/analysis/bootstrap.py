@@ -88,15 +88,15 @@ def estimate_runs(runs: Sequence[Array], rng: np.random.Generator, resamples: in
     return Estimate(float(medians.mean()), max(between, within), count - 1.0)
 
 
-def difference(one: Estimate, other: Estimate) -> Estimate:
-    """Return `one` minus `other`, degrees of freedom after Welch and Satterthwaite."""
-    error = math.hypot(one.error, other.error)
-    parts = [(e.error**2, e.freedom) for e in (one, other)]
-    if not math.isfinite(error) or min(one.freedom, other.freedom) <= 0:
-        return Estimate(one.value - other.value, math.nan, 0.0)
+def difference(first: Estimate, other: Estimate) -> Estimate:
+    """Return `first` minus `other`, degrees of freedom after Welch and Satterthwaite."""
+    error = math.hypot(first.error, other.error)
+    parts = [(e.error**2, e.freedom) for e in (first, other)]
+    if not math.isfinite(error) or min(first.freedom, other.freedom) <= 0:
+        return Estimate(first.value - other.value, math.nan, 0.0)
     spread = sum(variance**2 / freedom for variance, freedom in parts)
-    freedom = error**4 / spread if spread > 0 else min(one.freedom, other.freedom)
-    return Estimate(one.value - other.value, error, freedom)
+    freedom = error**4 / spread if spread > 0 else min(first.freedom, other.freedom)
+    return Estimate(first.value - other.value, error, freedom)
 
 
 def block_length(values: Array) -> int:

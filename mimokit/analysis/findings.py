@@ -10,12 +10,7 @@ import numpy as np
 import pandas as pd
 
 from mimokit.analysis.bootstrap import difference, estimate_run
-from mimokit.analysis.step_figures import (
-    PART_WORDS,
-    WAITING,
-    WORK,
-    StepFigures,
-)
+from mimokit.analysis.step_figures import PART_WORDS, WAITING, WORK, StepFigures
 from mimokit.step_kinds import REMAINDER, CommunicationPart, Phase
 from mimokit.units import gib_text, seconds_text
 

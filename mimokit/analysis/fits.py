@@ -9,8 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 import pandas as pd
 
-from mimokit.analysis.folder import RunFolderError, read_object
-from mimokit.analysis.table_file import read_table
+from mimokit.analysis.folder import RunFolderError, read_object, read_whole
 from mimokit.result_files import BY_STRATEGY, FIT_COLUMNS, PREDICTED_SECONDS, FitFile
 
 TEXTS = ("purpose", "operation")
@@ -74,7 +73,10 @@ def read_fit(directory: str | Path) -> FitFolder:
             f"The folder {folder} has no {FitFile.TRAIN}, so it is not the folder of a fit "
             "or the fit ended before its first step."
         )
-    tables = {file: _read(folder, file) for file in FIT_COLUMNS}
+    tables = {
+        file: read_whole(folder / file, columns, columns, TEXTS)
+        for file, columns in FIT_COLUMNS.items()
+    }
     return FitFolder(
         directory=folder,
         config=read_object(folder / FitFile.CONFIG),
@@ -84,17 +86,6 @@ def read_fit(directory: str | Path) -> FitFolder:
         drift=tables[FitFile.DRIFT],
         prediction=read_object(folder / FitFile.PREDICTION),
     )
-
-
-def _read(folder: Path, file: FitFile) -> pd.DataFrame:
-    columns = FIT_COLUMNS[file]
-    if not (folder / file).is_file():
-        return pd.DataFrame(columns=list(columns))
-    keys = [name for name in ("step", "node") if name in columns]
-    content = read_table(folder / file, columns, keys, TEXTS)
-    if content.problems:
-        raise RunFolderError(content.problems[0].sentence)
-    return content.table
 
 
 def validation_of_fits(fits: Fits) -> pd.DataFrame:

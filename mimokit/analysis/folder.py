@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from mimokit.samples import (
     NEEDED_EVALUATION_COLUMNS,
     NEEDED_STEP_COLUMNS,
     STEP_COLUMNS,
+    TEXT_COLUMNS,
 )
 
-KEYS = ("iteration", "rank")
+KEYS = ("iteration", "rank", "step", "node")
 """The columns that say which row is which, where a table has them."""
 
 
@@ -71,11 +72,11 @@ def read_run(directory: str | Path) -> RunTables:
     return RunTables(
         directory=folder,
         info=read_object(folder / RunFile.INFO),
-        metrics=_read_table(metrics_file, NEEDED_STEP_COLUMNS),
-        metrics_by_rank=_read_optional(
+        metrics=read_whole(metrics_file, NEEDED_STEP_COLUMNS, ()),
+        metrics_by_rank=read_whole(
             folder / RunFile.METRICS_BY_RANK, ("rank", *NEEDED_STEP_COLUMNS), STEP_COLUMNS
         ),
-        evaluations=_read_optional(
+        evaluations=read_whole(
             folder / RunFile.EVALUATIONS, NEEDED_EVALUATION_COLUMNS, EVALUATION_COLUMNS
         ),
     )
@@ -91,21 +92,30 @@ def read_object(file: Path) -> Mapping[str, Any]:
         return {}
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise RunFolderError(f"The file {file} is not valid JSON ({error}).") from None
     if not isinstance(content, dict):
         raise RunFolderError(f"The file {file} must contain one JSON object.")
     return content
 
 
-def _read_optional(file: Path, needed: tuple[str, ...], columns: tuple[str, ...]) -> pd.DataFrame:
+def read_whole(
+    file: Path,
+    needed: Sequence[str],
+    columns: Sequence[str],
+    texts: Collection[str] = TEXT_COLUMNS,
+) -> pd.DataFrame:
+    """Return a table of which nothing is wrong; an empty one without the file.
+
+    Args:
+        columns: of the empty table.
+
+    Raises:
+        RunFolderError: something is wrong with the file.
+    """
     if not file.is_file():
         return pd.DataFrame(columns=list(columns))
-    return _read_table(file, needed)
-
-
-def _read_table(file: Path, needed: tuple[str, ...]) -> pd.DataFrame:
-    content = read_table(file, needed, [name for name in KEYS if name in needed])
+    content = read_table(file, needed, [name for name in KEYS if name in needed], texts)
     if content.problems:
         raise RunFolderError(content.problems[0].sentence)
     return content.table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from mimokit.analysis.folder import RunFolderError, read_object
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SHOWN_AXES
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import load_experiment_config
@@ -103,18 +103,12 @@ def warmup_of(row: Mapping[str, Any]) -> int:
     return int(value) if value == value and value is not None else 0
 
 
-def _json(file: Path, sentences: list[str]) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
+def _json(file: Path, sentences: list[str]) -> Mapping[str, Any]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
-        sentences.append(f"The file {file} is not valid JSON ({error}).")
+        return read_object(file)
+    except RunFolderError as error:
+        sentences.append(str(error))
         return {}
-    if not isinstance(content, dict):
-        sentences.append(f"The file {file} must contain one JSON object.")
-        return {}
-    return content
 
 
 def _status(info: Mapping[str, Any], error: Mapping[str, Any]) -> str:

@@ -134,11 +134,7 @@ class _Kinds:
 
 
 def _numbers(
-    file: Path,
-    source: Source,
-    columns: Sequence[str],
-    kinds: _Kinds,
-    problems: list[TableProblem],
+    file: Path, source: Source, columns: Sequence[str], kinds: _Kinds, problems: list[TableProblem]
 ) -> pd.DataFrame:
     """Return the table; if a column of numbers holds text, read the file again, more slowly."""
     try:  # without dtypes: the reader takes twice as long with them as without
@@ -153,11 +149,7 @@ def _numbers(
 
 
 def _slowly(
-    file: Path,
-    source: Source,
-    columns: Sequence[str],
-    kinds: _Kinds,
-    problems: list[TableProblem],
+    file: Path, source: Source, columns: Sequence[str], kinds: _Kinds, problems: list[TableProblem]
 ) -> pd.DataFrame:
     if isinstance(source, Path):
         source = io.BytesIO(source.read_bytes())

@@ -69,8 +69,8 @@ class BackgroundRun(ABC, Generic[Result]):
     @property
     def samples(self) -> list[Sample]:
         """What the ranks have sent so far."""
-        found = (self._sample_of(message) for message in self._run.samples)
-        return [sample for sample in found if sample is not None]
+        sent = (self._sample_of(message) for message in self._run.samples)
+        return [sample for sample in sent if sample is not None]
 
     def on_sample(self, callback: Callable[[Sample], None]) -> None:
         """Call back for every sample, earlier ones included, from a separate thread."""

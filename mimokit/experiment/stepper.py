@@ -110,7 +110,7 @@ class Stepper:
     @property
     def differences(self) -> tuple[PlanDifference, ...]:
         """All transfers so far that differ from the plan."""
-        return tuple(one for snapshot in self._taken for one in snapshot.differences)
+        return tuple(difference for snapshot in self._taken for difference in snapshot.differences)
 
     @property
     def ended(self) -> str | None:
@@ -291,16 +291,16 @@ class Stepper:
         pieces = [piece for record in records for piece in record.pieces]
         self._sent.update({piece.crossing: piece for piece in pieces if piece.sent})
         planned = planned_crossings(self.plan, Tick(tick.time, did))
-        found = differences(planned, pieces, self._sent)
+        wrong = differences(planned, pieces, self._sent)
         for piece in pieces:
             if not piece.sent:
                 self._sent.pop(piece.crossing, None)
-        return StepSnapshot(number, number // len(self.clock), tick, by_rank, found)
+        return StepSnapshot(number, number // len(self.clock), tick, by_rank, wrong)
 
     def _ask(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
         """Run a function on the ranks that have the model, and return their results."""
         results = self._run(function, *args, **options)
-        if any(one is None for one in results):
+        if any(answer is None for answer in results):
             self._ended = (
                 "the ranks no longer have its model, because another stepper was opened or their "
                 "world has been formed anew"

@@ -116,7 +116,7 @@ class _Driver:
         """Drive the sweep and train; return the exit status."""
         for number in (signal.SIGINT, signal.SIGTERM):
             # A handler must take no lock that the interrupted code may hold.
-            signal.signal(number, lambda given, _: self._later(given))
+            signal.signal(number, lambda signal_number, _: self._later(signal_number))
         thread = threading.Thread(target=self._drive, name="mimokit-driver", daemon=True)
         thread.start()
         self._cluster.member.serve()

@@ -130,10 +130,10 @@ def _computed(
     plan = plan_layout(_unfrozen(alone))
     plan = replace(plan, executions=plan_executions(alone, plan.modules))
     cut = _cut_by_rank(layout)
-    name, taken = cluster.run(
+    name, steps_taken = cluster.run(
         on_rank.oracle_rank, plan, alone, data, steps, decoders, code, cut, world_size=1
     )[0]
-    return Oracle(alone, decoders, data, name, code, tuple(map(tuple, taken)), cut)
+    return Oracle(alone, decoders, data, name, code, tuple(map(tuple, steps_taken)), cut)
 
 
 def verify(
@@ -176,7 +176,7 @@ def verify(
         )
     if len(oracle.steps) < steps:
         raise ValueError(f"The oracle has {len(oracle.steps)} steps; {steps} are to be compared.")
-    expected = [list(one[:steps]) for one in oracle.replicas]
+    expected = [list(replica[:steps]) for replica in oracle.replicas]
     plan = placed(cluster, plan_layout(layout))
     by_rank: list[list[StepDifference]] = cluster.run(
         on_rank.compare_rank, plan, layout, data, expected, code, world_size=plan.world_size
@@ -187,25 +187,27 @@ def verify(
         data=oracle.data,
         layout={module: _sizes(layout.model.get_parallelism(module)) for module in plan.modules},
         tolerance=tolerance,
-        losses=tuple(mine for mine, _ in pairs),
+        losses=tuple(layout_loss for layout_loss, _ in pairs),
         oracle_losses=tuple(theirs for _, theirs in pairs),
         gradient_differences=tuple(
-            _worst([mine[step].gradients for mine in by_rank]) for step in range(steps)
+            _worst([records[step].gradients for records in by_rank]) for step in range(steps)
         ),
         weight_differences=tuple(
-            _worst([mine[step].weights for mine in by_rank]) for step in range(steps)
+            _worst([records[step].weights for records in by_rank]) for step in range(steps)
         ),
         worst_parameters=_worst_parameters(by_rank),
         strategy=_strategy_text(layout),
-        open_share=max(one.open_share for own in expected for one in own),
+        open_share=max(step.open_share for of_replica in expected for step in of_replica),
         halfway_share=max(_halfway_share(by_rank, step) for step in range(steps)),
     )
 
 
 def _halfway_share(by_rank: list[list[StepDifference]], step: int) -> float:
     """Return the share of the numbers that a codec rounded that were taken from the oracle."""
-    rounded = [mine[step].rounded for mine in by_rank]
-    return sum(one.taken for one in rounded) / max(1, sum(one.numbers for one in rounded))
+    rounded = [counts[step].rounded for counts in by_rank]
+    return sum(counts.taken for counts in rounded) / max(
+        1, sum(module_differences.numbers for module_differences in rounded)
+    )
 
 
 def _worst_losses(
@@ -232,11 +234,7 @@ def _strategy_text(config: ExperimentConfig) -> str:
 def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
     """Return a config with the full learning rate from the first step, above rounding noise."""
     runtime = config.runtime.model_copy(
-        update={
-            "adam_epsilon": ADAM_EPSILON,
-            "learning_rate_warmup": 0,
-            "learning_rate_decay": 0,
-        }
+        update={"adam_epsilon": ADAM_EPSILON, "learning_rate_warmup": 0, "learning_rate_decay": 0}
     )
     data = config.data.model_copy(update={"num_workers": 0})
     changed = config.model_copy(update={"runtime": runtime, "data": data})
@@ -314,8 +312,8 @@ def _sizes(module: ModuleParallelismConfig) -> str:
 
 
 def _worst(differences: list[dict[str, float]]) -> dict[str, float]:
-    modules = {module for one in differences for module in one}
-    return {m: largest(one[m] for one in differences if m in one) for m in modules}
+    modules = {module for module_differences in differences for module in module_differences}
+    return {m: largest(worst[m] for worst in differences if m in worst) for m in modules}
 
 
 def _worst_parameters(by_rank: list[list[StepDifference]]) -> dict[str, str]:

@@ -50,7 +50,7 @@ class FitTimes:
             [times[step][node] for node in range(plan.nodes)] for step in range(1, steps + 1)
         ]
         busy, whole = (
-            np.array([[getattr(one, name) for one in group] for group in records])
+            np.array([[getattr(step, name) for step in group] for group in records])
             for name in ("busy_seconds", "seconds")
         )
         return cls(plan, network, busy, whole, strategy_timeline(plan, network, busy, steps))
@@ -64,8 +64,8 @@ class FitTimes:
         waited = sum(line.seconds("wait")) / (steps * nodes)
         mean = float(self.busy.mean())
         measured = replace(self.network, speeds=(), spread=waited / mean if nodes > 1 else 0.0)
-        found = predict_strategy(self.plan, measured, mean, steps=steps)
-        return replace(found, wall_seconds=line.wall_seconds)
+        predicted_round = predict_strategy(self.plan, measured, mean, steps=steps)
+        return replace(predicted_round, wall_seconds=line.wall_seconds)
 
     def columns(self) -> dict[int, dict[str, float]]:
         """Return step -> predicted and measured seconds until all nodes have completed it."""
@@ -74,7 +74,7 @@ class FitTimes:
             row = ends.setdefault(block.step, np.zeros(self.plan.nodes))
             row[block.node] = max(row[block.node], block.stop)
         measured = self.whole.cumsum(axis=0)
-        found = {0: {PREDICTED_SECONDS: 0.0, MEASURED_SECONDS: 0.0}}
+        seconds = {0: {PREDICTED_SECONDS: 0.0, MEASURED_SECONDS: 0.0}}
         last, since = 0, np.zeros(self.plan.nodes)
         for step, busy in enumerate(self.busy, start=1):
             since = since + busy
@@ -82,5 +82,5 @@ class FitTimes:
                 last, since = step, np.zeros(self.plan.nodes)
             predicted = float((ends[last] + since).max())
             whole = float(measured[step - 1].max())
-            found[step] = {PREDICTED_SECONDS: predicted, MEASURED_SECONDS: whole}
-        return found
+            seconds[step] = {PREDICTED_SECONDS: predicted, MEASURED_SECONDS: whole}
+        return seconds

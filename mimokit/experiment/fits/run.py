@@ -133,10 +133,10 @@ class FitRun(BackgroundRun[FitResult]):
             RankError: a node raised something else.
             RunAborted: the fit was aborted.
         """
-        found = super().result(timeout)
-        for note in found.notes:
+        fitted = super().result(timeout)
+        for note in fitted.notes:
             warnings.warn(note, stacklevel=2)
-        return found
+        return fitted
 
     def _sample_of(self, message: Mapping[str, Any]) -> Sample | None:
         try:
@@ -182,9 +182,9 @@ class FitRun(BackgroundRun[FitResult]):
         steps = min(self._tables.completed.values())
         if plan is None or network is None or not steps or 1 not in times:
             return None
-        found = FitTimes.of(plan, network, times, steps)
-        self._prediction = found.prediction()
-        return found.columns()
+        times_of_fit = FitTimes.of(plan, network, times, steps)
+        self._prediction = times_of_fit.prediction()
+        return times_of_fit.columns()
 
     def _collect(self) -> FitResult:
         begun = self._tables.begun

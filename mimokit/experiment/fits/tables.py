@@ -9,14 +9,7 @@ from csv import DictReader
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from mimokit.engine.fits.records import (
-    Begun,
-    Drift,
-    Exchanged,
-    NodeStep,
-    Record,
-    Validation,
-)
+from mimokit.engine.fits.records import Begun, Drift, Exchanged, NodeStep, Record, Validation
 from mimokit.engine.strategies.communicate import NOT_EMULATED
 from mimokit.experiment.results.tables import AppendedTable
 from mimokit.result_files import BY_STRATEGY, FIT_COLUMNS, FitFile, write_table
@@ -126,19 +119,19 @@ class FitTables:
         self._add(FitFile.TRAIN, {record.step: _train_row(list(group.values()), int(before))})
 
     def _communication(self, record: Exchanged) -> dict[Any, Row]:
-        found: dict[Any, Row] = {}
-        for one in record.messages:
-            purpose = one.purpose if one.purpose in NOT_EMULATED else BY_STRATEGY
-            row = dict(zip(_MESSAGE, (one.step, record.node, purpose), strict=True))
+        rows: dict[Any, Row] = {}
+        for message in record.messages:
+            purpose = message.purpose if message.purpose in NOT_EMULATED else BY_STRATEGY
+            row = dict(zip(_MESSAGE, (message.step, record.node, purpose), strict=True))
             place = _place(row)
             if place not in self._written_before:
                 self._counts[place] += 1
-                found[(*place, self._counts[place])] = row | {
-                    "operation": one.operation,
-                    "payload_bytes": one.payload_bytes,
-                    "sent_bytes": one.sent_bytes,
+                rows[(*place, self._counts[place])] = row | {
+                    "operation": message.operation,
+                    "payload_bytes": message.payload_bytes,
+                    "sent_bytes": message.sent_bytes,
                 }
-        return found
+        return rows
 
     def _add(self, file: FitFile, rows: Mapping[Any, Row]) -> None:
         new = {key: row for key, row in rows.items() if key not in self._rows[file]}
@@ -150,17 +143,17 @@ class FitTables:
 
 
 def _train_row(group: list[NodeStep], examples_before: int) -> Row:
-    loss = math.fsum(one.loss for one in group) / len(group)
+    loss = math.fsum(step.loss for step in group) / len(group)
     row: Row = {
         "step": group[0].step,
-        "examples_trained": examples_before + sum(one.samples for one in group),
+        "examples_trained": examples_before + sum(step.samples for step in group),
         "train_loss": loss,
         "train_perplexity": perplexity(loss),
         "lr": group[0].lr,
     }
-    names = dict.fromkeys(name for one in group for name in one.metrics)
+    names = dict.fromkeys(name for step in group for name in step.metrics)
     for name in names:
-        values = [one.metrics[name] for one in group if name in one.metrics]
+        values = [step.metrics[name] for step in group if name in step.metrics]
         row[name] = math.fsum(values) / len(values)
     return row
 

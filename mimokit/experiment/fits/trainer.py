@@ -40,8 +40,7 @@ Result = TypeVar("Result")
 def _taking(
     arguments: Callable[Arguments, FitArguments],
 ) -> Callable[
-    [Callable[[Trainer, FitArguments], Result]],
-    Callable[Concatenate[Trainer, Arguments], Result],
+    [Callable[[Trainer, FitArguments], Result]], Callable[Concatenate[Trainer, Arguments], Result]
 ]:
     """Let a method take the arguments of a fit one by one."""
 
@@ -96,9 +95,9 @@ class Trainer:
             FitError: a node could not begin or go on; names it.
             RankDied: the process of a node died.
         """
-        found = self._start(arguments).result().model
-        assert found is not None
-        return found
+        model = self._start(arguments).result().model
+        assert model is not None
+        return model
 
     @_taking(FitArguments)
     def start(self, arguments: FitArguments) -> FitRun:
@@ -146,10 +145,12 @@ class Trainer:
         minibatch_size = arguments.minibatch_size
         if minibatch_size is None and not arguments.force_minibatch_recalculate:
             minibatch_size = self._minibatch_sizes.get((nodes, arguments.batch_size))
-        own = {one.name for one in fields(FitJob)} & {one.name for one in fields(FitArguments)}
-        taken = {key: getattr(arguments, key) for key in own}
+        shared = {argument.name for argument in fields(FitJob)} & {
+            argument.name for argument in fields(FitArguments)
+        }
+        values = {key: getattr(arguments, key) for key in shared}
         return FitJob(
-            **taken
+            **values
             | {
                 "model": self.model,
                 "strategy": strategy,
@@ -178,7 +179,7 @@ def _plan(strategy: Strategy, model: nn.Module, nodes: int, seed: int) -> Strate
     if strategy.config is None:
         return None
     named = trainable(model)
-    shapes = {name: tuple(one.shape) for name, one in named.items()}
+    shapes = {name: tuple(parameter.shape) for name, parameter in named.items()}
     size = common_dtype(named.values()).itemsize
     return plan_strategy(strategy.config, shapes, nodes, seed, element_bytes=size)
 
@@ -209,11 +210,11 @@ def _content(arguments: FitArguments, strategy: Strategy, nodes: int, name: str)
     """Return what config.json says."""
     plain = (int, float, str, bool, type(None))
     values: dict[str, Any] = {}
-    for one in fields(FitArguments):
-        value = getattr(arguments, one.name)
+    for argument in fields(FitArguments):
+        value = getattr(arguments, argument.name)
         if isinstance(value, Mapping | list | tuple):
             value = _jsonable(value)
-        values[one.name] = value if isinstance(value, (*plain, dict, list)) else str(value)
+        values[argument.name] = value if isinstance(value, (*plain, dict, list)) else str(value)
     described = strategy.config.model_dump(exclude={"replicas"}) if strategy.config else {}
     further = {key: value for key, value in vars(strategy).items() if isinstance(value, plain)}
     optimizer = getattr(strategy, "optim_spec", None)
@@ -227,9 +228,9 @@ def _content(arguments: FitArguments, strategy: Strategy, nodes: int, name: str)
 
 def _jsonable(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _jsonable(one) for key, one in value.items()}
+        return {str(key): _jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_jsonable(one) for one in value]
+        return [_jsonable(item) for item in value]
     return value if isinstance(value, int | float | str | bool | None) else repr(value)
 
 

@@ -23,11 +23,7 @@ from mimokit.experiment.health.rank_faults import (
 )
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.hardware import load_hardware
-from mimokit.prediction.tensor_collectives import (
-    CollectiveSpan,
-    may_lack_items,
-    tensor_collectives,
-)
+from mimokit.prediction.tensor_collectives import CollectiveSpan, may_lack_items, tensor_collectives
 from mimokit.samples import HealthSample, Sample, StepSample
 from mimokit.tables import Section
 from mimokit.units import bytes_text, seconds_text, span_text

@@ -42,7 +42,7 @@ class CheckReport(Report):
     @property
     def max_logit_difference(self) -> float:
         """Largest difference of a logit (of a tower: of its output), relative to the largest."""
-        return next(one.max_difference for one in self.layers if one.name.endswith(OUTPUT))
+        return next(layer.max_difference for layer in self.layers if layer.name.endswith(OUTPUT))
 
     @property
     def first_wrong(self) -> LayerDifference | None:
@@ -53,12 +53,12 @@ class CheckReport(Report):
     def first_beyond_rounding(self) -> LayerDifference | None:
         """The first part that differs by more than rounding explains, tolerated or not; or None."""
         least = min(self.tolerance, ROUNDING)
-        return next((one for one in self.layers if not one.max_difference <= least), None)
+        return next((layer for layer in self.layers if not layer.max_difference <= least), None)
 
     @property
     def passed(self) -> bool:
         """Whether every part is at or under the tolerance (a NaN is not)."""
-        return all(one.max_difference <= self.tolerance for one in self.layers)
+        return all(layer.max_difference <= self.tolerance for layer in self.layers)
 
     @property
     def verdict(self) -> str:
@@ -67,7 +67,7 @@ class CheckReport(Report):
         if wrong is None:
             return (
                 f"{self.layout} computes what {self.oracle} computes: the largest difference is "
-                f"{max(one.max_difference for one in self.layers):.1e} of the largest entry "
+                f"{max(layer.max_difference for layer in self.layers):.1e} of the largest entry "
                 f"({self._terms}).{self._doubt}"
             )
         return (
@@ -106,12 +106,12 @@ class CheckReport(Report):
             "arithmetic": self.arithmetic,
             "layers": [
                 {
-                    "name": one.name,
-                    "max_difference": _finite(one.max_difference),
-                    "rank": one.rank,
-                    "passed": one.max_difference <= self.tolerance,
+                    "name": layer.name,
+                    "max_difference": _finite(layer.max_difference),
+                    "rank": layer.rank,
+                    "passed": layer.max_difference <= self.tolerance,
                 }
-                for one in self.layers
+                for layer in self.layers
             ],
             "first_beyond_rounding": beyond and beyond.name,
             "passed": self.passed,
@@ -124,9 +124,9 @@ class CheckReport(Report):
 
     def _rows(self) -> list[list[str]]:
         return [
-            [one.name, f"{one.max_difference:.1e}", str(one.rank),
-             "yes" if one.max_difference <= self.tolerance else "NO"]
-            for one in self.layers
+            [layer.name, f"{layer.max_difference:.1e}", str(layer.rank),
+             "yes" if layer.max_difference <= self.tolerance else "NO"]
+            for layer in self.layers
         ]  # fmt: skip
 
 
@@ -143,13 +143,13 @@ def layers_of(ranks: Sequence[Mapping[str, PartDifference]]) -> tuple[LayerDiffe
     Args:
         ranks: part -> its difference, of every rank in the order of the pipeline.
     """
-    found: dict[str, list[tuple[float, int]]] = {}
+    relatives: dict[str, list[tuple[float, int]]] = {}
     for rank, parts in enumerate(ranks):
         for name, part in parts.items():
             relative = part.largest / part.scale if part.scale else part.largest
-            found.setdefault(name, []).append((relative, rank))
-    return tuple(LayerDifference(name, *_furthest(each)) for name, each in found.items())
+            relatives.setdefault(name, []).append((relative, rank))
+    return tuple(LayerDifference(name, *_furthest(each)) for name, each in relatives.items())
 
 
 def _furthest(each: Iterable[tuple[float, int]]) -> tuple[float, int]:
-    return max(each, key=lambda one: math.inf if math.isnan(one[0]) else one[0])
+    return max(each, key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])

@@ -42,17 +42,17 @@ def checked_prompts(
         if not row:
             what = f"prompt {number} is empty; give it at least one token id"
             raise _wrong("token_ids", [], what)
-        for one in row:
-            if isinstance(one, bool) or not isinstance(one, int):
-                what = f"prompt {number} has {shown(one)}; a token id is a whole number"
-                raise _wrong("token_ids", shown(one), what)
-            if not 0 <= one < vocab:
-                what = f"prompt {number} has the id {one}; ids are 0 to {vocab - 1:,}"
-                raise _wrong("token_ids", one, what)
-            if one == placeholder:
-                what = f"prompt {number} has the id {one}, which represents an image; only the "
+        for token in row:
+            if isinstance(token, bool) or not isinstance(token, int):
+                what = f"prompt {number} has {shown(token)}; a token id is a whole number"
+                raise _wrong("token_ids", shown(token), what)
+            if not 0 <= token < vocab:
+                what = f"prompt {number} has the id {token}; ids are 0 to {vocab - 1:,}"
+                raise _wrong("token_ids", token, what)
+            if token == placeholder:
+                what = f"prompt {number} has the id {token}, which represents an image; only the "
                 what += "language model generates, and it is given no images, so leave it out"
-                raise _wrong("token_ids", one, what)
+                raise _wrong("token_ids", token, what)
         if positions and len(row) + new > positions:
             raise _too_long(number, len(row), new, positions)
     return rows
@@ -65,8 +65,8 @@ def _rows(token_ids: Any) -> Rows:
     if not isinstance(token_ids, Sequence) or isinstance(token_ids, str | bytes):
         what = f"the prompts are {shown(token_ids)}; give rows of token ids"
         raise _wrong("token_ids", shown(token_ids), what)
-    rows = [one.tolist() if hasattr(one, "tolist") else one for one in token_ids]
-    if rows and not any(isinstance(one, list | tuple) for one in rows):
+    rows = [row.tolist() if hasattr(row, "tolist") else row for row in token_ids]
+    if rows and not any(isinstance(row, list | tuple) for row in rows):
         rows = [rows]
     for number, row in enumerate(rows):
         if not isinstance(row, list | tuple):

@@ -117,10 +117,10 @@ class ShardedModel:
             RankDied: the process of a rank died; the next call loads the model again.
         """
         rows = self._rows(token_ids, 0)
-        found: list[NDArray[np.float32]] = self._run(
+        of_ranks: list[NDArray[np.float32]] = self._run(
             weights_on_rank.logits_on_rank, self._model, rows
         )
-        return found[0]
+        return of_ranks[0]
 
     def generate(
         self,
@@ -177,7 +177,7 @@ class ShardedModel:
         finally:
             if on_token is not None and run.done:
                 run.drain()
-        return joined([one for one in made if one is not None])
+        return joined([generation for generation in made if generation is not None])
 
     def health(self, hardware: str | os.PathLike[str] | None = None) -> HealthReport:
         """Return the health of all ranks: memory, digests, finite values, collectives, waiting.
@@ -192,9 +192,9 @@ class ShardedModel:
         """
         latency = None if hardware is None else load_hardware(hardware).domain.latency
         parameters = self._plan.ranks[0].parameters
-        alike = tuple(name for name, one in parameters.items() if one.cut.dimension is None)
-        found = self._run(weights_on_rank.health_on_rank, self._model, alike)
-        return HealthReport(tuple(found), self._model.tensor_parallel, latency)
+        alike = tuple(name for name, planned in parameters.items() if planned.cut.dimension is None)
+        ranks = self._run(weights_on_rank.health_on_rank, self._model, alike)
+        return HealthReport(tuple(ranks), self._model.tensor_parallel, latency)
 
     def head_map(self) -> pd.DataFrame:
         """Return which heads, groups and rows of the vocabulary every rank has: [start, stop)."""
@@ -203,12 +203,12 @@ class ShardedModel:
         rows = [
             {
                 "rank": rank,
-                "query_heads": one.query_heads,
-                "query_groups": one.query_groups,
-                "vocab": one.vocab,
-                "bytes": one.bytes,
+                "query_heads": shard.query_heads,
+                "query_groups": shard.query_groups,
+                "vocab": shard.vocab,
+                "bytes": shard.bytes,
             }
-            for rank, one in enumerate(self._plan.ranks)
+            for rank, shard in enumerate(self._plan.ranks)
         ]
         return pd.DataFrame(rows).set_index("rank")
 
@@ -280,7 +280,7 @@ class ShardedModel:
             run.abort()
             run.wait_ended(STOP_SECONDS)
             return
-        self.interrupted = joined([one for one in made if one is not None])
+        self.interrupted = joined([generation for generation in made if generation is not None])
 
 
 def _streamer(on_token: OnToken) -> Callable[[Any], None]:

@@ -52,17 +52,17 @@ def check_weights(
 
     planner = checkable(directory, tensor_parallel, pipeline_parallel, dtype)
     positions = runnable_functions(planner.checkpoint).positions
-    given = check_input(planner, batch, min(length, positions or length), seed)
+    check_data = check_input(planner, batch, min(length, positions or length), seed)
     dtype = loading_dtype(planner, dtype)
     theirs = can_load(directory)
-    oracle = (hugging_face if theirs else one_process)(directory, given, dtype)
+    oracle = (hugging_face if theirs else one_process)(directory, check_data, dtype)
     sizes = (tensor_parallel, pipeline_parallel)
     differences = cluster.run(
         weights_on_rank.check_rank,
         os.path.abspath(directory),
         sizes,
         dtype,
-        given,
+        check_data,
         oracle,
         change,
         world_size=tensor_parallel * pipeline_parallel,

@@ -66,8 +66,10 @@ class RankTokens:
 
 def joined(parts: list[RankTokens]) -> Generation:
     """Return what replicas have generated, in the order of the prompts."""
-    tokens = {row: one for part in parts for row, one in zip(part.rows, part.tokens, strict=True)}
-    probs = {row: one for part in parts for row, one in zip(part.rows, part.log_probs, strict=True)}
+    tokens = {row: ids for part in parts for row, ids in zip(part.rows, part.tokens, strict=True)}
+    probs = {
+        row: values for part in parts for row, values in zip(part.rows, part.log_probs, strict=True)
+    }
     return Generation(
         [tokens[row] for row in sorted(tokens)],
         [probs[row] for row in sorted(probs)],
@@ -112,7 +114,7 @@ def check_rank(
     directory: str,
     sizes: tuple[int, int],
     dtype: str,
-    given: CheckInput,
+    check_data: CheckInput,
     oracle: Parts,
     change: ChangeShard | None = None,
 ) -> Mapping[str, PartDifference]:
@@ -137,22 +139,14 @@ def check_rank(
 
     with _group(tensor) as group:
         shard = checked_shard(
-            directory,
-            group,
-            dtype,
-            pipeline_parallel=pipeline,
-            pipeline_rank=stage,
-            device=device,
+            directory, group, dtype, pipeline_parallel=pipeline, pipeline_rank=stage, device=device
         )
         if change is not None:
             change(rank, shard.parameters)
-        mine = parts_on_rank(
-            shard,
-            given,
-            receive if stage else None,
-            send if stage < pipeline - 1 else None,
+        parts = parts_on_rank(
+            shard, check_data, receive if stage else None, send if stage < pipeline - 1 else None
         )
-        return compared(shard, given, mine, oracle)
+        return compared(shard, check_data, parts, oracle)
 
 
 @dataclass(frozen=True)

@@ -106,8 +106,8 @@ class Folder:
         Raises:
             OSError: they cannot be moved.
         """
-        found = [name for name in (*RunFile, *RUN_FOLDERS) if os.path.lexists(self.path / name)]
-        if not found:
+        earlier = [name for name in (*RunFile, *RUN_FOLDERS) if os.path.lexists(self.path / name)]
+        if not earlier:
             return
         above = self.path / EARLIER
         if above.is_symlink():
@@ -118,7 +118,7 @@ class Folder:
             number += 1
             aside = above / f"{stamp}_{number}"
         aside.mkdir(parents=True)
-        for name in found:
+        for name in earlier:
             os.rename(self.path / name, aside / name)
 
     def release(self) -> None:

@@ -72,10 +72,7 @@ def run_info(
         "finished": None if finished is None else finished.isoformat(timespec="seconds"),
         "seconds": round(progress.seconds, 3),
         "seed": config.runtime.seed,
-        "iterations": {
-            "planned": config.runtime.num_iterations,
-            "completed": progress.completed,
-        },
+        "iterations": {"planned": config.runtime.num_iterations, "completed": progress.completed},
         "warmup_iterations": config.runtime.warmup_iterations,
         "modules": _modules(config, plan),
         "samples_per_step": samples,
@@ -102,16 +99,16 @@ def _modules(config: ExperimentConfig, plan: LayoutPlan) -> dict[str, Any]:
 
 def _machines(facts: Sequence[RankFacts]) -> dict[str, Any]:
     """Return hosts, the hardware of the first rank, and the slowest rank's peak."""
-    ordered = sorted(facts, key=lambda one: one.rank)
+    ordered = sorted(facts, key=lambda rank: rank.rank)
     if not ordered:
         return {"hosts": [], "hardware": None, "peak_flops_per_sec": None}
     hardware = asdict(ordered[0].hardware)
-    hardware["accelerators"] = [one.hardware.accelerator for one in ordered]
+    hardware["accelerators"] = [rank.hardware.accelerator for rank in ordered]
     hardware["accelerators"] = [name for name in hardware["accelerators"] if name is not None]
     del hardware["accelerator"]
-    peaks = [one.peak_flops_per_sec for one in ordered if one.peak_flops_per_sec is not None]
+    peaks = [rank.peak_flops_per_sec for rank in ordered if rank.peak_flops_per_sec is not None]
     return {
-        "hosts": list(dict.fromkeys(one.host for one in ordered)),
+        "hosts": list(dict.fromkeys(rank.host for rank in ordered)),
         "hardware": hardware,
         "peak_flops_per_sec": min(peaks) if len(peaks) == len(ordered) else None,
     }
@@ -179,7 +176,7 @@ def error_record(error: BaseException, completed: Mapping[int, int]) -> dict[str
         # a rank that was killed may be lost.
         "step": max(completed.values(), default=None),
         "traceback": _traceback(error),
-        "sentences": [one.sentence for one in error.problems]
+        "sentences": [problem.sentence for problem in error.problems]
         if isinstance(error, ConfigError)
         else [],
     }

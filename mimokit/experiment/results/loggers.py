@@ -137,8 +137,8 @@ class TensorBoardLogger:
         """Write the scalars of an evaluation."""
         self._write(evaluation_scalars(row), row)
 
-    def _write(self, found: Iterable[tuple[str, float]], row: Mapping[str, Any]) -> None:
-        for tag, value in found:
+    def _write(self, tagged: Iterable[tuple[str, float]], row: Mapping[str, Any]) -> None:
+        for tag, value in tagged:
             self._writer.add_scalar(tag, value, int(row["iteration"]), walltime=row["time"])
 
     def finish(self, status: str) -> None:
@@ -217,11 +217,11 @@ class MlflowLogger:
         """Log an evaluation."""
         self._log(evaluation_scalars(row), row)
 
-    def _log(self, found: Iterable[tuple[str, float]], row: Mapping[str, Any]) -> None:
+    def _log(self, tagged: Iterable[tuple[str, float]], row: Mapping[str, Any]) -> None:
         milliseconds = int(1000 * row.get("time", time.time()))
         place = (milliseconds, int(row["iteration"]))
         self._client.log_batch(
-            self._run, metrics=[self._metric(tag, value, *place) for tag, value in found]
+            self._run, metrics=[self._metric(tag, value, *place) for tag, value in tagged]
         )
 
     def finish(self, status: str) -> None:
@@ -253,9 +253,9 @@ def fit_loggers(wandb_project: str | None) -> list[RunLogger]:
     Raises:
         ConfigError: Weights & Biases is asked for and not installed.
     """
-    runtime, found = RuntimeConfig(), list[RunLogger]()
+    runtime, loggers = RuntimeConfig(), list[RunLogger]()
     if _installed(TENSORBOARD):
-        found.append(TensorBoardLogger(runtime))
+        loggers.append(TensorBoardLogger(runtime))
     if wandb_project is not None:
         if not _installed("wandb"):
             sentence = (
@@ -263,8 +263,8 @@ def fit_loggers(wandb_project: str | None) -> list[RunLogger]:
                 "install it, or leave wandb_project out."
             )
             refuse_if_any([Problem("fit", "wandb_project", wandb_project, sentence)])
-        found.append(WandbLogger(runtime, wandb_project))
-    return found
+        loggers.append(WandbLogger(runtime, wandb_project))
+    return loggers
 
 
 def _installed(name: LoggerName) -> bool:

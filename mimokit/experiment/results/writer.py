@@ -156,19 +156,16 @@ class RunWriter:
             call_loggers(self._loggers, lambda logger, row=row: logger.step(row))  # type: ignore[misc]
         if sample.measured:
             _do_all(
-                [
-                    lambda: self._by_rank.append([sample.row()]),
-                    lambda: self._steps.append(rows),
-                ]
+                [lambda: self._by_rank.append([sample.row()]), lambda: self._steps.append(rows)]
             )
 
     def _write_tables(self, samples: Sequence[Sample]) -> None:
-        steps = [one for one in samples if isinstance(one, StepSample) and one.measured]
+        steps = [sample for sample in samples if isinstance(sample, StepSample) and sample.measured]
         if steps:
             write_metrics(self.directory, steps)
-        tests = [one for one in samples if isinstance(one, EvaluationSample)]
+        tests = [sample for sample in samples if isinstance(sample, EvaluationSample)]
         write_evaluations(self.directory, tests)
-        if any(isinstance(one, TraceSample) for one in samples):
+        if any(isinstance(sample, TraceSample) for sample in samples):
             write_trace(self.directory / RunFile.TRACE, samples, self._setting.plan)
 
     def _write_config(self) -> None:

@@ -11,11 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from mimokit.config import (
-    ConfigError,
-    ExperimentConfig,
-    Problem,
-)
+from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config.world_size import needed_world_size
 from mimokit.config_files.inheritance import BASELINE, PRESET_PREFIX
 from mimokit.config_files.sweep import load_experiments
@@ -56,20 +52,24 @@ class Experiment:
         return () if self.refusal is None else tuple(str(self.refusal).splitlines())
 
 
-def saved_in(found: Sequence[Experiment], directory: Path) -> tuple[Experiment, ...]:
+def saved_in(experiments: Sequence[Experiment], directory: Path) -> tuple[Experiment, ...]:
     """Return the one experiment, which leaves its language model in a directory.
 
     Raises:
         ConfigError: there are several, or its language model cannot be saved.
     """
-    if len(found) > 1:
+    if len(experiments) > 1:
         sentence = (
-            f"Option --save-hf: {directory} is one directory, and there are {len(found)} "
+            f"Option --save-hf: {directory} is one directory, and there are {len(experiments)} "
             "experiments; run the one to be saved alone."
         )
         raise ConfigError([Problem("runtime", "save_hf", str(directory), sentence)])
-    return tuple(one if one.config is None else replace(one, config=_saved(one.config, directory))
-                 for one in found)  # fmt: skip
+    return tuple(
+        replace(experiment, config=_saved(experiment.config, directory))
+        if experiment.config is not None
+        else experiment
+        for experiment in experiments
+    )
 
 
 def _saved(config: ExperimentConfig, directory: Path) -> ExperimentConfig:
@@ -93,25 +93,29 @@ def collect(experiments: Experiments) -> tuple[Experiment, ...]:
     Raises:
         ConfigError: there are none, or the folder cannot be read.
     """
-    found = _distinct(_all_of(experiments))
-    if not found:
+    collected = _distinct(_all_of(experiments))
+    if not collected:
         raise _none(f"{experiments}" if isinstance(experiments, str | os.PathLike) else "(none)")
-    return tuple(found)
+    return tuple(collected)
 
 
-def choose(found: Iterable[Experiment], engines: int) -> tuple[Experiment, ...]:
+def choose(experiments: Iterable[Experiment], engines: int) -> tuple[Experiment, ...]:
     """Finalize the experiments for a cluster; reject those that it cannot run.
 
     Args:
         engines: the engines of the cluster. A data_parallel that is left out is worked out for
             all of them.
     """
-    return tuple(_chosen(one, engines) for one in found)
+    return tuple(_chosen(experiment, engines) for experiment in experiments)
 
 
-def largest_world(found: Iterable[Experiment], most: int) -> int:
+def largest_world(experiments: Iterable[Experiment], most: int) -> int:
     """Return the ranks of the largest world that is not beyond `most`, at least 1."""
-    sizes = [one.ranks for one in found if one.refusal is None and one.ranks is not None]
+    sizes = [
+        experiment.ranks
+        for experiment in experiments
+        if experiment.refusal is None and experiment.ranks is not None
+    ]
     return max((size for size in sizes if size <= most), default=1)
 
 
@@ -123,12 +127,12 @@ def refuse_all(chosen: Iterable[Experiment]) -> None:
     """
     every = tuple(chosen)
     problems = [
-        replace(problem, sentence=f"{one.name} cannot run: {problem.sentence}")
+        replace(problem, sentence=f"{experiment.name} cannot run: {problem.sentence}")
         if len(every) > 1
         else problem
-        for one in every
-        if one.refusal is not None
-        for problem in one.refusal.problems
+        for experiment in every
+        if experiment.refusal is not None
+        for problem in experiment.refusal.problems
     ]
     if problems:
         raise ConfigError(problems)
@@ -141,17 +145,17 @@ def _all_of(experiments: Experiments) -> list[Experiment]:
         return [Experiment(experiments.name, None, experiments.model_copy(deep=True))]
     if isinstance(experiments, Mapping):
         return [
-            replace(one, name=name if len(several) == 1 else f"{name}_{one.name}")
+            replace(experiment, name=name if len(several) == 1 else f"{name}_{experiment.name}")
             for name, source in experiments.items()
             for several in (_all_of(source),)
-            for one in several
+            for experiment in several
         ]
     if isinstance(experiments, str | os.PathLike):
         path = os.fspath(experiments)
         if not path.startswith(PRESET_PREFIX) and Path(path).is_dir():
-            return [one for file in _files(Path(path)) for one in _of_file(str(file))]
+            return [experiment for file in _files(Path(path)) for experiment in _of_file(str(file))]
         return _of_file(path)
-    return [one for source in experiments for one in _all_of(source)]
+    return [experiment for source in experiments for experiment in _all_of(source)]
 
 
 def _files(folder: Path) -> list[Path]:
@@ -176,31 +180,36 @@ def _of_file(path: str) -> list[Experiment]:
     source = path if path.startswith(PRESET_PREFIX) else str(Path(path).absolute())
     return [
         Experiment(
-            one.name, source, one.config, ConfigError(one.problems) if one.problems else None
+            expanded.name,
+            source,
+            expanded.config,
+            ConfigError(expanded.problems) if expanded.problems else None,
         )
-        for one in load_experiments(path)
+        for expanded in load_experiments(path)
     ]
 
 
-def _checked(one: Experiment) -> Experiment:
+def _checked(experiment: Experiment) -> Experiment:
     """Reject a name that a folder cannot have."""
-    sentence = name_problem(one.name)
+    sentence = name_problem(experiment.name)
     if sentence is None:
-        return one
-    return replace(one, refusal=ConfigError([Problem("experiment", "name", one.name, sentence)]))
+        return experiment
+    return replace(
+        experiment, refusal=ConfigError([Problem("experiment", "name", experiment.name, sentence)])
+    )
 
 
-def _distinct(found: Sequence[Experiment]) -> list[Experiment]:
+def _distinct(experiments: Sequence[Experiment]) -> list[Experiment]:
     """Reject the experiments of a name that several have; one of them stays in their place."""
     by_name: dict[str, list[Experiment]] = {}
-    for one in map(_checked, found):
-        by_name.setdefault(one.name, []).append(one)
+    for experiment in map(_checked, experiments):
+        by_name.setdefault(experiment.name, []).append(experiment)
     return [group[0] if len(group) == 1 else _ambiguous(group) for group in by_name.values()]
 
 
 def _ambiguous(group: Sequence[Experiment]) -> Experiment:
     name = group[0].name
-    places = list(dict.fromkeys(one.source or "Python" for one in group))
+    places = list(dict.fromkeys(experiment.source or "Python" for experiment in group))
     sentence = (
         f"Experiment {name!r}: {len(group)} experiments have this name (of {listed(places)}), and "
         "each needs a separate folder; rename all but one."
@@ -209,23 +218,23 @@ def _ambiguous(group: Sequence[Experiment]) -> Experiment:
     return replace(group[0], config=None, refusal=refusal)
 
 
-def _chosen(one: Experiment, engines: int) -> Experiment:
-    if one.refusal is not None or one.config is None:
-        return one
-    config = one.config.model_copy(deep=True)
+def _chosen(experiment: Experiment, engines: int) -> Experiment:
+    if experiment.refusal is not None or experiment.config is None:
+        return experiment
+    config = experiment.config.model_copy(deep=True)
     try:
         config.finalize(engines if needed_world_size(config.model) is None else None)
         check_weights(config.model)
         check_trainable(config)
     except ConfigError as error:
-        return replace(one, refusal=error)
-    ready = replace(one, config=config)
+        return replace(experiment, refusal=error)
+    ready = replace(experiment, config=config)
     if (ranks := ready.ranks or 0) <= engines:
         return ready
     smaller = "a smaller layout" if config.replicas == 1 else "a smaller strategy.replicas"
     sentence = (
-        f"Experiment {one.name!r}: its world has {ranks} ranks and the cluster has {engines} "
-        f"engines; start a cluster of {ranks} engines, or choose {smaller}."
+        f"Experiment {experiment.name!r}: its world has {ranks} ranks and the cluster has "
+        f"{engines} engines; start a cluster of {ranks} engines, or choose {smaller}."
     )
     refusal = ConfigError([Problem("world", "world_size", ranks, sentence)])
     return replace(ready, refusal=refusal)

@@ -79,8 +79,8 @@ class SweepFolder:
             OSError: it cannot be written; the one before is left.
         """
         self._folder.make_again()
-        by_name = {one.name: one for one in records}
-        entries = [_entry(one, by_name[one.name], self.path) for one in chosen]
+        by_name = {record.name: record for record in records}
+        entries = [_entry(experiment, by_name[experiment.name], self.path) for experiment in chosen]
         content = {"started": self._started, "written": _now(), "experiments": entries}
         write_json(self.path / SweepFile.SWEEP, content)
 
@@ -157,7 +157,7 @@ def experiments_of(root: str | os.PathLike[str]) -> list[Experiment]:
     Raises:
         ConfigError: the folder is not that of a sweep.
     """
-    found = []
+    experiments = []
     for entry in read_sweep(root)["experiments"]:
         config: ExperimentConfig | None = None
         refusal: ConfigError | None = None
@@ -166,8 +166,8 @@ def experiments_of(root: str | os.PathLike[str]) -> list[Experiment]:
         except ConfigError as error:
             problems = [Problem("experiment", "config", None, str(s)) for s in entry["sentences"]]
             refusal = ConfigError(problems) if problems else error
-        found.append(Experiment(entry["name"], entry.get("source"), config, refusal))
-    return found
+        experiments.append(Experiment(entry["name"], entry.get("source"), config, refusal))
+    return experiments
 
 
 def recorded(root: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
@@ -203,19 +203,19 @@ def completed_info(directory: Path) -> dict[str, Any] | None:
     return info if complete else None
 
 
-def _entry(one: Experiment, record: ExperimentRecord, root: Path) -> dict[str, Any]:
+def _entry(experiment: Experiment, record: ExperimentRecord, root: Path) -> dict[str, Any]:
     directory = record.directory.absolute()
     inside = directory.is_relative_to(root)  # so that the folder of a sweep may be moved
     return {
-        "name": one.name,
-        "source": one.source,
-        "ranks": one.ranks,
+        "name": experiment.name,
+        "source": experiment.source,
+        "ranks": experiment.ranks,
         "status": str(record.status),
         "message": record.message,
         "seconds": record.seconds,
         "directory": str(directory.relative_to(root) if inside else directory),
-        "sentences": list(one.sentences),
-        "config": config_content(one.config),
+        "sentences": list(experiment.sentences),
+        "config": config_content(experiment.config),
     }
 
 

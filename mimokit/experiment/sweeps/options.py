@@ -82,10 +82,12 @@ class SweepRequest:
         from mimokit.experiment.sweeps.choice import saved_in
         from mimokit.experiment.sweeps.prepared import find
 
-        found = find(self.experiments, self.resume)
-        return found if self.save_hf is None else saved_in(found, self.save_hf)
+        experiments = find(self.experiments, self.resume)
+        return experiments if self.save_hf is None else saved_in(experiments, self.save_hf)
 
-    def prepare(self, found: Sequence[Experiment], engines: int, console: Console) -> PreparedSweep:
+    def prepare(
+        self, experiments: Sequence[Experiment], engines: int, console: Console
+    ) -> PreparedSweep:
         """Prepare the sweep for a number of engines; name the experiments that cannot run.
 
         Raises:
@@ -96,7 +98,7 @@ class SweepRequest:
         from mimokit.experiment.sweeps.report import say_refusals
 
         prepared = prepare_sweep(
-            choose(found, engines),
+            choose(experiments, engines),
             results_dir=self.results_dir,
             resume=self.resume,
             strict=self.strict,
@@ -123,7 +125,7 @@ def named_experiments(
     Raises:
         BadParameter: none is named, or several are.
     """
-    named = [one for one in (file, config, experiments_dir) if one is not None]
+    named = [source for source in (file, config, experiments_dir) if source is not None]
     if len(named) > 1:
         raise typer.BadParameter("give one of FILE, --config and --experiments-dir, not several")
     if not named:

@@ -62,7 +62,7 @@ class Board:
     """The records of a sweep. All threads may read and write it."""
 
     def __init__(self, records: Iterable[ExperimentRecord]) -> None:
-        self._records = {one.name: one for one in records}
+        self._records = {record.name: record for record in records}
         self._changed = threading.Condition()
         self._changes = 0
         self._closed = False
