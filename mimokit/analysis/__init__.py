@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from mimokit.analysis.fits import drift_of_fits as drift_of_fits
     from mimokit.analysis.fits import read_fit as read_fit
     from mimokit.analysis.fits import validation_of_fits as validation_of_fits
-    from mimokit.analysis.folder import RunFolderError as RunFolderError
-    from mimokit.analysis.folder import RunTables as RunTables
-    from mimokit.analysis.folder import read_run as read_run
     from mimokit.analysis.many_runs import loss_over_tokens as loss_over_tokens
     from mimokit.analysis.many_runs import planned_against_measured as planned_against_measured
     from mimokit.analysis.many_runs import scaling_table as scaling_table
     from mimokit.analysis.many_runs import time_parts as time_parts
+    from mimokit.analysis.run_folders import RunFolderError as RunFolderError
     from mimokit.analysis.run_folders import RunProblem as RunProblem
+    from mimokit.analysis.run_folders import RunTables as RunTables
+    from mimokit.analysis.run_folders import read_run as read_run
     from mimokit.analysis.runs import Runs as Runs
     from mimokit.analysis.runs import load_runs as load_runs
     from mimokit.analysis.step_figures import rank_work as rank_work

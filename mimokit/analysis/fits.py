@@ -5,57 +5,49 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import pandas as pd
 
-from mimokit.analysis.folder import RunFolderError, read_object, read_whole
+from mimokit.analysis.run_folders import RunFolderError, read_object, read_whole
 from mimokit.result_files import BY_STRATEGY, FIT_COLUMNS, PREDICTED_SECONDS, FitFile
 
 TEXTS = ("purpose", "operation")
 """Columns of text in communication.csv."""
 
 
-class Fit(Protocol):
-    """What tables of several fits read: the result of a fit has it, and so has its folder."""
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """The tables of a fit: of its result or its folder.
 
-    @property
-    def train(self) -> pd.DataFrame:
-        """The table train.csv."""
+    Attributes:
+        train: a row per step.
+        validation: a row per validation.
+        communication: a row per node and collective; bytes.
+        drift: how far nodes are apart; empty if it was not measured.
+    """
 
-    @property
-    def validation(self) -> pd.DataFrame:
-        """The table validation.csv."""
-
-    @property
-    def communication(self) -> pd.DataFrame:
-        """The table communication.csv."""
-
-    @property
-    def drift(self) -> pd.DataFrame:
-        """The table drift.csv."""
+    train: pd.DataFrame
+    validation: pd.DataFrame
+    communication: pd.DataFrame
+    drift: pd.DataFrame
 
 
 Fits: TypeAlias = Mapping[str, Fit]
 """Name -> fit, in the order of legends."""
 
 
-@dataclass(frozen=True)
-class FitFolder:
+@dataclass(frozen=True, kw_only=True)
+class FitFolder(Fit):
     """The content of the folder of a fit.
 
     Attributes:
         config: strategy and arguments, from config.json.
-        communication: a row per node and collective; bytes.
         prediction: of the time on the fit's network; empty without that file.
     """
 
     directory: Path
     config: Mapping[str, Any]
-    train: pd.DataFrame
-    validation: pd.DataFrame
-    communication: pd.DataFrame
-    drift: pd.DataFrame
     prediction: Mapping[str, Any]
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from mimokit.analysis.folder import RunFolderError, read_object
+from mimokit.analysis.run_folders import RunFolderError, read_object
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SHOWN_AXES
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import load_experiment_config
@@ -178,15 +178,18 @@ def _of_config(folder: Path, row: Mapping[str, Any], sentences: list[str]) -> di
         "warmup_iterations": config.runtime.warmup_iterations,
         "samples_per_step": layout.batch.global_batch_size,
         "tokens_per_step": layout.batch.global_batch_size * config.data.seq_length,
-        **_layout(dict(_planned_modules(layout))),
+        **_layout(planned_modules(layout)),
     }
     return {name: value for name, value in facts.items() if row.get(name) is None}
 
 
-def _planned_modules(layout: LayoutPlan) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, ranks in layout.modules.items():
-        sizes = {CONFIG_FIELDS[axis]: getattr(ranks, CONFIG_FIELDS[axis]) for axis in RANK_AXES}
-        yield name, {"ranks": list(ranks.ranks), **sizes}
+def planned_modules(layout: LayoutPlan) -> dict[str, dict[str, Any]]:
+    """Return module -> its ranks and parallel sizes, as experiment_info.json has them."""
+    fields = [CONFIG_FIELDS[axis] for axis in RANK_AXES]
+    return {
+        name: {"ranks": list(ranks.ranks), **{field: getattr(ranks, field) for field in fields}}
+        for name, ranks in layout.modules.items()
+    }
 
 
 def _layout(modules: Mapping[str, Any]) -> dict[str, Any]:

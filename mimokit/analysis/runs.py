@@ -133,18 +133,10 @@ class Runs:
             folders={name: self.folders[name] for name in names},
             found=tuple(problem for problem in self.found if problem.run in names),
         )
-        if self._read("_by_rank"):
-            ranks, modules, problems = self._by_rank
+        for read in filter(self._read, ("_by_rank", "_events")):
+            *tables, problems = self.__dict__[read]
             of_names = tuple(problem for problem in problems if problem.run in names)
-            chosen.__dict__["_by_rank"] = (
-                _of_runs(ranks, names),
-                _of_runs(modules, names),
-                of_names,
-            )
-        if self._read("_events"):
-            events, problems = self._events
-            of_names = tuple(problem for problem in problems if problem.run in names)
-            chosen.__dict__["_events"] = (_of_runs(events, names), of_names)
+            chosen.__dict__[read] = (*(_of_runs(table, names) for table in tables), of_names)
         return chosen
 
     def config(self, name: str) -> ExperimentConfig:

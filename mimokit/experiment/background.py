@@ -48,19 +48,11 @@ class BackgroundRun(ABC, Generic[Result]):
 
     @abstractmethod
     def _record(self, message: Mapping[str, Any]) -> None:
-        """Write what a message says.
-
-        Raises:
-            OSError: it cannot be written; `_complete` writes it again.
-        """
+        """Write what a message says; what an OSError keeps out, `_complete` writes again."""
 
     @abstractmethod
     def _complete(self, error: Exception | None) -> None:
-        """Complete the folder.
-
-        Raises:
-            OSError: something could not be written; it is called again then.
-        """
+        """Complete the folder; after an OSError it is called again."""
 
     @abstractmethod
     def _collect(self) -> Result:

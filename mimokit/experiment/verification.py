@@ -293,10 +293,8 @@ def _decoders(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
 
 
 def _unfrozen(config: ExperimentConfig) -> ExperimentConfig:
-    """Return a config without frozen modules, so that its layout can be planned.
-
-    All trained modules may be behind the language model, and a plan needs a trained one. On one
-    rank, freezing affects only how modules are executed.
+    """Return a config without frozen modules: a plan needs a trained one, and all trained modules
+    may be behind the language model. On one rank, freezing affects only how modules are executed.
     """
     networks = {
         name: network.model_copy(update={"frozen": False})

@@ -16,12 +16,12 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
+from mimokit.analysis.fits import Fit
 from mimokit.cluster import ClusterRun, EngineCluster, RankError, RunAborted
 from mimokit.engine.fits.job import FitError
 from mimokit.engine.fits.records import MODEL, Begun, records_of
 from mimokit.experiment.background import BackgroundRun
-from mimokit.experiment.fits.prediction import FitTimes
-from mimokit.experiment.fits.tables import FitTables, Row
+from mimokit.experiment.fits.tables import FitTables, FitTimes, Row
 from mimokit.experiment.results.folder import Folder
 from mimokit.experiment.results.info import error_record
 from mimokit.experiment.results.loggers import RunLogger, call_loggers
@@ -31,8 +31,8 @@ from mimokit.result_files import FIT_COLUMNS, FitFile, RunFile, write_json
 from mimokit.samples import Sample, from_wire
 
 
-@dataclass(frozen=True)
-class FitResult:
+@dataclass(frozen=True, kw_only=True)
+class FitResult(Fit):
     """What a fit leaves.
 
     Attributes:
@@ -41,10 +41,6 @@ class FitResult:
     """
 
     model: nn.Module | None
-    train: pd.DataFrame
-    validation: pd.DataFrame
-    communication: pd.DataFrame
-    drift: pd.DataFrame
     directory: Path
     minibatch_size: int
     notes: tuple[str, ...] = ()

@@ -185,11 +185,7 @@ def _plan(strategy: Strategy, model: nn.Module, nodes: int, seed: int) -> Strate
 
 
 def _folder(arguments: FitArguments, strategy: Strategy) -> tuple[Folder, str]:
-    """Claim the folder of the tables, and return it with the name of the run.
-
-    Raises:
-        ConfigError: a run of that name exists, or the folder cannot be written.
-    """
+    """Claim the folder of the tables; return it with the name of the run, which must be new."""
     logs, name = Path(arguments.log_dir), arguments.run_name
     if name is None:
         stem = f"{_name_of(strategy)}_{datetime.now():%Y%m%d_%H%M%S}"

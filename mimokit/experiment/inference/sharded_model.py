@@ -6,7 +6,6 @@ import os
 import uuid
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from mimokit.cluster import ClusterError, EngineCluster, RankError
@@ -89,12 +88,7 @@ class ShardedModel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -166,7 +160,7 @@ class ShardedModel:
         )  # fmt: skip
         stop = self._stop if stop_tokens is None else tuple(stop_tokens)
         requests = self._shared(rows, max_new_tokens, how, seed, stop)
-        run = self._submitted(requests)
+        run = self._submit(weights_on_rank.generate_on_rank, self._model, requests)
         try:
             if on_token is not None:
                 run.on_sample(_streamer(on_token))
@@ -239,25 +233,19 @@ class ShardedModel:
             for start, end in pairwise(ends)
         )
 
-    def _submitted(self, requests: tuple[GenerationRequest, ...]) -> ClusterRun:
-        self._check_open()
-        return self._cluster.submit(
-            weights_on_rank.generate_on_rank, self._model, requests, world_size=self._ranks
-        )
+    def _submit(self, function: Callable[..., Any], *arguments: Any) -> ClusterRun:
+        if self._closed:
+            raise ClusterError("this model is closed; open it again with ShardedModel(...)")
+        return self._cluster.submit(function, *arguments, world_size=self._ranks)
 
     def _run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        self._check_open()
-        run = self._cluster.submit(function, *arguments, world_size=self._ranks)
+        run = self._submit(function, *arguments)
         try:
             return self._result(run)
         except KeyboardInterrupt:
             run.abort()
             run.wait_ended(STOP_SECONDS)
             raise
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClusterError("this model is closed; open it again with ShardedModel(...)")
 
     def _result(self, run: ClusterRun) -> list[Any]:
         """Return what the ranks return; what a rank rejects is rejected here."""

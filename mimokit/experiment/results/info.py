@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from mimokit.analysis.run_info import planned_modules
 from mimokit.architecture.from_config import model_of_config
-from mimokit.axes import CONFIG_FIELDS, RANK_AXES
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import RankFacts
@@ -87,14 +87,8 @@ def _modules(config: ExperimentConfig, plan: LayoutPlan) -> dict[str, Any]:
     model = model_of_config(config.model)
     parts = {model.language.name: model.language.parameters}
     parts |= {branch.name: branch.parameters for branch in model.branches}
-    return {
-        name: {
-            "ranks": list(ranks.ranks),
-            **{CONFIG_FIELDS[axis]: getattr(ranks, CONFIG_FIELDS[axis]) for axis in RANK_AXES},
-            "parameters": parts.get(name),
-        }
-        for name, ranks in plan.modules.items()
-    }
+    planned = planned_modules(plan).items()
+    return {name: {**facts, "parameters": parts.get(name)} for name, facts in planned}
 
 
 def _machines(facts: Sequence[RankFacts]) -> dict[str, Any]:

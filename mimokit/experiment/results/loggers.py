@@ -10,6 +10,7 @@ import importlib.util
 import os
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -109,7 +110,24 @@ _FLUSH_SECONDS = 5
 _ENDED_WELL = ("completed", "stopped")
 
 
-class TensorBoardLogger:
+class _ScalarLogger(ABC):
+    """Logs rows as tagged scalars."""
+
+    _modules: tuple[str, ...]
+
+    @abstractmethod
+    def _log(self, tagged: Iterable[tuple[str, float]], row: Mapping[str, Any]) -> None: ...
+
+    def step(self, row: Row) -> None:
+        """Log an iteration."""
+        self._log(scalars(row, self._modules), row)
+
+    def evaluation(self, row: Mapping[str, Any]) -> None:
+        """Log an evaluation."""
+        self._log(evaluation_scalars(row), row)
+
+
+class TensorBoardLogger(_ScalarLogger):
     """Writes event files for TensorBoard, with torch's `SummaryWriter`.
 
     Args:
@@ -129,15 +147,7 @@ class TensorBoardLogger:
         self._modules = tuple(plan.modules)
         self._writer = SummaryWriter(folder, flush_secs=_FLUSH_SECONDS)
 
-    def step(self, row: Row) -> None:
-        """Write the scalars of an iteration."""
-        self._write(scalars(row, self._modules), row)
-
-    def evaluation(self, row: Mapping[str, Any]) -> None:
-        """Write the scalars of an evaluation."""
-        self._write(evaluation_scalars(row), row)
-
-    def _write(self, tagged: Iterable[tuple[str, float]], row: Mapping[str, Any]) -> None:
+    def _log(self, tagged: Iterable[tuple[str, float]], row: Mapping[str, Any]) -> None:
         for tag, value in tagged:
             self._writer.add_scalar(tag, value, int(row["iteration"]), walltime=row["time"])
 
@@ -146,7 +156,7 @@ class TensorBoardLogger:
         self._writer.close()
 
 
-class WandbLogger:
+class WandbLogger(_ScalarLogger):
     """Logs to Weights & Biases; its environment variables (WANDB_MODE, WANDB_PROJECT, …) apply.
 
     Args:
@@ -174,20 +184,15 @@ class WandbLogger:
         # Rows of evaluations may come after the row of a later iteration, which a step may not.
         self._run.define_metric("*", step_metric="iteration")
 
-    def step(self, row: Row) -> None:
-        """Log an iteration."""
-        self._run.log({"iteration": int(row["iteration"]), **dict(scalars(row, self._modules))})
-
-    def evaluation(self, row: Mapping[str, Any]) -> None:
-        """Log an evaluation."""
-        self._run.log({"iteration": int(row["iteration"]), **dict(evaluation_scalars(row))})
+    def _log(self, tagged: Iterable[tuple[str, float]], row: Mapping[str, Any]) -> None:
+        self._run.log({"iteration": int(row["iteration"]), **dict(tagged)})
 
     def finish(self, status: str) -> None:
         """End the run."""
         self._run.finish(exit_code=0 if status in _ENDED_WELL else 1)
 
 
-class MlflowLogger:
+class MlflowLogger(_ScalarLogger):
     """Logs to MLflow; its environment variables (MLFLOW_TRACKING_URI, …) apply."""
 
     package = "mlflow"
@@ -208,14 +213,6 @@ class MlflowLogger:
         experiment = self._client.create_experiment(name) if known is None else known.experiment_id
         self._run = self._client.create_run(experiment, run_name=config.name).info.run_id
         self._client.log_text(self._run, config.to_yaml(), "config.yaml")
-
-    def step(self, row: Row) -> None:
-        """Log an iteration."""
-        self._log(scalars(row, self._modules), row)
-
-    def evaluation(self, row: Mapping[str, Any]) -> None:
-        """Log an evaluation."""
-        self._log(evaluation_scalars(row), row)
 
     def _log(self, tagged: Iterable[tuple[str, float]], row: Mapping[str, Any]) -> None:
         milliseconds = int(1000 * row.get("time", time.time()))

@@ -1,6 +1,6 @@
 """Writes the results folder of a run while it goes on; nothing else does.
 
-`mimokit.analysis.folder` reads it.
+`mimokit.analysis.read_run` reads it.
 
     config.yaml            the finalized config
     experiment_info.json   layout, duration, code, machines, status
@@ -183,11 +183,7 @@ class RunWriter:
 
 
 def _do_all(parts: Sequence[Callable[[], None]]) -> None:
-    """Do every part, also after one that failed.
-
-    Raises:
-        OSError: the first failure.
-    """
+    """Do every part, also after one that failed; raise the first OSError at the end."""
     failed: list[OSError] = []
     for part in parts:
         try:

@@ -131,13 +131,10 @@ class Lines:
                     self.say(f"[{number}/{len(records)}] {_state(record)}")
 
     def _sample(self, name: str, sample: Sample) -> None:
-        text = _line(sample, self._interval(name))
+        text = _line(sample, self._sweep.log_interval(name))
         if text is not None:
             self._note()
             self.say(f"{name}: {text}" if self._several else text)
-
-    def _interval(self, name: str) -> int:
-        return self._sweep.log_interval(name)
 
 
 class Bars:
@@ -191,22 +188,15 @@ class Bars:
 
 
 def _progress(console: Console) -> Progress:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress
 
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[loss]}", markup=False),
+    return progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[loss]}", markup=False),
         console=console,
     )
 

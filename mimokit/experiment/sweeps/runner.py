@@ -273,14 +273,11 @@ class SweepRun:
         return run
 
     def _config(self, experiment: Experiment) -> ExperimentConfig:
-        """Return the config to train; of several experiments each has its own TensorBoard folder.
-
-        They mostly have the same `tensorboard_dir`, from a baseline, and TensorBoard draws all
-        files of a folder as one run.
-        """
+        """Return the config to train, with a TensorBoard folder for each of several experiments."""
         assert experiment.config is not None
         config = experiment.config.model_copy(deep=True)
         board = config.runtime.tensorboard_dir
+        # TensorBoard draws all files of a folder as one run.
         if board is not None and len(self._chosen) > 1:
             config.runtime.tensorboard_dir = str(Path(board, self.directory.name, experiment.name))
         return config
