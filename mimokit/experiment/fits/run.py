@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import json
 import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -24,7 +22,7 @@ from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.fits.tables import FitTables, FitTimes, Row
 from mimokit.experiment.results.folder import Folder
 from mimokit.experiment.results.info import error_record
-from mimokit.experiment.results.loggers import RunLogger, call_loggers
+from mimokit.experiment.results.loggers import LoggedRun, RunLogger, call_loggers
 from mimokit.planning.strategies import StrategyPlan
 from mimokit.prediction.network import Network, StrategyPrediction
 from mimokit.result_files import FIT_COLUMNS, FitFile, RunFile, write_json
@@ -49,28 +47,20 @@ class FitResult(Fit):
 
 @dataclass
 class FitDescription:
-    """What a fit is called and was given; monitors and loggers read it.
+    """What monitors read of a fit, where a run has a config; it is its own `runtime`.
 
     Attributes:
         num_iterations: steps of the whole; 0 as long as only the nodes can know.
     """
 
     name: str
-    content: Mapping[str, Any]
     num_iterations: int = 0
+    warmup_iterations: int = 0
 
     @property
-    def runtime(self) -> SimpleNamespace:
-        """Steps, as `ExperimentConfig.runtime` has them."""
-        return SimpleNamespace(num_iterations=self.num_iterations, warmup_iterations=0)
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the content of config.json."""
-        return dict(self.content)
-
-    def to_yaml(self) -> str:
-        """Return it as text."""
-        return json.dumps(self.content, indent=2)
+    def runtime(self) -> FitDescription:
+        """The steps."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -95,6 +85,7 @@ class FitSetting:
     model: nn.Module
     folder: Folder
     loggers: list[RunLogger]
+    logged: LoggedRun
     per_row: str
     plan: StrategyPlan | None
     network: Network | None
@@ -114,10 +105,9 @@ class FitRun(BackgroundRun[FitResult]):
         self._examples = 0
         self._prediction: StrategyPrediction | None = None
         self._writing = threading.Lock()
-        call_loggers(
-            self._setting.loggers, lambda logger: logger.start(config, plan, setting.folder.path)
-        )
-        super().__init__(run, setting.folder.path)
+        path = setting.folder.path
+        call_loggers(setting.loggers, lambda logger: logger.start(setting.logged, path))
+        super().__init__(run, path)
 
     def result(self, timeout: float | None = None) -> FitResult:
         """Wait for the end, complete the folder and return model and tables.

@@ -51,8 +51,8 @@ class FitTables:
         """Take the folder, which may hold the tables of the same run up to a checkpoint."""
         self._directory, self._nodes = directory, nodes
         self.begun: Begun | None = None
-        self.times: dict[int, dict[int, NodeStep]] = defaultdict(dict)
-        self.completed: dict[int, int] = dict.fromkeys(range(nodes), 0)
+        self.times: dict[int, dict[int, NodeStep]] = defaultdict(dict)  # by step, by node
+        self.completed: dict[int, int] = dict.fromkeys(range(nodes), 0)  # steps of each node
         self._rows: dict[FitFile, dict[Any, Row]] = {file: {} for file in FIT_COLUMNS}
         self._files: dict[FitFile, AppendedTable] = {}
         self._written_before: set[Place] = set()

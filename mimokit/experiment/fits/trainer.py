@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import datetime
@@ -17,7 +18,7 @@ from mimokit.cluster import EngineCluster
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.engine.fits.job import FitJob, Source
 from mimokit.engine.fits.node import fit_node
-from mimokit.engine.fits.records import Begun
+from mimokit.engine.fits.records import MODEL, Begun
 from mimokit.engine.strategies import Strategy
 from mimokit.engine.strategies.buckets import common_dtype, trainable
 from mimokit.experiment.fits.arguments import (
@@ -29,7 +30,7 @@ from mimokit.experiment.fits.arguments import (
 )
 from mimokit.experiment.fits.run import FitDescription, FitLayout, FitRun, FitSetting
 from mimokit.experiment.results.folder import Folder, name_problem
-from mimokit.experiment.results.loggers import PROJECT, fit_loggers
+from mimokit.experiment.results.loggers import PROJECT, LoggedRun, fit_loggers
 from mimokit.planning.strategies import StrategyPlan, plan_strategy
 from mimokit.result_files import FitFile, write_json
 
@@ -130,13 +131,14 @@ class Trainer:
             model=self.model,
             folder=folder,
             loggers=loggers,
+            logged=LoggedRun(name, (MODEL,), content, json.dumps(content, indent=2)),
             per_row=arguments.log_x_axis,
             plan=plan,
             network=arguments.network,
             own_cluster=cluster if self.cluster is None else None,
             remember=lambda begun: self._remember(begun, nodes, arguments),
         )
-        description = FitDescription(name, content, arguments.max_steps or 0)
+        description = FitDescription(name, arguments.max_steps or 0)
         return FitRun(run, description, FitLayout(content["strategy"], nodes), setting)
 
     def _job(self, arguments: FitArguments, strategy: Strategy, nodes: int, name: str) -> FitJob:

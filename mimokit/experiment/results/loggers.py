@@ -12,6 +12,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,32 +25,26 @@ _PLACES = ("iteration", "time")
 """Columns that say where on an axis the others belong."""
 
 
-class Described(Protocol):
-    """What loggers say of a run: an `ExperimentConfig`, or the arguments of a fit."""
+@dataclass(frozen=True)
+class LoggedRun:
+    """What loggers say of a run or a fit.
 
-    @property
-    def name(self) -> str:
-        """Name of the run."""
+    Attributes:
+        modules: each is a group of columns.
+        config: what was chosen.
+        text: the same as a file.
+    """
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Return what was chosen."""
-
-    def to_yaml(self) -> str:
-        """Return it as text."""
-
-
-class Modular(Protocol):
-    """What has modules: a `LayoutPlan`, or a fit, which has none."""
-
-    @property
-    def modules(self) -> Mapping[str, Any]:
-        """The modules by name; each is a group of columns."""
+    name: str
+    modules: tuple[str, ...]
+    config: Mapping[str, Any]
+    text: str
 
 
 class RunLogger(Protocol):
     """Takes the rows of one run. If it raises, it is called no more; the run goes on."""
 
-    def start(self, config: Described, plan: Modular, directory: Path) -> None:
+    def start(self, run: LoggedRun, directory: Path) -> None:
         """Begin."""
 
     def step(self, row: Row) -> None:
@@ -139,12 +134,12 @@ class TensorBoardLogger(_ScalarLogger):
     def __init__(self, runtime: RuntimeConfig) -> None:
         self._folder = runtime.tensorboard_dir
 
-    def start(self, config: Described, plan: Modular, directory: Path) -> None:
+    def start(self, run: LoggedRun, directory: Path) -> None:
         """Open an event file."""
         from torch.utils.tensorboard import SummaryWriter
 
         folder = self._folder or str(directory / BOARD)
-        self._modules = tuple(plan.modules)
+        self._modules = run.modules
         self._writer = SummaryWriter(folder, flush_secs=_FLUSH_SECONDS)
 
     def _log(self, tagged: Iterable[tuple[str, float]], row: Mapping[str, Any]) -> None:
@@ -169,16 +164,16 @@ class WandbLogger(_ScalarLogger):
         self._run: Any = None
         self._project = project
 
-    def start(self, config: Described, plan: Modular, directory: Path) -> None:
+    def start(self, run: LoggedRun, directory: Path) -> None:
         """Start a run named as the experiment, with the config."""
         import wandb
 
-        self._modules = tuple(plan.modules)
+        self._modules = run.modules
         self._run = wandb.init(
             project=self._project or os.environ.get("WANDB_PROJECT", PROJECT),
-            name=config.name,
+            name=run.name,
             dir=str(directory),
-            config=config.to_mapping(),
+            config=dict(run.config),
             reinit="create_new",
         )
         # Rows of evaluations may come after the row of a later iteration, which a step may not.
@@ -200,19 +195,19 @@ class MlflowLogger(_ScalarLogger):
     def __init__(self, runtime: RuntimeConfig) -> None:
         self._client: Any = None
 
-    def start(self, config: Described, plan: Modular, directory: Path) -> None:
+    def start(self, run: LoggedRun, directory: Path) -> None:
         """Create a run named as the experiment, with the config as an artifact."""
         import mlflow
 
         self._metric = mlflow.entities.Metric
-        self._modules = tuple(plan.modules)
+        self._modules = run.modules
         # The client has no active run of the process: experiments may run side by side.
         self._client = mlflow.MlflowClient()
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
         known = self._client.get_experiment_by_name(name)
         experiment = self._client.create_experiment(name) if known is None else known.experiment_id
-        self._run = self._client.create_run(experiment, run_name=config.name).info.run_id
-        self._client.log_text(self._run, config.to_yaml(), "config.yaml")
+        self._run = self._client.create_run(experiment, run_name=run.name).info.run_id
+        self._client.log_text(self._run, run.text, "config.yaml")
 
     def _log(self, tagged: Iterable[tuple[str, float]], row: Mapping[str, Any]) -> None:
         milliseconds = int(1000 * row.get("time", time.time()))

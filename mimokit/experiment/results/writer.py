@@ -28,7 +28,7 @@ from mimokit.analysis import write_trace
 from mimokit.cluster.errors import RunAborted
 from mimokit.experiment.results.folder import Folder
 from mimokit.experiment.results.info import RunProgress, RunSetting, Status, error_record, run_info
-from mimokit.experiment.results.loggers import RunLogger, call_loggers
+from mimokit.experiment.results.loggers import LoggedRun, RunLogger, call_loggers
 from mimokit.experiment.results.tables import AppendedTable
 from mimokit.result_files import (
     PROFILES,
@@ -88,7 +88,8 @@ class RunWriter:
         self._write_config()
         self._write_info(RunProgress())
         config, plan = self._setting.config, self._setting.plan
-        call_loggers(self._loggers, lambda logger: logger.start(config, plan, self.directory))
+        run = LoggedRun(config.name, tuple(plan.modules), config.to_mapping(), config.to_yaml())
+        call_loggers(self._loggers, lambda logger: logger.start(run, self.directory))
 
     def release(self) -> None:
         """Let other runs have the folder; nothing may be written afterwards."""
