@@ -14,8 +14,8 @@ from mimokit.cli.weight_commands import Directory, Pipeline, Tensor
 
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
-    from mimokit.experiment.inference.check_report import CheckReport
     from mimokit.experiment.inference.health_report import HealthReport
+    from mimokit.experiment.inference.weight_check import CheckReport
 
 
 def check(

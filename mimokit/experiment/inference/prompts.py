@@ -137,7 +137,7 @@ def check_request(
 def checked_planner(
     directory: str | os.PathLike[str], tensor: int, pipeline: int, replicas: int, dtype: str | None
 ) -> WeightPlanner:
-    """Return the planner of a checkpoint that can generate in these sizes.
+    """Return the planner of weights that can generate in these sizes.
 
     Raises:
         ConfigError: it cannot.

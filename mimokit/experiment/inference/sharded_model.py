@@ -56,7 +56,7 @@ class ShardedModel:
         interrupted: what had been generated when the last call was interrupted, or None.
 
     Raises:
-        ConfigError: as `plan_weights`, or the checkpoint is not of a language model, or it has what
+        ConfigError: as `plan_weights`, or the weights are not of a language model, or have what
             cannot run.
         ClusterError: the cluster has too few engines, or a rank fails.
     """

@@ -1,4 +1,4 @@
-"""The functions for checkpoints that run on ranks; torch is imported there."""
+"""The functions for weights that run on ranks, where torch is imported, and what they return."""
 
 from __future__ import annotations
 

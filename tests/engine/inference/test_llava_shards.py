@@ -16,7 +16,7 @@ from mimokit.architecture.huggingface.families import ENCODER, LANGUAGE, PROJECT
 from mimokit.engine.inference.checking import checked_shard, compared, parts_on_rank
 from mimokit.engine.inference.hugging_face import hugging_face
 from mimokit.engine.inference.llava import PROJECTOR_PART
-from mimokit.experiment.inference.check_report import CheckReport, layers_of
+from mimokit.experiment.inference.weight_check import CheckReport, layers_of
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.check_plan import TOLERANCES, check_input
 from tests.engine.inference.threads import on_threads
