@@ -1,15 +1,13 @@
 """Bootstrap estimates of medians whose samples follow each other in time.
 
-The steps of a run are not independent: a busy machine, a long sample or a garbage collection slows
-several in a row. A bootstrap that draws single steps would take 100 correlated steps for 100
-independent ones, and its intervals would be too narrow. These functions therefore draw whole
-blocks of successive steps (the circular block bootstrap of Politis and Romano, 1992). How long a
-block is depends on the autocorrelation of the series, after Politis and White (2004, corrected by
-Patton, Politis and White, 2009); see `block_length`.
+The steps of a run are not independent: a busy machine or a long sample slows several in a row, and
+intervals from single steps would be too narrow. These functions draw whole blocks of successive
+steps (the circular block bootstrap of Politis and Romano, 1992), whose length depends on the
+autocorrelation (Politis and White, 2004, corrected by Patton, Politis and White, 2009).
 
 Intervals are `value ± t * error` with the bootstrap's standard error and Student's t for the number
-of blocks (or runs) instead of percentiles: of few independent values percentiles are too narrow,
-see Hesterberg, "What Teachers Should Know About the Bootstrap" (2015).
+of blocks (or runs): percentiles of few independent values are too narrow, see Hesterberg, "What
+Teachers Should Know About the Bootstrap" (2015).
 """
 
 from __future__ import annotations

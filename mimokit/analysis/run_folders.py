@@ -83,11 +83,7 @@ def read_run(directory: str | Path) -> RunTables:
 
 
 def read_object(file: Path) -> Mapping[str, Any]:
-    """Return the JSON object of a file; empty without the file.
-
-    Raises:
-        RunFolderError: the file holds something else.
-    """
+    """Return the JSON object of a file, empty without it; raises RunFolderError of another."""
     if not file.is_file():
         return {}
     try:

@@ -72,11 +72,7 @@ def run_row(name: str, folder: Path, iterations: int, sentences: list[str]) -> d
 
 
 def config_of(folder: Path) -> ExperimentConfig:
-    """Return the finalized config of a run.
-
-    Raises:
-        ConfigError: there is none, or it cannot be read.
-    """
+    """Return the finalized config of a run; raises ConfigError if it cannot be read."""
     return load_experiment_config(folder / RunFile.CONFIG)
 
 

@@ -117,11 +117,7 @@ class Runs:
         return self.only([name])
 
     def only(self, names: Sequence[str]) -> Runs:
-        """Return some of the runs, in the given order.
-
-        Raises:
-            ValueError: one of them was not loaded.
-        """
+        """Return some of the runs, in the given order; raises ValueError if one was not loaded."""
         for name in names:
             if name not in self.folders:
                 raise ValueError(f"Run '{name}': no such run was loaded; {_there_are(self.names)}.")

@@ -90,11 +90,7 @@ ABOVE_ZERO = (
 
 
 def given(*values: Any, **named: Any) -> FitArguments:
-    """Return the arguments.
-
-    Raises:
-        TypeError: an argument is unknown; names the right one.
-    """
+    """Return the arguments; a TypeError for an unknown one names the right one."""
     known = [argument.name for argument in fields(FitArguments)]
     for name in named:
         if name not in known:
@@ -105,11 +101,7 @@ def given(*values: Any, **named: Any) -> FitArguments:
 
 
 def strategy_of(arguments: FitArguments) -> Strategy:
-    """Return the strategy.
-
-    Raises:
-        ConfigError: it is none, or its name is unknown.
-    """
+    """Return the strategy; raises ConfigError if it is none or its name is unknown."""
     strategy = arguments.strategy
     if isinstance(strategy, str):
         return strategy_named(strategy)

@@ -68,11 +68,7 @@ class FitTables:
         return [self._rows[file][key] for key in sorted(self._rows[file])]
 
     def take(self, record: Record) -> None:
-        """Take a record.
-
-        Raises:
-            OSError: its row could not be written.
-        """
+        """Take a record; raises OSError if its row could not be written."""
         match record:
             case Begun():
                 self._begin(record)

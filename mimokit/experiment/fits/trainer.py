@@ -102,12 +102,7 @@ class Trainer:
 
     @_taking(FitArguments)
     def start(self, arguments: FitArguments) -> FitRun:
-        """Start a fit and return at once; `LiveMonitor` shows it.
-
-        Raises:
-            ConfigError: an argument is wrong.
-            TypeError: an argument is unknown; names the right one.
-        """
+        """Start a fit and return at once, for `LiveMonitor`; rejects arguments as `fit` does."""
         return self._start(arguments)
 
     def _start(self, arguments: FitArguments) -> FitRun:

@@ -137,11 +137,7 @@ def check_request(
 def checked_planner(
     directory: str | os.PathLike[str], tensor: int, pipeline: int, replicas: int, dtype: str | None
 ) -> WeightPlanner:
-    """Return the planner of weights that can generate in these sizes.
-
-    Raises:
-        ConfigError: it cannot.
-    """
+    """Return the planner of weights that can generate in these sizes, or raise ConfigError."""
     if pipeline != 1:
         what = (
             f"pipeline_parallel is {shown(pipeline)}, and generation through a pipeline does not "

@@ -235,11 +235,7 @@ def check_weights(
 def checkable(
     directory: str | os.PathLike[str], tensor: int, pipeline: int, dtype: str | None
 ) -> WeightPlanner:
-    """Return the planner of a directory that can be checked; reads headers alone.
-
-    Raises:
-        ConfigError: as `plan_weights`, or the network has what cannot run.
-    """
+    """Return the planner of a directory, reading headers alone; raises as `check_weights`."""
     planner = WeightPlanner(checkpoint_of(directory), tensor, pipeline, dtype)
     check_runnable(planner.checkpoint)
     return planner

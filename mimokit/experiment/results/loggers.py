@@ -229,11 +229,7 @@ _BACKENDS: Mapping[LoggerName, type[TensorBoardLogger | WandbLogger | MlflowLogg
 
 
 def make_loggers(runtime: RuntimeConfig) -> list[RunLogger]:
-    """Return the loggers that a config asks for.
-
-    Raises:
-        ConfigError: the package of one is not installed.
-    """
+    """Return the loggers of a config; raises ConfigError if the package of one is missing."""
     names = runtime.chosen_loggers
     refuse_if_any(_missing(name, runtime) for name in names if not _installed(name))
     return [_BACKENDS[name](runtime) for name in names]

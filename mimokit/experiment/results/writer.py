@@ -79,11 +79,7 @@ class RunWriter:
         self._profiles = ProfileFiles(path)
 
     def begin(self) -> None:
-        """Set an earlier run aside, write the config and that the run has begun.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
+        """Set an earlier run aside, write the config and that the run has begun; may raise OSError."""
         self._folder.set_earlier_run_aside()
         self._write_config()
         self._write_info(RunProgress())

@@ -45,11 +45,7 @@ class SweepFolder:
 
     @classmethod
     def new(cls, results: str | os.PathLike[str] | None) -> SweepFolder:
-        """Make the folder of a new sweep.
-
-        Raises:
-            ConfigError: it cannot be made or written.
-        """
+        """Make the folder of a new sweep; raises ConfigError if it cannot be written."""
         root = new_root(DEFAULT_RESULTS if results is None else Path(results))
         return cls(Folder.claim(root), _now())
 
@@ -73,11 +69,7 @@ class SweepFolder:
         return self.path / recorded if safe else self.path
 
     def write(self, chosen: Sequence[Experiment], records: Iterable[ExperimentRecord]) -> None:
-        """Write sweep.json.
-
-        Raises:
-            OSError: it cannot be written; the one before is left.
-        """
+        """Write sweep.json; after an OSError the one before is left."""
         self._folder.make_again()
         by_name = {record.name: record for record in records}
         entries = [_entry(experiment, by_name[experiment.name], self.path) for experiment in chosen]
@@ -152,11 +144,7 @@ def read_sweep(root: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def experiments_of(root: str | os.PathLike[str]) -> list[Experiment]:
-    """Return the experiments of a sweep as they were when it began.
-
-    Raises:
-        ConfigError: the folder is not that of a sweep.
-    """
+    """Return the experiments of a sweep as they were when it began; raises as `read_sweep`."""
     experiments = []
     for entry in read_sweep(root)["experiments"]:
         config: ExperimentConfig | None = None
@@ -171,11 +159,7 @@ def experiments_of(root: str | os.PathLike[str]) -> list[Experiment]:
 
 
 def recorded(root: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
-    """Return experiment -> its entry in sweep.json.
-
-    Raises:
-        ConfigError: the folder is not that of a sweep.
-    """
+    """Return experiment -> its entry in sweep.json; raises as `read_sweep`."""
     return {entry["name"]: entry for entry in read_sweep(root)["experiments"]}
 
 

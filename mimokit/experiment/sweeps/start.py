@@ -111,6 +111,7 @@ def sweep(
             `runs`. It comes before `runtime.metrics_output_dir`.
         resume: the folder `run_<timestamp>` of a sweep to go on with. What is complete there, with
             the same config, is skipped.
+        strict: start nothing if an experiment is rejected.
         side_by_side: run experiments at the same time where the cluster has free engines.
         time_limit: seconds per experiment; None for no limit.
         data, evaluations, trace: as in `train`.
