@@ -59,11 +59,7 @@ def check_trainable(config: ExperimentConfig) -> None:
 
 
 def check_room(config: ExperimentConfig, engines: int) -> None:
-    """Reject more replicas of a layout than a cluster has room for.
-
-    Raises:
-        ConfigError: a strategy's replicas need more ranks than there are engines.
-    """
+    """Reject, with a ConfigError, more replicas than a cluster has engines for."""
     needed = config.total_world_size
     if config.strategy is None or needed <= engines:
         return

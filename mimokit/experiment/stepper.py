@@ -190,11 +190,7 @@ class Stepper:
         raise StepperError(self._no_match(rank, action, microbatch, module))
 
     def run_until_crossing(self) -> StepSnapshot:
-        """Go forwards until a transfer between ranks, by at most one optimizer step.
-
-        Raises:
-            StepperError: the layout has no transfers.
-        """
+        """Go forwards until a transfer between ranks; a StepperError says if there is none."""
         start = self._position + 1
         for number in range(start, start + len(self.clock)):
             if planned_crossings(self.plan, self._tick(number)):

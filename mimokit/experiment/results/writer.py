@@ -79,7 +79,7 @@ class RunWriter:
         self._profiles = ProfileFiles(path)
 
     def begin(self) -> None:
-        """Set an earlier run aside, write the config and that the run has begun; may raise OSError."""
+        """Set an earlier run aside, write the config and that the run began; may raise OSError."""
         self._folder.set_earlier_run_aside()
         self._write_config()
         self._write_info(RunProgress())
@@ -92,11 +92,7 @@ class RunWriter:
         self._folder.release()
 
     def take(self, sample: Sample) -> None:
-        """Append the rows of a sample.
-
-        Raises:
-            OSError: they could not be written; the end of the run tries again.
-        """
+        """Append the rows of a sample; those that an OSError keeps out are written at the end."""
         if isinstance(sample, StepSample):
             self._take_step(sample)
         elif isinstance(sample, EvaluationSample):
@@ -201,11 +197,7 @@ class ProfileFiles:
         self._folder = directory / PROFILES
 
     def take(self, sample: ProfileSample) -> None:
-        """Append a part; a file gets its name with its last part.
-
-        Raises:
-            OSError: the part cannot be written.
-        """
+        """Append a part; a file gets its name with its last part."""
         self._folder.mkdir(exist_ok=True)
         # The name comes from a rank: it may not lead out of the folder.
         target = self._folder / Path(sample.name).name

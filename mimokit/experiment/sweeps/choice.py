@@ -120,11 +120,7 @@ def largest_world(experiments: Iterable[Experiment], most: int) -> int:
 
 
 def refuse_all(chosen: Iterable[Experiment]) -> None:
-    """Reject a sweep of which an experiment is rejected.
-
-    Raises:
-        ConfigError: with the problems of all; of several experiments each problem names its own.
-    """
+    """Raise the problems of all rejected experiments; of several, each names its own."""
     every = tuple(chosen)
     problems = [
         replace(problem, sentence=f"{experiment.name} cannot run: {problem.sentence}")

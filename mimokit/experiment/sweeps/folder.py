@@ -51,11 +51,7 @@ class SweepFolder:
 
     @classmethod
     def existing(cls, root: str | os.PathLike[str]) -> SweepFolder:
-        """Open the folder of a sweep, to go on with it.
-
-        Raises:
-            ConfigError: it is not such a folder, cannot be written, or a sweep writes it now.
-        """
+        """Open the folder of a sweep to go on with; a ConfigError says why it cannot be."""
         content = read_sweep(root)
         return cls(Folder.claim(root), str(content.get("started") or _now()))
 
@@ -77,11 +73,7 @@ class SweepFolder:
         write_json(self.path / SweepFile.SWEEP, content)
 
     def write_refusal(self, directory: Path, error: Exception) -> None:
-        """Write error.json of an experiment that did not begin, if it has a folder.
-
-        Raises:
-            ConfigError: its folder cannot be written.
-        """
+        """Write error.json of an experiment that did not begin; may raise ConfigError."""
         if directory == self.path:
             return
         folder = Folder.claim(directory)
