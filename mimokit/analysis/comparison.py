@@ -33,6 +33,7 @@ class Comparison(Report):
             interval of the median; `difference` is the median minus the baseline's, with an
             interval that holds for all differences at once; `change` is the difference over the
             baseline's median; `significant` is whether that interval leaves out 0.
+        estimates, left_out: name -> its median with its error, or why it is not compared.
     """
 
     metric: str

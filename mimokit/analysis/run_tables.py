@@ -146,6 +146,7 @@ def stacked(
 
     Args:
         first: the first columns, in order; others follow in order of occurrence.
+        runs: the categories; by default the keys of `tables`.
     """
     table = _concatenated(list(tables.values()), first)
     lengths = [len(rows) for rows in tables.values()]

@@ -45,7 +45,7 @@ def rank_work(ranks: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class StepFigures:
-    """Medians of one run, warm-up left out."""
+    """Medians of one run without its warm-up; `plan` is None if its config cannot be read."""
 
     name: str
     row: dict[str, Any]

@@ -21,7 +21,7 @@ _TAIL = 1 << 16
 
 @dataclass(frozen=True)
 class TableProblem:
-    """Something wrong with a table."""
+    """Something wrong with a table, and the number of rows that were left out for it."""
 
     sentence: str
     rows: int = 0
@@ -29,7 +29,7 @@ class TableProblem:
 
 @dataclass(frozen=True)
 class TableFile:
-    """The rows of a table that can be used."""
+    """The rows of a table that can be used; none if the file cannot be read."""
 
     table: pd.DataFrame = field(default_factory=pd.DataFrame)
     columns: tuple[str, ...] = ()

@@ -65,7 +65,7 @@ class FitDescription:
 
 @dataclass(frozen=True)
 class FitLayout:
-    """What runs: nodes, each with the whole model."""
+    """What runs: a node per rank, each with the whole model, under a strategy (the mode)."""
 
     deployment_mode: str
     world_size: int

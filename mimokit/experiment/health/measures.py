@@ -46,6 +46,7 @@ class Spread:
 
     Attributes:
         ranks: they hold the same stages of the same modules.
+        share: largest less smallest, as a share of their mean.
     """
 
     ranks: tuple[int, ...]

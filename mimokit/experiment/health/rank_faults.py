@@ -61,7 +61,7 @@ class HealthFace(Report):
 
 @dataclass(frozen=True)
 class RankDifference:
-    """A rank with other bits than a lower one."""
+    """A rank with other bits than a lower one; `ranks` are the lower one and it."""
 
     ranks: tuple[int, int]
     names: tuple[str, ...]

@@ -45,7 +45,11 @@ class LayerDifference:
 
 @dataclass(frozen=True)
 class CheckReport(Report):
-    """A layout's forward pass against the oracle's."""
+    """A layout's forward pass against the oracle's; `layers` are in the order of the network.
+
+    Attributes:
+        tolerance: largest relative difference that passes.
+    """
 
     layout: str
     oracle: str

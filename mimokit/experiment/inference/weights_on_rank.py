@@ -55,7 +55,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class RankTokens:
-    """What one replica has generated."""
+    """What one replica has generated, and the bytes that its rank gave to collectives."""
 
     rows: tuple[int, ...]
     tokens: list[list[int]]

@@ -45,7 +45,7 @@ class RunLogger(Protocol):
     """Takes the rows of one run. If it raises, it is called no more; the run goes on."""
 
     def start(self, run: LoggedRun, directory: Path) -> None:
-        """Begin."""
+        """Begin; the run's folder exists."""
 
     def step(self, row: Row) -> None:
         """Take a row of an iteration, reduced over ranks: column -> value."""
@@ -54,7 +54,7 @@ class RunLogger(Protocol):
         """Take a row of an evaluation: column -> value."""
 
     def finish(self, status: str) -> None:
-        """End."""
+        """End; the status is completed, stopped or failed."""
 
 
 def call_loggers(loggers: list[RunLogger], call: Callable[[RunLogger], object]) -> None:

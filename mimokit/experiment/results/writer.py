@@ -55,7 +55,7 @@ from mimokit.samples import (
 
 
 class RunWriter:
-    """Writes one run."""
+    """Writes one run into a claimed folder, which is released at the end."""
 
     def __init__(
         self, folder: Folder, setting: RunSetting, loggers: Sequence[RunLogger] = ()
