@@ -34,7 +34,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class RunProgress:
-    """What changes of `experiment_info.json`; all ranks have reported the `completed` iterations."""
+    """What changes of `experiment_info.json`; all ranks have reported `completed` iterations."""
 
     status: Status = Status.RUNNING
     seconds: float = 0.0

@@ -6,7 +6,7 @@ Nothing here starts a process or writes a file.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -52,6 +52,30 @@ class Experiment:
         return () if self.refusal is None else tuple(str(self.refusal).splitlines())
 
 
+def _changed(
+    experiments: Iterable[Experiment], change: Callable[[ExperimentConfig], ExperimentConfig]
+) -> tuple[Experiment, ...]:
+    """Return the experiments, with changed configs where they have one."""
+    return tuple(
+        replace(experiment, config=change(experiment.config))
+        if experiment.config is not None
+        else experiment
+        for experiment in experiments
+    )
+
+
+def reading_from(experiments: Sequence[Experiment], source: str | None) -> tuple[Experiment, ...]:
+    """Return the experiments, with another `data.source` unless it is None."""
+    if source is None:
+        return tuple(experiments)
+
+    def reading(config: ExperimentConfig) -> ExperimentConfig:
+        data = config.data.model_copy(update={"source": source})
+        return config.model_copy(update={"data": data})
+
+    return _changed(experiments, reading)
+
+
 def saved_in(experiments: Sequence[Experiment], directory: Path) -> tuple[Experiment, ...]:
     """Return the one experiment, which leaves its language model in a directory.
 
@@ -64,12 +88,7 @@ def saved_in(experiments: Sequence[Experiment], directory: Path) -> tuple[Experi
             "experiments; run the one to be saved alone."
         )
         raise ConfigError([Problem("runtime", "save_hf", str(directory), sentence)])
-    return tuple(
-        replace(experiment, config=_saved(experiment.config, directory))
-        if experiment.config is not None
-        else experiment
-        for experiment in experiments
-    )
+    return _changed(experiments, lambda config: _saved(config, directory))
 
 
 def _saved(config: ExperimentConfig, directory: Path) -> ExperimentConfig:
