@@ -44,9 +44,11 @@ class Estimate:
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Return the ends of the confidence interval; NaN if the error is not known."""
+        from scipy.special import stdtrit
+
         if not math.isfinite(self.error) or self.freedom <= 0:
             return math.nan, math.nan
-        half = _quantile(confidence, self.freedom) * self.error
+        half = float(stdtrit(self.freedom, 0.5 + confidence / 2)) * self.error
         return self.value - half, self.value + half
 
 
@@ -145,9 +147,3 @@ def _medians(values: Array, block: int, rng: np.random.Generator, resamples: int
         places = ((starts + np.arange(block)) % count).reshape(len(starts), -1)[:, :count]
         medians.append(np.median(values[places], axis=1))
     return np.concatenate(medians)
-
-
-def _quantile(confidence: float, freedom: float) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, 0.5 + confidence / 2))

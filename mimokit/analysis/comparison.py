@@ -63,7 +63,7 @@ class Comparison(Report):
     def sentences(self) -> list[str]:
         """Return what the table says, in words."""
         rows = {row["name"]: row for row in records(self.table)}
-        best, unit = rows[self.best], _unit(self.metric)
+        best, unit = rows[self.best], " s" if self.metric.endswith("_time") else ""
         said = [
             f"{self.best} has the best median of {self.metric}: {_number(best['median'])}{unit} "
             f"({_at(self.confidence, best)})."
@@ -285,7 +285,3 @@ def _span(low: float, high: float) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def _unit(metric: str) -> str:
-    return " s" if metric.endswith("_time") else ""

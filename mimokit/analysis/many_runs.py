@@ -113,7 +113,7 @@ def planned_against_measured(
         ValueError: the runs were on CPUs and a calibration does not exist.
     """
     known = _calibration(hardware)
-    if known is None and hardware is None and not _on_accelerators(runs):
+    if known is None and hardware is None and runs.runs["accelerators"].isna().all():
         raise ValueError(
             "The runs were on CPUs, whose speed no shipped file says; give the calibration that "
             "mimokit.calibrate wrote on this machine, or a GPU to predict for."
@@ -150,10 +150,6 @@ def _calibration(hardware: object) -> Calibration | None:
         except ConfigError:
             return None
     return None
-
-
-def _on_accelerators(runs: Runs) -> bool:
-    return bool(runs.runs["accelerators"].notna().any())
 
 
 def _predicted(

@@ -120,7 +120,10 @@ class Runs:
         """Return some of the runs, in the given order; raises ValueError if one was not loaded."""
         for name in names:
             if name not in self.folders:
-                raise ValueError(f"Run '{name}': no such run was loaded; {_there_are(self.names)}.")
+                verb = "are" if len(self) > 1 else "is"
+                raise ValueError(
+                    f"Run '{name}': no such run was loaded; there {verb} {_shortened(self.names)}."
+                )
         rows = self.runs.set_index("run", drop=False).loc[list(names)]
         chosen = Runs(
             runs=rows.reset_index(drop=True),
@@ -255,10 +258,6 @@ def _of_runs(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     if isinstance(chosen["run"].dtype, pd.CategoricalDtype):
         chosen["run"] = chosen["run"].cat.set_categories(list(names))
     return chosen
-
-
-def _there_are(names: Sequence[str]) -> str:
-    return f"there {'are' if len(names) > 1 else 'is'} {_shortened(names)}"
 
 
 def _shortened(names: Sequence[str]) -> str:

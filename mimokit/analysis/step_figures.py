@@ -84,15 +84,11 @@ class StepFigures:
         modules_of: dict[int, list[str]] = {}
         for module, rank in self.modules.index:
             modules_of.setdefault(rank, []).append(module)
-        stages = dict(self._stages())
+        pipeline = None if self.plan is None else self.plan.pipeline
+        stages = {rank: stage.index for rank, stage in pipeline.by_rank()} if pipeline else {}
         for rank in map(int, self.ranks.index):
             groups.setdefault((tuple(modules_of.get(rank, ())), stages.get(rank)), []).append(rank)
         return list(groups.values())
-
-    def _stages(self) -> list[tuple[int, int]]:
-        if self.plan is None or self.plan.pipeline is None:
-            return []
-        return [(rank, stage.index) for rank, stage in self.plan.pipeline.by_rank()]
 
     def has(self, column: str) -> bool:
         """Whether any rank measured a column."""

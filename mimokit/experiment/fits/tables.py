@@ -200,12 +200,11 @@ def _rows_until(path: Path, step: int) -> list[Row]:
     if step == 0 or not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as stream:
-        rows = [_numbers(row) for row in DictReader(stream)]
+        rows = [
+            {name: _number(value) for name, value in row.items() if value != ""}
+            for row in DictReader(stream)
+        ]
     return [row for row in rows if row["step"] <= step]
-
-
-def _numbers(row: Mapping[str, str]) -> Row:
-    return {name: _number(value) for name, value in row.items() if value != ""}
 
 
 def _number(text: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -166,11 +166,13 @@ def layers_of(ranks: Sequence[Mapping[str, PartDifference]]) -> tuple[LayerDiffe
         for name, part in parts.items():
             relative = part.largest / part.scale if part.scale else part.largest
             relatives.setdefault(name, []).append((relative, rank))
-    return tuple(LayerDifference(name, *_furthest(each)) for name, each in relatives.items())
 
+    def distance(pair: tuple[float, int]) -> float:
+        return math.inf if math.isnan(pair[0]) else pair[0]
 
-def _furthest(each: Iterable[tuple[float, int]]) -> tuple[float, int]:
-    return max(each, key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
+    return tuple(
+        LayerDifference(name, *max(each, key=distance)) for name, each in relatives.items()
+    )
 
 
 HUGGING_FACE = "transformers"

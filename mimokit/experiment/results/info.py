@@ -78,7 +78,10 @@ def run_info(
         "samples_per_step": samples,
         "tokens_per_step": samples * config.data.seq_length,
         "git": setting.git,
-        "versions": _versions(),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: _version(name) for name in _VERSIONS_OF},
+        },
         **_machines(facts),
     }
 
@@ -106,10 +109,6 @@ def _machines(facts: Sequence[RankFacts]) -> dict[str, Any]:
         "hardware": hardware,
         "peak_flops_per_sec": min(peaks) if len(peaks) == len(ordered) else None,
     }
-
-
-def _versions() -> dict[str, str | None]:
-    return {"python": platform.python_version(), **{name: _version(name) for name in _VERSIONS_OF}}
 
 
 def _version(name: str) -> str | None:

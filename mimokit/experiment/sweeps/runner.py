@@ -180,7 +180,9 @@ class SweepRun:
             raise TimeoutError(f"the sweep has not ended after {timeout:g} s")
         self._complete()
         table = self.directory / SweepFile.ALL_EXPERIMENTS
-        return SweepResult(self.experiments, self.directory, _read(table))
+        # So an experiment that is named 007 or nan keeps its name.
+        rows = pd.read_csv(table, converters={EXPERIMENT_COLUMN: str})
+        return SweepResult(self.experiments, self.directory, rows)
 
     # How it does it.
 
@@ -326,8 +328,3 @@ class SweepRun:
         with self._writing:
             self._folder.write(self._chosen, self.experiments)
             self._folder.write_table({record.name: record.directory for record in self.experiments})
-
-
-def _read(table: Path) -> pd.DataFrame:
-    """Read all_experiments.csv; an experiment named `007` or `nan` keeps its name."""
-    return pd.read_csv(table, converters={EXPERIMENT_COLUMN: str})
