@@ -204,10 +204,8 @@ def verify(
 
 def _halfway_share(by_rank: list[list[StepDifference]], step: int) -> float:
     """Return the share of the numbers that a codec rounded that were taken from the oracle."""
-    rounded = [counts[step].rounded for counts in by_rank]
-    return sum(counts.taken for counts in rounded) / max(
-        1, sum(module_differences.numbers for module_differences in rounded)
-    )
+    rounded = [records[step].rounded for records in by_rank]
+    return sum(counts.taken for counts in rounded) / max(1, sum(c.numbers for c in rounded))
 
 
 def _worst_losses(
@@ -310,15 +308,15 @@ def _sizes(module: ModuleParallelismConfig) -> str:
 
 
 def _worst(differences: list[dict[str, float]]) -> dict[str, float]:
-    modules = {module for module_differences in differences for module in module_differences}
-    return {m: largest(worst[m] for worst in differences if m in worst) for m in modules}
+    modules = {module for of_rank in differences for module in of_rank}
+    return {m: largest(of_rank[m] for of_rank in differences if m in of_rank) for m in modules}
 
 
 def _worst_parameters(by_rank: list[list[StepDifference]]) -> dict[str, str]:
     """Return the parameter of every module that differs most, where any does."""
-    found: dict[str, tuple[float, str]] = {}
+    worst: dict[str, tuple[float, str]] = {}
     for step in (step for steps in by_rank for step in steps):
         for module, parameter in step.parameters.items():
             difference = max(step.gradients[module], step.weights[module])
-            found[module] = max(found.get(module, (0.0, "")), (difference, parameter))
-    return {module: parameter for module, (_, parameter) in found.items() if parameter}
+            worst[module] = max(worst.get(module, (0.0, "")), (difference, parameter))
+    return {module: parameter for module, (_, parameter) in worst.items() if parameter}

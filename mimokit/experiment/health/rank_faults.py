@@ -17,7 +17,7 @@ Planned = Mapping[int, Mapping[str, CollectiveSpan]]
 """Rank -> module -> planned collectives of its tensor parallel group; without what is unknown."""
 
 
-class HealthFace(Report):
+class RanksHealth(Report):
     """What the reports of a training run and of a sharded model have in common."""
 
     COLUMNS: Sequence[str]

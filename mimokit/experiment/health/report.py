@@ -14,7 +14,7 @@ from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.experiment.health.measures import LAST, NOT_MEASURED, RankMeasures, RunMeasures
 from mimokit.experiment.health.rank_faults import (
     Fault,
-    HealthFace,
+    RanksHealth,
     Planned,
     RankDifference,
     differences,
@@ -32,7 +32,7 @@ MOST_SENTENCES = 4
 
 
 @dataclass(frozen=True)
-class RunHealth(HealthFace):
+class RunHealth(RanksHealth):
     """What the ranks of a run said about themselves.
 
     Whether the layout computes the model, `verify` says.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mimokit.experiment.health.measures import all_reduce_note, relative_spread
-from mimokit.experiment.health.rank_faults import HealthFace, differences, miscounted, not_finite
+from mimokit.experiment.health.rank_faults import RanksHealth, differences, miscounted, not_finite
 from mimokit.units import bytes_text, seconds_text
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class HealthReport(HealthFace):
+class HealthReport(RanksHealth):
     """What the ranks of a model have found.
 
     Whether the shards are the right ones only a comparison with another model says:
