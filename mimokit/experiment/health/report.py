@@ -14,9 +14,9 @@ from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.experiment.health.measures import LAST, NOT_MEASURED, RankMeasures, RunMeasures
 from mimokit.experiment.health.rank_faults import (
     Fault,
-    RanksHealth,
     Planned,
     RankDifference,
+    RanksHealth,
     differences,
     not_finite,
     rank_faults,
