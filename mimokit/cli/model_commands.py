@@ -14,8 +14,8 @@ from mimokit.cli.weight_commands import Directory, Pipeline, Tensor
 
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
-    from mimokit.experiment.inference.check_report import CheckReport
     from mimokit.experiment.inference.health_report import HealthReport
+    from mimokit.experiment.inference.weight_check import CheckReport
 
 
 def check(
@@ -114,8 +114,7 @@ def generate(
     """Generate tokens on tensor parallel ranks, with a cache and without gathering logits."""
     with failures():
         from mimokit.experiment import ShardedModel
-        from mimokit.experiment.inference.prompts import decoded
-        from mimokit.experiment.inference.request_checks import check_request
+        from mimokit.experiment.inference.prompts import check_request, decoded
 
         prompts = [_ids(text) for text in tokens]
         how: dict[str, Any] = {

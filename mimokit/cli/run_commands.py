@@ -101,7 +101,7 @@ def run(
     from mimokit.cluster import EngineCluster
     from mimokit.experiment.sweeps.report import follow
     from mimokit.experiment.sweeps.runner import SweepRun
-    from mimokit.experiment.sweeps.seats import InTurn, NoSeats, Seats, SideBySide
+    from mimokit.experiment.sweeps.start import InTurn, NoSeats, Seats, SideBySide
 
     experiments = named_experiments(file, config, experiments_dir, resume)
     request = SweepRequest(

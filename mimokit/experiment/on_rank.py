@@ -88,8 +88,8 @@ def oracle_rank(
     from mimokit.engine.verify.oracle import run_oracle
 
     data = source or default_data
-    taken = run_oracle(plan, config, data, steps, decoders, code, tensor_parallel)
-    return data_of(data, config).name, taken
+    steps_of_replicas = run_oracle(plan, config, data, steps, decoders, code, tensor_parallel)
+    return data_of(data, config).name, steps_of_replicas
 
 
 def compare_rank(

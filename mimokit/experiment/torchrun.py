@@ -116,7 +116,7 @@ class _Driver:
         """Drive the sweep and train; return the exit status."""
         for number in (signal.SIGINT, signal.SIGTERM):
             # A handler must take no lock that the interrupted code may hold.
-            signal.signal(number, lambda given, _: self._later(given))
+            signal.signal(number, lambda signal_number, _: self._later(signal_number))
         thread = threading.Thread(target=self._drive, name="mimokit-driver", daemon=True)
         thread.start()
         self._cluster.member.serve()
@@ -152,7 +152,7 @@ class _Driver:
 
         from mimokit.experiment.sweeps.report import Following
         from mimokit.experiment.sweeps.runner import SweepRun
-        from mimokit.experiment.sweeps.seats import InTurn
+        from mimokit.experiment.sweeps.start import InTurn
 
         request, console = self._request, Console(soft_wrap=not sys.stdout.isatty())
         options = request.options()
