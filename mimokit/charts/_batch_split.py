@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 
 from mimokit.charts import _palette
-from mimokit.charts._axes import inline, layered
+from mimokit.charts._axes import inline, layered, titled
 from mimokit.planning.types import LayoutPlan, ModuleBatch
 from mimokit.units import counted, samples_text
 
@@ -37,8 +37,8 @@ def batch_split(plan: LayoutPlan) -> alt.LayerChart:
             scale=alt.Scale(paddingInner=0.18),
         ),
         tooltip=[
-            alt.Tooltip("module:N"),
-            alt.Tooltip("samples:N"),
+            "module:N",
+            "samples:N",
             alt.Tooltip("ranks:N", title="computed by ranks"),
             alt.Tooltip("reads:N", title="read by"),
         ],
@@ -55,13 +55,11 @@ def batch_split(plan: LayoutPlan) -> alt.LayerChart:
     text = base.mark_text(color=_palette.PAPER, fontSize=11, limit=WIDTH).encode(
         x=alt.X("middle:Q"), text="text:N"
     )
-    chart: alt.LayerChart = layered(bars, text).properties(
-        width=WIDTH,
-        height=alt.Step(24),
-        title=alt.TitleParams("Batch split", subtitle=_subtitle(plan)),
-        description=f"Samples of each replica of {', '.join(plan.batch.modules)}",
-    )
-    return chart
+    description = f"Samples of each replica of {', '.join(plan.batch.modules)}"
+    return titled(
+        layered(bars, text), "Batch split", _subtitle(plan), description,
+        width=WIDTH, height=alt.Step(24),
+    )  # fmt: skip
 
 
 def _subtitle(plan: LayoutPlan) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 
 from mimokit.charts import _palette
-from mimokit.charts._axes import inline, layered
+from mimokit.charts._axes import inline, layered, titled
 from mimokit.planning.frames import FramePlan
 
 MOST_BARS = 64
@@ -55,13 +55,14 @@ def frame_balance(plan: FramePlan) -> alt.LayerChart:
         .mark_rule(color=_palette.INK, strokeDash=[4, 3])
         .encode(y="mean:Q")
     )
-    chart: alt.LayerChart = layered(marks, average).properties(
+    return titled(
+        layered(marks, average),
+        "Frames per rank",
+        _subtitle(plan, before, mean),
+        f"Load of {ranks} ranks before and after frames are balanced",
         width=max(240, min(14 * ranks, 720)),
         height=200,
-        title=alt.TitleParams("Frames per rank", subtitle=_subtitle(plan, before, mean)),
-        description=f"Load of {ranks} ranks before and after frames are balanced",
     )
-    return chart
 
 
 def _rows(frames: str, loads: list[float], ranks: int) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 
 from mimokit.charts import _axes, _palette
-from mimokit.charts._axes import inline, layered
+from mimokit.charts._axes import inline, layered, titled
 from mimokit.layout_search import SearchResult
 from mimokit.prediction import Prediction
 from mimokit.units import GIB
@@ -24,23 +24,21 @@ def pareto(result: SearchResult) -> alt.LayerChart:
     """
     rows = [_row(prediction, index) for index, prediction in enumerate(result.pareto)]
     limit = result.task.memory_limit / GIB
-    modes = list(dict.fromkeys(row["mode"] for row in rows))
+    modes = _palette.mode_colors(dict.fromkeys(row["mode"] for row in rows))
     base = alt.Chart(inline(rows)).encode(x=_time(), y=_memory(limit))
     points = base.mark_circle(opacity=0.8, stroke=_palette.PAPER, strokeWidth=0.6).encode(
-        color=_modes(modes), size=_gpus(), tooltip=_tooltip()
+        color=_axes.colored("mode", modes, "circle"), size=_gpus(), tooltip=_tooltip()
     )
     points = points.add_params(alt.selection_point(name=PICK, fields=["index"], on="click"))
-    chart: alt.LayerChart = layered(_limit(limit), points, _best(result, limit)).properties(
+    return titled(
+        layered(_limit(limit), points, _best(result, limit)),
+        "Step time, memory and GPUs",
+        f"{result.task.model.name}: {len(rows)} layouts that no other one beats; "
+        "the dashed line is what may be planned, the ring the best",
+        f"Pareto front of {len(rows)} layouts of {result.task.model.name}",
         width=560,
         height=300,
-        title=alt.TitleParams(
-            "Step time, memory and GPUs",
-            subtitle=f"{result.task.model.name}: {len(rows)} layouts that no other one beats; "
-            f"the dashed line is what may be planned, the ring the best",
-        ),
-        description=f"Pareto front of {len(rows)} layouts of {result.task.model.name}",
     )
-    return chart
 
 
 def _row(prediction: Prediction, index: int) -> dict[str, Any]:
@@ -92,15 +90,6 @@ def _memory(limit: float) -> alt.Y:
     )
 
 
-def _modes(modes: list[str]) -> alt.Color:
-    colors = _palette.module_colors(("homogeneous", "colocated", "heterogeneous"))
-    return alt.Color(
-        "mode:N",
-        scale=alt.Scale(domain=modes, range=[colors[mode] for mode in modes]),
-        legend=_axes.legend_above("circle"),
-    )
-
-
 def _gpus() -> alt.Size:
     return alt.Size(
         "gpus:Q",
@@ -109,10 +98,10 @@ def _gpus() -> alt.Size:
     )
 
 
-def _tooltip() -> list[alt.Tooltip]:
+def _tooltip() -> list[str | alt.Tooltip]:
     return [
-        alt.Tooltip("layout:N"),
-        alt.Tooltip("mode:N"),
+        "layout:N",
+        "mode:N",
         alt.Tooltip("gpus:Q", title="GPUs"),
         alt.Tooltip("seconds:Q", format=".3s", title="seconds per step"),
         alt.Tooltip("memory:Q", format=".1f", title="GiB"),

@@ -9,7 +9,7 @@ import altair as alt
 
 from mimokit.axes import GRID_AXES, SIZE_FIELDS, Axis
 from mimokit.charts import _palette
-from mimokit.charts._axes import inline, layered
+from mimokit.charts._axes import inline, layered, titled
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan
 
@@ -32,17 +32,12 @@ def rank_map(plan: LayoutPlan) -> alt.VConcatChart:
         _module_panel(layout, plan.world_size, colors[name])
         for name, layout in plan.modules.items()
     ]
-    chart: alt.VConcatChart = alt.vconcat(*panels, spacing=18).properties(
-        title=alt.TitleParams("Rank map", subtitle=_subtitle(plan)),
-        description=f"Rank map of {', '.join(plan.modules)} on {plan.world_size} ranks",
-    )
-    return chart
-
-
-def _subtitle(plan: LayoutPlan) -> str:
-    return (
+    return titled(
+        alt.vconcat(*panels, spacing=18),
+        "Rank map",
         f"{plan.world_size} ranks, {plan.deployment_mode}; ranks of one replica share a shade, "
-        "each holds the shard its tp says"
+        "each holds the shard its tp says",
+        f"Rank map of {', '.join(plan.modules)} on {plan.world_size} ranks",
     )
 
 
@@ -75,8 +70,8 @@ def _module_panel(layout: ModuleRanks, world_size: int, color: str) -> alt.Layer
         x=alt.X("column:O", axis=None, scale=alt.Scale(domain=list(range(per_row)))),
         y=alt.Y("row:O", axis=None, scale=alt.Scale(domain=list(range(rows_needed)))),
         tooltip=[
-            alt.Tooltip("module:N"),
-            alt.Tooltip("rank:Q"),
+            "module:N",
+            "rank:Q",
             *(
                 alt.Tooltip(f"{axis}:Q", title=f"{axis} ({SIZE_FIELDS[axis]})")
                 for axis in GRID_AXES

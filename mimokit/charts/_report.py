@@ -23,13 +23,15 @@ from mimokit.analysis import (
 )
 from mimokit.analysis.comparison import HEADINGS
 from mimokit.charts import _renderer
-from mimokit.charts._compared_layouts import compared_layouts
+from mimokit.charts._compared_runs import (
+    compared_layouts,
+    losses,
+    planned_and_measured,
+    scaling,
+)
 from mimokit.charts._heat_maps import stragglers
-from mimokit.charts._losses import losses
-from mimokit.charts._module_phases import module_phases
-from mimokit.charts._planned_and_measured import planned_and_measured
-from mimokit.charts._rank_memory import rank_memory
-from mimokit.charts._scaling import scaling
+from mimokit.charts._memory import rank_memory
+from mimokit.charts._phases import module_phases
 from mimokit.samples import over_ranks
 from mimokit.tables import html_table
 from mimokit.units import counted
@@ -138,12 +140,9 @@ def _planned(runs: Runs, hardware: Any) -> list[str]:
         table = planned_against_measured(runs, hardware)
     except ValueError as error:
         return [f"<p>{escape(str(error))}</p>"]
-    left_out = [f"<p>{escape(name)}: {escape(why)}</p>" for name, why in _left_out(table)]
+    reasons = table.attrs["left_out"].items()
+    left_out = [f"<p>{escape(name)}: {escape(why)}</p>" for name, why in reasons]
     return [_figure(planned_and_measured(table)), *left_out] if len(table) else left_out
-
-
-def _left_out(table: Any) -> Iterator[tuple[str, str]]:
-    yield from table.attrs["left_out"].items()
 
 
 def _losses(runs: Runs) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 
 from mimokit.charts import _palette
-from mimokit.charts._axes import inline, layered, ranks
+from mimokit.charts._axes import inline, layered, ranks, titled
 from mimokit.planning.weights import RankWeights, SlicedTensor, WeightPlan, sliced_tensors
 from mimokit.units import samples_text, span_text
 
@@ -37,13 +37,12 @@ def weight_map(plan: WeightPlan) -> alt.VConcatChart:
     panels = _held(plan)
     stages = alt.hconcat(*panels, spacing=BETWEEN)
     width = len(panels) * (PANEL + BETWEEN) - BETWEEN
-    chart: alt.VConcatChart = alt.vconcat(
-        stages, _sliced(plan, tensors, width), spacing=22
-    ).properties(
-        title=alt.TitleParams(f"Weights of {plan.model_type}, {sizes}", subtitle=_subtitle(plan)),
-        description=f"Weights of {plan.model_type} on {len(plan.ranks)} ranks, {sizes}",
+    return titled(
+        alt.vconcat(stages, _sliced(plan, tensors, width), spacing=22),
+        f"Weights of {plan.model_type}, {sizes}",
+        _subtitle(plan),
+        f"Weights of {plan.model_type} on {len(plan.ranks)} ranks, {sizes}",
     )
-    return chart
 
 
 def _subtitle(plan: WeightPlan) -> str:
