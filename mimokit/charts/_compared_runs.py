@@ -38,7 +38,7 @@ def losses(table: pd.DataFrame) -> alt.Chart:
     rows = [
         row for _, of_run in table.groupby("run", observed=True) for row in records(_thin(of_run))
     ]
-    lines = (
+    lines: alt.Chart = (
         alt.Chart(inline(rows))
         .mark_line(strokeWidth=1.8, opacity=0.85)
         .encode(

@@ -129,8 +129,9 @@ def step_bytes(table: pd.DataFrame) -> alt.FacetChart:
     header = alt.Header(labelAngle=0, labelAlign="left", labelPadding=10, labelLimit=320)
     row = alt.Row("fit:N", title=None, sort=list(labels.values()), header=header)
     bars = bars.encode(x=x, x2="stop:Q", y=y, y2=alt.datum(0), tooltip=["fit:N", "sent_bytes:Q"])
+    facets: alt.FacetChart = bars.properties(height=ROW).facet(row=row, spacing=8)
     return titled(
-        bars.properties(height=ROW).facet(row=row, spacing=8),
+        facets,
         "Bytes per step",
         "that a node sends for the strategy; bars by their square roots",
         f"Bytes that a node sends after each step of {len(names)} fits",

@@ -9,15 +9,8 @@ from typing import Annotated, get_args
 
 import typer
 
-from mimokit.cli.layout_commands import (
-    Json,
-    ModelName,
-    Output,
-    SeqLength,
-    WorldSize,
-    model_named,
-    write_text,
-)
+from mimokit.cli.layout_commands import ModelName, Output, SeqLength, WorldSize, model_named
+from mimokit.cli.shared import Json, rejected, write_text
 from mimokit.experiment.prepare import refusals
 
 Source = Annotated[
@@ -91,9 +84,7 @@ def _import_checkpoint(
 
 def _check_options(what: str, right: str, options: Mapping[str, object]) -> None:
     """Raise `ConfigError` if an option is given that belongs to another kind of source."""
-    from mimokit.config import ConfigError, Problem
-
     for option, value in options.items():
         if value is not None:
             sentence = f"Option {option}: {what}, and the option belongs to {right}; leave it out."
-            raise ConfigError([Problem("options", option, str(value), sentence)])
+            raise rejected(sentence, option, value)
