@@ -24,6 +24,7 @@ _A_NAME = "letters, digits, underscores and hyphens only"
 
 MOST = 100
 """Problems that are listed; a file with more of them is of another kind."""
+NO_FIX = object()
 
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> tuple[Problem, ...]:
@@ -40,21 +41,39 @@ def problems_of(error: ValidationError, model: type[BaseModel]) -> tuple[Problem
     return (*problems, Problem("config", "problems", len(details), further))
 
 
+def problem_at(path: str, value: object, sentence: str, right: object = NO_FIX) -> Problem:
+    """Return the problem of one value of a config.
+
+    Args:
+        path: of the value, with dots between the keys: runtime.precision.
+        sentence: without its begin, which names the module or the section.
+        right: what to set there, None to leave it out; by default no single change rights it.
+    """
+    keys = tuple(path.split("."))
+    module, begin = _owner_of(keys)
+    fix: Fix | None = None if right is NO_FIX else {"path": path, "value": right}
+    return Problem(module, _field_of(keys)[0], value, f"{begin}: {sentence}", fix)
+
+
 def owner_of(path: tuple[str, ...], model: type[BaseModel]) -> tuple[str, str]:
     """Return (what Problem.module holds, how a sentence begins) for the value at `path`.
 
     Path is counted from `model`. A module's name where the path leads through a module, the
     section where it leads through one, the class name otherwise.
     """
+    if len(path) > 1:
+        return _owner_of(path)
+    if "model" in model.model_fields:
+        return "config", "Config"
+    return model.__name__, model.__name__
+
+
+def _owner_of(path: tuple[str, ...]) -> tuple[str, str]:
     for mapping in _MAPPINGS_OF_MODULES:
         if mapping in path[:-1]:
             name = path[path.index(mapping) + 1]
             return name, f"Module '{name}'"
-    if len(path) > 1:
-        return path[0], f"Section '{path[0]}'"
-    if "model" in model.model_fields:
-        return "config", "Config"
-    return model.__name__, model.__name__
+    return path[0], f"Section '{path[0]}'"
 
 
 def written(value: object) -> str:
