@@ -31,16 +31,15 @@ from typing import Any
 
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.experiment import ExperimentConfig
-from mimokit.config_files.inheritance import (
-    PRESET_PREFIX,
-    merge,
-    merged,
-    read_layers,
-    resolve_path,
-)
+from mimokit.config_files.inheritance import PRESET_PREFIX, merge, merged, read_layers
 from mimokit.config_files.loading import SWEEP, config_from_mapping
-from mimokit.config_files.sweep_entries import MOST_EXPERIMENTS, Variant, read_entries
-from mimokit.config_files.sweep_names import file_name, unique_names
+from mimokit.config_files.sweep_entries import (
+    MOST_EXPERIMENTS,
+    Variant,
+    file_name,
+    read_entries,
+    unique_names,
+)
 from mimokit.config_files.weights import counted_from
 
 
@@ -70,15 +69,13 @@ def load_experiments(
     A combination that is refused is among them, with its problems. A file that cannot be read, or
     whose sweep is wrong, is one refused experiment.
 
-    Args:
-        config_path: the file, or `preset:NAME`.
-        world_size: as `load_experiment_config` takes it.
+    The arguments are those of `load_experiment_config`.
     """
     name = os.fspath(config_path)
     stem = Path(name.removeprefix(PRESET_PREFIX)).stem
     try:
-        path = resolve_path(name, Path())
-        content = merged(read_layers(name, path))
+        layers = read_layers(name)
+        content = merged(layers)
         sweep = content.pop(SWEEP, None)
         experiments = () if sweep is None else combinations(sweep, file_name(stem))
     except ConfigError as error:
@@ -93,7 +90,7 @@ def load_experiments(
             world_size,
         )
         for combination, changes in (
-            (combination, counted_from(path.parent, combination.content))
+            (combination, counted_from(layers[0].path.parent, combination.content))
             for combination in experiments
         )
     )

@@ -157,9 +157,8 @@ def _text_heads(context: ValidationContext, data: DataConfig) -> Iterator[Proble
     for name, network in heads.items():
         if data.vocab_size > network.vocab_size > 0 and context.is_valid("data.vocab_size"):
             sentence = (
-                f"vocab_size is {data.vocab_size}, more than the "
-                f"{network.vocab_size} of module '{name}' in module_architectures; lower it, or "
-                "raise that."
+                f"vocab_size is {data.vocab_size}, more than the {network.vocab_size} of module "
+                f"'{name}' in module_architectures; lower it, or raise that."
             )
             yield problem_at("data.vocab_size", data.vocab_size, sentence)
         if name in data.modality_presence:

@@ -78,9 +78,8 @@ def _validation(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[
         return
     if validation.interval > last:
         sentence = (
-            f"validation.interval is {validation.interval}, but the run has "
-            f"{last} iterations (num_iterations), so that none is validated; make it at most "
-            f"{last}."
+            f"validation.interval is {validation.interval}, but the run has {last} iterations "
+            f"(num_iterations), so that none is validated; make it at most {last}."
         )
         yield problem_at("runtime.validation.interval", validation.interval, sentence, last)
 
@@ -119,9 +118,8 @@ def _stepped_apart(context: ValidationContext) -> Iterator[Problem]:
     for name, network in context.model.module_architectures.items():
         if network.optimizer is not None:
             sentence = (
-                "optimizer is given, but strategy.name is demo, which is an "
-                "optimizer with one lr and weight_decay for all modules; leave it out, or choose "
-                "another strategy."
+                "optimizer is given, but strategy.name is demo, which is an optimizer with one lr "
+                "and weight_decay for all modules; leave it out, or choose another strategy."
             )
             yield problem_at(network_path(name, "optimizer"), network.optimizer, sentence, None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from mimokit.config.evaluations import Evaluations
+from mimokit.config.runtime import Evaluations
 from mimokit.experiment.sweeps.choice import Experiments, choose, refuse_all
 from mimokit.experiment.sweeps.prepared import find, prepare_sweep
 from mimokit.experiment.sweeps.runner import Options, SweepRun
