@@ -13,6 +13,7 @@ from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mimokit.charts._batch_split import batch_split as batch_split
+    from mimokit.charts._batch_split import frame_balance as frame_balance
     from mimokit.charts._compared_runs import compared_layouts as compared_layouts
     from mimokit.charts._compared_runs import losses as losses
     from mimokit.charts._compared_runs import planned_and_measured as planned_and_measured
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from mimokit.charts._fits import drift as drift
     from mimokit.charts._fits import step_bytes as step_bytes
     from mimokit.charts._fits import validation_losses as validation_losses
-    from mimokit.charts._frame_balance import frame_balance as frame_balance
     from mimokit.charts._heat_maps import step_times as step_times
     from mimokit.charts._heat_maps import stragglers as stragglers
     from mimokit.charts._memory import memory_bars as memory_bars

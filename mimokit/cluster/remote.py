@@ -136,7 +136,6 @@ class PoolPart:
 
         Args:
             slots: their places in it, which become 0, 1, and so on.
-            give_back: called when the part is closed.
         """
         self.link = pool.link
         self._pool = pool

@@ -93,12 +93,6 @@ def checked_code(
 ) -> UserCode:
     """Return the code that a run is given, after importing what the config names.
 
-    Args:
-        config: finalized.
-        modules: module -> what builds it.
-        loss_func: of the language model.
-        forward_step: of a micro-batch.
-
     Raises:
         ConfigError: a name is not that of a module, a builder or function cannot be imported or is
             not one, the module cannot be the user's, or both a loss and a forward step are given.
@@ -207,11 +201,6 @@ def _without(name: str, part: str) -> Fix:
 
 def _imported(where: str, section: str, part: str, path: str) -> Any:
     """Return what `package.module:function` names.
-
-    Args:
-        where: begins the sentence of an error.
-        section: of the config, or a module.
-        part: the field that names it.
 
     Raises:
         ConfigError: it cannot be imported, or does not exist.

@@ -34,8 +34,6 @@ class YamlLimitError(Exception):
     """A text is not built.
 
     Attributes:
-        line: counted from 1.
-        what: the rest of the sentence.
         key: the key that is written twice, None for other reasons.
     """
 

@@ -159,8 +159,6 @@ class Reading:
 
     Attributes:
         config: the config with stand-ins, or None where too much is missing.
-        problems: one per rejected value.
-        invalid_paths: the paths of the stand-ins.
     """
 
     config: ExperimentConfig | None

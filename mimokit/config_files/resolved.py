@@ -34,7 +34,6 @@ class SourcedValue:
     """One value of a config.
 
     Attributes:
-        path: the keys that lead to it.
         value: a number, a text, a truth value, None, a list, or an empty mapping.
         source: the file that has it, or how it follows from others.
     """
@@ -66,7 +65,6 @@ def resolved_values(
     """Return every value of the config that results: written, implied by others, or a default.
 
     Args:
-        config_path: the file, or `preset:NAME`.
         experiment: one of those of its `sweep`, by name; of a file without one its own name.
         world_size: ranks of the world, to work out missing data_parallel sizes.
 
@@ -112,9 +110,7 @@ class _Sources:
     """Says where the values of a config come from.
 
     Attributes:
-        layers: the file and its parents.
         implied: path of a value that the rules filled in -> path that implies it.
-        config: as the files give it.
     """
 
     layers: tuple[Layer, ...]

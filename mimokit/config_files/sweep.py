@@ -51,8 +51,6 @@ class LoadedExperiment:
         name: of the experiment and its folder: the file's name without its suffix; of a sweep also
             what differs, in letters, digits, dots, underscores and hyphens.
         changes: path -> what the sweep sets there; empty for a file without a sweep.
-        config: the config, or None if it was refused.
-        problems: why it was refused.
     """
 
     name: str
@@ -112,10 +110,6 @@ class Combination:
 
 def combinations(sweep: object, stem: str) -> tuple[Combination, ...]:
     """Return all combinations of a sweep, the values of its last entry changing fastest.
-
-    Args:
-        sweep: the section.
-        stem: what names begin with.
 
     Raises:
         ConfigError: it is not a mapping of lists and named settings, a key is not a path into a

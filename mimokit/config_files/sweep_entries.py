@@ -31,12 +31,7 @@ def file_name(text: str) -> str:
 
 
 def field_label(path: str, others: Sequence[str]) -> str:
-    """Return what names write for a key: its last part, and as many more as make it unique.
-
-    Args:
-        path: of the key, with dots.
-        others: the paths of all keys that the sweep varies.
-    """
+    """Return what names write for a key: its last part, and as many more as make it unique."""
     keys = path.split(".")
     for length in range(1, len(keys) + 1):
         tail = keys[-length:]
@@ -64,12 +59,7 @@ def value_label(field: str, value: object) -> str:
 
 
 def unique_names(stem: str, labels: Sequence[Sequence[str]]) -> list[str]:
-    """Return one name per experiment; all are numbered where two would be equal or one too long.
-
-    Args:
-        stem: what all names begin with.
-        labels: of each experiment, one per entry of the sweep.
-    """
+    """Return one name per experiment; all are numbered where two would be equal or one too long."""
     full = ["-".join([stem, *parts]) for parts in labels]
     uses = Counter(name.casefold() for name in full)
     plain = all(count == 1 for count in uses.values()) and max(map(len, full)) <= LONGEST
@@ -88,7 +78,6 @@ class Variant:
     """One of the settings that an entry of a sweep lists.
 
     Attributes:
-        label: what it adds to the name of an experiment.
         changes: path with dots -> what it sets there.
     """
 

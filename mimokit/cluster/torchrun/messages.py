@@ -58,7 +58,6 @@ class Task:
     """What the ranks of a job do next; the default ends the job.
 
     Attributes:
-        arguments: of the job's work, as values that `json.dumps` takes.
         world_size: the first ranks, which take part.
     """
 
@@ -130,9 +129,6 @@ class JobStore:
     """Keys and texts that all ranks of a job see.
 
     A wait polls: a blocking call of torch's client would keep all other threads from the store.
-
-    Attributes:
-        rank: of this process in the job.
     """
 
     def __init__(self, store: Any, rank: int, size: int) -> None:

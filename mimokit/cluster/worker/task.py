@@ -196,7 +196,6 @@ class TorchModes:
 
     Attributes:
         gradients: whether operations are recorded for the backward pass.
-        dtype: of new floating-point tensors.
     """
 
     gradients: bool

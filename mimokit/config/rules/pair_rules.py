@@ -207,7 +207,6 @@ def broken_pair_rules(
 
     Args:
         sizes: of the module, single numbers; rules that read replicas or samples of 0 are silent.
-        other: of the language model, or of another encoder.
     """
     broken: set[str] = set()
     unknown = unknown_sizes(sizes) | unknown_sizes(other)

@@ -188,7 +188,6 @@ def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> It
     Args:
         model: its encoders may feed the language module alone, the modules behind the language
             module none.
-        data: its vocabulary is what decoders write. None: unknown.
     """
     language, decoders = model.llm_module_name, model.decoder_module_names
     for name, fed in model.module_topology.items():

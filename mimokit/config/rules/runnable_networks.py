@@ -60,11 +60,7 @@ def _planned(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
 def _positions(
     name: str, network: ModuleArchitecture, learned: bool, either: bool
 ) -> Iterator[Problem]:
-    """Yield positions of a kind that the module does not have in runs.
-
-    Args:
-        learned: its positions are learned; else they are rotary.
-    """
+    """Yield positions of a kind that the module does not have in runs."""
     field = "position_embedding_type"
     positions = network.has_learned_positions(by_default=learned)
     if positions != learned and not either:
