@@ -162,9 +162,9 @@ class EngineCluster:
             ClusterError: if the run cannot be started, or the controller dies.
         """
         run = self._launch(function, args, kwargs, ranks, world_size)
-        if on_sample is not None:
-            run.on_sample(on_sample)
         try:
+            if on_sample is not None:
+                run.on_sample(on_sample)
             return run.result()
         except KeyboardInterrupt:
             run.abort()
@@ -249,8 +249,10 @@ class EngineCluster:
             # Engines that go on must not go on with this.
             run.abort()
             run.wait_ended(INTERRUPT_SECONDS)
-        self._give_up("the cluster was closed during the run")
-        self._pool.close()
+        with self._lock if isinstance(self._pool, PoolPart) else contextlib.nullcontext():
+            # A run that has ended may still be replacing engines: both clusters would do it.
+            self._give_up("the cluster was closed during the run")
+            self._pool.close()
 
     def _give_up(self, reason: str) -> None:
         self._closed = True

@@ -8,7 +8,14 @@ import time
 
 import pytest
 
-from mimokit.cluster import ClusterError, EngineCluster, RankDied, RankError, RunAborted
+from mimokit.cluster import (
+    ClusterError,
+    ClusterRun,
+    EngineCluster,
+    RankDied,
+    RankError,
+    RunAborted,
+)
 from tests.cluster.functions import (
     all_reduce_forever,
     change_modes,
@@ -110,6 +117,18 @@ def test_an_interrupted_run(cluster: EngineCluster) -> None:
     interrupt_in("result")
     with pytest.raises(KeyboardInterrupt):
         cluster.run(all_reduce_forever, "none", 0)
+    assert works(cluster)
+
+
+def test_a_run_that_is_interrupted_before_it_is_waited_for(
+    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(run: ClusterRun, callback: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ClusterRun, "on_sample", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cluster.run(all_reduce_forever, "none", 0, on_sample=print)
     assert works(cluster)
 
 

@@ -65,6 +65,23 @@ def _fails_alone(left: EngineCluster, right: EngineCluster, pids: list[int]) -> 
     assert len(set(goes_on.result(PATIENCE))) == 1
 
 
+def test_a_part_that_closes_leaves_no_engine_to_be_replaced_twice(
+    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace, replaced = cluster._pool.replace, []
+
+    def replace_later(slots: list[int]) -> None:
+        replaced.extend(slots)
+        time.sleep(1)  # long enough for the cluster to look at its engines in the meantime
+        replace(slots)
+
+    monkeypatch.setattr(cluster._pool, "replace", replace_later)
+    with cluster.part([6]) as part, pytest.raises(RankDied):
+        part.run(all_reduce_forever, "kill", 0)
+    assert works(cluster)
+    assert replaced == [6]
+
+
 def test_engines_in_use_are_refused(cluster: EngineCluster) -> None:
     cluster.form_world(2)
     run = cluster.submit(train_until_stopped)

@@ -45,7 +45,7 @@ class LocalPool:
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._pids: dict[int, int] = {}
-        self._dead: set[int] = set()
+        self._dead: dict[int, int] = {}
         self._killed: set[int] = set()
         self._failure: str | None = None
         self._closed = False
@@ -171,8 +171,11 @@ class LocalPool:
             if len(there) == len(engine_ids):
                 return
             self._check()
-            for engine_id in set(engine_ids) & self._dead:
-                raise ClusterError(f"engine {engine_id} ended while starting{self._log(engine_id)}")
+            for engine_id in self._dead.keys() & set(engine_ids):
+                how = f"exit status {self._dead[engine_id]}"
+                raise ClusterError(
+                    f"engine {engine_id} ended while starting ({how}){self._log(engine_id)}"
+                )
             if time.monotonic() > deadline:
                 reason = f"{len(there)} of {len(engine_ids)} are there after {START_SECONDS:.0f} s"
                 raise ClusterError(f"the engines cannot be started: {reason}")
@@ -217,7 +220,7 @@ class LocalPool:
             elif kind == "started":
                 self._pids[event["engine_id"]] = event["pid"]
             elif kind == "died":
-                self._dead.add(event["engine_id"])
+                self._dead[event["engine_id"]] = event["code"]
         if kind == "failed":
             self._fail(event["message"])
         elif kind == "plain":

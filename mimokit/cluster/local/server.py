@@ -169,17 +169,16 @@ class EngineServer:
                 return
             # What the dead one had started (data loader workers) would outlive it.
             kill_group(pid)
-            number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-            name = signal.Signals(number).name if number is not None else None
-            self._report_death(pid, name)
+            self._report_death(pid, os.waitstatus_to_exitcode(status))
 
-    def _report_death(self, pid: int, signal_name: str | None) -> None:
+    def _report_death(self, pid: int, code: int) -> None:
         if pid == self._controller:
             self._say(event="failed", message="the ipyparallel controller has died")
         for engine_id, engine_pid in list(self._engines.items()):
             if engine_pid == pid:
                 del self._engines[engine_id]
-                self._say(event="died", engine_id=engine_id, pid=pid, signal=signal_name)
+                name = signal.Signals(-code).name if code < 0 else None
+                self._say(event="died", engine_id=engine_id, pid=pid, signal=name, code=code)
 
     def _end_all(self) -> None:
         if os.getpid() != self._pid:

@@ -166,9 +166,9 @@ class ShardedModel:
         stop = self._stop if stop_tokens is None else tuple(stop_tokens)
         requests = self._shared(rows, max_new_tokens, how, seed, stop)
         run = self._submitted(requests)
-        if on_token is not None:
-            run.on_sample(_streamer(on_token))
         try:
+            if on_token is not None:
+                run.on_sample(_streamer(on_token))
             made = self._result(run)
         except KeyboardInterrupt:
             self._interrupt(run)
