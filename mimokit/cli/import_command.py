@@ -1,4 +1,4 @@
-"""`mimokit import`: the layout in another tool's file, or a checkpoint as an experiment."""
+"""`mimokit import`: the layout in another tool's file, or a LLaVA's weights as an experiment."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def import_layout(
     output: Output = None,
     as_json: Json = False,
 ) -> None:
-    """Show the layout that another tool's file describes; write an experiment for a checkpoint."""
+    """Show the layout that another tool's file describes; write an experiment for a LLaVA."""
     if Path(source).is_dir():
-        _import_checkpoint(source, model, gpus, mode, seq_length, output, as_json)
+        _import_weights(source, model, gpus, mode, seq_length, output, as_json)
         return
     from mimokit.cli.layout_files import read_layout_file
 
@@ -55,7 +55,7 @@ def import_layout(
         typer.echo(note)
 
 
-def _import_checkpoint(
+def _import_weights(
     directory: str,
     model: str | None,
     gpus: int | None,

@@ -27,7 +27,7 @@ def weights(
     dtype: Dtype = None,
     as_json: Json = False,
 ) -> None:
-    """Show which bytes of a Hugging Face checkpoint every rank would hold; reads headers alone."""
+    """Show which bytes of Hugging Face weights every rank would hold; reads headers alone."""
     from mimokit.planning.weights import plan_weights
 
     with refusals():
@@ -46,7 +46,7 @@ def weights(
 
 def convert(
     directory: Annotated[
-        str, typer.Argument(help="A Hugging Face checkpoint, or a directory written by convert.")
+        str, typer.Argument(help="A directory of Hugging Face weights, or one written by convert.")
     ],
     out: Annotated[str, typer.Argument(help="The new directory.")],
     tp: Annotated[int | None, typer.Option("--tp", help="Ranks that share every layer.")] = None,
@@ -112,9 +112,9 @@ def memory(
     from mimokit.prediction.weights_memory import PARTS, checkpoint_memory
 
     with refusals():
-        checkpoint = WeightPlanner(checkpoint_of(directory)).checkpoint
+        stored = WeightPlanner(checkpoint_of(directory)).checkpoint
         predicted = checkpoint_memory(
-            checkpoint, whole_numbers(tp, "--tp", "sizes"), inference=inference, batch=batch,
+            stored, whole_numbers(tp, "--tp", "sizes"), inference=inference, batch=batch,
             seq_length=seq_length, dtype=dtype,
         )  # fmt: skip
     if as_json:

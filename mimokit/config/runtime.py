@@ -94,9 +94,9 @@ class RuntimeConfig(ConfigModel):
     or a call names comes before it."""
 
     save_hf: str | None = None
-    """New directory for the trained language model, in the format of the Hugging Face checkpoint
-    that it started from (`weights`), with the encoder and projector that started from the same one,
-    as those of a LLaVA. Ranks write it; they have to share its file system."""
+    """New directory for the trained language model, in the format of the Hugging Face weights
+    that it started from (`weights`), with the encoder and projector that started from the same
+    directory, as those of a LLaVA. Ranks write it; they have to share its file system."""
 
     tensorboard_dir: str | None = None
     """Folder for TensorBoard files; several experiments write into its folders

@@ -28,7 +28,7 @@ def prepared(config: Config, world_size: int | None = None) -> ExperimentConfig:
         world_size: ranks; None for as many as the modules need.
 
     Raises:
-        ConfigError: with all problems, those of modules that contradict their checkpoints too.
+        ConfigError: with all problems, those of modules that contradict their weights too.
     """
     if not isinstance(config, ExperimentConfig):
         config = load_experiment_config(config, world_size=world_size)

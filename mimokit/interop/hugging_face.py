@@ -52,22 +52,22 @@ def config_of_checkpoint(
     Raises:
         ConfigError: the directory is of something else, or damaged; the layout is not possible.
     """
-    checkpoint = read_directory(directory)
-    kind = checkpoint.config.get("model_type")
-    where = f"Checkpoint '{directory}'"
-    if not checkpoint.is_llava:
+    stored = read_directory(directory)
+    kind = stored.config.get("model_type")
+    where = f"Weights '{directory}'"
+    if not stored.is_llava:
         sentence = (
             f"its model_type is {shown(kind)}; only llava becomes an experiment, so name this "
-            "checkpoint in the field weights of a module."
+            "directory in the field weights of a module."
         )
         raise refused(where, "model_type", kind, sentence)
-    model = WeightPlanner(checkpoint).family.model
+    model = WeightPlanner(stored).family.model
     assert isinstance(model, MultimodalModel)
     tower = model.branches[0].computed.encoder
     assert isinstance(tower, VisionEncoder)
-    positions = functions_of(checkpoint.config).positions or DEFAULT_SEQ_LENGTH
+    positions = functions_of(stored.config).positions or DEFAULT_SEQ_LENGTH
     length = seq_length or min(positions, DEFAULT_SEQ_LENGTH)
-    check_room_for_image(checkpoint, tower.tokens(), length)
+    check_room_for_image(stored, tower.tokens(), length)
     least = 2 if mode == "heterogeneous" else 1
     ranks = least if ranks is None else ranks
     if ranks < least:
@@ -75,7 +75,7 @@ def config_of_checkpoint(
         raise refused(where, "gpus", ranks, sentence)
     sizes = _sizes(mode, ranks, model.language.net)
     weights = str(Path(directory).absolute())
-    token = image_token(Fields(checkpoint.config))
+    token = image_token(Fields(stored.config))
     images, words = int(sizes[0].data), int(sizes[1].data)
     first = images if mode == "heterogeneous" else 0
     return config_from_mapping({
