@@ -54,7 +54,11 @@ def pipeline_timeline(timeline: Timeline, unit: str = "units") -> alt.LayerChart
     )
     colors = _palette.pass_colors(stage.module for stage in timeline.schedule.graph.stages)
     bars = base.mark_bar(stroke=_palette.PAPER, strokeWidth=0.5, height=alt.RelativeBandSize(0.9))
-    layers = [bars.encode(color=_axes.parts("key", rows, colors)), _critical(base)]
+    critical = base.transform_filter("datum.critical")
+    layers = [
+        bars.encode(color=_axes.parts("key", rows, colors)),
+        critical.mark_bar(color=_palette.INK, height=2, yOffset=10),
+    ]
     if len(rows) <= MOST_CELLS_WITH_TEXT:
         layers.append(_numbers(base, until * NARROWEST_WITH_TEXT))
     stages = counted(len(timeline.schedule.graph.stages), "pipeline stage")
@@ -96,13 +100,6 @@ def _rows(timeline: Timeline) -> Iterator[dict[str, Any]]:
 
 def _names(timeline: Timeline) -> list[str]:
     return [f"{stage.module} {stage.place}" for stage in timeline.schedule.graph.stages]
-
-
-def _critical(base: alt.Chart) -> alt.Chart:
-    on_it: alt.Chart = base.transform_filter("datum.critical").mark_bar(
-        color=_palette.INK, height=2, yOffset=10
-    )
-    return on_it
 
 
 def _numbers(base: alt.Chart, narrowest: float) -> alt.Chart:

@@ -41,14 +41,10 @@ def rank_map(plan: LayoutPlan) -> alt.VConcatChart:
     )
 
 
-def _axes_to_show(layout: ModuleRanks) -> list[Axis]:
-    return [axis for axis in GRID_AXES if layout.size_of(axis) > 1 or axis in _ALWAYS_SHOWN]
-
-
 def _row(layout: ModuleRanks, rank: int, per_row: int, color: str) -> dict[str, Any]:
     coordinates = dict(layout.coordinates(rank))
     odd = coordinates[Axis.DATA] % 2 == 1
-    shown = _axes_to_show(layout)
+    shown = [axis for axis in GRID_AXES if layout.size_of(axis) > 1 or axis in _ALWAYS_SHOWN]
     return {
         "rank": rank,
         "column": rank % per_row,

@@ -8,6 +8,7 @@ from mimokit.config.errors import Problem
 from mimokit.config.graph import Topology, downstream, find_cycle, upstream
 from mimokit.config.messages import problem_at
 from mimokit.config.rules.context import ValidationContext
+from mimokit.config.rules.facts import module_problem
 
 
 def topology_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -56,10 +57,10 @@ def _disconnected(context: ValidationContext, graph: Topology) -> Iterator[Probl
         fed = [source for source, targets in graph.items() if name in targets]
         by = f"only {' and '.join(fed)} feeds it" if fed else "no module feeds it"
         sentence = (
-            f"Module '{name}': by the topology {by} and it does not lead to '{language}'; let it "
+            f"by the topology {by} and it does not lead to '{language}'; let it "
             f"feed '{language}', or be fed by it."
         )
-        yield Problem(name, "topology", list(graph[name]), sentence)
+        yield module_problem(name, "topology", list(graph[name]), sentence)
 
 
 def _needs_heterogeneous(context: ValidationContext, graph: Topology) -> Iterator[Problem]:
@@ -69,8 +70,8 @@ def _needs_heterogeneous(context: ValidationContext, graph: Topology) -> Iterato
     for name, fed in graph.items():
         if set(fed) != (set() if name == language else {language}):
             sentence = (
-                f"Module '{name}': by the topology it feeds {' and '.join(fed) or 'no module'}, "
+                f"by the topology it feeds {' and '.join(fed) or 'no module'}, "
                 f"but in {model.deployment_mode} mode every encoder feeds '{language}' "
                 "alone; leave topology out, or use heterogeneous mode."
             )
-            yield Problem(name, "topology", list(fed), sentence)
+            yield module_problem(name, "topology", list(fed), sentence)

@@ -9,6 +9,7 @@ from mimokit.config.data import DataConfig
 from mimokit.config.errors import Fix, Problem
 from mimokit.config.messages import problem_at, written
 from mimokit.config.rules.context import ValidationContext
+from mimokit.config.rules.facts import module_problem
 
 _OF_IMAGES = ("class_token", "keep_class_token", "num_registers", "any_image_size")
 _ENCODER_FIELDS = ("modal_type", *_OF_IMAGES, "mel_bins")
@@ -45,10 +46,10 @@ def _network_problems(
             )
     if network.any_image_size and network.image_size is None and network.modality == "vision":
         sentence = (
-            f"Module '{name}': any_image_size is true, but image_size is missing; give the longest "
+            "any_image_size is true, but image_size is missing; give the longest "
             "side of an image, and patch_size."
         )
-        yield Problem(name, "any_image_size", True, sentence)
+        yield module_problem(name, "any_image_size", True, sentence)
     if network.modality == "text":
         why = "has modal_type text and so reads words"
         for field in _VISION_FIELDS:
@@ -58,10 +59,9 @@ def _network_problems(
             yield _out_of_place(name, network, "mel_bins", why, "an audio encoder")
         if network.vocab_size == 0:
             sentence = (
-                f"Module '{name}': modal_type is text, but vocab_size is 0; give the rows of its "
-                "token embedding."
+                "modal_type is text, but vocab_size is 0; give the rows of its token embedding."
             )
-            yield Problem(name, "vocab_size", 0, sentence)
+            yield module_problem(name, "vocab_size", 0, sentence)
         if network.merge_size > 1:
             yield _out_of_place(name, network, "merge_size", why, "an encoder of another kind")
     if network.modality == "audio":
@@ -72,10 +72,10 @@ def _network_problems(
                 )
         if network.seq_length % network.merge_size:
             sentence = (
-                f"Module '{name}': merge_size is {network.merge_size}, which does not divide its "
+                f"merge_size is {network.merge_size}, which does not divide its "
                 f"{network.seq_length} positions (seq_length); choose a divisor of them."
             )
-            yield Problem(name, "merge_size", network.merge_size, sentence)
+            yield module_problem(name, "merge_size", network.merge_size, sentence)
 
 
 def _section_problem(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
@@ -86,10 +86,10 @@ def _section_problem(name: str, network: ModuleArchitecture) -> Iterator[Problem
     if section is None or unknown or sum(section) == half:
         return
     sentence = (
-        f"Module '{name}': mrope_section is {section}, {sum(section)} together, but a head of "
+        f"mrope_section is {section}, {sum(section)} together, but a head of "
         f"{network.head_dim} numbers has {half} frequencies; give each of them to one axis."
     )
-    yield Problem(name, "mrope_section", section, sentence)
+    yield module_problem(name, "mrope_section", section, sentence)
 
 
 def _out_of_place(
@@ -97,10 +97,10 @@ def _out_of_place(
 ) -> Problem:
     value = getattr(network, field)
     sentence = (
-        f"Module '{name}': {field} is {written(value)}, but the module {why}; only {whose} has "
+        f"{field} is {written(value)}, but the module {why}; only {whose} has "
         f"{field}, leave it out."
     )
-    return Problem(name, field, value, sentence)
+    return module_problem(name, field, value, sentence)
 
 
 def _all_frozen(context: ValidationContext) -> Iterator[Problem]:
@@ -133,11 +133,11 @@ def _unknown_encoders(context: ValidationContext, data: DataConfig) -> Iterator[
                 and context.has_valid_sizes(name)
             ):
                 sentence = (
-                    f"Module '{name}': data.{field} has it, but it is not an encoder that feeds "
+                    f"data.{field} has it, but it is not an encoder that feeds "
                     f"'{model.llm_module_name}' (those are {', '.join(encoders) or 'none'}); "
                     "remove the entry or add the encoder."
                 )
-                yield Problem(name, field, value, sentence)
+                yield module_problem(name, field, value, sentence)
 
 
 def _text_heads(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
@@ -150,10 +150,10 @@ def _text_heads(context: ValidationContext, data: DataConfig) -> Iterator[Proble
     }
     for name in list(heads)[1:]:
         sentence = (
-            f"Module '{name}': modal_type is text, but '{next(iter(heads))}' reads the words "
+            f"modal_type is text, but '{next(iter(heads))}' reads the words "
             "already; leave it out of one of them."
         )
-        yield Problem(name, "modal_type", "text", sentence)
+        yield module_problem(name, "modal_type", "text", sentence)
     for name, network in heads.items():
         if data.vocab_size > network.vocab_size > 0 and context.is_valid("data.vocab_size"):
             sentence = (
@@ -163,10 +163,10 @@ def _text_heads(context: ValidationContext, data: DataConfig) -> Iterator[Proble
             yield problem_at("data.vocab_size", data.vocab_size, sentence)
         if name in data.modality_presence:
             sentence = (
-                f"Module '{name}': data.modality_presence has it, but it reads words, which every "
+                "data.modality_presence has it, but it reads words, which every "
                 "sample has; remove the entry."
             )
-            yield Problem(name, "modality_presence", data.modality_presence[name], sentence)
+            yield module_problem(name, "modality_presence", data.modality_presence[name], sentence)
 
 
 def _no_frames(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
@@ -174,10 +174,10 @@ def _no_frames(context: ValidationContext, data: DataConfig) -> Iterator[Problem
         network = context.model.module_architectures.get(name)
         if network is not None and network.modality != "vision":
             sentence = (
-                f"Module '{name}': data.modality_frames has it, but it is not a vision encoder, "
+                "data.modality_frames has it, but it is not a vision encoder, "
                 "so it has no frames; remove the entry."
             )
-            yield Problem(name, "modality_frames", data.modality_frames[name], sentence)
+            yield module_problem(name, "modality_frames", data.modality_frames[name], sentence)
 
 
 def _no_room(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.messages import problem_at, written
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import network_path, not_a_multiple
+from mimokit.config.rules.facts import module_problem, network_path, not_a_multiple
 
 _OF_LATENT_ATTENTION = (
     "kv_lora_rank",
@@ -73,19 +73,16 @@ def _head_problem(
 def _image_problems(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
     if (network.image_size is None) != (network.patch_size is None):
         absent = "image_size" if network.image_size is None else "patch_size"
-        sentence = (
-            f"Module '{name}': {absent} is missing; image_size and patch_size go together, give "
-            "both or none."
-        )
-        yield Problem(name, absent, None, sentence)
+        sentence = f"{absent} is missing; image_size and patch_size go together, give both or none."
+        yield module_problem(name, absent, None, sentence)
     if network.image_size is None or network.patch_size is None:
         if network.image_size is None and network.seq_length % network.merge_size**2:
             side = network.merge_size
             sentence = (
-                f"Module '{name}': merge_size is {side}, but its {network.seq_length} patches "
+                f"merge_size is {side}, but its {network.seq_length} patches "
                 f"(seq_length) are no multiple of {side} x {side}; choose another."
             )
-            yield Problem(name, "merge_size", side, sentence)
+            yield module_problem(name, "merge_size", side, sentence)
         return
     if network.image_size % network.patch_size:
         yield not_a_multiple(
@@ -94,10 +91,10 @@ def _image_problems(name: str, network: ModuleArchitecture) -> Iterator[Problem]
     elif (network.image_size // network.patch_size) % network.merge_size:
         patches = network.image_size // network.patch_size
         sentence = (
-            f"Module '{name}': merge_size is {network.merge_size}, which does not divide the "
+            f"merge_size is {network.merge_size}, which does not divide the "
             f"{patches} patches along a side of an image; choose a divisor of {patches}."
         )
-        yield Problem(name, "merge_size", network.merge_size, sentence)
+        yield module_problem(name, "merge_size", network.merge_size, sentence)
 
 
 def _kept_class_token(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
@@ -115,8 +112,8 @@ def _kept_class_token(name: str, network: ModuleArchitecture) -> Iterator[Proble
 
 def _problem(name: str, field: str, value: object, what: str, leave_out: bool = False) -> Problem:
     verb = f"is {written(value)}" if isinstance(value, int | str) else "is given"
-    sentence = f"Module '{name}': {field} {'is missing' if value is None else verb}, {what}"
-    return Problem(
+    sentence = f"{field} {'is missing' if value is None else verb}, {what}"
+    return module_problem(
         name,
         field,
         value,

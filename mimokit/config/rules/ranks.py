@@ -9,7 +9,7 @@ from mimokit.config.errors import Fix, Problem
 from mimokit.config.messages import problem_at
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import PairFacts, size_path
+from mimokit.config.rules.facts import PairFacts, module_problem, size_path
 from mimokit.config.rules.pair_rules import (
     REPLICAS,
     broken_pair_rules,
@@ -169,10 +169,10 @@ def _gap(context: ValidationContext, name: str, before: str, end: int) -> Iterat
             fix = {"path": size_path(before, "data_parallel"), "value": replicas}
             right += f", give '{before}' data_parallel {replicas}"
     sentence = (
-        f"Module '{name}': rank_offset is {start}, but the ranks before it end at {end}, {gap}; "
+        f"rank_offset is {start}, but the ranks before it end at {end}, {gap}; "
         f"{right}, or set allow_rank_gaps to true."
     )
-    yield Problem(name, "rank_offset", start, sentence, fix)
+    yield module_problem(name, "rank_offset", start, sentence, fix)
 
 
 def _end(context: ValidationContext, last: str, end: int) -> Iterator[Problem]:

@@ -12,7 +12,7 @@ from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.messages import problem_at
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import LEFT_OUT, ModuleParallelismConfig
-from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, network_path
+from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, module_problem, network_path
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
@@ -144,10 +144,10 @@ def _padded(config: ExperimentConfig) -> Iterator[Problem]:
         multiple = config.model.get_architecture(name).make_vocab_size_divisible_by
         if multiple is not None:
             sentence = (
-                f"Module '{name}': make_vocab_size_divisible_by is {multiple}, which can be "
+                f"make_vocab_size_divisible_by is {multiple}, which can be "
                 "planned but not run yet with strategy.name demo; leave it out."
             )
-            yield Problem(name, "make_vocab_size_divisible_by", multiple, sentence)
+            yield module_problem(name, "make_vocab_size_divisible_by", multiple, sentence)
 
 
 def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
@@ -203,10 +203,10 @@ def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> It
                 else f"let every encoder feed '{language}' alone"
             )
             sentence = (
-                f"Module '{name}': it feeds {', '.join(fed) or 'no module'}, which can be planned "
+                f"it feeds {', '.join(fed) or 'no module'}, which can be planned "
                 f"but not run yet; {right} until then."
             )
-            yield Problem(name, "topology", ", ".join(fed), sentence)
+            yield module_problem(name, "topology", ", ".join(fed), sentence)
     for name in decoders:
         if name in model.module_architectures:
             yield from _decoder_problems(model, name, data)
@@ -219,11 +219,11 @@ def _decoder_problems(
     path = f"model.module_architectures.{name}"
     if network.modality != "text":
         sentence = (
-            f"Module '{name}': it comes behind '{model.llm_module_name}' and is not a text "
+            f"it comes behind '{model.llm_module_name}' and is not a text "
             "decoder, which can be planned but not run yet; set its modal_type to text, and its "
             "vocab_size to the tokens that it writes."
         )
-        yield Problem(
+        yield module_problem(
             name,
             "modal_type",
             network.modal_type,
@@ -233,10 +233,10 @@ def _decoder_problems(
         return
     if data is not None and network.vocab_size < data.vocab_size:
         sentence = (
-            f"Module '{name}': vocab_size is {network.vocab_size}, but it writes tokens of the "
+            f"vocab_size is {network.vocab_size}, but it writes tokens of the "
             f"{data.vocab_size} of data.vocab_size; raise it."
         )
-        yield Problem(
+        yield module_problem(
             name,
             "vocab_size",
             network.vocab_size,

@@ -8,7 +8,7 @@ from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.messages import problem_at, written
 from mimokit.config.model import MimoParallelismConfig
-from mimokit.config.rules.facts import network_path
+from mimokit.config.rules.facts import module_problem, network_path
 
 _NOT_RUNNING: Mapping[str, object] = {
     "add_key_bias": True,
@@ -73,10 +73,10 @@ def _positions(
         yield leave_out(name, field, table, network_path(name, field))
     if not learned and table is not None and table < network.seq_length:
         sentence = (
-            f"Module '{name}': max_position_embeddings is {table}, fewer than the "
+            f"max_position_embeddings is {table}, fewer than the "
             f"{network.seq_length} tokens of its longest sequence (seq_length); shorten that."
         )
-        yield Problem(
+        yield module_problem(
             name,
             "max_position_embeddings",
             table,
@@ -85,10 +85,10 @@ def _positions(
         )
     if not positions and network.head_dim % 2 and not network.multi_latent_attention:
         sentence = (
-            f"Module '{name}': a head has {network.head_dim} dimensions (kv_channels), and rotary "
+            f"a head has {network.head_dim} dimensions (kv_channels), and rotary "
             "positions rotate pairs of them; make it even."
         )
-        yield Problem(name, "kv_channels", network.head_dim, sentence)
+        yield module_problem(name, "kv_channels", network.head_dim, sentence)
     scaling = network.rope_scaling
     if scaling is not None and scaling.rope_type not in ("linear", "llama3"):
         sentence = (
@@ -117,8 +117,5 @@ def _ends(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
 def leave_out(name: str, field: str, value: object, path: str) -> Problem:
     """Return the problem of a field that is only planned."""
     verb = f"is {written(value)}" if isinstance(value, int | str) else "is given"
-    sentence = (
-        f"Module '{name}': {field} {verb}, which can be planned but not run yet; leave it out "
-        "until then."
-    )
-    return Problem(name, field, value, sentence, {"path": path, "value": None})
+    sentence = f"{field} {verb}, which can be planned but not run yet; leave it out until then."
+    return module_problem(name, field, value, sentence, {"path": path, "value": None})

@@ -10,7 +10,7 @@ from mimokit.config.errors import Problem
 from mimokit.config.messages import problem_at, written
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import ModuleFacts, PairFacts, size_path
+from mimokit.config.rules.facts import ModuleFacts, PairFacts, module_problem, size_path
 from mimokit.config.rules.module_rules import broken_rules
 from mimokit.config.rules.pair_rules import (
     PAIR_RULES,
@@ -141,10 +141,12 @@ def _ends(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
     fields = [f"account_for_{end}_in_pipeline_split" for end in ("embedding", "loss")]
     set_field, other = fields if embedding else fields[::-1]
     sentence = (
-        f"Module '{name}': {set_field} is true, but {other} is not; layers are dealt to stages "
+        f"{set_field} is true, but {other} is not; layers are dealt to stages "
         "with both ends or with none, so write both or none."
     )
-    yield Problem(name, set_field, True, sentence, {"path": size_path(name, other), "value": True})
+    yield module_problem(
+        name, set_field, True, sentence, {"path": size_path(name, other), "value": True}
+    )
 
 
 def _sharded(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ from mimokit.config.data import DataConfig
 from mimokit.config.errors import Fix, Problem
 from mimokit.config.messages import problem_at
 from mimokit.config.rules.context import ValidationContext
+from mimokit.config.rules.facts import module_problem
 
 
 def token_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -29,10 +30,12 @@ def _shared_ids(context: ValidationContext) -> Iterator[Problem]:
             free = max(used) + 1
             used.add(free)
             sentence = (
-                f"Module '{name}': its special token id {token} in special_token_ids is also that "
+                f"its special token id {token} in special_token_ids is also that "
                 f"of '{owners[token]}'; give each its own, {free} say."
             )
-            yield Problem(name, "special_token_ids", token, sentence, {"path": path, "value": free})
+            yield module_problem(
+                name, "special_token_ids", token, sentence, {"path": path, "value": free}
+            )
         owners.setdefault(token, name)
 
 
