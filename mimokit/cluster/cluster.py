@@ -175,11 +175,7 @@ class EngineCluster:
                 run.drain()
 
     def submit(
-        self,
-        function: Callable[..., Any],
-        *args: Any,
-        world_size: int | None = None,
-        **kwargs: Any,
+        self, function: Callable[..., Any], *args: Any, world_size: int | None = None, **kwargs: Any
     ) -> ClusterRun:
         """Start a function on all ranks and return at once.
 

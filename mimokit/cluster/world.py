@@ -68,10 +68,7 @@ def places_on_hosts(hosts: Sequence[str]) -> tuple[int, ...]:
 
 
 def lay_out(
-    facts: tuple[EngineFacts, ...],
-    places: tuple[int, ...],
-    port: int,
-    timeout: float,
+    facts: tuple[EngineFacts, ...], places: tuple[int, ...], port: int, timeout: float
 ) -> tuple[WorldSpec, ...]:
     """The place of every rank, in rank order; rank 0's engine hosts the store.
 

@@ -65,11 +65,7 @@ class TorchrunCluster:
         return self._store.size
 
     def submit(
-        self,
-        function: Callable[..., Any],
-        /,
-        *arguments: Any,
-        world_size: int,
+        self, function: Callable[..., Any], /, *arguments: Any, world_size: int
     ) -> ClusterRun:
         """Start the job's work on the first ranks and return at once.
 

@@ -198,10 +198,7 @@ PAIR_RULES = (
 
 
 def broken_pair_rules(
-    sizes: ModuleSizes,
-    other: ModuleSizes,
-    facts: PairFacts,
-    rules: Sequence[PairRule] = PAIR_RULES,
+    sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts, rules: Sequence[PairRule] = PAIR_RULES
 ) -> Iterator[Problem]:
     """Yield one problem per rule that one module next to another breaks.
 

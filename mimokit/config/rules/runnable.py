@@ -39,13 +39,9 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
     """Reject what can be planned but cannot be run yet.
 
     Raises:
-        ConfigError: a module has a context or expert parallel size above 1, a pipeline in a mode
-            other than heterogeneous, a graph of modules other than encoders that feed the language
-            module and text decoders that it feeds, ranks without a module, a field of
-            `ModuleParallelismConfig` or `ModuleArchitecture` that runs do not have yet, a schedule
-            of three phases, a precision other than fp32, frame parallel in an encoder with a
-            pipeline, or more micro-batches or edges than a
-            message tag holds; or between replicas of a layout the inner optimizer muon.
+        ConfigError: a size, field of a network, graph of modules, schedule, precision or inner
+            optimizer that runs do not have yet (the tables of this file and of
+            `runnable_networks`), or more micro-batches or edges than a message tag holds.
     """
     if isinstance(config, ExperimentConfig) and config.has_passed(RUNNABLE):
         return
