@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from mimokit.config.architecture import ModuleArchitecture
-from mimokit.config.errors import ConfigError, Fix, Problem, refuse_if_any, unknown_name
+from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
 from mimokit.config.experiment import ExperimentConfig
-from mimokit.config.rules.facts import network_path
+from mimokit.config.messages import problem_at
+from mimokit.config.rules.facts import network_path, size_path
 from mimokit.config.runtime import FRAME_PARALLEL, RuntimeConfig
 
 OwnModule: TypeAlias = "Callable[[ModuleArchitecture, Any], Any] | Any"
@@ -70,6 +71,26 @@ class UserCode:
 
 NO_CODE = UserCode()
 
+
+def named_source(config: ExperimentConfig) -> Callable[[ExperimentConfig], Any] | None:
+    """Return the function that `data.source` names, None where it names none.
+
+    Raises:
+        ConfigError: it cannot be imported, or cannot be called with the config alone.
+    """
+    path = config.data.source
+    if path is None:
+        return None
+    source: Callable[[ExperimentConfig], Any] = _imported("Section 'data'", "data", "source", path)
+    if (why := _uncallable(source, arguments=1)) is not None:
+        sentence = (
+            f"Section 'data': source {why}; it must be a function of the config that returns a "
+            "TrainingData (mimokit.engine)."
+        )
+        raise ConfigError([Problem("data", "source", path, sentence)])
+    return source
+
+
 _BUILDER = "a ModuleSpec or a function of (architecture, process groups) that returns a module"
 _FUNCTIONS = {
     "loss_func": "a function of (loss mask, loss of every token) that returns their sum and their "
@@ -104,6 +125,10 @@ def checked_code(
 
 def _problems(config: ExperimentConfig, code: UserCode) -> Iterator[Problem]:
     yield from _wrong_functions(config.runtime, code)
+    try:
+        named_source(config)
+    except ConfigError as error:
+        yield from error.problems
     model = config.model
     for name in code.modules:
         if name not in model.module_parallelisms:
@@ -149,15 +174,16 @@ def _unfit(name: str, builder: OwnModule) -> Iterator[Problem]:
         yield Problem(name, "builder", str(builder), sentence)
 
 
-def _uncallable(builder: object) -> str | None:
-    """Return why something cannot be called with two arguments, or None if it can."""
+def _uncallable(builder: object, arguments: int = 2) -> str | None:
+    """Return why something cannot be called with so many arguments, or None if it can."""
     if not callable(builder):
         return f"is a {type(builder).__name__}"
     try:
-        inspect.signature(builder).bind(None, None)
+        inspect.signature(builder).bind(*[None] * arguments)
     except (TypeError, ValueError) as error:
         called = getattr(builder, "__qualname__", type(builder).__name__)
-        return f"is {called}, which cannot be called with two arguments ({error})"
+        count = "one argument" if arguments == 1 else "two arguments"
+        return f"is {called}, which cannot be called with {count} ({error})"
     return None
 
 
@@ -168,35 +194,28 @@ def _out_of_place(config: ExperimentConfig, name: str) -> Iterator[Problem]:
     encoder = name in model.encoder_module_names
     if not encoder and name != model.llm_module_name:
         sentence = (
-            f"Module '{name}': it has a builder, which modules behind "
+            "it has a builder, which modules behind "
             f"'{model.llm_module_name}' cannot have so far; leave it out."
         )
-        yield Problem(name, "builder", network.builder, sentence, _without(name, "builder"))
+        yield problem_at(network_path(name, "builder"), network.builder, sentence, None)
         return
     if stages > 1:
         sentence = (
-            f"Module '{name}': pipeline_parallel is {stages}, but its builder builds a whole "
-            "module; set it to 1."
+            f"pipeline_parallel is {stages}, but its builder builds a whole module; set it to 1."
         )
-        path = f"model.module_parallelisms.{name}.pipeline_parallel"
-        yield Problem(name, "pipeline_parallel", stages, sentence, {"path": path, "value": 1})
+        yield problem_at(size_path(name, "pipeline_parallel"), stages, sentence, 1)
     if network.weights is not None:
         sentence = (
-            f"Module '{name}': weights is {network.weights}, but its builder builds a network "
+            f"weights is {network.weights}, but its builder builds a network "
             "with other parameters; leave weights out, and load them in the builder."
         )
-        yield Problem(name, "weights", network.weights, sentence, _without(name, "weights"))
+        yield problem_at(network_path(name, "weights"), network.weights, sentence, None)
     if encoder and FRAME_PARALLEL in config.runtime.patch_type:
         sentence = (
-            f"Section 'runtime': patch_type has {FRAME_PARALLEL}, which shares the images of "
+            f"patch_type has {FRAME_PARALLEL}, which shares the images of "
             f"mimokit's own encoders, but '{name}' has a builder; leave it out."
         )
-        fix: Fix = {"path": "runtime.patch_type", "value": []}
-        yield Problem("runtime", "patch_type", FRAME_PARALLEL, sentence, fix)
-
-
-def _without(name: str, part: str) -> Fix:
-    return {"path": network_path(name, part), "value": None}
+        yield problem_at("runtime.patch_type", FRAME_PARALLEL, sentence, [])
 
 
 def _imported(where: str, section: str, part: str, path: str) -> Any:

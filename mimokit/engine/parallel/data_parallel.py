@@ -27,7 +27,7 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         times: of its reduction and its update.
     """
 
-    num_tokens = 0
+    num_tokens: float = 0.0
     times: PartTimes = UNTIMED
 
     def __init__(
@@ -43,7 +43,7 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
     def zero_grad_buffer(self) -> None:
         """Set the gradients to zero."""
         super().zero_grad_buffer()
-        self.num_tokens = 0
+        self.num_tokens = 0.0
 
     @property
     def embedding(self) -> torch.nn.Module:
