@@ -18,6 +18,10 @@ MILLISECONDS = 1e3
 """In a second."""
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 """Lines beyond the number of hues differ in their dashes."""
+MOST_RANKS = 64
+"""Ranks up to which each has a row."""
+TEXT_WIDTH = 6.5
+"""Pixels per letter; a text that does not fit into its bar is elsewhere."""
 WIDE_RANGE = 10.0
 """Times the smallest value from which an axis is logarithmic."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 
 from mimokit.charts import _palette
-from mimokit.charts._axes import inline, layered, titled
+from mimokit.charts._axes import TEXT_WIDTH, inline, layered, titled
 from mimokit.planning.frames import FramePlan
 from mimokit.planning.types import LayoutPlan, ModuleBatch
 from mimokit.units import counted, samples_text
@@ -17,8 +17,6 @@ WHOLE = "micro-batch"
 WIDTH = 660
 MOST_LINES = 16
 """Replicas of a module with separate lines; more of them share one."""
-TEXT_WIDTH = 6.5
-"""Pixels per letter; a text that does not fit into its bar is in the tool tip only."""
 
 
 def batch_split(plan: LayoutPlan) -> alt.LayerChart:

@@ -7,9 +7,8 @@ import pandas as pd
 
 from mimokit.analysis import rank_work
 from mimokit.charts import _axes, _palette
-from mimokit.charts._axes import MILLISECONDS, inline, need, records, titled
+from mimokit.charts._axes import MILLISECONDS, MOST_RANKS, inline, need, records, titled
 
-MOST_RANKS = 64
 FAR = 0.5
 """Relative differences from here on have the darkest colours."""
 MOST_COLUMNS = 100

@@ -8,13 +8,12 @@ import altair as alt
 import pandas as pd
 
 from mimokit.charts import _axes, _palette
-from mimokit.charts._axes import inline, layered, need, records, titled
+from mimokit.charts._axes import MOST_RANKS, inline, layered, need, records, titled
 from mimokit.prediction import Prediction
 from mimokit.units import GIB, gib_text
 
 COLUMNS = ("memory_peak", "memory_allocated")
 """The first one that was measured is shown."""
-MOST_RANKS = 64
 
 
 def memory_bars(prediction: Prediction) -> alt.LayerChart:

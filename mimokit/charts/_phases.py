@@ -10,12 +10,11 @@ import pandas as pd
 
 from mimokit.analysis import module_names, phase_times
 from mimokit.charts import _axes, _palette
-from mimokit.charts._axes import MILLISECONDS, inline, layered, need, records, titled
+from mimokit.charts._axes import MILLISECONDS, MOST_RANKS, inline, layered, need, records, titled
 from mimokit.prediction import PART_WORDS, Prediction
 from mimokit.prediction.local_cpu import SharedPrediction
 from mimokit.step_kinds import MODULE_PHASES, REMAINDER, CommunicationPart, Phase
 
-MOST_RANKS = 64
 SIDES = ("predicted", "measured")
 _ORDER = (
     *(phase.column for phase in (*MODULE_PHASES, Phase.OPTIMIZER, Phase.DATA, Phase.COMMUNICATION)),

@@ -76,7 +76,7 @@ def _module_panel(layout: ModuleRanks, world_size: int, color: str) -> alt.Layer
     )
     cells = base.mark_rect(
         cornerRadius=4 if with_text else 1, stroke=_palette.PAPER, strokeWidth=3 if with_text else 1
-    ).encode(fill=_as_given("color"))
+    ).encode(fill=alt.Fill("color:N", scale=None))
     layers = [cells, *(_texts(base) if with_text else [])]
     chart: alt.LayerChart = layered(*layers).properties(
         width=cell[0] * per_row,
@@ -87,15 +87,11 @@ def _module_panel(layout: ModuleRanks, world_size: int, color: str) -> alt.Layer
 
 
 def _texts(base: alt.Chart) -> list[alt.Chart]:
-    ink = _as_given("ink")
+    ink = alt.Fill("ink:N", scale=None)
     return [
         base.mark_text(dy=-8, fontSize=13, fontWeight="bold").encode(text="rank:N", fill=ink),
         base.mark_text(dy=9, fontSize=11).encode(text="text:N", fill=ink),
     ]
-
-
-def _as_given(column: str) -> alt.Fill:
-    return alt.Fill(f"{column}:N", scale=None)
 
 
 def _heading(layout: ModuleRanks) -> str:

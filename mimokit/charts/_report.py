@@ -88,7 +88,8 @@ def report(
     if importlib.util.find_spec("vl_convert") is None:
         raise ValueError("A report needs vl-convert-python; install mimokit with its extra `lab`.")
     comparison = _comparison(runs, baseline, metric, by)
-    parts = [f"<h1>{escape(_title(runs))}</h1>"]
+    title = counted(len(runs), "run")
+    parts = [f"<h1>{escape(title)}</h1>"]
     parts += _in_short(runs, comparison)
     parts += _section("Runs", [f'<div class="wide">{runs._repr_html_()}</div>'])
     if isinstance(comparison, Comparison):
@@ -98,7 +99,7 @@ def report(
     parts += _section("Where the time went", _explained(runs, comparison))
     if isinstance(comparison, Comparison):
         parts += _section("Ranks", _ranks(runs, comparison))
-    return _page(_title(runs), "".join(parts))
+    return _page(title, "".join(parts))
 
 
 def _comparison(runs: Runs, baseline: str | None, metric: str, by: str) -> Comparison | str:
@@ -106,10 +107,6 @@ def _comparison(runs: Runs, baseline: str | None, metric: str, by: str) -> Compa
     if runs.iterations.empty:
         return "No iteration of any run was measured, so there is nothing to compare."
     return compare(runs, baseline, metric, by=by)
-
-
-def _title(runs: Runs) -> str:
-    return counted(len(runs), "run")
 
 
 def _section(heading: str, parts: list[str]) -> list[str]:

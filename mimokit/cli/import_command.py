@@ -10,7 +10,7 @@ from typing import Annotated, get_args
 import typer
 
 from mimokit.cli.layout_commands import ModelName, Output, SeqLength, WorldSize, model_named
-from mimokit.cli.shared import Json, rejected, write_text
+from mimokit.cli.shared import Json, one_of, rejected, write_text
 from mimokit.experiment.prepare import refusals
 
 Source = Annotated[
@@ -65,17 +65,14 @@ def _import_weights(
     as_json: bool,
 ) -> None:
     """Write the experiment of a LLaVA."""
-    from mimokit.config.errors import unknown_name
     from mimokit.config.runtime import DeploymentMode
     from mimokit.interop import config_of_checkpoint
 
     with refusals():
         _check_options(f"'{directory}' is a directory", "a file", {"--model": model})
-        if mode is not None and mode not in get_args(DeploymentMode):
-            raise unknown_name("Mode", mode, get_args(DeploymentMode))
         config = config_of_checkpoint(
             directory,
-            mode=mode or "homogeneous",  # type: ignore[arg-type]
+            mode=one_of("Mode", mode or "homogeneous", get_args(DeploymentMode)),
             ranks=gpus,
             seq_length=seq_length,
         )

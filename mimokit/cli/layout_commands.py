@@ -8,11 +8,11 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from mimokit.cli.shared import Json, console, rejected, write_text
+from mimokit.cli.shared import Json, console, one_of, rejected, write_text
 from mimokit.experiment.prepare import refusals
 
 if TYPE_CHECKING:
@@ -97,13 +97,13 @@ def search(
     An experiment says the samples of a step; for a model by name give --seq-length and
     --global-batch.
     """
-    from mimokit.cli.layout_files import searched, written
+    from mimokit.cli.layout_files import Format, searched, written
     from mimokit.layout_search import MODES, Constraints
     from mimokit.layout_search import search as find
 
     with refusals(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what was cut stands in the tables
-        form = None if export is None else _format(export)
+        form = None if export is None else one_of("Format", export, get_args(Format))
         asked = searched(source, seq_length, global_batch, gpu, price)
         rules = Constraints(modes=tuple(mode or MODES), memory_share=memory_share)  # type: ignore[arg-type]
         with _progress() as show:
@@ -191,10 +191,10 @@ def export(
     output: Output = None,
 ) -> None:
     """Write a layout for another tool: YAML, Megatron-Bridge, Megatron-LM, torchrun, Slurm."""
-    from mimokit.cli.layout_files import read_layout_file, with_samples, written
+    from mimokit.cli.layout_files import Format, read_layout_file, with_samples, written
 
     with refusals():
-        form = _format(to)
+        form = one_of("Format", to, get_args(Format))
         read = read_layout_file(file, gpus=gpus, model=model_named(model))
         imported = with_samples(read.found, seq_length, global_batch)
         text = written(
@@ -220,17 +220,6 @@ def _lacking(file: str, read: LayoutFile, imported: Imported) -> str:
         lacks.append(("the samples of a step", "--seq-length and --global-batch"))
     what, options = (" and ".join(part) for part in zip(*lacks, strict=True))
     return f"Layout file '{file}': it does not say {what}; give {options}."
-
-
-def _format(form: str) -> Any:
-    from typing import get_args
-
-    from mimokit.cli.layout_files import Format
-    from mimokit.config.errors import unknown_name
-
-    if form not in get_args(Format):
-        raise unknown_name("Format", form, get_args(Format))
-    return form
 
 
 def model_named(name: str | None) -> Model | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -78,6 +78,15 @@ def rejected(sentence: str, option: str, value: object) -> ConfigError:
     from mimokit.config import ConfigError, Problem
 
     return ConfigError([Problem("options", option, str(value), sentence)])
+
+
+def one_of(kind: str, name: str, known: Sequence[str]) -> Any:
+    """Return a name of an option; raises `ConfigError` unless it is one of the known ones."""
+    from mimokit.config.errors import unknown_name
+
+    if name not in known:
+        raise unknown_name(kind, name, known)
+    return name
 
 
 def whole_numbers(text: str, option: str, what: str) -> list[int]:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mimokit.axes import Axis
-from mimokit.cli.shared import Directory, Dtype, Json, Pipeline, Tensor, console, whole_numbers
+from mimokit.cli.shared import (
+    Directory,
+    Dtype,
+    Json,
+    Pipeline,
+    Tensor,
+    console,
+    one_of,
+    whole_numbers,
+)
 from mimokit.experiment.prepare import refusals
 from mimokit.units import bytes_text, counted
 
@@ -80,11 +89,9 @@ def convert(
 
 def _check_target(to: str, sizes: bool, shard_size: bool) -> None:
     """Raise `ConfigError` unless the options of `convert` belong together."""
-    from mimokit.config.errors import unknown_name
     from mimokit.planning.weights.headers import refused
 
-    if to not in ("layout", "hf"):
-        raise unknown_name("Target", to, ("layout", "hf"))
+    one_of("Target", to, ("layout", "hf"))
     if to == "hf" and sizes:
         what = "--to hf makes no shards; leave out --tp and --pp"
         raise refused("Options", "tp", to, what)

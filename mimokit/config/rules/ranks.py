@@ -38,9 +38,8 @@ def mode_problems(context: ValidationContext) -> Iterator[Problem]:
 
 
 def _homogeneous(context: ValidationContext) -> Iterator[Problem]:
-    language_name = context.model.llm_module_name
     yield from _offset_problems(context, "homogeneous")
-    yield from _count_problem(context, language_name)
+    yield from _count_problem(context, context.model.llm_module_name)
 
 
 def _colocated(context: ValidationContext) -> Iterator[Problem]:
