@@ -80,17 +80,15 @@ def load_experiments(
         return (LoadedExperiment(stem, {}, None, error.problems),)
     if sweep is None:
         return (_loaded(stem, {}, content, world_size),)
+    folder = layers[0].path.parent
     return tuple(
         _loaded(
             combination.name,
             combination.changes,
-            {**merge(content, changes), "name": combination.name},
+            {**merge(content, counted_from(folder, combination.content)), "name": combination.name},
             world_size,
         )
-        for combination, changes in (
-            (combination, counted_from(layers[0].path.parent, combination.content))
-            for combination in experiments
-        )
+        for combination in experiments
     )
 
 
