@@ -173,8 +173,7 @@ class Evaluations:
 
     Attributes:
         interval: iterations between two tests, 0 for one at the end only.
-        samples: held-out samples of each test but the last.
-        final_samples: held-out samples of the last.
+        samples: held-out samples of each test but the last, which has `final_samples`.
     """
 
     interval: int = 0
