@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mimokit.config.evaluations import Evaluations as Evaluations
+    from mimokit.config.runtime import Evaluations as Evaluations
     from mimokit.experiment.calibration import calibrate as calibrate
     from mimokit.experiment.fits.run import FitResult as FitResult
     from mimokit.experiment.fits.run import FitRun as FitRun

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mimokit import cluster
 from mimokit.config import ExperimentConfig, ModuleArchitecture
-from mimokit.config.evaluations import Evaluations
+from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.calibration import RankMeasurements

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from mimokit.cluster.errors import ClusterError
-from mimokit.cluster.torchrun.messages import RankWork
-from mimokit.cluster.torchrun.store import JobStore, started_by_torchrun
+from mimokit.cluster.torchrun.messages import JobStore, RankWork, started_by_torchrun
 from mimokit.config import ConfigError, ExperimentConfig
-from mimokit.config.evaluations import Evaluations
+from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.config_files import config_from_mapping
 from mimokit.experiment import on_rank

@@ -13,7 +13,7 @@ import pandas as pd
 from mimokit.analysis import samples_to_evaluations, samples_to_steps
 from mimokit.cluster import ClusterRun
 from mimokit.config import ExperimentConfig
-from mimokit.config.evaluations import Evaluations
+from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun

@@ -26,7 +26,7 @@ from rich.table import Table
 import mimokit
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
-from mimokit.config.evaluations import Evaluations
+from mimokit.config.runtime import Evaluations
 from mimokit.planning import plan_layout
 from mimokit.prediction.calibration import Calibration
 from mimokit.prediction.local_cpu import predict_shared

@@ -142,7 +142,7 @@ def test_context_parallel_sends_keys_and_values_round_the_ring(
 SIZES = st.sampled_from([1, 2, 4])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SIZES, SIZES, SIZES, SIZES, SIZES, SIZES)
 def test_what_the_bridges_move_is_all_there(
     itp: int, ipp: int, idp: int, ltp: int, lpp: int, ldp: int

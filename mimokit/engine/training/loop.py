@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
-from mimokit.config.evaluations import Evaluations
+from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.iterators import iterate_batches, order_of

@@ -14,7 +14,7 @@ import pandas as pd
 
 from mimokit.cluster import ClusterError, RunAborted
 from mimokit.config import ConfigError, ExperimentConfig, Problem
-from mimokit.config.evaluations import Evaluations
+from mimokit.config.runtime import Evaluations
 from mimokit.experiment.results.info import TimeLimitError
 from mimokit.experiment.sweeps.choice import Experiment
 from mimokit.experiment.sweeps.prepared import PreparedSweep

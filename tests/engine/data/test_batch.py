@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mimokit.engine.data.batch import (
@@ -155,7 +155,6 @@ def test_inputs_that_no_encoder_reads_are_refused():
         check_tokens(batch, {"images": 7}, {"images": 1})
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(1, 5), max_size=3), min_size=1, max_size=6), st.data())
 def test_pieces_of_a_batch_hold_its_items_and_rows(samples, data):
     """Cut at any place, items, tokens and rows of the pieces are those of the whole, in order."""

@@ -123,7 +123,7 @@ def records(computed: np.ndarray[Any, Any], plan: StrategyPlan, held: float) -> 
     return found
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(1, 6).flatmap(
         lambda steps: st.lists(

@@ -23,7 +23,7 @@ def terms() -> dict[str, list[float]]:
 
 
 @given(CONSTANT, RATE)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_planted_constants_are_recovered(start: float, rate: float) -> None:
     found = fit_law("link", terms(), (start + rate * SIZES).tolist())
     assert found.constants["start"] == pytest.approx(start, rel=1e-6)
@@ -41,7 +41,7 @@ def planted(start: float, rate: float, row: int, factor: float) -> list[float]:
 
 
 @given(CONSTANT, RATE, st.integers(0, 11), st.sampled_from([0.25, 4.0]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_planted_outlier_is_reported(start: float, rate: float, row: int, factor: float) -> None:
     found = fit_law("link", terms(), planted(start, rate, row, factor))
     assert row in found.outliers
@@ -89,7 +89,7 @@ def test_a_row_that_is_no_time_is_refused(wrong: float) -> None:
 
 @pytest.mark.parametrize("near", [1e9, -1.0])
 @given(st.integers(1, 4), st.integers(0, 8), st.integers(0, 2**32 - 1))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_no_set_of_constants_is_nearer(near: float, terms: int, more_rows: int, seed: int) -> None:
     """Constants are those of the best among all sets of terms that may be above zero.
 

@@ -97,7 +97,7 @@ def test_planted_costs_are_counted(config, costs: SharedCosts, total: float) -> 
     microbatches=st.integers(1, 4),
     cores=st.floats(0.5, 8),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_no_layout_waits_for_ever(
     encoder: tuple[int, int, int], language: tuple[int, int, int], microbatches: int, cores: float
 ) -> None:
