@@ -58,11 +58,6 @@ def read_layout_file(
 ) -> LayoutFile:
     """Read an experiment (.yaml or preset:NAME), Bridge Python (.py) or Megatron-LM arguments.
 
-    Args:
-        source: the file, or `preset:NAME`.
-        gpus: how many there are, where the file does not say.
-        model: what is laid out; None: what the file says.
-
     Raises:
         ConfigError: it cannot be read.
     """
@@ -112,10 +107,6 @@ def searched(
     Args:
         source: an experiment (.yaml, or preset:NAME), a shipped model's name, or a Hugging Face
             directory.
-        seq_length: tokens per sample of the language model.
-        global_batch_size: samples per step.
-        gpu: a name, or a hardware file.
-        price: dollars per GPU-hour.
 
     Raises:
         ConfigError: it cannot be read, or nothing says the samples of a step.
@@ -146,9 +137,7 @@ def written(
     """Return a layout in one of the forms that it can leave in.
 
     Args:
-        model: what is laid out, for an experiment.
         experiment: keeps its other sections.
-        supposed: GPU, price and software, for an experiment.
 
     Raises:
         ConfigError: the form cannot hold the layout, or the samples of a step are not known.

@@ -79,9 +79,7 @@ def lay_out(
     """The place of every rank, in rank order; rank 0's engine hosts the store.
 
     Args:
-        facts: of the engine of each rank.
         places: the number of each engine among those of its host, which its GPU has too.
-        timeout: of collectives, in seconds.
         key: that the ranks have alone.
     """
     hosts = [fact.host for fact in facts]

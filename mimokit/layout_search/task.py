@@ -18,11 +18,10 @@ from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.config_files.inheritance import PRESET_PREFIX
 from mimokit.layout_search.constraints import Constraints, Objective
 from mimokit.prediction import Layout, Prediction, Workload
-from mimokit.prediction.from_config import workload_of_config
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.prediction import predict_task
 from mimokit.prediction.step_time import Software, System
-from mimokit.prediction.task import PredictionTask, system_of
+from mimokit.prediction.task import PredictionTask, system_of, workload_of_config
 from mimokit.prediction.workload import branches_of, language_of
 
 

@@ -81,7 +81,7 @@ def megatron() -> object:
         yield comm_map
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(pair=pairs(context=False))
 def test_leaders_equal_megatrons(megatron, pair) -> None:
     source, destination, samples = pair
@@ -148,7 +148,7 @@ def carry(route: Route, senders: dict, receivers: dict) -> dict[int, list[int]]:
     return has
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(pair=pairs(), form=st.sampled_from([None, "leader", "copies", "shards"]))
 def test_everybody_ends_with_the_samples_of_his_replica(pair, form) -> None:
     source, destination, samples = pair
@@ -173,7 +173,7 @@ def test_everybody_ends_with_the_samples_of_his_replica(pair, form) -> None:
         assert form is None or route.form == form
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(pair=pairs())
 def test_the_choice_moves_least(pair) -> None:
     source, destination, samples = pair
@@ -192,7 +192,7 @@ def test_the_choice_moves_least(pair) -> None:
         assert f"{form} form" in found.forward.reason
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(pair=pairs())
 def test_what_is_too_small_is_not_cut(pair) -> None:
     source, destination, samples = pair

@@ -69,7 +69,7 @@ def shared(draw: st.DrawFn) -> ExperimentConfig:
     return three_phase(sizes(tp, dp, cp, pp), base, images=sizes(tensor, replicas))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(shared())
 def test_every_sample_reaches_the_first_stage_and_its_gradient_the_encoder(
     config: ExperimentConfig,

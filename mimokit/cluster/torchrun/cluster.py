@@ -19,7 +19,12 @@ from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.run import ClusterRun
 from mimokit.cluster.torchrun.member import Member
-from mimokit.cluster.torchrun.messages import RankWork, Task, message_from_json, outcome_from_json
+from mimokit.cluster.torchrun.messages import (
+    RankWork,
+    Task,
+    message_from_json,
+    outcome_from_json,
+)
 from mimokit.cluster.torchrun.store import JobStore
 from mimokit.cluster.worker.session import ABORT_MESSAGE, STOP_MESSAGE
 
@@ -63,11 +68,7 @@ class TorchrunCluster:
         return self._store.size
 
     def submit(
-        self,
-        function: Callable[..., Any],
-        /,
-        *arguments: Any,
-        world_size: int,
+        self, function: Callable[..., Any], /, *arguments: Any, world_size: int
     ) -> ClusterRun:
         """Start the job's work on the first ranks and return at once.
 

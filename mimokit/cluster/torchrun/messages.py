@@ -51,7 +51,6 @@ class Task:
     """What the ranks of a job do next; the default ends the job.
 
     Attributes:
-        arguments: of the job's work, as values that `json.dumps` takes.
         world_size: the first ranks, which take part.
     """
 

@@ -99,9 +99,9 @@ def _longest(model: LanguageShard) -> int:
 
 
 def _all_reduce_seconds(model: LanguageShard) -> float:
-    taken = []
+    seconds = []
     for _ in range(REPEATS):
         began = time.perf_counter()
         summed(torch.zeros(64, device=model.device), model.group)
-        taken.append(time.perf_counter() - began)
-    return sorted(taken)[REPEATS // 2]
+        seconds.append(time.perf_counter() - began)
+    return sorted(seconds)[REPEATS // 2]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from mimokit.architecture.functions import NetworkFunctions
+from mimokit.architecture.huggingface.functions import NetworkFunctions
 from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.tensor_cut import Span
 from mimokit.engine.inference.exchange import Group, gathered, rank_of, summed

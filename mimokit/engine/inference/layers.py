@@ -16,7 +16,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from mimokit.architecture.functions import NetworkFunctions, RotaryScaling
+from mimokit.architecture.huggingface.functions import NetworkFunctions, RotaryScaling
 from mimokit.architecture.tensor_cut import Span
 from mimokit.architecture.transformer import Transformer
 from mimokit.engine.inference.exchange import Group, gathered, rank_of, size_of, summed

@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
-from mimokit.architecture.functions import NetworkFunctions
 from mimokit.architecture.huggingface.families import ENCODER, LANGUAGE, PROJECTOR
+from mimokit.architecture.huggingface.functions import NetworkFunctions
 from mimokit.architecture.huggingface.llava import PROJECTOR_ACTIVATION
 from mimokit.architecture.modules import MultimodalModel, VisionEncoder
 from mimokit.architecture.tensor_cut import Span

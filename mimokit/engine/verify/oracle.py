@@ -21,15 +21,15 @@ from mimokit.architecture.tensors import cuts_of
 from mimokit.config import ExperimentConfig, ModuleArchitecture, ModuleOptimizerConfig
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import to_device
-from mimokit.engine.data.iterators import iterate_shared_batches
+from mimokit.engine.data.iterators import iterate_batches
 from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import ProcessGroupCollection
-from mimokit.engine.models.build import ModuleBuild
-from mimokit.engine.models.decoder import TextDecoder, text_decoder_spec
+from mimokit.engine.models.language import TextDecoder, text_decoder_spec
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
+from mimokit.engine.models.transformer import ModuleBuild
 from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec
 from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
@@ -191,9 +191,11 @@ class _Replica:
         self.model = _build(plan, config, decoders, code)
         self._plan, self._runtime = plan, config.inner_runtime
         data = data_of(source, config)
-        self._iterator = iterate_shared_batches(
+        batches = iterate_batches(
             plan, config.data, 0, data.train, data.collate_fn, config.runtime.seed
         )
+        assert batches is not None
+        self._batches = batches
         networks = {**config.model.module_architectures, **decoders}
         self._optimizer = optimizer_spec(config).build(_groups(self.model, networks))
         self._scheduler = learning_rate_scheduler(self._optimizer, self._runtime)
@@ -204,7 +206,7 @@ class _Replica:
         self._optimizer.zero_grad()
         loss_sum, tokens = 0.0, 0.0
         for _ in range(self._plan.batch.num_microbatches):
-            batch = to_device(next(self._iterator), rank_device())
+            batch = to_device(next(self._batches), rank_device())
             loss, counted = self.model.loss_sum(batch)
             if loss.requires_grad:  # False where all modules of this micro-batch are frozen
                 loss.backward()  # type: ignore[no-untyped-call]

@@ -12,13 +12,12 @@ from mimokit.config.user_code import UserCode
 from mimokit.engine.data.batch import ITEMS, Batch, encoder_tensors, targets_of
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
-from mimokit.engine.models.attention import causal_mask
-from mimokit.engine.models.decoder import TextDecoder
-from mimokit.engine.models.language import hidden_states_of
+from mimokit.engine.models.language import TextDecoder, hidden_states_of
+from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.loss import sum_and_tokens
 from mimokit.engine.parallel.marks import shard_of
-from mimokit.engine.user_loop.forward import OneBatch, call_forward_step, loss_of_output
 from mimokit.engine.user_loop.models import ModulesByName
+from mimokit.engine.user_loop.stages import OneBatch, call_forward_step, loss_of_output
 
 
 class WholeModel(torch.nn.Module):

@@ -6,10 +6,10 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from mimokit.architecture.huggingface.checkpoint_tensors import WholeParameter
 from mimokit.architecture.huggingface.families import Family, family_of
-from mimokit.architecture.layer_split import stage_spans
+from mimokit.architecture.huggingface.weight_tensors import WholeParameter
 from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.parameters_on_rank import stage_spans
 from mimokit.architecture.tensor_cut import Shape, ShardPlace, Span, TensorShard
 from mimokit.axes import LAYOUT_FIELDS, Axis
 from mimokit.config.errors import ConfigError, refuse_if_any, unknown_name

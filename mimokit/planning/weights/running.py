@@ -6,12 +6,15 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mimokit.architecture.functions import NetworkFunctions
 from mimokit.architecture.huggingface.fields import Fields
-from mimokit.architecture.huggingface.functions import functions_of, tower_functions_of
-from mimokit.architecture.huggingface.language_tensors import GROUPED_TYPES
+from mimokit.architecture.huggingface.functions import (
+    NetworkFunctions,
+    functions_of,
+    tower_functions_of,
+)
 from mimokit.architecture.huggingface.llava import image_token
 from mimokit.architecture.huggingface.module_weights import module_family
+from mimokit.architecture.huggingface.weight_tensors import GROUPED_TYPES
 from mimokit.architecture.modules import MultimodalModel, VisionEncoder
 from mimokit.config.errors import refuse_if_any
 from mimokit.planning.weights.directory import WeightDirectory, read_json, refused

@@ -15,7 +15,7 @@ import pytest
 from mimokit.architecture.huggingface.families import ENCODER, LANGUAGE, PROJECTOR
 from mimokit.engine.inference.checking import checked_shard, compared, hugging_face, parts_on_rank
 from mimokit.engine.inference.vision import PROJECTOR_PART
-from mimokit.experiment.inference.check_report import CheckReport, layers_of
+from mimokit.experiment.inference.weight_check import CheckReport, layers_of
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.running import TOLERANCES, check_input
 from tests.engine.inference.threads import on_threads

@@ -106,7 +106,7 @@ def test_parameters_have_the_dtype_asked_for(dtype: torch.dtype) -> None:
     assert_same(found, {name: value.to(dtype) for name, value in stored(directory).items()})
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     groups=st.sampled_from([1, 2, 4]),
     per_group=st.integers(1, 3),

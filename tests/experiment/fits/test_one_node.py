@@ -338,7 +338,7 @@ def test_wrong_arguments_are_refused(
 ) -> None:
     if "wandb_project" in arguments:
         monkeypatch.setattr(
-            "mimokit.experiment.results.logger_backends._installed", lambda name: name != "wandb"
+            "mimokit.experiment.results.loggers._installed", lambda name: name != "wandb"
         )
     (tmp_path / "logs" / "there").mkdir(parents=True)
     with pytest.raises(ConfigError, match=sentence):

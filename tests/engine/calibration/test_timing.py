@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from mimokit.engine.calibration import collectives
-from mimokit.engine.calibration.clock import Stopwatch, Timing
 from mimokit.engine.calibration.collectives import CpuCharges, TimedCollective
+from mimokit.engine.calibration.timing import Stopwatch, Timing
 from mimokit.prediction.calibration.measurements import IN_A_ROW
 
 

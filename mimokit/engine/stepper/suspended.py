@@ -1,4 +1,4 @@
-"""The lines of code that run a step."""
+"""A suspended schedule: its tensors by name, and the lines of code that it runs next."""
 
 from __future__ import annotations
 
@@ -7,14 +7,86 @@ import inspect
 import linecache
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from mimokit.engine.stepper.tensors import frames_of
+import torch
+
+from mimokit.engine.pipeline.executor import StageExecutor
 from mimokit.engine.steps import Step, StepGenerator
+
+WALKED = ("mimokit.engine.pipeline",)
+"""Modules whose dataclasses are searched; the model and the training state are not."""
+_DEEPEST = 6
+
+
+def frames_of(schedule: StepGenerator[Any]) -> list[FrameType]:
+    """Return the frames of a suspended schedule, the outermost first."""
+    frames: list[FrameType] = []
+    generator: Any = schedule
+    while generator is not None and getattr(generator, "gi_frame", None) is not None:
+        frames.append(generator.gi_frame)
+        generator = generator.gi_yieldfrom
+    return frames
+
+
+def executor_of(schedule: StepGenerator[Any]) -> StageExecutor | None:
+    """Return the executor that runs in a suspended schedule, or None."""
+    for frame in frames_of(schedule):
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, StageExecutor):
+            return owner
+    return None
+
+
+def tensors_of(schedule: StepGenerator[Any]) -> dict[str, torch.Tensor]:
+    """Return the tensors in a suspended schedule's variables, each once.
+
+    A name is the variable, then fields, keys or indices, joined by dots; gradients of leaves end in
+    ".grad". Names of a pipeline's tensors begin with "microbatch" and its number.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    seen: set[int] = set()
+    for frame in frames_of(schedule):
+        values = dict(frame.f_locals)
+        if isinstance(values.get("self"), StageExecutor):
+            values |= values.pop("self").tensors()
+        for name, value in values.items():
+            for path, tensor in _walk(name, value, 0):
+                if id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    tensors[path] = tensor
+    return tensors
+
+
+def _walk(path: str, value: Any, depth: int) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield path, value
+        if value.is_leaf and value.grad is not None:
+            yield f"{path}.grad", value.grad
+        return
+    for name, part in _parts(value) if depth < _DEEPEST else ():
+        yield from _walk(f"{path}.{name}", part, depth + 1)
+
+
+def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        yield from value.items()
+    elif isinstance(value, list | tuple):
+        yield from enumerate(value)
+    elif _is_open(value):
+        yield from ((field.name, getattr(value, field.name)) for field in fields(value))
+
+
+def _is_open(value: Any) -> bool:
+    """Whether a value is a dataclass to search."""
+    ours = type(value).__module__.startswith(WALKED)
+    return ours and is_dataclass(value) and not hasattr(value, "plan")
+
 
 PACKAGE = Path(__file__).parents[2]
 MOST_LINES = 12
@@ -69,7 +141,7 @@ def _block(code: CodeType, line: int) -> str:
         (
             node.lineno
             for node in ast.walk(function)
-            if isinstance(node, ast.stmt) and line < node.lineno <= last and not _is_text(node)
+            if isinstance(node, ast.stmt) and line < node.lineno <= last and not _is_docstring(node)
         ),
         default=line,
     )
@@ -91,8 +163,7 @@ def _function_at(code: CodeType, line: int) -> ast.FunctionDef | None:
     )
 
 
-def _is_text(node: ast.stmt) -> bool:
-    """Whether a statement is a docstring."""
+def _is_docstring(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mimokit.engine.data.positions import merged_grid, three_axis_positions
+from mimokit.engine.models.patches import merged_grid, three_axis_positions
 
 IMAGE = 8
 
