@@ -94,10 +94,13 @@ class LocalPool:
 
     def check(self) -> None:
         """Raise ClusterError if no engine can be heard of any more."""
-        self._continue("the controller", self._controller)
-        self._continue("the engine server", self._server.pid)
+        self._continue_stopped()
         if self._failure is not None:
             raise ClusterError(f"{self._failure}: {NEW_CLUSTER}")
+
+    def _continue_stopped(self) -> None:
+        self._continue("the controller", self._controller)
+        self._continue("the engine server", self._server.pid)
 
     def _continue(self, name: str, pid: int | None) -> None:
         """Have a process that all engines need go on after it was stopped by a signal."""
@@ -218,6 +221,7 @@ class LocalPool:
             time.sleep(0.02)
 
     def _check(self) -> None:
+        self._continue_stopped()
         if self._failure is not None:
             raise ClusterError(f"the cluster cannot be started: {self._failure}")
 
