@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import sys
 import threading
@@ -258,11 +259,9 @@ class ClusterRun:
 
     def _tell_standstill(self, how: str) -> None:
         places = places_text(self._stacks(self._missing()))
-        warnings.warn(
-            f"the run of {self.name} stands still: {how}; abort() ends it. It is here:\n{places}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        told = f"the run of {self.name} stands still: {how}; abort() ends it. It is here:\n{places}"
+        with contextlib.suppress(RuntimeWarning):  # where warnings are errors, the run goes on
+            warnings.warn(told, RuntimeWarning, stacklevel=2)
 
     def _wait_back_or_trouble(self, seconds: float) -> bool:
         with self._changed:

@@ -112,7 +112,8 @@ class LocalPool:
             self._fail(f"{what} and does not go on")
             return
         os.kill(pid, signal.SIGCONT)
-        warnings.warn(f"{what} and was told to go on", RuntimeWarning, stacklevel=2)
+        with contextlib.suppress(RuntimeWarning):  # where warnings are errors, the run goes on
+            warnings.warn(f"{what} and was told to go on", RuntimeWarning, stacklevel=2)
 
     def kill(self, engine: Engine) -> None:
         """End an engine by force; returns at once, and the engine is not alive any more."""
