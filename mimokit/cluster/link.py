@@ -27,6 +27,8 @@ BUSY_SECONDS = 5.0
 """How long a call waits for an engine that works for another client."""
 ANSWER_SECONDS = 5.0
 """How long the controller may take to say what an engine has to do, and an engine where it is."""
+FIRST_ANSWER_SECONDS = 10.0
+"""How long a new connection waits for the controller before it is tried again."""
 PING_SECONDS = 5.0
 """How often the controller is asked for a sign of life during a run."""
 SILENT_SECONDS = 30.0
@@ -258,6 +260,7 @@ def connect(connection_file: Path, timeout: float, check: Callable[[], None]) ->
         ClusterError: if there is no controller after `timeout` seconds.
     """
     deadline = time.monotonic() + timeout
+    silent = False
     while time.monotonic() < deadline:
         check()
         try:
@@ -266,8 +269,10 @@ def connect(connection_file: Path, timeout: float, check: Callable[[], None]) ->
             time.sleep(0.02)
             continue
         name_sockets(information)
-        try:
-            return EngineLink(ipyparallel.Client(information, timeout=timeout))
-        except (OSError, TimeoutError) as error:
-            raise ClusterError(f"the controller of {connection_file} does not answer") from error
+        # It may end before it answers: `check` says why.
+        with contextlib.suppress(OSError, TimeoutError):
+            return EngineLink(ipyparallel.Client(information, timeout=FIRST_ANSWER_SECONDS))
+        silent = True
+    if silent:
+        raise ClusterError(f"the controller of {connection_file} does not answer")
     raise ClusterError(f"no controller has written {connection_file} within {timeout:.0f} s")
