@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -40,7 +41,7 @@ class Section:
 
 
 class Report:
-    """Shows itself as a section, in a terminal and in a notebook."""
+    """Shows itself as a section, in a terminal, in a notebook and printed; `repr` is one line."""
 
     def section(self) -> Section:
         """Return what is shown."""
@@ -52,10 +53,26 @@ class Report:
         yield section.table()
         yield from section.sentences
 
+    def __str__(self) -> str:
+        return plain_text(self)
+
+    def __repr__(self) -> str:
+        first = "".join(f": {sentence}" for sentence in self.section().sentences[:1])
+        return f"<{type(self).__name__}{first}>"
+
     def _repr_html_(self) -> str:
         """Return the same for a notebook."""
         section = self.section()
         return section.to_html() + "".join(map(html_heading, section.sentences))
+
+
+def plain_text(shown: Any) -> str:
+    """Return what rich shows of an object without colours, 120 columns wide."""
+    from rich.console import Console
+
+    target = io.StringIO()
+    Console(file=target, width=120, color_system=None).print(shown)
+    return target.getvalue().rstrip("\n")
 
 
 def rich_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]] = ()) -> Table:

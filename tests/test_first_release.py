@@ -12,6 +12,7 @@ import torch
 
 import mimokit
 from mimokit.analysis import phase_times, read_run, read_trace, simulate_as_measured
+from mimokit.engine.fits.job import FitError
 from mimokit.engine.strategies import DeMoStrategy
 from mimokit.experiment import FitResult, VerificationReport
 from mimokit.prediction.calibration import load_calibration
@@ -57,7 +58,7 @@ def test_a_calibration_is_read_and_predicts() -> None:
 
 
 def test_a_fit_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
-    """Its classes are found by name, also those whose modules have moved."""
+    """It is a pickle, which is read only if the user trusts it; moved classes are found."""
     arguments: dict[str, Any] = {"max_steps": 8, "batch_size": 8, "val_size": 20}
 
     def fitted(folder: Path, **more: Any) -> FitResult:
@@ -67,7 +68,9 @@ def test_a_fit_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
 
     whole = fitted(tmp_path / "whole")
     shutil.copytree(FOLDER / "fit", tmp_path / "checkpoints" / "mimokit" / "demo")
-    resumed = fitted(tmp_path, resume=True)
+    with pytest.raises(FitError, match=r"of an earlier version .* trust_checkpoints=True"):
+        fitted(tmp_path, resume=True)
+    resumed = fitted(tmp_path, resume=True, trust_checkpoints=True)
     assert list(whole.validation["step"]) == [0, 8]
     assert list(resumed.validation["step"]) == [0, 4, 8], "4 steps are those of the checkpoint"
     for name, weights in whole.model.state_dict().items():

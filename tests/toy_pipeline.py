@@ -57,6 +57,10 @@ class ToyModel:
     tokens_per_item: dict[str, int] = field(default_factory=dict)
     forward_step: Any = "that of the toys"  # their batches have keys of their own
 
+    @property
+    def last_stage(self) -> PipelineStage:
+        return list(self.stages.values())[-1]
+
 
 class Toy(PipelineStage):
     """Multiplies by one number, which is trained."""

@@ -24,7 +24,7 @@ COMPARISON_COLUMNS = (
 HEADINGS = ("", "runs", "median", "interval", "against baseline", "interval of the difference", "")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison(Report):
     """What `compare` found.
 

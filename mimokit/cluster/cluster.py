@@ -99,6 +99,11 @@ class EngineCluster:
         return self._pool.link.client
 
     @property
+    def is_local(self) -> bool:
+        """Whether this process has started its engines, on this machine."""
+        return isinstance(self._pool, LocalPool)
+
+    @property
     def engines(self) -> tuple[Engine, ...]:
         """The engine in every slot; a slot keeps its place when its engine is replaced."""
         return self._pool.engines
@@ -243,7 +248,7 @@ class EngineCluster:
         if self._closed:
             return
         run = self.current_run
-        if run is not None and not isinstance(self._pool, LocalPool):
+        if run is not None and not self.is_local:
             # Engines that go on must not go on with this.
             run.abort()
             run.wait_ended(INTERRUPT_SECONDS * slowdown())

@@ -12,6 +12,7 @@ from mimokit.lazy import lazy_names
 if TYPE_CHECKING:
     from mimokit.config.runtime import Evaluations as Evaluations
     from mimokit.experiment.calibration import calibrate as calibrate
+    from mimokit.experiment.fits.arguments import FitArguments as FitArguments
     from mimokit.experiment.fits.run import FitResult as FitResult
     from mimokit.experiment.fits.run import FitRun as FitRun
     from mimokit.experiment.fits.trainer import Trainer as Trainer

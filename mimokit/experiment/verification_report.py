@@ -27,7 +27,7 @@ MOST_HALFWAY = 0.001
 """The same of the numbers that a codec rounds; layouts of the tests have up to 0.00004."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class VerificationReport(Report):
     """A layout against the one-process oracle, in fp32.
 

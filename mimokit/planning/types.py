@@ -161,7 +161,7 @@ class Estimates:
     rejected: tuple[Problem, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LayoutPlan:
     """All decisions about a layout that are made before it runs, and nothing else.
 
@@ -276,3 +276,8 @@ class LayoutPlan:
         from mimokit.planning.report.text import plan_to_text
 
         return plan_to_text(self, self.estimates)
+
+    def __repr__(self) -> str:
+        modules = ", ".join(f"{name} on {len(one.ranks)}" for name, one in self.modules.items())
+        layout = f"{self.deployment_mode}, {self.world_size} ranks"
+        return f"<{type(self).__name__}: {layout}; {modules}>"

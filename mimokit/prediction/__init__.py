@@ -1,5 +1,6 @@
 """Memory and step time of a whole model in a layout, and time of strategies on a network."""
 
+from mimokit.prediction.advice import advise
 from mimokit.prediction.deployment_modes import LayoutCost
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.local_cpu.prediction import predict_shared
@@ -15,6 +16,7 @@ from mimokit.prediction.prediction import costs_of, layout_cost, predict
 from mimokit.prediction.result import Prediction
 from mimokit.prediction.step_time.breakdown import PART_WORDS
 from mimokit.prediction.timeline import Block, PredictedTimeline, predict_timeline
+from mimokit.prediction.weights_memory import checkpoint_memory
 from mimokit.prediction.workload import EncoderInput, Workload, step_flops
 
 __all__ = [
@@ -30,6 +32,8 @@ __all__ = [
     "StrategyPrediction",
     "StrategyTimeline",
     "Workload",
+    "advise",
+    "checkpoint_memory",
     "costs_of",
     "layout_cost",
     "predict",

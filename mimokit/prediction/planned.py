@@ -17,7 +17,7 @@ from mimokit.prediction.memory.states import state_bytes_of
 from mimokit.prediction.network import exchange_seconds_of_replicas
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PlannedLayout(LayoutPlan):
     """A plan, and what is predicted for it. It equals every plan with the same decisions."""
 

@@ -6,7 +6,7 @@ import ast
 import importlib
 import re
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from typer.testing import CliRunner
@@ -15,6 +15,7 @@ import mimokit
 from mimokit.cli.main import app
 from mimokit.config.strategy import StrategyName
 from mimokit.experiment.sweeps.choice import choose, collect
+from tests.experiment.fits.in_process import OneNode
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -40,6 +41,25 @@ def test_its_names_exist() -> None:
             assert statement.module is not None
             for name in statement.names:
                 assert hasattr(importlib.import_module(statement.module), name.name)
+
+
+class Nodes(OneNode):
+    def close(self) -> None: ...
+
+
+def test_its_trainer_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it stands, but on one node, which needs no engine."""
+    snippet = next(one for one in re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.M)
+                   if "Trainer(" in one)  # fmt: skip
+    assert "num_nodes=2" in snippet
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mimokit.experiment.fits.trainer.EngineCluster", lambda *_, **__: Nodes())
+    names: dict[str, Any] = {"__name__": "snippet"}
+    exec(snippet.replace("num_nodes=2", "num_nodes=1"), names)
+    weight = names["model"].layer.weight
+    assert (weight - 1).abs().max() < (names["trainer"].model.layer.weight - 1).abs().max()
+    assert (tmp_path / "logs" / "first" / "train.csv").exists()
+    assert (tmp_path / "checkpoints" / "mimokit" / "first" / "0" / "checkpoint.pt").exists()
 
 
 def test_its_links_lead_somewhere() -> None:

@@ -125,7 +125,10 @@ def test_the_notebook_picture() -> None:
 
 
 def test_the_text() -> None:
-    text = str(mimokit.plan(colocated()))
+    plan = mimokit.plan(colocated())
+    assert repr(plan).startswith("<PlannedLayout: colocated, 4 ranks; images on 4, ")
+    assert len(repr(plan)) < 100, "one line at a prompt"
+    text = str(plan)
     assert "colocated on 4 ranks" in text
     assert "fan-in, 4 → 1 replicas" in text
     assert "… and 224 more ranks" in str(big())

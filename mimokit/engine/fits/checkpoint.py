@@ -1,8 +1,10 @@
 """Checkpoints of a node: everything that its next step depends on.
 
 Model and strategy are saved as they are, so that whatever a strategy remembers is saved too: outer
-weights, residuals, exchanges under way. Reading a pickle runs what is in it: read only files of
-your own fits.
+weights, residuals, exchanges under way. Classes and functions are saved as names, and reading runs
+nothing that the fit itself does not hold. What an earlier version of mimokit has saved, or a
+strategy that makes functions between steps, is a pickle: reading it runs what is in it, so the user
+must say that the file is to be trusted.
 
 A node keeps its last two checkpoints. All nodes have written a checkpoint before any replaces the
 one before it, so after a killed node all have one of a common step.
@@ -10,30 +12,36 @@ one before it, so after a killed node all have one of a common step.
 
 from __future__ import annotations
 
-import copyreg
+import json
 import os
 import pickle
 import random
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias, get_args
 
-import cloudpickle
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from mimokit.engine.fits import safe_pickle
 from mimokit.engine.fits.agreement import gathered
 from mimokit.engine.fits.job import FitError, FitJob
 from mimokit.engine.fits.records import Record
-from mimokit.engine.strategies.optim import LAMBDA_COSINE, OptimSpec, lambda_cosine
+from mimokit.engine.fits.safe_pickle import Known
+from mimokit.engine.strategies.communicate import Message, UnderWay
+from mimokit.engine.strategies.diloco import MeanUnderWay, done
+from mimokit.engine.strategies.optim import OptimSpec
 from mimokit.engine.strategies.strategy import Strategy
 
 LAST, BEFORE = "checkpoint.pt", "previous.pt"
+_HEADER = "archive/header.json"
+"""In the archive of a checkpoint, so that what it is of is known before its state is read."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +72,6 @@ class NodeState:
     records: list[Record]
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Saves optimizers with all their attributes; torch's own way leaves those of subclasses."""
-
-    def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, torch.optim.Optimizer):
-            # A scheduler puts a function in place of `step` that cannot be saved.
-            state = {key: value for key, value in vars(obj).items() if key != "step"}
-            return copyreg.__newobj__, (type(obj),), state  # type: ignore[attr-defined]
-        return super().reducer_override(obj)
-
-
 _MOVED = {
     "streaming_diloco": "diloco",
     "sparta_diloco": "diloco",
@@ -87,24 +84,22 @@ _MOVED = {
 """Earlier -> present module of `mimokit.engine.strategies`."""
 
 
-class _Unpickler(pickle.Unpickler):
-    """Finds the classes of checkpoints that were written when modules lay elsewhere."""
-
-    def find_class(self, module_name: str, global_name: str, /) -> Any:
-        module = module_name.replace("mimokit.engine.strategies.fit.", "mimokit.engine.fits.")
-        package, _, name = module.rpartition(".")
-        if package == "mimokit.engine.strategies":
-            module = f"{package}.{_MOVED.get(name, name)}"
-        return super().find_class(module, global_name)
+def _moved(module_name: str) -> str:
+    """Return where a module of an earlier checkpoint lies now."""
+    module = module_name.replace("mimokit.engine.strategies.fit.", "mimokit.engine.fits.")
+    package, _, name = module.rpartition(".")
+    if package == "mimokit.engine.strategies":
+        return f"{package}.{_MOVED.get(name, name)}"
+    return module
 
 
-_pickle = SimpleNamespace(
-    Pickler=_Pickler,
-    Unpickler=_Unpickler,
-    dump=cloudpickle.dump,
-    dumps=cloudpickle.dumps,
-    __name__="cloudpickle",
-)
+def known_of(model: nn.Module, strategy: Strategy, rank: int) -> Known:
+    """Return what a checkpoint may hold of a strategy that has begun; raises `FitError`."""
+    always = (Header, NodeState, *get_args(Record), Message, UnderWay, MeanUnderWay, done)
+    try:
+        return safe_pickle.known_in(always, defaultdict, dict, model, strategy)
+    except Exception as error:
+        raise _unwritable(rank, error) from error
 
 
 def setting_of(job: FitJob) -> dict[str, str]:
@@ -125,15 +120,17 @@ def setting_of(job: FitJob) -> dict[str, str]:
     return setting
 
 
-def save(folder: Path, state: NodeState, rank: int, nodes: int) -> None:
+def save(folder: Path, state: NodeState, rank: int, nodes: int, known: Known) -> None:
     """Write the checkpoint of a node next to the one before, and rename it. Collective."""
     folder = folder / str(rank)
     part = folder / f".{LAST}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        torch.save(state, part, pickle_module=_pickle)
+        safe_pickle.save(state, part, known)
+        with zipfile.ZipFile(part, "a") as archive:
+            archive.writestr(_HEADER, json.dumps(asdict(state.header)))
     except Exception as error:
-        raise FitError(f"node {rank}: its checkpoint cannot be written: {error}") from error
+        raise _unwritable(rank, error) from error
     if nodes > 1:
         dist.barrier()
     if (folder / LAST).exists():
@@ -141,30 +138,55 @@ def save(folder: Path, state: NodeState, rank: int, nodes: int) -> None:
     os.replace(part, folder / LAST)
 
 
-def load(
-    folder: Path, setting: Mapping[str, str], rank: int, nodes: int, device: torch.device
-) -> NodeState | None:
-    """Return the last checkpoint that all nodes have; None if no node has one. Collective.
+def load(folder: Path, setting: Mapping[str, str], rank: int, nodes: int, read: Read) -> NodeState:
+    """Return the last checkpoint that all nodes have. Collective.
 
     Raises:
         FitError: it is of another fit, cannot be read, or some nodes have none.
     """
-    state = _read(folder / str(rank) / LAST, rank, device)
-    if state is None:
-        state = _read(folder / str(rank) / BEFORE, rank, device)
-    found = gathered(None if state is None else asdict(state.header), nodes)
-    headers = [None if one is None else Header(**one) for one in found]
+    last, before = (folder / str(rank) / name for name in (LAST, BEFORE))
+    path = last if last.exists() else before
+    header = _header(path, read) if path.exists() else None
+    gathered_headers = gathered(None if header is None else asdict(header), nodes)
+    headers = [None if each is None else Header(**each) for each in gathered_headers]
     if not any(headers):
-        return None
+        raise FitError(none_in(folder))
     _check(headers, setting, nodes, folder)
-    assert state is not None
     common = min(header.step for header in headers if header is not None)
-    if state.header.step != common:
-        state = _read(folder / str(rank) / BEFORE, rank, device)
+    if header is None or header.step != common:
+        path = before
+    state = read(path) if path.exists() else None
     steps = gathered(None if state is None else state.header.step, nodes)
-    if set(steps) != {common}:
+    if state is None or set(steps) != {common}:
         raise FitError(f"the checkpoints in {folder} are of different steps: {steps}")
     return state
+
+
+def _header(path: Path, read: Read) -> Header:
+    """Return what a checkpoint is of; of an earlier version the whole is read."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if _HEADER in archive.namelist():
+                return Header(**json.loads(archive.read(_HEADER)))
+    return read(path).header
+
+
+def none_in(folder: Path) -> str:
+    """Say that there is nothing to go on from."""
+    return (
+        f"fit: resume is True, but {folder} holds no checkpoint; give the save_dir and run_name of "
+        "a fit with a checkpoint_interval, or leave resume out."
+    )
+
+
+def _unwritable(rank: int, error: Exception) -> FitError:
+    reason: object = error
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            reason = cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return FitError(f"node {rank}: its checkpoint cannot be written: {reason}")
 
 
 def _check(
@@ -183,31 +205,53 @@ def _check(
         raise FitError(f"node {missing[0]}: has no checkpoint in {folder}, but others have")
 
 
-def _read(path: Path, rank: int, device: torch.device) -> NodeState | None:
-    if not path.exists():
-        return None
-    try:
-        state: NodeState = torch.load(
-            path, map_location=device, weights_only=False, pickle_module=_pickle
-        )
-    except Exception as error:
-        raise FitError(f"node {rank}: checkpoint {path} cannot be read: {error}") from error
-    return state
+Read: TypeAlias = Callable[[Path], NodeState]
 
 
-def extend(strategy: Strategy, max_steps: int) -> None:
-    """Give a strategy that comes from a checkpoint the steps of the fit that goes on."""
-    if strategy.max_steps == max_steps:
+def reader(rank: int, device: torch.device, known: Known, *, trusted: bool) -> Read:
+    """Return what reads a checkpoint of a node; it raises `FitError` if it cannot be read."""
+
+    def read(path: Path) -> NodeState:
+        try:
+            if trusted:
+                state = safe_pickle.load_trusted(path, device, known, _moved)
+            else:
+                state = safe_pickle.load(path, device, known)
+        except pickle.UnpicklingError as error:
+            if trusted or not zipfile.is_zipfile(path):
+                raise FitError(f"node {rank}: checkpoint {path} cannot be read: {error}") from error
+            raise FitError(
+                f"node {rank}: checkpoint {path} cannot be read without running what is in it, as "
+                "it is of an earlier version or holds what this fit does not; if nobody else could "
+                "write it, go on by trust_checkpoints=True"
+            ) from error
+        except Exception as error:
+            raise FitError(f"node {rank}: checkpoint {path} cannot be read: {error}") from error
+        if not isinstance(state, NodeState):
+            raise FitError(f"node {rank}: {path} is no checkpoint of a fit")
+        return state
+
+    return read
+
+
+def extend(strategy: Strategy, begun: Strategy) -> None:
+    """Give a strategy that comes from a checkpoint the steps of the fit that goes on.
+
+    Args:
+        begun: the strategy of that fit before its first step.
+    """
+    if strategy.max_steps == begun.max_steps:
         return
-    strategy.max_steps = max_steps
-    if strategy.lr_scheduler == LAMBDA_COSINE and isinstance(strategy.scheduler, LambdaLR):
-        factor = lambda_cosine(max_steps, strategy.lr_scheduler_kwargs)
-        strategy.scheduler.lr_lambdas = [factor] * len(strategy.scheduler.lr_lambdas)
+    strategy.max_steps = begun.max_steps
+    if isinstance(strategy.scheduler, LambdaLR) and isinstance(begun.scheduler, LambdaLR):
+        strategy.scheduler.lr_lambdas = begun.scheduler.lr_lambdas
 
 
 def generator_states() -> dict[str, Any]:
     """Return the states of all random generators of this process."""
-    states = {"python": random.getstate(), "numpy": np.random.get_state()}
+    kind, keys, *rest = np.random.get_state()
+    states: dict[str, Any] = {"python": random.getstate()}
+    states["numpy"] = (str(kind), [int(key) for key in keys], *rest)
     states["torch"] = torch.get_rng_state()
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state_all()
@@ -217,7 +261,8 @@ def generator_states() -> dict[str, Any]:
 def set_generator_states(states: Mapping[str, Any]) -> None:
     """Put the generators into states that `generator_states` returned."""
     random.setstate(states["python"])
-    np.random.set_state(states["numpy"])
+    kind, keys, *rest = states["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
     torch.set_rng_state(states["torch"].cpu())
     if "cuda" in states:
         torch.cuda.set_rng_state_all([state.cpu() for state in states["cuda"]])

@@ -72,8 +72,11 @@ class FitNode:
         facts = self._facts()
         self._total, notes = steps_of(facts, job.num_epochs, job.max_steps)
         self._minibatch_size = facts[0].minibatch_size
-        if not (job.resume and self._go_on()):
-            self._start()
+        self._start()
+        if job.checkpoint_interval or job.resume:
+            self._known = checkpoint.known_of(self._model, self._strategy, self._rank)
+        if job.resume:
+            self._go_on()
         communicate.ledger.pace = job.pace
         sizes = (self._minibatch_size, job.autocast)
         self._named = dict(self._model.named_parameters())
@@ -102,6 +105,7 @@ class FitNode:
         """Validate, and return the mean of the weights."""
         if self._validated != self._step:
             self._send_validation()
+        self._report.send()  # Nodes but the first have not yet sent their part of a validation.
         if self._job.checkpoint_interval and self._saved != self._step:
             self._save()
         return self._evaluator.mean_state(self._step)
@@ -127,20 +131,20 @@ class FitNode:
             communicate.ledger.messages[:0] = begun
         self._model.train()
 
-    def _go_on(self) -> bool:
-        """Continue from the last checkpoint, and return whether there is one."""
-        where = (self._job.checkpoints, self._setting, self._rank, self._nodes, self._device)
-        state = checkpoint.load(*where)
-        if state is None:
-            return False
+    def _go_on(self) -> None:
+        """Continue from the last checkpoint."""
+        job, begun = self._job, self._strategy
+        read = checkpoint.reader(
+            self._rank, self._device, self._known, trusted=job.trust_checkpoints
+        )
+        state = checkpoint.load(job.checkpoints, self._setting, self._rank, self._nodes, read)
         self._model, self._strategy = state.model, state.strategy
         communicate.start_ledger(self._strategy.ledger)
-        checkpoint.extend(self._strategy, self._total)
+        checkpoint.extend(self._strategy, begun)
         checkpoint.set_generator_states(state.generators)
         self._step = self._validated = self._saved = state.header.step
         self._minibatch_size = state.header.minibatch_size
         self._records = state.records
-        return True
 
     def _train_step(self, micros: list[Micro]) -> tuple[NodeStep, dict[str, float]]:
         strategy, watch = self._strategy, self._watch
@@ -208,7 +212,7 @@ class FitNode:
             header, self._model, self._strategy, checkpoint.generator_states(),
             self._report.since_checkpoint,
         )  # fmt: skip
-        checkpoint.save(self._job.checkpoints, state, self._rank, self._nodes)
+        checkpoint.save(self._job.checkpoints, state, self._rank, self._nodes, self._known)
         self._report.since_checkpoint = []
         self._saved = self._step
         self._begin_together()

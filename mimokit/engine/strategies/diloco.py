@@ -6,6 +6,7 @@ Streaming DiLoCo exchanges fragments of the model one after another, while steps
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -65,6 +66,24 @@ class OuterWeights:
             inner.copy_(mix * inner + (1 - mix) * outer if mix else outer)
 
 
+def done() -> None:
+    """Wait for nothing: the exchange is over."""
+
+
+@dataclass(frozen=True)
+class MeanUnderWay:
+    """A mean that is being taken; calling it waits. Unlike a closure it can be in a checkpoint."""
+
+    wait: communicate.UnderWay
+    flat: Tensor
+    nodes: int
+
+    def __call__(self) -> None:
+        """Wait for the sum, and divide it."""
+        self.wait()
+        self.flat.div_(self.nodes)
+
+
 class DiLoCoCommunicator(PlannedModule):
     """Steps the outer weights, each rule of the plan its own part of them."""
 
@@ -96,11 +115,11 @@ class DiLoCoCommunicator(PlannedModule):
         flat = part.bucket.flat
         if not flat.numel():
             communicate.ledger.add(rule.operation, 0, len(group))
-            return lambda: None
+            return done
         if part.low_bits is not None:
             part.fill_with_change()
             flat.copy_(part.low_bits.mean(flat, group, self.rank))
-            return lambda: None
+            return done
         if rule.late:
             return self._begin_in_background(part, rule)
         part.bucket.fill(part.inner)
@@ -108,17 +127,12 @@ class DiLoCoCommunicator(PlannedModule):
         flat /= len(group)
         for view, outer in zip(part.bucket.views, part.outer, strict=True):
             view.copy_(outer - view)
-        return lambda: None
+        return done
 
     def _begin_in_background(self, part: OuterWeights, rule: Rule) -> Callable[[], None]:
         part.fill_with_change()
         wait = communicate.begin_all_reduce(part.bucket.flat)
-
-        def finish() -> None:
-            wait()
-            part.bucket.flat.div_(self.num_nodes)
-
-        return finish
+        return MeanUnderWay(wait, part.bucket.flat, self.num_nodes)
 
     def finish(self, exchange: Exchange, taken: Callable[[], None]) -> None:
         """Step the outer weights, and go on from them."""

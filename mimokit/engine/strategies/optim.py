@@ -73,10 +73,20 @@ _CLASSES: dict[str, type[torch.optim.Optimizer]] = {
 def ensure_optim_spec(
     optim: str | OptimSpec | None, default: OptimSpec | None = None, **kwargs: Any
 ) -> OptimSpec:
-    """Return a spec from a spec, a name, or None, which is the default (AdamW)."""
+    """Return a spec from a spec, a name, or None, which is the default (AdamW).
+
+    Raises:
+        ConfigError: it is none of these.
+    """
     if optim is None:
         return default or OptimSpec(**kwargs)
-    return OptimSpec.from_string(optim, **kwargs) if isinstance(optim, str) else optim
+    if isinstance(optim, str):
+        return OptimSpec.from_string(optim, **kwargs)
+    if not isinstance(optim, OptimSpec):
+        name = optim.__name__ if isinstance(optim, type) else type(optim).__name__
+        sentence = f"An optimizer is {name}; give OptimSpec({name}, lr=0.1) say, or a name."
+        raise ConfigError([Problem("strategy", "optim_spec", name, sentence)])
+    return optim
 
 
 def _muon(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,12 +10,16 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedParameter
 from torch.utils.data import DataLoader
 
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.engine.fits.job import is_dataset, is_streamed
 from mimokit.engine.strategies import Strategy
 from mimokit.engine.strategies.named import strategy_named
+from mimokit.engine.strategies.optim import OptimSpec, build_scheduler
 from mimokit.prediction.network import Network
 from mimokit.units import shown
 
@@ -54,7 +59,9 @@ class FitArguments:
         seed: of torch, numpy and Python on all nodes, of the order of samples and of the strategy.
         log_dir: holds the folders of tables.
         network: adds predicted times; with `emulate=True` exchanges take as long as on it.
-        resume: whether to go on from the last checkpoint of `run_name`.
+        resume: whether to go on from the last checkpoint of `run_name`, which must exist.
+        trust_checkpoints: whether to read checkpoints by pickle, which runs what is in them. Those
+            of earlier versions need it; give it only for files that nobody else could write.
     """
 
     num_epochs: int = 1
@@ -81,8 +88,10 @@ class FitArguments:
     log_dir: str | Path = "logs"
     network: Network | None = None
     resume: bool = False
+    trust_checkpoints: bool = False
 
 
+_DEFAULTS = {argument.name: argument.default for argument in fields(FitArguments)}
 ABOVE_ZERO = (
     "num_epochs", "num_nodes", "max_steps", "batch_size", "minibatch_size", "val_size",
     "val_interval", "checkpoint_interval", "correlation_interval",
@@ -135,7 +144,9 @@ def _wrong(arguments: FitArguments, engines: int | None) -> Iterator[Problem]:
     for name in ABOVE_ZERO:
         value = getattr(arguments, name)
         whole = isinstance(value, int) and not isinstance(value, bool)
-        if value is not None and (not whole or value < 1):
+        if value is None and _DEFAULTS[name] is None:
+            continue
+        if not whole or value < 1:
             yield _problem(name, value, f"is {_shown(value)}", "it must be at least 1")
             return
     nodes, batch, mini = arguments.num_nodes, arguments.batch_size, arguments.minibatch_size
@@ -153,8 +164,9 @@ def _wrong(arguments: FitArguments, engines: int | None) -> Iterator[Problem]:
         if value not in choices:
             words = ", ".join(choice for choice in choices if choice)
             yield _problem(name, value, f"is {_shown(value)}", f"choose one of {words}")
-    if arguments.seed < 0:
-        yield _problem("seed", arguments.seed, f"is {arguments.seed}", "it must be at least 0")
+    seed = arguments.seed
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        yield _problem("seed", seed, f"is {_shown(seed)}", "it must be a whole number of 0 or more")
     if arguments.network is not None and not isinstance(arguments.network, Network):
         wrong = f"is {_shown(arguments.network)}"
         yield _problem("network", arguments.network, wrong, 'give Network("1 Gbit/s", "30 ms")')
@@ -173,6 +185,51 @@ def _wrong_loader(kwargs: Mapping[str, Any]) -> Iterator[Problem]:
             nearest = difflib.get_close_matches(name, list(known), n=1)
             right = f"did you mean {nearest[0]}?" if nearest else "see torch's DataLoader"
             yield _problem(field, value, "is not an argument of DataLoader", right)
+
+
+def check_model(model: Any) -> None:
+    """Check that a strategy can train the model.
+
+    Raises:
+        ConfigError: it is no module, has no parameter that trains, or one without a shape yet.
+    """
+    if not isinstance(model, nn.Module):
+        raise _rejected("model", model, f"is {_shown(model)}", "give a torch.nn.Module")
+    if any(isinstance(one, UninitializedParameter) for one in model.parameters()):
+        wrong = "has lazy layers without weights"
+        raise _rejected("model", None, wrong, "call it on a batch before it is fitted")
+    if not any(one.requires_grad for one in model.parameters()):
+        raise _rejected("model", None, "has no parameter that trains", "give one that has some")
+
+
+def check_optimizers(strategy: Strategy, model: nn.Module, max_steps: int | None) -> None:
+    """Build the optimizers and the scheduler of a strategy once, before nodes do it.
+
+    Raises:
+        ConfigError: one cannot be built of its arguments.
+    """
+    owners = [strategy, *getattr(strategy, "communication_modules", ())]
+    specs = [one for owner in owners for one in vars(owner).values() if isinstance(one, OptimSpec)]
+    for spec in specs:
+        with _named(str(spec)):
+            spec.build(model)
+    with _named("lr_scheduler"):
+        optim = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.1)
+        arguments = strategy.lr_scheduler_kwargs
+        build_scheduler(strategy.lr_scheduler, optim, arguments, max_steps or 1)
+
+
+@contextlib.contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Turn what torch raises for wrong arguments into a ConfigError."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise _rejected(
+            "strategy", what, f"has {what}, which cannot be built", str(error)
+        ) from None
 
 
 def check_data(train: Any, validation: Any, val_size: int) -> None:

@@ -93,6 +93,44 @@ class FitSetting:
     remember: Callable[[Begun], object]
 
 
+class RowsToLoggers:
+    """Gives loggers the rows of training and validation.
+
+    A validation comes from node 0, often before the other nodes have reported its step. It waits
+    for them: only then is it known how many examples were trained on.
+    """
+
+    def __init__(self, loggers: list[RunLogger], per_row: str) -> None:
+        self._loggers, self._per_row = loggers, per_row
+        self._step = self._examples = 0
+        self._waiting: list[Row] = []
+
+    def take(self, file: FitFile, row: Row) -> None:
+        """Log a row, and the validations that have waited for it."""
+        if file is FitFile.TRAIN:
+            self._step, self._examples = row["step"], row["examples_trained"]
+            logged = self._logged(row)
+            call_loggers(self._loggers, lambda logger: logger.step(logged))
+        elif file is FitFile.VALIDATION:
+            self._waiting.append(row)
+        while self._waiting and self._waiting[0]["step"] <= self._step:
+            self._log_validation()
+
+    def end(self) -> None:
+        """Log the validations whose step some nodes have not reported."""
+        while self._waiting:
+            self._log_validation()
+
+    def _log_validation(self) -> None:
+        logged = self._logged(self._waiting.pop(0))
+        call_loggers(self._loggers, lambda logger: logger.evaluation(logged))
+
+    def _logged(self, row: Row) -> Row:
+        place = row["step"] if self._per_row == "step" else self._examples
+        values = {name: value for name, value in row.items() if name != "step"}
+        return {"iteration": place, "time": time.time(), **values}
+
+
 class FitRun(BackgroundRun[FitResult]):
     """A fit in the background; `LiveMonitor` shows it."""
 
@@ -101,8 +139,8 @@ class FitRun(BackgroundRun[FitResult]):
     ) -> None:
         self.config, self.plan, self._setting = config, plan, setting
         self._tables = FitTables(setting.folder.path, plan.world_size)
-        self._tables.on_row(self._log)
-        self._examples = 0
+        self._to_loggers = RowsToLoggers(setting.loggers, setting.per_row)
+        self._tables.on_row(self._to_loggers.take)
         self._prediction: StrategyPrediction | None = None
         self._writing = threading.Lock()
         path = setting.folder.path
@@ -155,6 +193,7 @@ class FitRun(BackgroundRun[FitResult]):
                 write_json(self.directory / RunFile.ERROR, error_record(error, tables.completed))
         finally:
             setting.folder.release()
+            self._to_loggers.end()
             status = "completed" if error is None else "failed"
             call_loggers(self._setting.loggers, lambda logger: logger.finish(status))
             setting.loggers.clear()
@@ -195,16 +234,3 @@ class FitRun(BackgroundRun[FitResult]):
         model = copy.deepcopy(self._setting.model)
         model.load_state_dict(state)
         return model
-
-    def _log(self, file: FitFile, row: Row) -> None:
-        if file is FitFile.TRAIN:
-            self._examples = row["examples_trained"]
-        elif file is not FitFile.VALIDATION:
-            return
-        place = row["step"] if self._setting.per_row == "step" else self._examples
-        values = {name: value for name, value in row.items() if name != "step"}
-        logged = {"iteration": place, "time": time.time(), **values}
-        if file is FitFile.TRAIN:
-            call_loggers(self._setting.loggers, lambda logger: logger.step(logged))
-        else:
-            call_loggers(self._setting.loggers, lambda logger: logger.evaluation(logged))

@@ -96,6 +96,8 @@ class FitTables:
             for file in (FitFile.TRAIN, FitFile.VALIDATION):
                 if step in self._rows[file]:
                     self._rows[file][step] |= columns
+        if self.begun is None and any((self._directory / file).exists() for file in FIT_COLUMNS):
+            return  # The nodes refused to go on: the tables are those of the earlier run.
         for file, names in FIT_COLUMNS.items():
             rows = self.rows(file)
             if rows or file is not FitFile.DRIFT:

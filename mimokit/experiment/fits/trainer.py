@@ -16,6 +16,7 @@ from torch import nn
 from mimokit import cluster as on_rank
 from mimokit.cluster import EngineCluster
 from mimokit.config.errors import ConfigError, Problem
+from mimokit.engine.fits import checkpoint
 from mimokit.engine.fits.job import FitJob, Source
 from mimokit.engine.fits.node import fit_node
 from mimokit.engine.fits.records import MODEL, Begun
@@ -24,11 +25,13 @@ from mimokit.experiment.fits.arguments import (
     FitArguments,
     check_arguments,
     check_data,
+    check_model,
+    check_optimizers,
     given,
     strategy_of,
 )
 from mimokit.experiment.fits.run import FitDescription, FitLayout, FitRun, FitSetting
-from mimokit.experiment.results.folder import Folder, name_problem
+from mimokit.experiment.results.folder import Folder, name_problem, probe_folder
 from mimokit.experiment.results.loggers import PROJECT, LoggedRun, fit_loggers
 from mimokit.result_files import FitFile, write_json
 
@@ -106,10 +109,13 @@ class Trainer:
     def _start(self, arguments: FitArguments) -> FitRun:
         engines = None if self.cluster is None else len(self.cluster)
         nodes = check_arguments(arguments, engines)
+        check_model(self.model)
         check_data(self.train_dataset, self.val_dataset, arguments.val_size)
         loggers = fit_loggers(arguments.wandb_project)
         strategy = strategy_of(arguments)
+        check_optimizers(strategy, self.model, arguments.max_steps)
         plan = strategy.plan_for(self.model, nodes, arguments.seed)
+        self._check_checkpoints(arguments)
         folder, name = _folder(arguments, strategy)
         try:
             job = self._job(arguments, strategy, nodes, name)
@@ -135,7 +141,7 @@ class Trainer:
         return FitRun(run, description, FitLayout(content["strategy"], nodes), setting)
 
     def _job(self, arguments: FitArguments, strategy: Strategy, nodes: int, name: str) -> FitJob:
-        network, project = arguments.network, arguments.wandb_project or PROJECT
+        network = arguments.network
         emulated = network is not None and network.emulate
         minibatch_size = arguments.minibatch_size
         if minibatch_size is None and not arguments.force_minibatch_recalculate:
@@ -151,13 +157,29 @@ class Trainer:
                 "strategy": strategy,
                 "train": self.train_dataset,
                 "validation": self.val_dataset,
-                "checkpoints": Path(arguments.save_dir).absolute() / project / name,
+                "checkpoints": _checkpoints(arguments, name),
                 "minibatch_size": minibatch_size,
                 "dataloader_kwargs": dict(arguments.dataloader_kwargs or {}),
                 "pace": network.collective_seconds if network and emulated else None,
                 "speeds": network.speeds if network and emulated else (),
             }
         )
+
+    def _check_checkpoints(self, arguments: FitArguments) -> None:
+        """Check that there is one to go on from and that new ones can be written.
+
+        Nodes on other machines have other disks; there they check it themselves.
+        """
+        if self.cluster is not None and not self.cluster.is_local:
+            return
+        if arguments.resume and arguments.run_name is not None:
+            where = _checkpoints(arguments, arguments.run_name)
+            names = (checkpoint.LAST, checkpoint.BEFORE)
+            if not any(path.name in names for path in where.glob("*/*")):
+                sentence = checkpoint.none_in(where)
+                raise ConfigError([Problem("fit", "resume", True, sentence)])
+        if arguments.checkpoint_interval is not None:
+            probe_folder(arguments.save_dir)
 
     def _remember(self, begun: Begun, nodes: int, arguments: FitArguments) -> None:
         if arguments.minibatch_size is None:
@@ -167,6 +189,10 @@ class Trainer:
 def _fit_rank(job: FitJob) -> Any:
     """Fit on this rank; whoever has started the fit receives its records."""
     return fit_node(job, on_rank.emit, on_rank.should_stop)
+
+
+def _checkpoints(arguments: FitArguments, name: str) -> Path:
+    return Path(arguments.save_dir).absolute() / (arguments.wandb_project or PROJECT) / name
 
 
 def _folder(arguments: FitArguments, strategy: Strategy) -> tuple[Folder, str]:

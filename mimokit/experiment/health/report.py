@@ -31,7 +31,7 @@ from mimokit.units import bytes_text, seconds_text, span_text
 MOST_SENTENCES = 4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunHealth(RanksHealth):
     """What the ranks of a run said about themselves.
 

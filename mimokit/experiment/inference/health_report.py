@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mimokit.engine.inference.health import RankHealth
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HealthReport(RanksHealth):
     """What the ranks of a model have found.
 

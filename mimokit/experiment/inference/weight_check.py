@@ -44,7 +44,7 @@ class LayerDifference:
     rank: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CheckReport(Report):
     """A layout's forward pass against the oracle's; `layers` are in the order of the network.
 

@@ -116,6 +116,14 @@ class Folder:
             os.close(lock)
 
 
+def probe_folder(directory: str | os.PathLike[str]) -> None:
+    """Make a folder and check that files can be written in it; raises ConfigError."""
+    with _refused(directory):
+        path = Path(directory).absolute()
+        path.mkdir(parents=True, exist_ok=True)
+        _probe(path)
+
+
 def _probe(path: Path) -> None:
     """Write and remove a file, with content: a full disk takes empty ones."""
     probe = path / f".probe.{os.getpid()}"

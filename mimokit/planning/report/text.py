@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -25,7 +24,7 @@ from mimokit.planning.report.rows import (
     title,
 )
 from mimokit.planning.report.strategy import strategy_section
-from mimokit.tables import Section, rich_table
+from mimokit.tables import Section, plain_text, rich_table
 from mimokit.units import samples_text
 
 if TYPE_CHECKING:
@@ -66,9 +65,7 @@ def plan_to_rich(plan: LayoutPlan, estimates: Estimates) -> Group:
 
 def plan_to_text(plan: LayoutPlan, estimates: Estimates) -> str:
     """Return the text of a plan without colours, 120 columns wide."""
-    target = io.StringIO()
-    Console(file=target, width=120, color_system=None).print(plan_to_rich(plan, estimates))
-    return target.getvalue().rstrip("\n")
+    return plain_text(plan_to_rich(plan, estimates))
 
 
 def _coloured(section: Section, hues: Sequence[str]) -> Table:

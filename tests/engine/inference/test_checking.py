@@ -67,6 +67,8 @@ def report(name: str, fault: Fault | None = None, ranks: int = RANKS) -> CheckRe
 def test_right_shards_pass(name: str) -> None:
     found = report(name, ranks=4)
     assert found.passed, found.verdict
+    assert repr(found) == f"<CheckReport: {found.verdict}>"
+    assert all(layer.name in str(found) for layer in found.layers)
     layers = [f"decoder.layers.{number}" for number in range(4)]
     wanted = ["embedding", *layers, "decoder.final_layernorm", "output_layer"]
     assert [one.name for one in found.layers] == wanted

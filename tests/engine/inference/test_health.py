@@ -35,6 +35,8 @@ def report(name: str, fault: Callable[[Any, int], object], ranks: int = 2) -> He
 def test_nothing_is_wrong_with_a_healthy_model(name: str, ranks: int) -> None:
     found = report(name, lambda shard, rank: None, ranks)
     assert found.healthy, found.wrong
+    assert repr(found) == "<HealthReport: Nothing is wrong.>"
+    assert "Health of the ranks" in str(found)
     assert found.to_json()["healthy"]
     assert len(found.ranks[0].digests) > 10
     assert found.ranks[0].counted == (0 if ranks == 1 else found.ranks[0].planned)

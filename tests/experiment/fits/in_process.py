@@ -17,6 +17,8 @@ from mimokit.cluster.rank import set_current
 class OneNode:
     """What `Trainer` needs of an `EngineCluster` of one engine."""
 
+    is_local = True
+
     def __len__(self) -> int:
         return 1
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
+import os
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from mimokit.config import ConfigError
 from mimokit.engine.fits import checkpoint
 from mimokit.engine.fits.forward import largest_that_fits
 from mimokit.engine.fits.job import FitError
+from mimokit.engine.fits.records import Begun, NodeStep, Validation
 from mimokit.engine.strategies import (
     DiLoCoStrategy,
     FedAvgStrategy,
@@ -28,6 +30,8 @@ from mimokit.engine.strategies import (
     SimpleReduceStrategy,
 )
 from mimokit.experiment import Trainer
+from mimokit.experiment.fits.run import RowsToLoggers
+from mimokit.experiment.fits.tables import FitTables
 from mimokit.prediction.network import Network
 from mimokit_widgets import LiveMonitor
 from tests.experiment.fits.in_process import OneNode
@@ -139,6 +143,28 @@ def test_tensorboard_counts_examples(fitted: Any) -> None:
     assert steps == list(range(8, 97, 8))
 
 
+def test_validations_wait_for_the_examples_of_all_nodes(tmp_path: Path) -> None:
+    """Node 0 reports steps and validations first, then node 1."""
+    told: list[tuple[str, int]] = []
+    logger: Any = SimpleNamespace(
+        step=lambda row: told.append(("train", row["iteration"])),
+        evaluation=lambda row: told.append(("validation", row["iteration"])),
+    )
+    rows, tables = RowsToLoggers([logger], "examples"), FitTables(tmp_path, 2)
+    tables.on_row(rows.take)
+    tables.take(Begun(0, 0, 3, 4))
+    tables.take(Validation(0, {"local_loss": 1.0}))
+    for node in (0, 1):
+        for step in (1, 2, 3):
+            if (node, step) != (1, 3):
+                tables.take(NodeStep(node, step, 4, 1.0, None, 0.1, 0.1))
+            if node == 0 and step > 1:
+                tables.take(Validation(step, {"local_loss": 1.0}))
+    assert told == [("validation", 0), ("train", 8), ("train", 16), ("validation", 16)]
+    rows.end()
+    assert told[4:] == [("validation", 16)], "node 1 was killed in step 3"
+
+
 def test_a_micro_batch_is_found_and_remembered(fitted: Any, monkeypatch: Any) -> None:
     one, _, result, _ = fitted
     assert result.minibatch_size == 8
@@ -244,8 +270,63 @@ MOVED = {
 
 def test_checkpoints_find_classes_that_moved() -> None:
     for module, name in MOVED.items():
-        written = f"cmimokit.engine.strategies.{module}\n{name}\n.".encode()
-        assert checkpoint._Unpickler(io.BytesIO(written)).load().__name__ == name
+        home = import_module(checkpoint._moved(f"mimokit.engine.strategies.{module}"))
+        assert hasattr(home, name)
+
+
+class Planted:
+    """Runs when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.mark),)
+
+
+def test_resuming_runs_nothing_that_lies_in_the_folder(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"max_steps": 4, "batch_size": 8, "val_size": 20, "run_name": "mine",
+                               "strategy": simple(), **places(tmp_path)}  # fmt: skip
+    trainer(OneNode(), Linear).fit(checkpoint_interval=2, **options)
+    path = tmp_path / "checkpoints" / "mimokit" / "mine" / "0" / "checkpoint.pt"
+    torch.save(Planted(tmp_path / "run"), path)
+    with pytest.raises(FitError, match=r"without running what is in it.*trust_checkpoints=True"):
+        trainer(OneNode(), Linear).fit(resume=True, **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_resuming_without_a_checkpoint_leaves_the_tables(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"batch_size": 8, "val_size": 20, "run_name": "b",
+                               "strategy": simple(), **places(tmp_path)}  # fmt: skip
+    trainer(OneNode(), Linear).fit(max_steps=4, **options)
+    folder = tmp_path / "logs" / "b"
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    with pytest.raises(ConfigError, match=r"resume is True, but .*mimokit/b holds no checkpoint"):
+        trainer(OneNode(), Linear).fit(max_steps=8, resume=True, **options)
+    elsewhere = trainer(OneNode(), Linear)
+    elsewhere.cluster.is_local = False  # type: ignore[union-attr, misc]
+    with pytest.raises(FitError, match=r"resume is True, but .*mimokit/b holds no checkpoint"):
+        elsewhere.fit(max_steps=8, resume=True, **options)
+    after = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    tables = [name for name in before if name.endswith(".csv")]
+    assert len(tables) == 3
+    assert all(after[name] == before[name] for name in tables)
+
+
+def test_checkpoints_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
+    """Before the first step; a disk that fills up later is named in words."""
+    options: dict[str, Any] = {"max_steps": 2, "batch_size": 8, "val_size": 20,
+                               "checkpoint_interval": 2, "strategy": simple()}  # fmt: skip
+    where = places(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"file.*cannot be written there"):
+        trainer(OneNode(), Linear).fit(**options, **{**where, "save_dir": tmp_path / "file"})
+
+    folder = tmp_path / "checkpoints" / "mimokit" / "full" / "0"
+    folder.mkdir(parents=True)
+    (folder / ".checkpoint.pt.part").symlink_to("/dev/full")
+    with pytest.raises(FitError, match=r"node 0: .*cannot be written: No space left on device"):
+        trainer(OneNode(), Linear).fit(run_name="full", **options, **where)
 
 
 def test_a_fit_can_be_stopped(tmp_path: Path) -> None:
@@ -331,6 +412,15 @@ def test_what_goes_wrong_on_a_node_is_named(
         ({"network": "fast"}, "network is .fast."),
         ({"wandb_project": "mine"}, "the package wandb is not installed"),
         ({"seed": -1}, "seed is -1"),
+        ({"seed": "a"}, "seed is 'a'; it must be a whole number"),
+        ({"batch_size": None}, "batch_size is None; it must be at least 1"),
+        ({"strategy": SimpleReduceStrategy(OptimSpec(torch.optim.SGD, lrr=1))},
+         r"has OptimSpec\(SGD, lrr=1\), which cannot be built; .*argument 'lrr'"),
+        ({"strategy": DiLoCoStrategy(outer_optim_spec=OptimSpec(torch.optim.SGD, lr=-1))},
+         r"has OptimSpec\(SGD, lr=-1\), which cannot be built; Invalid learning rate"),
+        ({"strategy": simple(lr_scheduler="cosine")}, "lr_scheduler: cosine is not known; write"),
+        ({"strategy": simple(lr_scheduler=torch.optim.lr_scheduler.StepLR)},
+         "has lr_scheduler, which cannot be built; .*step_size"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_refused(
@@ -358,3 +448,17 @@ def test_unknown_arguments_and_data_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=sentence):
             one.fit(strategy=simple(), **places(tmp_path))
     assert isinstance(samples(3), TensorDataset)
+
+
+def test_models_and_optimizers_that_cannot_train_are_refused(tmp_path: Path) -> None:
+    for model, sentence in (
+        (len, "model is .*; give a torch.nn.Module"),
+        (nn.ReLU(), "model has no parameter that trains"),
+        (nn.LazyLinear(3), "model has lazy layers without weights; call it on a batch"),
+    ):
+        one = Trainer(model, samples(8), samples(20), cluster=OneNode())  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=sentence):
+            one.fit(strategy=simple(), **places(tmp_path))
+    with pytest.raises(ConfigError, match=r"An optimizer is SGD; give OptimSpec\(SGD, lr=0.1\)"):
+        DiLoCoStrategy(torch.optim.SGD)  # type: ignore[arg-type]
+    assert not (tmp_path / "logs").exists()
