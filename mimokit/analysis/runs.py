@@ -201,9 +201,10 @@ class Runs:
 
     def __rich__(self) -> object:
         from rich.console import Group
+        from rich.text import Text
 
         table = rich_table(self._heading, SUMMARY, self.summary())
-        return Group(table, *self.endings(), *map(str, self.problems))
+        return Group(table, *map(Text, [*self.endings(), *map(str, self.problems)]))
 
 
 SUMMARY = ("run", "status", "layout", "ranks", "iterations", "time")
