@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from mimokit.analysis.table_file import read_table
+from mimokit.config.text_file import read_json
 from mimokit.result_files import RunFile, SweepFile
 from mimokit.samples import (
     EVALUATION_COLUMNS,
@@ -87,8 +87,8 @@ def read_object(file: Path) -> Mapping[str, Any]:
     if not file.is_file():
         return {}
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
+        content = read_json(file)
+    except (ValueError, OSError) as error:
         raise RunFolderError(f"The file {file} is not valid JSON ({error}).") from None
     if not isinstance(content, dict):
         raise RunFolderError(f"The file {file} must contain one JSON object.")
@@ -259,7 +259,7 @@ def _not_run(sweep: Path, folders: Collection[Path]) -> Iterator[RunProblem]:
         return
     known = {folder.resolve() for folder in folders}
     try:
-        for entry in json.loads(file.read_text(encoding="utf-8"))["experiments"]:
+        for entry in read_json(file)["experiments"]:
             folder = sweep / str(entry["directory"])
             if not is_run(folder) and folder.resolve() not in known:
                 why = str(entry["status"])
