@@ -22,13 +22,8 @@ def read_text_file(path: str | os.PathLike[str], most: int = MOST_CHARACTERS) ->
             that; `strerror` says which.
         UnicodeDecodeError: it is not UTF-8.
     """
-    try:
-        with open_regular(path, encoding="utf-8") as file:
-            text: str = file.read(most + 1)
-    except UnicodeDecodeError:
-        raise
-    except ValueError:  # of a zero byte or half a character in the name
-        raise OSError(errno.EINVAL, "no file can have this name") from None
+    with open_regular(path, encoding="utf-8") as file:
+        text: str = file.read(most + 1)
     if len(text) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} characters")
     return text
@@ -57,9 +52,11 @@ def open_regular(path: str | os.PathLike[str], mode: str = "r", **options: Any) 
 
     Raises:
         OSError: it cannot be opened, or is a pipe, a socket or a device; `strerror` says which.
-        ValueError: no file can have this name.
     """
-    file = open(path, mode, opener=_without_waiting, **options)  # noqa: SIM115
+    try:
+        file = open(path, mode, opener=_without_waiting, **options)  # noqa: SIM115
+    except ValueError:  # of a zero byte or half a character in the name
+        raise OSError(errno.EINVAL, "no file can have this name") from None
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "it is a pipe, a socket or a device")

@@ -97,6 +97,7 @@ def test_a_page(sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("words", "sentence"),
     [
         (["nowhere"], "Folder nowhere does not exist"),
+        (["x" * 300], f"Folder {'x' * 300} does not exist"),
         ([Path(__file__).parent], "has no run:"),
         (["SWEEP", "--baseline", "other"], "Baseline 'other': there is none of this name"),
         (["SWEEP", "--metric", "speed"], "Metric speed does not exist"),
