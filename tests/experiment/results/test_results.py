@@ -175,13 +175,18 @@ def test_a_disk_that_fills_up_leaves_whole_lines_and_loses_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = AppendedTable(tmp_path / "a.csv", ["iteration", "loss"])
-    table.append([{"iteration": 0, "loss": 2.0}])
-    before = (tmp_path / "a.csv").read_bytes()
     really = os.write
 
     def half(descriptor: int, content: bytes) -> int:
         return really(descriptor, content[: len(content) // 2])
 
+    with monkeypatch.context() as full:
+        full.setattr("mimokit.experiment.results.tables.os.write", half)
+        with pytest.raises(OSError, match="No space left"):
+            table.append([{"iteration": 0, "loss": 2.0}])
+        assert not (tmp_path / "a.csv").exists()  # an empty one would be refused by its reader
+    table.append([])
+    before = (tmp_path / "a.csv").read_bytes()
     with monkeypatch.context() as full:
         full.setattr("mimokit.experiment.results.tables.os.write", half)
         with pytest.raises(OSError, match="No space left"):
