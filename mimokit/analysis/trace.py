@@ -14,6 +14,7 @@ from mimokit.planning.types import LayoutPlan
 from mimokit.result_files import RunFile, whole_file
 from mimokit.samples import Sample, TraceSample
 from mimokit.step_kinds import Phase, StepKind
+from mimokit.units import shown
 
 TRACE_COLUMNS = ("rank", "iteration", "name", "module", "microbatch", "start", "stop")
 """Columns of a trace table. Times are seconds on the clock of rank 0 since the start of the trace;
@@ -126,13 +127,16 @@ def read_trace(path: str | Path) -> pd.DataFrame:
 
 def _row(event: Mapping[str, Any]) -> tuple[Any, ...]:
     arguments = event["args"]
+    module, microbatch = arguments.get("module"), arguments.get("microbatch")
+    if not isinstance(module, str | None) or not isinstance(microbatch, int | None):
+        raise TypeError(f"module {shown(module)} or microbatch {shown(microbatch)}")
     start = event["ts"] / _MICROSECONDS
     return (
         event["pid"],
         arguments["iteration"],
         arguments["step"],
-        arguments.get("module"),
-        arguments.get("microbatch"),
+        module,
+        microbatch,
         start,
         start + event["dur"] / _MICROSECONDS,
     )
