@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,6 +58,14 @@ def test_what_a_run_says_is_never_markup() -> None:
     Console(file=shown).print(Failed())
     assert all(f"[/{sign}]" in shown.getvalue() for sign in "abcd")
     assert "[bold]by[/bold]" in shown.getvalue()
+
+
+def test_a_name_that_is_no_text_is_shown_escaped(tmp_path: Path) -> None:
+    write_run(tmp_path / "plain", EVEN).rename(tmp_path / "half\udcff")
+    command = [sys.executable, "-m", "mimokit.cli.main", "analyze", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "half\\udcff" in done.stdout
 
 
 def test_as_json(sweep: Path) -> None:
