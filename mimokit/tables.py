@@ -48,10 +48,12 @@ class Report:
         raise NotImplementedError
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Show the table and the sentences."""
+        """Show the table and the sentences, which are plain text."""
+        from rich.text import Text
+
         section = self.section()
         yield section.table()
-        yield from section.sentences
+        yield from map(Text, section.sentences)
 
     def __str__(self) -> str:
         return plain_text(self)
@@ -76,7 +78,7 @@ def plain_text(shown: Any) -> str:
 
 
 def rich_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]] = ()) -> Table:
-    """Return a table with a title and a line under its headings; cells are plain text.
+    """Return a table with a title and a line under its headings; all of it is plain text.
 
     Args:
         rows: texts per column; none where the caller adds its own.
@@ -86,10 +88,14 @@ def rich_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str
     from rich.text import Text
 
     table = Table(
-        title=heading, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+        title=Text(heading, style="table.title"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
     )
     for name in columns:
-        table.add_column(name)
+        table.add_column(Text(name))
     for row in rows:
         table.add_row(*map(Text, row))
     return table

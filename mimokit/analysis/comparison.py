@@ -183,6 +183,10 @@ def _series(runs: Runs, metric: str, by: str) -> tuple[dict[str, list[np.ndarray
     }
     counts = {name: len(series) for name, series in values.items()}
     # Too few steps have no interval. If no run has enough, medians alone are better than nothing.
+    # The same holds of a run that failed in its warm-up, whose last step counts as settled.
+    unsettled = runs.ended_in_warmup()
+    if unsettled < counts.keys():
+        counts |= dict.fromkeys(unsettled, 0)
     fewest = FEWEST_STEPS if max(counts.values(), default=0) >= FEWEST_STEPS else 1
     compared: dict[str, list[np.ndarray]] = {}
     reasons: dict[str, str] = {}
@@ -192,7 +196,8 @@ def _series(runs: Runs, metric: str, by: str) -> tuple[dict[str, list[np.ndarray
         if count >= fewest:
             compared.setdefault(name, []).append(values[row["run"]])
         else:
-            many = f"only {count} after the warm-up" if count else "no iteration"
+            few = f"only {count}" if count else "no iteration"
+            many = f"{few} after the warm-up" if row["run"] in counts else few
             reasons[name] = f"its status is {row['status']}, and it has {many} with {metric}"
     return compared, {name: why for name, why in reasons.items() if name not in compared}
 

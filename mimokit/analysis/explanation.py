@@ -95,9 +95,10 @@ class Explanation:
 
     def __rich__(self) -> object:
         from rich.console import Group
+        from rich.text import Text
 
         heading = f"Where the time of {self.run} went"
-        return Group(*self.sentences(), rich_table(heading, PART_HEADINGS, self.rows()))
+        return Group(*map(Text, self.sentences()), rich_table(heading, PART_HEADINGS, self.rows()))
 
 
 def explain(run: Runs | str | Path, name: str | None = None) -> Explanation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ def read_fit(directory: str | Path) -> FitFolder:
         RunFolderError: the folder or its train.csv is missing, or a file is broken.
     """
     folder = Path(directory)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise RunFolderError(f"The folder {folder} does not exist.")
     if not (folder / FitFile.TRAIN).is_file():
         raise RunFolderError(

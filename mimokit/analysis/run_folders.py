@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from mimokit.analysis.table_file import read_table
+from mimokit.config.text_file import read_json
 from mimokit.result_files import RunFile, SweepFile
 from mimokit.samples import (
     EVALUATION_COLUMNS,
@@ -61,7 +61,7 @@ def read_run(directory: str | Path) -> RunTables:
         RunFolderError: the folder or its `metrics.csv` is missing, or a file is broken.
     """
     folder = Path(directory)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise RunFolderError(f"There is no results folder at {folder}.")
     metrics_file = folder / RunFile.METRICS
     if not metrics_file.is_file():
@@ -87,8 +87,8 @@ def read_object(file: Path) -> Mapping[str, Any]:
     if not file.is_file():
         return {}
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
+        content = read_json(file)
+    except (ValueError, OSError) as error:
         raise RunFolderError(f"The file {file} is not valid JSON ({error}).") from None
     if not isinstance(content, dict):
         raise RunFolderError(f"The file {file} must contain one JSON object.")
@@ -170,14 +170,14 @@ def find_runs(paths: Paths) -> Found:
     folders: dict[Path, None] = {}
     problems: list[RunProblem] = []
     for path in listed:
-        if not path.exists():
+        if not os.path.exists(path):
             problems.append(_problem(path, f"Folder {path} does not exist."))
             continue
         below = list(_runs_below(path, _DEEPEST))
         folders.update(dict.fromkeys(below))
-        if not below and path.is_dir():
+        if not below and os.path.isdir(path):
             problems.append(_problem(path, f"The folder {path} holds no run."))
-        elif not path.is_dir():
+        elif not os.path.isdir(path):
             problems.append(_problem(path, f"{path} is a file; give the folder of a run."))
         problems += _without_runs(path, below)
     for sweep in dict.fromkeys(parent for folder in folders for parent in (folder, folder.parent)):
@@ -188,7 +188,7 @@ def find_runs(paths: Paths) -> Found:
 
 
 def _nothing(listed: Sequence[Path], problems: Sequence[RunProblem]) -> str:
-    if len(listed) == 1 and len(problems) == 1 and not listed[0].is_dir():
+    if len(listed) == 1 and len(problems) == 1 and not os.path.isdir(listed[0]):
         return problems[0].sentence
     where = ", ".join(map(str, listed)) or "no path"
     return (
@@ -217,7 +217,7 @@ def is_run(folder: Path) -> bool:
 
 
 def _runs_below(path: Path, depth: int) -> Iterator[Path]:
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return
     if is_run(path):
         yield path
@@ -229,7 +229,7 @@ def _runs_below(path: Path, depth: int) -> Iterator[Path]:
 def _folders(path: Path) -> list[Path]:
     """Return the folders in a folder that may hold runs, by name; links to folders above aside."""
     try:
-        inside = sorted(folder for folder in path.iterdir() if folder.is_dir())
+        inside = sorted(folder for folder in path.iterdir() if os.path.isdir(folder))
     except OSError:
         return []
     return [
@@ -243,7 +243,7 @@ def _folders(path: Path) -> list[Path]:
 
 def _without_runs(path: Path, runs: Sequence[Path]) -> Iterator[RunProblem]:
     """Yield the folders directly in a path, and next to its runs, that hold none."""
-    if not path.is_dir() or not runs or path in runs:
+    if not os.path.isdir(path) or not runs or path in runs:
         return
     above = {parent for run in runs for parent in run.parents}
     for place in dict.fromkeys([path, *(run.parent for run in runs)]):
@@ -259,7 +259,7 @@ def _not_run(sweep: Path, folders: Collection[Path]) -> Iterator[RunProblem]:
         return
     known = {folder.resolve() for folder in folders}
     try:
-        for entry in json.loads(file.read_text(encoding="utf-8"))["experiments"]:
+        for entry in read_json(file)["experiments"]:
             folder = sweep / str(entry["directory"])
             if not is_run(folder) and folder.resolve() not in known:
                 why = str(entry["status"])

@@ -176,7 +176,7 @@ def _read(run: str, file: Path, keys: tuple[str, ...], expected: Sequence[str]) 
     if not file.is_file():
         sentence = f"The folder {file.parent} has no {file.name}; no iteration was measured."
         return RunTable(problems=(RunProblem(file, run, sentence),))
-    content: TableFile = read_table(file, (), keys)
+    content: TableFile = read_table(file, (), keys, texts=())
     problems = list(content.problems)
     absent = [name for name in expected if name not in content.columns]
     lacking = [name for name in keys if name in absent]

@@ -161,14 +161,26 @@ class Runs:
         The iterations that the run itself has marked are the warm-up, or else the first
         `warmup_iterations`. The last iteration is never warm-up.
         """
+        return {
+            name: numbers[min(count, len(numbers) - 1)] for name, count, numbers in self._warmups()
+        }
+
+    def ended_in_warmup(self) -> frozenset[str]:
+        """Return the runs that measured nothing but warm-up, and did not complete."""
+        status = {row["run"]: row["status"] for row in records(self.runs)}
+        return frozenset(
+            name
+            for name, count, numbers in self._warmups()
+            if count >= len(numbers) and status[name] not in ("completed", "unknown")
+        )
+
+    def _warmups(self) -> Iterator[tuple[str, int, list[int]]]:
+        """Yield each run that measured a step, how many are warm-up, and all its iterations."""
         rows = {row["run"]: row for row in records(self.runs)}
-        warmup = {}
         for name, steps in self.iterations.groupby("run", observed=True):
-            numbers = sorted(steps["iteration"])
             marked = steps.get("warmup", pd.Series(dtype=float)).dropna()
             count = int((marked > 0).sum()) if len(marked) else warmup_of(rows[str(name)])
-            warmup[str(name)] = int(numbers[min(count, len(numbers) - 1)])
-        return warmup
+            yield str(name), count, [int(number) for number in sorted(steps["iteration"])]
 
     def settled(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the rows of one of the tables that are after the warm-up of their run."""
@@ -201,9 +213,10 @@ class Runs:
 
     def __rich__(self) -> object:
         from rich.console import Group
+        from rich.text import Text
 
         table = rich_table(self._heading, SUMMARY, self.summary())
-        return Group(table, *self.endings(), *map(str, self.problems))
+        return Group(table, *map(Text, [*self.endings(), *map(str, self.problems)]))
 
 
 SUMMARY = ("run", "status", "layout", "ranks", "iterations", "time")

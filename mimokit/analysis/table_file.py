@@ -123,6 +123,8 @@ class _Reader:
             names = next(csv.reader([header.decode("utf-8-sig")]))
         except (UnicodeDecodeError, csv.Error) as error:
             raise _no_table(error) from None
+        if any(set(name) & {"\r", "\n"} for name in names):
+            raise _UnreadableError("has a line break in the name of a column.")
         whole, _ = _whole_bytes(self.file)
         if whole == 0:
             raise _UnreadableError("ends in the middle of its header.")

@@ -9,14 +9,18 @@ from typing import Any
 
 import pandas as pd
 
+from mimokit.config.text_file import read_json
 from mimokit.planning.types import LayoutPlan
 from mimokit.result_files import RunFile, whole_file
 from mimokit.samples import Sample, TraceSample
 from mimokit.step_kinds import Phase, StepKind
+from mimokit.units import shown
 
 TRACE_COLUMNS = ("rank", "iteration", "name", "module", "microbatch", "start", "stop")
 """Columns of a trace table. Times are seconds on the clock of rank 0 since the start of the trace;
 module and microbatch are missing if a step has none."""
+MOST_CHARACTERS = 2**30
+"""Of a trace; one of a thousand steps on 64 ranks has a tenth of it."""
 _MICROSECONDS = 1e6
 CATEGORIES = {str(kind): "compute" if kind.computes else str(kind.color) for kind in StepKind}
 """Step name -> category of its Chrome trace events."""
@@ -109,7 +113,7 @@ def read_trace(path: str | Path) -> pd.DataFrame:
     if not file.is_file():
         raise TraceFileError(f"There is no trace at {file}; train(..., trace=True) writes one.")
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = read_json(file, MOST_CHARACTERS)
         rows = [_row(event) for event in content["traceEvents"] if event["ph"] == "X"]
         errors = content["otherData"]["clock_error_seconds"].values()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -123,13 +127,16 @@ def read_trace(path: str | Path) -> pd.DataFrame:
 
 def _row(event: Mapping[str, Any]) -> tuple[Any, ...]:
     arguments = event["args"]
+    module, microbatch = arguments.get("module"), arguments.get("microbatch")
+    if not isinstance(module, str | None) or not isinstance(microbatch, int | None):
+        raise TypeError(f"module {shown(module)} or microbatch {shown(microbatch)}")
     start = event["ts"] / _MICROSECONDS
     return (
         event["pid"],
         arguments["iteration"],
         arguments["step"],
-        arguments.get("module"),
-        arguments.get("microbatch"),
+        module,
+        microbatch,
         start,
         start + event["dur"] / _MICROSECONDS,
     )

@@ -9,6 +9,8 @@ preview of a code host, a notebook without its kernel.
 from __future__ import annotations
 
 import importlib.util
+import re
+from collections.abc import Mapping
 from typing import Any, cast
 
 import altair as alt
@@ -19,6 +21,8 @@ MIME_TYPE = "application/vnd.vegalite.v5+json"
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.6.1.json"
 PICTURE_VERSION = "5.8"
 """Version of Vega-Lite for the picture: the oldest of vl-convert, closest to JupyterLab's."""
+
+_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 FONT = "Helvetica Neue, Arial, sans-serif"
 
@@ -34,7 +38,19 @@ def svg(spec: dict[str, Any]) -> str | None:
         return None
     import vl_convert
 
-    return str(vl_convert.vegalite_to_svg(version_5(spec), vl_version=PICTURE_VERSION))
+    return str(vl_convert.vegalite_to_svg(in_xml(version_5(spec)), vl_version=PICTURE_VERSION))
+
+
+def in_xml(value: Any) -> Any:
+    """Return a spec in whose texts every character that XML cannot hold is replaced.
+
+    Such a character, as in the name of a folder, makes vl-convert abort the whole process.
+    """
+    if isinstance(value, str):
+        return _NOT_IN_XML.sub("\ufffd", value)
+    if isinstance(value, Mapping):
+        return {in_xml(key): in_xml(inner) for key, inner in value.items()}
+    return [in_xml(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def mime_bundle(spec: dict[str, Any], **_: Any) -> dict[str, Any]:

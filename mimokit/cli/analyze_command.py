@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,7 +48,7 @@ def analyze(
     from mimokit.analysis import load_runs
 
     with _one_sentence():
-        if html is not None and not html.parent.is_dir():
+        if html is not None and not os.path.isdir(html.parent):
             raise unwritable(html, f"folder {html.parent} does not exist")
         runs = load_runs(paths)
         comparison = _compared(runs, baseline, metric, by)

@@ -183,4 +183,4 @@ def frames(
     to = console()
     to.print(section.table())
     for line in ("", *section.sentences):
-        to.print(line, highlight=False)
+        to.print(line, markup=False, highlight=False)

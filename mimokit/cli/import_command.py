@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, get_args
@@ -37,7 +38,7 @@ def import_layout(
     as_json: Json = False,
 ) -> None:
     """Show the layout that another tool's file describes; write an experiment for a LLaVA."""
-    if Path(source).is_dir():
+    if os.path.isdir(source):
         _import_weights(source, model, gpus, mode, seq_length, output, as_json)
         return
     from mimokit.cli.layout_files import read_layout_file

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from dataclasses import asdict
 from typing import Annotated
 
@@ -105,7 +107,10 @@ app.command()(advise)
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; what a stream cannot hold, as half a character, becomes its escape."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app()
 
 

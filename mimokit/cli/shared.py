@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -119,7 +120,7 @@ def engines_for(ranks: int, running: str | None, progress: bool = False) -> Iter
 
 def connection(running: str) -> dict[str, Any]:
     """Return how to connect to a running cluster: by its file or its profile."""
-    return {"cluster_file" if Path(running).is_file() else "profile": running}
+    return {"cluster_file" if os.path.isfile(running) else "profile": running}
 
 
 @contextmanager

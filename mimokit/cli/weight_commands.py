@@ -191,4 +191,4 @@ def _print(table: Table, *sentences: str) -> None:
     to = console()
     to.print(table)
     for sentence in sentences:
-        to.print(sentence, highlight=False)
+        to.print(sentence, markup=False, highlight=False)

@@ -80,8 +80,8 @@ class RuntimeConfig(ConfigModel):
     """Profile the steps [profile_start_step, profile_end_step)."""
 
     use_pytorch_profiler: bool = False
-    """With torch's own profiler, whose files go into the folder `profile` of the run. Needs
-    enable_profiling."""
+    """With torch's own profiler, whose files go into the folder `profile` of the run, and with
+    TensorBoard into that of TensorBoard, too. Needs enable_profiling."""
 
     profile_start_step: NotNegative = 3
     """First step that is profiled, counted from 0."""

@@ -62,6 +62,8 @@ OTHER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }
 """Where the default of a strategy is not that of the field."""
 
+MOST_NODES = 10_000
+"""Of a strategy: exchanges are drawn and timed node by node."""
 
 OPTIMIZER_TAKES: Mapping[OptimizerName, tuple[str, ...]] = {
     "adam": ("lr", "weight_decay", "betas", "eps"),
@@ -297,11 +299,17 @@ class StrategyConfig(ConfigModel, frozen=True):
         """Check what depends on the number of nodes.
 
         Raises:
-            ConfigError: if there are 0 nodes, or a group has more nodes than there are.
+            ConfigError: if there are 0 nodes or more than `MOST_NODES`, or a group has more nodes
+                than there are.
         """
         problems = []
         if nodes < 1:
             sentence = f"The number of nodes is {written(nodes)}; it must be at least 1."
+            problems.append(Problem("strategy", "nodes", nodes, sentence))
+        elif nodes > MOST_NODES:
+            sentence = (
+                f"The number of nodes is {written(nodes)}; it must be at most {MOST_NODES:,}."
+            )
             problems.append(Problem("strategy", "nodes", nodes, sentence))
         else:
             for field in {"island_size", "group_size"} & set(TAKES[self.name]):

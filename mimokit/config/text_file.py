@@ -1,13 +1,17 @@
-"""Reads a text file that a user names, whatever lies there: a pipe, a device, gigabytes."""
+"""Reads a file that a user names, whatever lies there: a pipe, a device, gigabytes."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
+from typing import IO, Any
 
 MOST_CHARACTERS = 2**20
 """Of a file that a person or a program like Hugging Face's writes: configs, layouts."""
+MOST_OF_RESULTS = 2**26
+"""Of a JSON file of results, traces aside; a thousand configs have a tenth of it."""
 
 
 def read_text_file(path: str | os.PathLike[str], most: int = MOST_CHARACTERS) -> str:
@@ -18,18 +22,45 @@ def read_text_file(path: str | os.PathLike[str], most: int = MOST_CHARACTERS) ->
             that; `strerror` says which.
         UnicodeDecodeError: it is not UTF-8.
     """
-    try:
-        with open(path, encoding="utf-8", opener=_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "it is a pipe, a socket or a device")
-            text = file.read(most + 1)
-    except UnicodeDecodeError:
-        raise
-    except ValueError:  # of a zero byte or half a character in the name
-        raise OSError(errno.EINVAL, "no file can have this name") from None
+    with open_regular(path, encoding="utf-8") as file:
+        text: str = file.read(most + 1)
     if len(text) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} characters")
     return text
+
+
+def read_json(path: str | os.PathLike[str], most: int = MOST_OF_RESULTS) -> Any:
+    """Return the content of a JSON file; half a character in its texts becomes a question mark.
+
+    Raises:
+        OSError: it cannot be read, is not a regular file, or has more characters than that.
+        ValueError: it is not JSON in UTF-8, or nested too deeply.
+    """
+    text = read_text_file(path, most)
+    try:
+        content = json.loads(text)
+        if "\\ud" in text.lower():
+            whole = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+            content = json.loads(whole)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return content
+
+
+def open_regular(path: str | os.PathLike[str], mode: str = "r", **options: Any) -> IO[Any]:
+    """Open a regular file to read; options are those of `open`.
+
+    Raises:
+        OSError: it cannot be opened, or is a pipe, a socket or a device; `strerror` says which.
+    """
+    try:
+        file = open(path, mode, opener=_without_waiting, **options)  # noqa: SIM115
+    except ValueError:  # of a zero byte or half a character in the name
+        raise OSError(errno.EINVAL, "no file can have this name") from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is a pipe, a socket or a device")
+    return file
 
 
 def _without_waiting(name: str, flags: int) -> int:

@@ -137,6 +137,7 @@ def _encoder_cost(
     )  # fmt: skip
     held = total_bytes(parts) - parts["activations"] - parts["logits"]
     share = np.where(np.greater(step.work.total, 0), step.forward / step.work.total, 1.0)
+    share = np.minimum(share, 1.0)  # of a frozen encoder rounding makes it 1 + 2e-16
     merge = getattr(branch.encoder, "merge", 1) ** 2
     return EncoderCost(
         name=branch.name,

@@ -162,6 +162,17 @@ def test_a_run_that_failed_early_is_not_the_best(results: Path, tmp_path: Path) 
     assert "too few steps" in str(alone)
 
 
+def test_a_run_that_failed_in_its_warm_up_is_not_compared(tmp_path: Path) -> None:
+    write_run(tmp_path / "whole", Planted(iterations=4, warmup=1))
+    failed = write_run(tmp_path / "failed", Planted(iterations=2, warmup=3), status="failed")
+    found = compare(load_runs(tmp_path))
+    assert list(found.table["name"]) == ["whole"]
+    assert "failed is not compared: its status is failed, and it has no iteration after" in str(
+        found
+    )
+    assert list(compare(load_runs(failed)).table["name"]) == ["failed"]  # better than nothing
+
+
 def test_the_baseline_is_a_complete_run_if_none_is_named_so(results: Path, tmp_path: Path) -> None:
     write_run(tmp_path / "aborted", Planted(), status="failed")
     found = compare(load_runs([tmp_path / "aborted", results / "first_0"]))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mimokit.analysis import RunFolderError, load_runs, read_run
+from mimokit.analysis import RunFolderError, explain, load_runs, read_run
 from tests.analysis.planted_runs import Planted, write_run
 
 FIRST_RELEASE = Path(__file__).parents[1] / "fixtures" / "first_release" / "runs"
@@ -138,6 +138,21 @@ def test_text_in_a_column_that_mimokit_does_not_write_costs_no_row(results: Path
 
 def test_a_refused_run_has_no_other_problem(results: Path) -> None:
     assert not [one for one in load_runs(results).problems if one.run == "refused"]
+
+
+def test_columns_that_no_run_has_end_no_analysis(results: Path) -> None:
+    folder = results / "run_20260102_030405" / "apart"
+    by_rank = folder / "metrics_by_rank.csv"
+    header, *rows = by_rank.read_text().splitlines()
+    by_rank.write_text("\n".join([f"{header},task", *(f"{row},read" for row in rows), ""]))
+    runs = load_runs(results)
+    assert explain(runs, "apart").sentences()
+    assert "task" not in runs.ranks or runs.ranks["task"].dtype.kind == "f"
+    assert any("'read' in line 2" in str(one) for one in runs.problems)
+    table = folder / "metrics.csv"
+    table.write_text('"a\n",' + table.read_text())
+    found = [str(one) for one in load_runs(results).problems if one.run == "apart"]
+    assert any("has a line break in the name of a column" in one for one in found)
 
 
 @pytest.mark.parametrize("name", BREAKS)

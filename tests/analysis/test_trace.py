@@ -186,7 +186,18 @@ def test_without_a_pipeline_no_timeline_is_planned():
         bubbles(samples_to_trace(_samples()), plan)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"traceEvents": [{"ph": "X"}]}', '{"a": 1}'])
+def _with_a_list(name: str) -> str:
+    arguments = {"iteration": 0, "step": "load", name: []}
+    event = {"ph": "X", "ts": 0.0, "dur": 1.0, "pid": 0, "args": arguments}
+    return json.dumps({"traceEvents": [event], "otherData": {"clock_error_seconds": {}}})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"traceEvents": [{"ph": "X"}]}', '{"a": 1}', "[" * 100_000,
+     _with_a_list("module"), _with_a_list("microbatch")],
+    ids=range(7),
+)  # fmt: skip
 def test_a_file_that_is_no_trace_is_refused(tmp_path, text):
     (tmp_path / "trace.json").write_text(text)
     with pytest.raises(TraceFileError, match="is not a trace of mimokit"):

@@ -69,6 +69,15 @@ def test_a_chart_shows_itself_with_spec_and_picture() -> None:
     }
 
 
+def test_a_character_that_xml_cannot_hold_is_replaced() -> None:
+    spec = charts.loss(STEPS).to_dict()
+    spec["title"] = {"text": ["col\x1b", "\ufffe", "\0", "fine\t\N{GRINNING FACE}"]}
+    assert _renderer.in_xml(spec["title"]) == {
+        "text": ["col\ufffd", "\ufffd", "\ufffd", "fine\t\N{GRINNING FACE}"]
+    }
+    assert "col\ufffd" in str(_renderer.svg(spec))  # aborted the process, and this test with it
+
+
 def test_without_vl_convert_the_spec_still_goes_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_renderer.importlib.util, "find_spec", lambda name: None)
     assert set(_renderer.bundle_of(charts.loss(STEPS))) == {_renderer.MIME_TYPE, "text/plain"}

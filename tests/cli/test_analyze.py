@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from mimokit.analysis import Runs
 from mimokit.cli.main import app
+from mimokit.tables import Report, Section
 from tests.analysis.planted_runs import Planted, write_run
 
 EVEN = Planted(iterations=20, warmup=2)
@@ -26,7 +31,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_run(folder / "baseline", EVEN)
     write_run(folder / "slow", replace(EVEN, slow={5: 1.5}))
     (folder / "broken").mkdir()
-    error = {"type": "RankDied", "message": "rank 2 has died", "rank": 2, "step": 0}
+    error = {"type": "RankDied", "message": "[/pair.cc:553] rank 2 has died", "rank": 2, "step": 0}
     (folder / "broken" / "error.json").write_text(json.dumps(error))
     return folder
 
@@ -35,13 +40,32 @@ def test_tables_words_and_problems(sweep: Path) -> None:
     done = call(sweep.parent)
     assert done.exit_code == 0, done.output
     for text in (
-        "RankDied: rank 2 has died",
+        "RankDied: [/pair.cc:553] rank 2 has died",
         "baseline has the best median of tokens_per_sec",
         "broken is not compared: its status is failed, and it has no iteration",
         "Where the time of baseline went",
         "has no metrics.csv",
     ):
         assert text in done.stdout, text
+
+
+def test_what_a_run_says_is_never_markup() -> None:
+    class Failed(Report):
+        def section(self) -> Section:
+            return Section("[/a] of", ("[/b]",), [("[/c]",)], ("[/d] closed [bold]by[/bold] peer",))
+
+    shown = io.StringIO()
+    Console(file=shown).print(Failed())
+    assert all(f"[/{sign}]" in shown.getvalue() for sign in "abcd")
+    assert "[bold]by[/bold]" in shown.getvalue()
+
+
+def test_a_name_that_is_no_text_is_shown_escaped(tmp_path: Path) -> None:
+    write_run(tmp_path / "plain", EVEN).rename(tmp_path / "half\udcff")
+    command = [sys.executable, "-m", "mimokit.cli.main", "analyze", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "half\\udcff" in done.stdout
 
 
 def test_as_json(sweep: Path) -> None:
@@ -83,6 +107,7 @@ def test_a_page(sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("words", "sentence"),
     [
         (["nowhere"], "Folder nowhere does not exist"),
+        (["x" * 300], f"Folder {'x' * 300} does not exist"),
         ([Path(__file__).parent], "has no run:"),
         (["SWEEP", "--baseline", "other"], "Baseline 'other': there is none of this name"),
         (["SWEEP", "--metric", "speed"], "Metric speed does not exist"),

@@ -74,6 +74,7 @@ def test_a_table_shows_the_same() -> None:
         ("diloco", {"h": "0"}, "H is 0; it must be at least 1"),
         ("sparta", {"h": "3"}, "strategy.H is not an argument of sparta"),
         ("diloco", {"nodes": "0"}, "The number of nodes is 0"),
+        ("noloco", {"nodes": "1000000000000"}, "The number of nodes is 1000000000000; it must be"),
         ("diloco", {"parameters": "0"}, "--parameters is 0; it must be at least 1"),
         ("diloco", {"bandwidth": "200"}, "network.bandwidth is '200': it has no unit"),
         ("diloco", {"bandwidth": "0 bit/s"}, "it must be above 0"),

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from mimokit.architecture import MultimodalModel, load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
+from mimokit.config_files import load_preset
 from mimokit.prediction import Layout, Workload, predict
+from mimokit.prediction.module_costs import encoder_cost
+from mimokit.prediction.task import task_of
+from mimokit.prediction.workload import branches_of
 
 WORKLOAD = Workload(seq_length=2048, global_batch_size=64)
 
@@ -43,6 +49,17 @@ def test_parts_make_up_the_step(chosen: Layout, gpus: int) -> None:
     hours = found.seconds / 3600 * gpus
     cost = hours * 2.0 / (WORKLOAD.tokens / 1e6)
     assert found.dollars_per_million_tokens == pytest.approx(cost)
+
+
+def test_a_frozen_encoder_computes_backward_for_no_less_than_no_time() -> None:
+    config = load_preset("three_encoders_7b_heterogeneous")
+    task = task_of(config)
+    count = np.arange(1, 400)
+    for branch in branches_of(task.model):
+        sizes = ParallelSizes(2 ** (count % 4), 1 + count % 3, data=count)
+        frozen = replace(task.workload, frozen=frozenset([branch.name]))
+        cost = encoder_cost(branch, sizes, frozen, task.system, 4096)
+        assert (np.asarray(cost.backward) >= 0).all()  # rounding made some -2.9e-17 s
 
 
 def test_a_missing_module_is_named() -> None:

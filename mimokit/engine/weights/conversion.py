@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ByteSize, TypeAdapter, ValidationError
+from pydantic import ByteSize, TypeAdapter
 
 from mimokit.engine.weights.files import Shapes, TensorSource, opened, total_bytes, write_tensors
 from mimokit.engine.weights.reading import read_parameter
@@ -162,7 +162,7 @@ def _files(weights: WeightDirectory, most: int | None) -> dict[str, list[str]]:
 def _index_metadata(source: Path) -> Mapping[str, Any]:
     """Return the metadata of the index that weights have, or had before they were converted."""
     for file, key in ((LAYOUT, "index_metadata"), (INDEX, "metadata")):
-        if (source / file).exists():
+        if os.path.exists(source / file):
             metadata = read_json(source / file, 2**26).get(key)
             return metadata if isinstance(metadata, dict) else {}
     return {}
@@ -184,7 +184,7 @@ def _new_directory(target: Path, needed: int) -> Iterator[Path]:
             is left then.
     """
     target = target.absolute()
-    if target.exists() or target.is_symlink():
+    if os.path.lexists(target):
         raise refused(target, "path", str(target), "it exists; name a new directory")
     folder = target.with_name(f".{target.name}.incomplete-{os.getpid()}")
     try:
@@ -206,7 +206,7 @@ def bytes_of_size(text: str) -> int:
     """Return the bytes of a size such as 5GB, 500MB or 20KB (1 KB is 1,000 bytes), or 4GiB."""
     try:
         size = int(TypeAdapter(ByteSize).validate_python(text))
-    except ValidationError:
+    except (ValueError, OverflowError):
         size = 0
     if size > 0:
         return size

@@ -216,7 +216,7 @@ def opened(directory: str | os.PathLike[str]) -> Iterator[tuple[WeightDirectory,
         ConfigError: as `read_directory` and `read_layout`.
     """
     tensors: LayoutTensors | FileTensors
-    if (Path(directory) / LAYOUT).exists():
+    if os.path.exists(Path(directory) / LAYOUT):
         layout = read_layout(directory)
         weights, tensors = layout.checkpoint, LayoutTensors(layout)
     else:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
 from mimokit.config import ConfigError, Problem
+from mimokit.config.text_file import read_json
 from mimokit.result_files import RUN_FOLDERS, RunFile, SweepFile
 
 EARLIER = "earlier"
@@ -152,7 +152,7 @@ def _locked(path: Path) -> int | None:
 def _started(path: Path) -> str:
     """Return when the run in a folder began, as the name of a folder."""
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-        info = json.loads((path / RunFile.INFO).read_text(encoding="utf-8"))
+        info = read_json(path / RunFile.INFO)
         begun = info.get("started") or info.get("finished")
         return f"{datetime.fromisoformat(begun):{_STAMP}}"
     times = [(path / name).lstat().st_mtime for name in RunFile if os.path.lexists(path / name)]

@@ -60,6 +60,8 @@ class AppendedTable:
                 _write_all(descriptor, content)
             except OSError:
                 os.ftruncate(descriptor, size)
+                if size == 0:  # a table without a heading is none
+                    self._path.unlink(missing_ok=True)
                 raise
         finally:
             os.close(descriptor)

@@ -19,6 +19,7 @@ and after this process was killed. At the end every table is replaced by one wit
 from __future__ import annotations
 
 import os
+import shutil
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -26,11 +27,13 @@ from pathlib import Path
 
 from mimokit.analysis import write_trace
 from mimokit.cluster.errors import RunAborted
+from mimokit.config.runtime import TENSORBOARD
 from mimokit.experiment.results.folder import Folder
 from mimokit.experiment.results.info import RunProgress, RunSetting, Status, error_record, run_info
 from mimokit.experiment.results.loggers import LoggedRun, RunLogger, call_loggers
 from mimokit.experiment.results.tables import AppendedTable
 from mimokit.result_files import (
+    BOARD,
     PROFILES,
     RunFile,
     whole_file,
@@ -76,7 +79,10 @@ class RunWriter:
         self._by_rank = AppendedTable(path / RunFile.METRICS_BY_RANK, [*STEP_COLUMNS, *modules])
         self._steps = AppendedTable(path / RunFile.METRICS, [*TOGETHER_COLUMNS, *modules])
         self._evaluations = AppendedTable(path / RunFile.EVALUATIONS, EVALUATION_COLUMNS)
-        self._profiles = ProfileFiles(path)
+        runtime = setting.config.runtime
+        board = Path(runtime.tensorboard_dir or path / BOARD)
+        drawn = TENSORBOARD in runtime.chosen_loggers
+        self._profiles = ProfileFiles(path, board if drawn else None)
 
     def begin(self) -> None:
         """Set an earlier run aside, write the config and that the run began; may raise OSError."""
@@ -191,10 +197,14 @@ class ProfileFiles:
     """Writes the files of PyTorch's profiler of one run, put together from what ranks send.
 
     Their names end in `.pt.trace.json.gz`: TensorBoard's plugin and Perfetto open them.
+
+    Args:
+        board: the folder that TensorBoard is given, which gets a copy; None without TensorBoard.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, board: Path | None = None) -> None:
         self._folder = directory / PROFILES
+        self._board = board
 
     def take(self, sample: ProfileSample) -> None:
         """Append a part; a file gets its name with its last part."""
@@ -206,3 +216,6 @@ class ProfileFiles:
             file.write(sample.content)
         if sample.part + 1 == sample.parts:
             os.replace(part, target)
+            if self._board is not None:
+                (self._board / PROFILES).mkdir(parents=True, exist_ok=True)
+                shutil.copy(target, self._board / PROFILES / target.name)

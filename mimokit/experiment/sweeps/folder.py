@@ -15,7 +15,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from mimokit.config import ConfigError, ExperimentConfig, Problem
+from mimokit.config.text_file import open_regular, read_json, reason_of
 from mimokit.config_files import config_from_mapping
 from mimokit.config_files.implied import fill_in
 from mimokit.experiment.results.folder import (
@@ -28,8 +31,15 @@ from mimokit.experiment.results.folder import (
 from mimokit.experiment.results.info import Status, error_record
 from mimokit.experiment.sweeps.choice import Experiment
 from mimokit.experiment.sweeps.records import ExperimentRecord
-from mimokit.result_files import EXPERIMENT_COLUMN, RunFile, SweepFile, whole_file, write_json
+from mimokit.result_files import (
+    EXPERIMENT_COLUMN,
+    RunFile,
+    SweepFile,
+    whole_file,
+    write_json,
+)
 from mimokit.samples import STEP_COLUMNS
+from mimokit.units import shown
 
 _OUTPUTS = ("metrics_output_dir", "tensorboard_dir")
 """Fields of `runtime` that say where results go, and change none."""
@@ -55,14 +65,33 @@ class SweepFolder:
         content = read_sweep(root)
         return cls(Folder.claim(root), str(content.get("started") or _now()))
 
-    def of(self, name: str, entries: Mapping[str, Mapping[str, Any]]) -> Path:
+    def of(self, experiment: Experiment, entries: Mapping[str, Mapping[str, Any]]) -> Path:
         """Return the results folder of an experiment, as it is recorded or by its name.
 
         A name that a folder cannot have has none; its experiment is rejected.
+
+        Raises:
+            ConfigError: sweep.json names a folder that is neither directly in that of the sweep nor
+                the one that the config itself names, or it is a symbolic link.
         """
-        recorded = Path(str(entries.get(name, {}).get("directory") or name))
-        safe = recorded.is_absolute() or (name_problem(name) is None and ".." not in recorded.parts)
-        return self.path / recorded if safe else self.path
+        if name_problem(experiment.name) is not None:
+            return self.path
+        directory = entries.get(experiment.name, {}).get("directory") or experiment.name
+        if directory == _own_directory(experiment):
+            return Path(directory)
+        if name_problem(directory) is not None:
+            raise self._outside(experiment, directory, "it is not a folder directly in this one")
+        if (self.path / directory).is_symlink():
+            raise self._outside(experiment, directory, "it is a symbolic link")
+        return self.path / directory
+
+    def _outside(self, experiment: Experiment, directory: str, reason: str) -> ConfigError:
+        sentence = (
+            f"Folder {str(self.path)!r}: the results of experiment {experiment.name!r} would go to "
+            f"{shown(directory)}, and {reason}; move the results into a folder "
+            f"{experiment.name!r} there, and write that into {SweepFile.SWEEP}."
+        )
+        return ConfigError([Problem("folder", "directory", directory, sentence)])
 
     def write(self, chosen: Sequence[Experiment], records: Iterable[ExperimentRecord]) -> None:
         """Write sweep.json; after an OSError the one before is left."""
@@ -119,20 +148,39 @@ def read_sweep(root: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         ConfigError: the folder is not that of a sweep.
     """
-    file = Path(root) / SweepFile.SWEEP
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        entries = content["experiments"]
-        names = [entry["name"] for entry in entries]
-    except (OSError, ValueError, TypeError, KeyError):
-        names = None
-    if names is None or not all(isinstance(name, str) for name in names):
-        sentence = (
-            f"Folder {os.fspath(root)!r}: it is not the folder of a sweep, which has a "
-            f"{SweepFile.SWEEP}; give a folder run_<timestamp>."
-        )
-        raise ConfigError([Problem("folder", "resume", os.fspath(root), sentence)])
-    return dict(content)
+        content = read_json(Path(root) / SweepFile.SWEEP)
+        _Sweep.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    except OSError as error:
+        reason = reason_of(error)
+    except ValueError as error:
+        reason = str(error)
+    else:
+        return dict(content)
+    sentence = (
+        f"Folder {os.fspath(root)!r}: it is not the folder of a sweep, which has a "
+        f"{SweepFile.SWEEP} ({reason}); give a folder run_<timestamp>."
+    )
+    raise ConfigError([Problem("folder", "resume", os.fspath(root), sentence)])
+
+
+class _Recorded(BaseModel):
+    """An experiment in sweep.json: what is read of it."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: str
+    source: str | None = None
+    directory: str | None = None
+    sentences: list[str] = []
+    config: dict[str, Any] | None = None
+
+
+class _Sweep(BaseModel):
+    experiments: list[_Recorded]
 
 
 def experiments_of(root: str | os.PathLike[str]) -> list[Experiment]:
@@ -142,9 +190,10 @@ def experiments_of(root: str | os.PathLike[str]) -> list[Experiment]:
         config: ExperimentConfig | None = None
         refusal: ConfigError | None = None
         try:
-            config = config_from_mapping(entry.get("config") or {}, name=entry["name"])
+            config = config_from_mapping(_inside(entry.get("config") or {}), name=entry["name"])
         except ConfigError as error:
-            problems = [Problem("experiment", "config", None, str(s)) for s in entry["sentences"]]
+            sentences = entry.get("sentences", [])
+            problems = [Problem("experiment", "config", None, said) for said in sentences]
             refusal = ConfigError(problems) if problems else error
         experiments.append(Experiment(entry["name"], entry.get("source"), config, refusal))
     return experiments
@@ -164,15 +213,28 @@ def config_content(config: ExperimentConfig | None) -> dict[str, Any] | None:
         return None
     content: dict[str, Any] = json.loads(json.dumps(config.to_mapping()))
     fill_in(content)
-    for name in _OUTPUTS:
-        content.get("runtime", {}).pop(name, None)
-    return content
+    return _inside(content)
+
+
+def _inside(content: dict[str, Any]) -> dict[str, Any]:
+    """Return a config without output folders."""
+    runtime = content.get("runtime")
+    if not isinstance(runtime, dict):
+        return content
+    kept = {name: value for name, value in runtime.items() if name not in _OUTPUTS}
+    return {**content, "runtime": kept}
+
+
+def _own_directory(experiment: Experiment) -> str | None:
+    """Return the folder that a config names itself, absolute."""
+    named = None if experiment.config is None else experiment.config.runtime.metrics_output_dir
+    return None if named is None else str(Path(named).absolute())
 
 
 def completed_info(directory: Path) -> dict[str, Any] | None:
     """Return experiment_info.json of a run that is complete; None for any other folder."""
     try:
-        info = json.loads((directory / RunFile.INFO).read_text(encoding="utf-8"))
+        info = read_json(directory / RunFile.INFO)
     except (OSError, ValueError):
         return None
     complete = isinstance(info, dict) and info.get("status") == Status.COMPLETED
@@ -208,7 +270,7 @@ def _in_columns(table: Path, columns: Sequence[str]) -> Iterator[list[str]]:
 
 def _rows(table: Path) -> Iterator[list[str]]:
     """Yield the lines of a CSV file that end with a line break."""
-    with table.open(newline="", encoding="utf-8", errors="replace") as file:
+    with open_regular(table, newline="", encoding="utf-8", errors="replace") as file:
         yield from csv.reader(line for line in file if line.endswith("\n"))
 
 

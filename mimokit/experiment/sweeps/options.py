@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +130,6 @@ def named_experiments(
         if resume is None:
             raise typer.BadParameter("give a FILE, or --experiments-dir DIR, or --resume FOLDER")
         return None
-    if experiments_dir is not None and not experiments_dir.is_dir():
+    if experiments_dir is not None and not os.path.isdir(experiments_dir):
         raise typer.BadParameter(f"--experiments-dir {experiments_dir}: the folder does not exist")
     return named[0]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mimokit.config import ConfigError, Problem
+from mimokit.config.text_file import open_regular
 from mimokit.experiment.results.folder import unwritable
 from mimokit.experiment.sweeps.choice import Experiment, Experiments, collect, refuse_all
 from mimokit.experiment.sweeps.folder import (
@@ -80,14 +81,14 @@ def prepare_sweep(
     folder = SweepFolder.new(results_dir) if resume is None else SweepFolder.existing(resume)
     entries = {} if resume is None else recorded(resume)
     only = _own_directory(chosen[0]) if unnamed else None
-    records = tuple(
-        _record(
-            experiment, only or folder.of(experiment.name, entries), entries.get(experiment.name)
-        )
-        for experiment in chosen
-    )
-    prepared = PreparedSweep(tuple(chosen), records, folder)
     try:
+        records = tuple(
+            _record(
+                experiment, only or folder.of(experiment, entries), entries.get(experiment.name)
+            )
+            for experiment in chosen
+        )
+        prepared = PreparedSweep(tuple(chosen), records, folder)
         _write(prepared)
     except BaseException:
         folder.release()
@@ -114,7 +115,7 @@ def find(
     sources = dict.fromkeys(
         experiment.source for experiment in before if experiment.source is not None
     )
-    there = [source for source in sources if Path(source).is_file()]
+    there = [source for source in sources if os.path.isfile(source)]
     now = {experiment.name: experiment for experiment in (collect(there) if there else ())}
     return tuple(now.get(experiment.name, experiment) for experiment in before)
 
@@ -162,16 +163,21 @@ def _record(
         iteration=(iterations or 0) if skipped else 0,
         iterations=iterations,
         loss=_last_loss(directory) if skipped else None,
-        seconds=info.get("seconds") if skipped and info is not None else None,
+        seconds=_seconds(info) if skipped and info is not None else None,
         message=message,
         directory=directory,
     )
 
 
+def _seconds(info: Mapping[str, Any]) -> float | None:
+    seconds = info.get("seconds")
+    return float(seconds) if isinstance(seconds, int | float) else None
+
+
 def _last_loss(directory: Path) -> float | None:
     """Return the loss in the last row of metrics.csv."""
     try:
-        with (directory / RunFile.METRICS).open(newline="", encoding="utf-8") as file:
+        with open_regular(directory / RunFile.METRICS, newline="", encoding="utf-8") as file:
             rows: Sequence[Mapping[str, str]] = list(csv.DictReader(file))
         return float(rows[-1]["loss"])
     except (OSError, ValueError, LookupError, TypeError):

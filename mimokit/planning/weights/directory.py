@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.config.text_file import read_text_file, reason_of
+from mimokit.config.text_file import open_regular, read_text_file, reason_of
 from mimokit.units import listed, shown
 
 MOST_HEADER_BYTES = 100_000_000
@@ -72,7 +72,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         ConfigError: it cannot be opened, or its header is not one of this file.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             length = struct.unpack("<Q", start)[0] if len(start := file.read(8)) == 8 else None
             if length is None or length > size - 8:
@@ -87,11 +87,15 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         raise refused(path, "path", str(path), f"it cannot be read ({error.strerror})") from None
     try:
         header = json.loads(text)
-    except (ValueError, RecursionError):
+        "".join(header).encode()  # half a character in a name
+    except (ValueError, TypeError, RecursionError):
         header = None
     if not isinstance(header, dict):
         raise refused(path, "header", shown(text[:40]), "its header is not a mapping in JSON")
-    header.pop("__metadata__", None)
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        what = f"its __metadata__ is {shown(metadata)}, and must be a mapping from text to text"
+        raise refused(path, "__metadata__", shown(metadata), what)
     spans = [_span(path, name, entry) for name, entry in header.items()]
     return _located(path, sorted(spans, key=lambda span: span[3:]), 8 + length, size)
 
@@ -153,6 +157,9 @@ CONFIG = "config.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 """Endings of files that run code when they are opened; they never are."""
 
+MOST_NAME_BYTES = 255
+"""Of a file, on the usual file systems."""
+
 MOST_INDEX_CHARACTERS = 2**26
 """The index of a model of 700 billion parameters has 8 million."""
 
@@ -188,8 +195,8 @@ def read_directory(directory: str | os.PathLike[str]) -> WeightDirectory:
             pickle.
     """
     path = Path(directory)
-    if not path.is_dir():
-        what = "it is a file" if path.exists() else "it does not exist"
+    if not os.path.isdir(path):
+        what = "it is a file" if os.path.exists(path) else "it does not exist"
         raise refused(path, "path", str(path), f"{what}; give a weights directory")
     config = read_json(path / CONFIG)
     tensors: dict[str, StoredTensor] = {}
@@ -232,6 +239,11 @@ def _files(path: Path) -> Iterator[Path]:
         raise _no_weights(path)
 
 
+def is_file_name(name: str) -> bool:
+    """Whether a file directly in a directory can have this name."""
+    return Path(name).name == name and name.isprintable() and len(name.encode()) <= MOST_NAME_BYTES
+
+
 def _no_weights(path: Path) -> Exception:
     pickles = sorted(file.name for file in path.iterdir() if file.suffix in PICKLES)
     others = sorted(file.name for file in path.glob("*.safetensors"))
@@ -255,13 +267,13 @@ def _indexed(path: Path) -> Iterator[Path]:
         what = "it has no weight_map from tensors to files"
         raise refused(index, "weight_map", shown(places), what)
     for tensor, name in places.items():
-        if not isinstance(name, str) or Path(name).name != name:
+        if not isinstance(name, str) or not is_file_name(name):
             what = f"it puts {shown(tensor)} into {shown(name)}; name a file of this directory"
             raise refused(index, tensor, shown(name), what)
         if Path(name).suffix in PICKLES or not name.endswith(".safetensors"):
             what = f"it names {shown(name)}, which is no .safetensors file and is not opened"
             raise refused(index, tensor, name, what)
     for name in sorted(set(places.values())):
-        if not (path / name).is_file():
+        if not os.path.isfile(path / name):
             raise refused(index, name, name, f"it names {shown(name)}, which does not exist")
         yield path / name

@@ -14,6 +14,7 @@ from mimokit.planning.weights.directory import (
     ITEM_BYTES,
     StoredTensor,
     WeightDirectory,
+    is_file_name,
     read_directory,
     read_header,
     read_json,
@@ -120,7 +121,7 @@ def read_layout(directory: str | os.PathLike[str]) -> ConvertedWeights:
 
 def checkpoint_of(directory: str | os.PathLike[str]) -> WeightDirectory:
     """Return what `read_directory` or, of a converted directory, `read_layout` finds in it."""
-    converted = (Path(directory) / LAYOUT).exists()
+    converted = os.path.exists(Path(directory) / LAYOUT)
     return read_layout(directory).checkpoint if converted else read_directory(directory)
 
 
@@ -137,7 +138,7 @@ def _tensors(path: Path, values: Mapping[str, Any]) -> dict[str, StoredTensor]:
         try:
             file, dtype, shape = entry["file"], entry["dtype"], tuple(entry["shape"])
             right = dtype in ITEM_BYTES and all(type(length) is int for length in shape)
-            right = right and isinstance(file, str) and Path(file).name == file
+            right = right and isinstance(file, str) and is_file_name(file)
         except (TypeError, KeyError):
             right = False
         if not right:

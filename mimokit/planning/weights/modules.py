@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +61,7 @@ def _missing(model: MimoParallelismConfig) -> Iterator[Problem]:
     """Yield one problem per directory that does not exist."""
     modules: dict[str, list[str]] = {}
     for name, network in model.module_architectures.items():
-        if network.weights is not None and not Path(network.weights).exists():
+        if network.weights is not None and not os.path.exists(network.weights):
             modules.setdefault(network.weights, []).append(name)
     for directory, names in modules.items():
         which = listed([f"'{name}'" for name in names])
@@ -122,7 +123,7 @@ def check_saving(config: ExperimentConfig) -> None:
         if others or len(encoders) != 1:
             named = f"not module '{others[0]}'" if others else f"not {len(encoders)} modules"
             why = f"one encoder must start from {weights}, of which it is a part, {named}"
-    if why is None and Path(target).exists():
+    if why is None and os.path.exists(target):
         why = "it exists; name a new directory"
     if why is not None:
         sentence = f"Section 'runtime': save_hf is {target}, but {why}."

@@ -213,9 +213,9 @@ def hardware_from_mapping(content: Mapping[str, Any], where: str) -> Hardware:
 
 @cache
 def _shipped(name: str) -> Hardware:
-    path = _FOLDER / f"{name}.json"
-    if not path.exists():
+    if name not in hardware_names():
         raise unknown_name("GPU", name, hardware_names())
+    path = _FOLDER / f"{name}.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     return hardware_from_mapping(content, f"Hardware '{name}'")
 

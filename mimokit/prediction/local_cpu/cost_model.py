@@ -52,7 +52,7 @@ class CoreCosts:
     """
 
     pieces: Mapping[str, Law]
-    collectives: Mapping[str, Mapping[int, Law]]
+    collectives: Mapping[str, Mapping[Annotated[int, Field(ge=2)], Law]]
     busy: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     def piece(self, name: str, terms: Mapping[str, float]) -> float:
@@ -63,7 +63,8 @@ class CoreCosts:
         """
         if name not in self.pieces:
             raise _unmeasured(f"piece '{name}'")
-        return sum(self.pieces[name][term] * amount for term, amount in terms.items())
+        law = self.pieces[name]
+        return sum(_term(law, term) * amount for term, amount in terms.items())
 
     def collective(self, kind: str, ranks: int, size: float) -> float:
         """Return the CPU seconds of one collective on each rank, 0 for a group of one.
@@ -93,7 +94,7 @@ class CoreCosts:
             ConfigError: the calibration did not measure messages.
         """
         laws = self.collectives.get("send")
-        if not laws:
+        if not laws or 2 not in laws:
             raise _unmeasured("collective 'send'")
         return _seconds(laws[2], collective_terms("send", 2, size))
 
@@ -102,7 +103,7 @@ class CoreCosts:
 class SharedCosts:
     """CPU seconds by the number of active ranks, from `fit_shared_costs`."""
 
-    at_work: Mapping[int, CoreCosts]
+    at_work: Annotated[Mapping[int, CoreCosts], Field(min_length=1)]
 
     def at(self, ranks: int) -> CoreCosts:
         """Return the costs while `ranks` ranks are active.
@@ -135,13 +136,28 @@ def _between(low: CoreCosts, high: CoreCosts, share: float) -> CoreCosts:
 
 
 def _law_between(low: Law, high: Law, share: float) -> Law:
-    return {term: low[term] + share * (seconds - low[term]) for term, seconds in high.items()}
+    return {
+        term: _term(low, term) + share * (seconds - _term(low, term))
+        for term, seconds in high.items()
+    }
 
 
 def _seconds(law: Law, terms: Mapping[str, float]) -> float:
-    return sum(seconds * terms[term] for term, seconds in law.items())
+    for term in law.keys() - terms.keys():
+        raise _wrong(term, f"its term '{term}' of a collective is none of {', '.join(terms)}")
+    return sum(law.get(term, 0.0) * amount for term, amount in terms.items())
+
+
+def _term(law: Law, term: str) -> float:
+    if term not in law:
+        raise _unmeasured(f"term '{term}' of a piece or collective")
+    return law[term]
 
 
 def _unmeasured(what: str) -> ConfigError:
-    sentence = f"Calibration: it has no {what}; run mimokit.calibrate(cluster) again."
+    return _wrong(what, f"it has no {what}")
+
+
+def _wrong(what: str, why: str) -> ConfigError:
+    sentence = f"Calibration: {why}; run mimokit.calibrate(cluster) again."
     return ConfigError([Problem("calibration", "laws", what, sentence)])

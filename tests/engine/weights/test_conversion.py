@@ -136,6 +136,12 @@ def test_a_replica_that_differs_stops_the_conversion_and_is_named(
             ),
             "no file, dtype and shape of",
         ),
+        (
+            lambda one: (one / "layout.json").write_text(
+                (one / "layout.json").read_text().replace('"file": "model', '"file": "\\u0000', 1)
+            ),
+            "no file, dtype and shape of",
+        ),
     ],
 )
 def test_a_damaged_layout_is_rejected(
@@ -193,6 +199,7 @@ def test_the_command_converts_there_and_back_and_rejects_in_a_sentence(tmp_path:
         ("--to", "hf", "--tp", "2"): "leave out --tp and --pp",
         ("--max-shard-size", "1GB"): "belongs to --to hf",
         ("--to", "hf", "--max-shard-size", "5 apples"): "'5 apples' is not a size",
+        ("--to", "hf", "--max-shard-size", "²"): "'²' is not a size",
         ("--to", "hf", "--max-shard-size", "0"): "'0' is not a size",
     }
     for options, sentence in rejected.items():

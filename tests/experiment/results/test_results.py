@@ -20,7 +20,15 @@ from mimokit.experiment.results.info import RunSetting, TimeLimitError, git_stat
 from mimokit.experiment.results.tables import AppendedTable
 from mimokit.experiment.results.writer import RunWriter
 from mimokit.result_files import RunFile
-from mimokit.samples import RankFacts, RankHardware, Sample, StepSample, TraceSample, module_column
+from mimokit.samples import (
+    ProfileSample,
+    RankFacts,
+    RankHardware,
+    Sample,
+    StepSample,
+    TraceSample,
+    module_column,
+)
 from tests.charts.fakes import samples, step
 from tests.layouts import digits_config
 
@@ -105,6 +113,19 @@ def test_the_info_says_what_ran_where_and_how_far(tmp_path: Path) -> None:
     assert info["started"] <= info["finished"]
 
 
+def test_profiles_lie_where_tensorboard_looks(tmp_path: Path) -> None:
+    for name, given in (("by_default", None), ("given", str(tmp_path / "boards" / "given"))):
+        config = CONFIG.model_copy(deep=True)
+        config.runtime.tensorboard_dir, config.runtime.loggers = given, ["tensorboard"]
+        writer = RunWriter(Folder.claim(tmp_path / name), RunSetting(config, PLAN))
+        for part in range(2):
+            writer.take(ProfileSample(rank=0, name="r0", part=part, parts=2, content=b"ab"))
+        writer.release()
+        board = Path(given or tmp_path / name / "tensorboard")
+        for place in (tmp_path / name / "profile", board / "profile"):
+            assert (place / "r0").read_bytes() == b"abab"
+
+
 def test_a_folder_outside_git_has_no_revision(tmp_path: Path) -> None:
     assert git_state(tmp_path) is None
 
@@ -175,13 +196,18 @@ def test_a_disk_that_fills_up_leaves_whole_lines_and_loses_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = AppendedTable(tmp_path / "a.csv", ["iteration", "loss"])
-    table.append([{"iteration": 0, "loss": 2.0}])
-    before = (tmp_path / "a.csv").read_bytes()
     really = os.write
 
     def half(descriptor: int, content: bytes) -> int:
         return really(descriptor, content[: len(content) // 2])
 
+    with monkeypatch.context() as full:
+        full.setattr("mimokit.experiment.results.tables.os.write", half)
+        with pytest.raises(OSError, match="No space left"):
+            table.append([{"iteration": 0, "loss": 2.0}])
+        assert not (tmp_path / "a.csv").exists()  # an empty one would be refused by its reader
+    table.append([])
+    before = (tmp_path / "a.csv").read_bytes()
     with monkeypatch.context() as full:
         full.setattr("mimokit.experiment.results.tables.os.write", half)
         with pytest.raises(OSError, match="No space left"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from mimokit.config import ConfigError
 from mimokit.experiment import sweep
 from mimokit.experiment.sweeps.choice import choose, collect, largest_world, refuse_all
 from mimokit.experiment.sweeps.folder import SweepFolder, config_content, read_sweep
-from mimokit.experiment.sweeps.prepared import prepare_sweep
+from mimokit.experiment.sweeps.prepared import find, prepare_sweep
 from mimokit.experiment.sweeps.records import Board, ExperimentRecord, ExperimentStatus
 from mimokit.result_files import RunFile, SweepFile
 from tests.layouts import digits_config
@@ -181,12 +182,60 @@ def test_two_sweeps_into_one_folder_do_not_mix(tmp_path: Path) -> None:
     assert read_sweep(first.path)["experiments"][0]["config"] == config_content(config)
 
 
-def test_a_folder_that_is_no_sweep_cannot_be_resumed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "entry", [1, {"config": [1]}, {"config": 3}, {"sentences": 3}, {"source": 3}, {"source": []}]
+)
+def test_a_folder_that_is_no_sweep_cannot_be_resumed(tmp_path: Path, entry: Any) -> None:
     with pytest.raises(ConfigError, match="it is not the folder of a sweep"):
         SweepFolder.existing(tmp_path)
-    (tmp_path / SweepFile.SWEEP).write_text(json.dumps({"experiments": [1]}))
-    with pytest.raises(ConfigError, match="it is not the folder of a sweep"):
-        SweepFolder.existing(tmp_path)
+    entry = {"name": "a", **entry} if isinstance(entry, dict) else entry
+    (tmp_path / SweepFile.SWEEP).write_text(json.dumps({"experiments": [entry]}))
+    with pytest.raises(ConfigError, match=r"it is not the folder of a sweep.*experiments\.0"):
+        find(None, tmp_path)
+
+
+def test_a_pipe_and_a_deep_file_are_no_sweep(tmp_path: Path) -> None:
+    (tmp_path / SweepFile.SWEEP).write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        find(None, tmp_path)
+    (tmp_path / SweepFile.SWEEP).unlink()
+    os.mkfifo(tmp_path / SweepFile.SWEEP)
+    with pytest.raises(ConfigError, match="it is a pipe"):
+        find(None, tmp_path)
+
+
+def test_a_tampered_sweep_leads_nowhere_else(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / RunFile.METRICS).write_text("precious")
+    prepared = prepare_sweep(
+        choose(collect(digits_config((1, 2), (2, 1))), 2), results_dir=tmp_path / "results"
+    )
+    prepared.folder.release()
+    root, file = prepared.folder.path, prepared.folder.path / SweepFile.SWEEP
+    content = json.loads(file.read_text())
+    (entry,) = content["experiments"]
+    (root / "link").symlink_to(outside)
+    for directory in (str(outside), "../outside", "link", "link/inside"):
+        entry["directory"] = directory
+        entry["config"]["runtime"]["metrics_output_dir"] = str(outside)
+        file.write_text(json.dumps(content))
+        with pytest.raises(ConfigError, match="would go to"):
+            prepare_sweep(choose(find(None, root), 2), resume=root)
+    assert (outside / RunFile.METRICS).read_text() == "precious"
+    assert [path.name for path in outside.iterdir()] == [RunFile.METRICS]
+
+
+def test_the_folder_that_a_config_names_is_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    chosen = choose(collect(digits_config((1, 2), (2, 1), metrics_output_dir="own")), 2)
+    prepared = prepare_sweep(chosen)
+    prepared.folder.release()
+    again = prepare_sweep(chosen, resume=prepared.folder.path)
+    again.folder.release()
+    assert again.records[0].directory == tmp_path / "own"
 
 
 def test_a_listener_hears_the_last_change_and_one_that_raises_is_dropped(tmp_path: Path) -> None:

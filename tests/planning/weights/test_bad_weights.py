@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -67,6 +68,11 @@ def into_pickle(path: Path) -> None:
     path.joinpath(FILE).rename(path / "pytorch_model.bin")
 
 
+def into_pipe(path: Path) -> None:
+    path.joinpath(FILE).unlink()
+    os.mkfifo(path / FILE)
+
+
 def indexed(weight_map: object) -> Break:
     def do(path: Path) -> None:
         path.joinpath(FILE).rename(path / "a.safetensors")
@@ -106,6 +112,19 @@ BROKEN: Mapping[str, tuple[Break, str]] = {
     ),
     "header is not JSON": (
         lambda path: (path / FILE).write_bytes(b"\x02" + bytes(7) + b"no"), "not a mapping in JSON"
+    ),
+    "metadata are no texts": (
+        rewrite(lambda one: one.update(__metadata__={"format": 1})), "mapping from text to text"
+    ),
+    "half a character in a name": (
+        rewrite(lambda one: one.update({"\ud800": one.pop(Q)})), "not a mapping in JSON"
+    ),
+    "weights are a pipe": (into_pipe, "it is a pipe"),
+    "index names a file with a zero byte": (
+        indexed({"x": "\0.safetensors"}), "name a file of this directory"
+    ),
+    "index names a file too long": (
+        indexed({"x": "x" * 255 + ".safetensors"}), "name a file of this directory"
     ),
     "truncated data": (
         lambda path: (path / FILE).write_bytes((path / FILE).read_bytes()[:-1]),

@@ -186,6 +186,10 @@ def test_a_calibration_without_a_piece_is_refused() -> None:
     without = SharedCosts({8: CoreCosts({}, {})})
     with pytest.raises(ConfigError, match=r"it has no piece 'load'; run mimokit\.calibrate"):
         predict_shared(digits_config((1, 4), (2, 2)), without, 2)
+    (measured,) = planted().at_work.values()
+    no_term = SharedCosts({8: replace(measured, pieces={**measured.pieces, "load": {}})})
+    with pytest.raises(ConfigError, match="it has no term 'batch' of a piece"):
+        predict_shared(digits_config((1, 4), (2, 2)), no_term, 2)
 
 
 def test_a_module_behind_the_language_module_is_refused() -> None:
