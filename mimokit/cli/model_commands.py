@@ -129,7 +129,11 @@ def generate(
             ShardedModel(engines, directory, tp, **sizes) as model,
         ):
             made = model.generate(prompts, max_new_tokens, seed=seed, stop_tokens=stop, **how)
-    text = decoded(Path(directory), made.tokens)
+    text = None
+    try:
+        text = decoded(Path(directory), made.tokens)
+    except OSError as error:  # the tokens are right all the same
+        typer.echo(f"{error}; the tokens are given without their text.", err=True)
     if as_json:
         typer.echo(json.dumps({**made.to_json(), **({} if text is None else {"text": text})}))
         return

@@ -80,8 +80,12 @@ def test_check_and_generate_print_json_alone(engines: EngineCluster, tmp_path: P
     assert stated["text"] == [" ".join(f"w{one}" for one in row) for row in stated["tokens"]]
     assert stated["tokens_per_second"] > 0
     assert stated["bytes_per_token"] > 0
+    (tmp_path / "tokenizer.json").write_text('{"a": 1}')
     again = CliRunner().invoke(app, line)
-    assert again.stdout.splitlines()[0] == ",".join(map(str, stated["tokens"][0]))
+    assert again.exit_code == 0, again.output
+    assert again.stdout.split() == [",".join(map(str, row)) for row in stated["tokens"]]
+    assert "it is not a tokenizer" in again.stderr
+    assert "the tokens are given without their text." in again.stderr
 
 
 @pytest.mark.parametrize(

@@ -139,8 +139,7 @@ def module_family(
         ConfigError: as `family_of`, or the part does not exist.
     """
     kind = config.get("model_type")
-    if isinstance(kind, str) and kind not in FAMILIES:
-        raise unknown_name("Model_type", kind, FAMILIES)
+    check_family(kind, FAMILIES)
     part = _part(from_hf(config, "model"), language)
     if isinstance(part, LanguageModel):
         check_language_type(config)
