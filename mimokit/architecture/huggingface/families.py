@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mimokit.architecture.huggingface import IMAGES, from_hf
+from mimokit.architecture.huggingface.unreadable import check_readable
 from mimokit.architecture.huggingface.weight_tensors import (
     GROUPED_TYPES,
     OF_WHOLE_MODELS,
@@ -34,7 +35,7 @@ from mimokit.architecture.tensors import (
 )
 from mimokit.architecture.transformer import Transformer
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.units import listed, shown
+from mimokit.units import shown
 
 TOWER_TYPES = ("clip", "clip_vision_model", "siglip", "siglip_vision_model")
 FAMILIES = (*GROUPED_TYPES, "gpt2", *TOWER_TYPES, "llava")
@@ -98,7 +99,7 @@ def family_of(config: Mapping[str, Any], names: Collection[str]) -> Family:
             in no file, or in several places.
     """
     kind = config.get("model_type")
-    check_family(kind, FAMILIES)
+    check_readable("Weights", kind, FAMILIES)
     model = from_hf(config, "model")  # rejects a missing one
     if isinstance(model, MultimodalModel):
         weights = _llava_tensors(model, config, names)
@@ -154,48 +155,7 @@ def check_language_type(config: Mapping[str, Any]) -> None:
     if config.get("model_type") != "llava" or not isinstance(text, Mapping):
         return
     kind = text.get("model_type", "llama")
-    check_family(kind, GROUPED_TYPES)
-
-
-_EXPERTS, _QUERY_KEY_NORMS = "mixtures of experts", "norms of queries and keys"
-_WINDOWS, _PARTIAL = "sliding windows in some layers", "rotary positions on a part of a head"
-_GEMMA = "embeddings scaled by the width and RMSNorms that add one to their weights"
-
-MISSING: Mapping[str, str] = {
-    "bert": "attention to later tokens",
-    "deepseek_v2": "latent attention",
-    "deepseek_v3": "latent attention",
-    "gemma": _GEMMA,
-    "gemma2": f"{_WINDOWS}, {_GEMMA}",
-    "gemma3_text": f"{_WINDOWS}, {_QUERY_KEY_NORMS}, {_GEMMA}",
-    "gpt_neox": f"{_PARTIAL}, and attention next to the feed-forward part",
-    "granite": "its multipliers of embeddings, residuals and logits",
-    "mixtral": _EXPERTS,
-    "olmo2": f"norms behind a layer's parts and {_QUERY_KEY_NORMS}",
-    "opt": "its learned positions, which begin at 2",
-    "phi": f"{_PARTIAL}, and attention next to the feed-forward part",
-    "phi3": "its fused query, key and value, and gate and up tensors",
-    "qwen2_5_vl": "its vision tower",
-    "qwen2_moe": _EXPERTS,
-    "qwen3": _QUERY_KEY_NORMS,
-    "qwen3_moe": f"{_EXPERTS} and {_QUERY_KEY_NORMS}",
-    "qwen3_vl": "its vision tower",
-    "qwen3_vl_moe": f"its vision tower and {_EXPERTS}",
-    "whisper": "its encoder of sound",
-}
-"""Families whose weights cannot be read -> what of them is not supported."""
-
-
-def check_family(kind: object, readable: Collection[str]) -> None:
-    """Raise `ConfigError` if weights have a `model_type` that is not one of the readable ones."""
-    if not isinstance(kind, str) or kind in readable:
-        return
-    why = f", since {MISSING[kind]} cannot be read" if kind in MISSING else ""
-    sentence = (
-        f"Weights: those of model_type {shown(kind)} cannot be read{why}; "
-        f"those of {listed(sorted(readable))} can."
-    )
-    raise ConfigError([Problem("weights", "model_type", kind, sentence)])
+    check_readable("Weights", kind, GROUPED_TYPES)
 
 
 def prefix_of(names: Collection[str], ending: str) -> str:
