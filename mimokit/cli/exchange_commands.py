@@ -100,13 +100,15 @@ def _check(option: str, value: float, right: bool, sentence: str) -> None:
 
 def _table(prediction: StrategyPrediction, target: float) -> Table:
     from mimokit.tables import rich_table
-    from mimokit.units import bytes_text, seconds_text
+    from mimokit.units import bytes_text, counted, seconds_text
+
+    nodes = counted(prediction.nodes, "node")
 
     none = "none: strategies that exchange in each step have no H"
     if prediction.H > 1 or prediction.smallest_h is not None:
         none = "none" if prediction.smallest_h is None else f"{prediction.smallest_h:,}"
     rows = [
-        ("parameters", f"{prediction.parameters:,} on each of {prediction.nodes} nodes"),
+        ("parameters", f"{prediction.parameters:,} on each of {nodes}"),
         ("steps of a round", f"{prediction.H:,}"),
         ("a node gives to collectives, per round", bytes_text(round(prediction.payload_bytes))),
         ("a node sends, per round", bytes_text(round(prediction.sent_bytes))),
@@ -117,7 +119,7 @@ def _table(prediction: StrategyPrediction, target: float) -> Table:
         (f"{prediction.steps:,} steps", seconds_text(prediction.wall_seconds)),
         (f"smallest H for {target:.0%} utilisation", none),
     ]
-    return rich_table(f"{prediction.name} on {prediction.nodes} nodes", ("what", "how much"), rows)
+    return rich_table(f"{prediction.name} on {nodes}", ("what", "how much"), rows)
 
 
 def frames(
@@ -152,7 +154,7 @@ def frames(
     from mimokit.planning.report.frames import frame_section, frames_to_json
     from mimokit.prediction.frames import read_counts
     from mimokit.prediction.network.network import Link
-    from mimokit.units import seconds_of, shown
+    from mimokit.units import counted, seconds_of, shown
 
     with refusals():
         ranks = read_counts(counts)
@@ -179,7 +181,7 @@ def frames(
     if as_json:
         typer.echo(json.dumps(frames_to_json(batch)))
         return
-    section = replace(frame_section(batch), heading=f"Frames on {len(ranks)} ranks")
+    section = replace(frame_section(batch), heading=f"Frames on {counted(len(ranks), 'rank')}")
     to = console()
     to.print(section.table())
     for line in ("", *section.sentences):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,9 +28,6 @@ Described = Annotated[
     str, typer.Argument(help="A directory with config.json; weights need not be there.")
 ]
 
-FILE_WIDTH = 400
-"""Columns of a table that does not go to a terminal: enough for every name."""
-
 
 def weights(
     directory: Directory,
@@ -48,13 +44,11 @@ def weights(
     if as_json:
         typer.echo(json.dumps(plan.to_json()))
         return
-    from rich.console import Console
-
     from mimokit.planning.report.weights import sections
 
-    wide = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+    to = console()
     for section in sections(plan):
-        wide.print(section.table())
+        to.print(section.table())
 
 
 def convert(
