@@ -123,7 +123,9 @@ def generate(
             "repetition_penalty": repetition_penalty,
         }  # fmt: skip
         sizes: dict[str, Any] = {"pipeline_parallel": pp, "replicas": replicas, "dtype": dtype}
-        check_request(directory, tp, prompts, max_new_tokens, how, **sizes)
+        check_request(
+            directory, tp, prompts, max_new_tokens, how, seed=seed, stop_tokens=stop, **sizes
+        )
         with (
             engines_for(tp * replicas, cluster) as engines,
             ShardedModel(engines, directory, tp, **sizes) as model,

@@ -103,6 +103,7 @@ def test_check_and_generate_print_json_alone(engines: EngineCluster, tmp_path: P
         ([*ROWS, "--tp", "3"], "tensor_parallel 3 does not divide the attention heads"),
         ([*ROWS, "--pp", "2"], "generation through a pipeline does not exist"),
         ([*ROWS, "--replicas", "0"], "replicas is 0"),
+        ([*ROWS, "--stop", "999"], "stop_tokens has 999; ids are 0 to 100"),
     ],
 )
 def test_what_cannot_be_generated_is_rejected_in_a_sentence(
