@@ -152,6 +152,12 @@ def test_a_llava_is_checked_and_a_prompt_with_an_image_rejected(engines: EngineC
     assert "prompt 0 has the id 100, which represents an image" in done.stderr
 
 
+def test_rows_beyond_the_positions_are_not_checked() -> None:
+    done = CliRunner().invoke(app, ["check", str(checkpoint("gpt2")), "--length", "25"])
+    assert done.exit_code == 2
+    assert "length is 25, and the model has 24 positions; give at most so many" in done.stderr
+
+
 def test_a_tower_makes_no_tokens() -> None:
     done = CliRunner().invoke(app, ["generate", str(checkpoint("clip_tower")), *ROWS])
     assert done.exit_code == 2

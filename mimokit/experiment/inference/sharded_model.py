@@ -28,6 +28,7 @@ from mimokit.experiment.inference.weights_on_rank import (
 )
 from mimokit.planning.weights.running import placeholder, runnable_functions, stop_tokens
 from mimokit.prediction.hardware import load_hardware
+from mimokit.units import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,7 +100,7 @@ class ShardedModel:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"on {self._ranks} ranks"
+        state = "closed" if self._closed else f"on {counted(self._ranks, 'rank')}"
         model = self._model
         return f"<ShardedModel {model.directory} TP {model.tensor_parallel}, {state}>"
 
