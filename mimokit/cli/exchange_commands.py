@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +16,7 @@ from mimokit.experiment.prepare import refusals
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from mimokit.config import Problem
     from mimokit.prediction.network import StrategyPrediction
 
 Steps = Annotated[int | None, typer.Option(help="By default that of the strategy.")]
@@ -60,7 +63,7 @@ def strategy(
         "compression_chunk": compression_chunk,
     }  # fmt: skip
     options = {key: value for key, value in arguments.items() if value is not None}
-    with refusals():
+    with refusals(), _named_as_typed():
         _check("parameters", parameters, parameters >= 1, "it must be at least 1")
         _check("compute-seconds", compute_seconds, 0 < compute_seconds < 1e9, "it must be above 0")
         _check("steps", steps, steps >= 1, "it must be at least 1")
@@ -91,6 +94,28 @@ def _predict(
     config = StrategyConfig(name=name.replace("-", "_"), **fields)  # type: ignore[arg-type]
     plan = plan_of_size(config, *size)
     return predict_strategy(plan, Network(*line), compute_seconds, **options)
+
+
+@contextmanager
+def _named_as_typed() -> Iterator[None]:
+    """Reject fields of a config under the names of the options that were typed."""
+    from mimokit.config import ConfigError
+
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(
+            replace(problem, sentence=_typed(problem)) for problem in error.problems
+        ) from None
+
+
+def _typed(problem: Problem) -> str:
+    field, sentence = problem.field, problem.sentence
+    for of_config in (f"strategy.{field} ", f"network.{field} ", f"StrategyConfig: {field} "):
+        if field != "name" and sentence.startswith(of_config):
+            option = f"--{field.lower().replace('_', '-')}"
+            return f"{option} {sentence.removeprefix(of_config)}"
+    return sentence
 
 
 def _check(option: str, value: float, right: bool, sentence: str) -> None:
@@ -156,7 +181,7 @@ def frames(
     from mimokit.prediction.network.network import Link
     from mimokit.units import counted, seconds_of, shown
 
-    with refusals():
+    with refusals(), _named_as_typed():
         ranks = read_counts(counts)
         link = Link.of(bandwidth, latency)
         try:

@@ -53,7 +53,7 @@ def test_even_frames_and_slow_links_are_not_worth_it() -> None:
         ("", {}, "no sample is given; write 64 1 / 2"),
         ("1 / 2", {"frame_time": "2"}, "it has no unit; write 30 ms"),
         ("1 / 2", {"frame_time": "0 ms"}, "frame's cost is 0"),
-        ("1 / 2", {"bandwidth": "fast"}, "bandwidth"),
+        ("1 / 2", {"bandwidth": "fast"}, "--bandwidth is 'fast'"),
     ],
 )
 def test_what_is_rejected(counts: str, changed: dict[str, str], sentence: str) -> None:
