@@ -216,7 +216,7 @@ def _tested(sample: EvaluationSample) -> str:
 
 def _state(record: ExperimentRecord) -> str:
     if record.status is ExperimentStatus.RUNNING:
-        text = f"{record.name}: started on {counted(record.ranks, 'rank')}"
+        text = f"{record.name}: started on {counted(record.ranks or 0, 'rank')}"
         return f"{text} ({record.message})" if record.message else text
     text = f"{record.name}: {record.status}"
     if record.seconds is not None and record.status is not ExperimentStatus.SKIPPED:
