@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig, MimoParallelismConfig, RuntimeConfig
+from mimokit.engine.collectives import gather_json
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
-from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.part_times import PartTimes, StepPart, now
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step
