@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +16,7 @@ from mimokit.experiment.prepare import refusals
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from mimokit.config import Problem
     from mimokit.prediction.network import StrategyPrediction
 
 Steps = Annotated[int | None, typer.Option(help="By default that of the strategy.")]
@@ -60,7 +63,7 @@ def strategy(
         "compression_chunk": compression_chunk,
     }  # fmt: skip
     options = {key: value for key, value in arguments.items() if value is not None}
-    with refusals():
+    with refusals(), _named_as_typed():
         _check("parameters", parameters, parameters >= 1, "it must be at least 1")
         _check("compute-seconds", compute_seconds, 0 < compute_seconds < 1e9, "it must be above 0")
         _check("steps", steps, steps >= 1, "it must be at least 1")
@@ -93,6 +96,28 @@ def _predict(
     return predict_strategy(plan, Network(*line), compute_seconds, **options)
 
 
+@contextmanager
+def _named_as_typed() -> Iterator[None]:
+    """Reject fields of a config under the names of the options that were typed."""
+    from mimokit.config import ConfigError
+
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(
+            replace(problem, sentence=_typed(problem)) for problem in error.problems
+        ) from None
+
+
+def _typed(problem: Problem) -> str:
+    field, sentence = problem.field, problem.sentence
+    for of_config in (f"strategy.{field} ", f"network.{field} ", f"StrategyConfig: {field} "):
+        if field != "name" and sentence.startswith(of_config):
+            option = f"--{field.lower().replace('_', '-')}"
+            return f"{option} {sentence.removeprefix(of_config)}"
+    return sentence
+
+
 def _check(option: str, value: float, right: bool, sentence: str) -> None:
     if not right:
         raise rejected(f"--{option} is {value}; {sentence}.", option, value)
@@ -100,13 +125,15 @@ def _check(option: str, value: float, right: bool, sentence: str) -> None:
 
 def _table(prediction: StrategyPrediction, target: float) -> Table:
     from mimokit.tables import rich_table
-    from mimokit.units import bytes_text, seconds_text
+    from mimokit.units import bytes_text, counted, seconds_text
+
+    nodes = counted(prediction.nodes, "node")
 
     none = "none: strategies that exchange in each step have no H"
     if prediction.H > 1 or prediction.smallest_h is not None:
         none = "none" if prediction.smallest_h is None else f"{prediction.smallest_h:,}"
     rows = [
-        ("parameters", f"{prediction.parameters:,} on each of {prediction.nodes} nodes"),
+        ("parameters", f"{prediction.parameters:,} on each of {nodes}"),
         ("steps of a round", f"{prediction.H:,}"),
         ("a node gives to collectives, per round", bytes_text(round(prediction.payload_bytes))),
         ("a node sends, per round", bytes_text(round(prediction.sent_bytes))),
@@ -117,7 +144,7 @@ def _table(prediction: StrategyPrediction, target: float) -> Table:
         (f"{prediction.steps:,} steps", seconds_text(prediction.wall_seconds)),
         (f"smallest H for {target:.0%} utilisation", none),
     ]
-    return rich_table(f"{prediction.name} on {prediction.nodes} nodes", ("what", "how much"), rows)
+    return rich_table(f"{prediction.name} on {nodes}", ("what", "how much"), rows)
 
 
 def frames(
@@ -152,9 +179,9 @@ def frames(
     from mimokit.planning.report.frames import frame_section, frames_to_json
     from mimokit.prediction.frames import read_counts
     from mimokit.prediction.network.network import Link
-    from mimokit.units import seconds_of, shown
+    from mimokit.units import counted, seconds_of, shown
 
-    with refusals():
+    with refusals(), _named_as_typed():
         ranks = read_counts(counts)
         link = Link.of(bandwidth, latency)
         try:
@@ -179,7 +206,7 @@ def frames(
     if as_json:
         typer.echo(json.dumps(frames_to_json(batch)))
         return
-    section = replace(frame_section(batch), heading=f"Frames on {len(ranks)} ranks")
+    section = replace(frame_section(batch), heading=f"Frames on {counted(len(ranks), 'rank')}")
     to = console()
     to.print(section.table())
     for line in ("", *section.sentences):

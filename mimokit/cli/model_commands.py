@@ -34,7 +34,10 @@ def check(
     pp: Pipeline = 1,
     dtype: Dtype = None,
     batch: Annotated[int, typer.Option(help="Rows of tokens, or images.")] = 2,
-    length: Annotated[int, typer.Option(help="Tokens of the longest row.")] = 16,
+    length: Annotated[
+        int | None,
+        typer.Option(help="Tokens of the longest row; by default 16, or all positions if fewer."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of tokens or images.")] = 0,
     health: Annotated[
         bool, typer.Option("--health", help="Report the health of the ranks instead.")
@@ -53,10 +56,10 @@ def check(
     """
     from mimokit.experiment import check_weights
     from mimokit.experiment.inference.health_report import HealthReport
-    from mimokit.experiment.inference.weight_check import checkable
+    from mimokit.experiment.inference.weight_check import checkable, length_of_check
 
     with failures():
-        checkable(directory, tp, pp, dtype)  # before engines start
+        length_of_check(checkable(directory, tp, pp, dtype), length)  # before engines start
         with engines_for(tp * pp, cluster) as engines:
             report: CheckReport | HealthReport
             if health:
@@ -123,13 +126,19 @@ def generate(
             "repetition_penalty": repetition_penalty,
         }  # fmt: skip
         sizes: dict[str, Any] = {"pipeline_parallel": pp, "replicas": replicas, "dtype": dtype}
-        check_request(directory, tp, prompts, max_new_tokens, how, **sizes)
+        check_request(
+            directory, tp, prompts, max_new_tokens, how, seed=seed, stop_tokens=stop, **sizes
+        )
         with (
             engines_for(tp * replicas, cluster) as engines,
             ShardedModel(engines, directory, tp, **sizes) as model,
         ):
             made = model.generate(prompts, max_new_tokens, seed=seed, stop_tokens=stop, **how)
-    text = decoded(Path(directory), made.tokens)
+    text = None
+    try:
+        text = decoded(Path(directory), made.tokens)
+    except OSError as error:  # the tokens are right all the same
+        typer.echo(f"{error}; the tokens are given without their text.", err=True)
     if as_json:
         typer.echo(json.dumps({**made.to_json(), **({} if text is None else {"text": text})}))
         return

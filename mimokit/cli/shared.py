@@ -40,11 +40,17 @@ Cluster = Annotated[
 ]
 
 
+FILE_WIDTH = 400
+"""Columns of what does not go to a terminal: enough for every name and number of a table."""
+
+
 def console() -> Console:
-    """Return a console on which long lines stay whole where the output is no terminal."""
+    """Return a console on which lines and tables stay whole where the output is no terminal."""
     from rich.console import Console
 
-    return Console(soft_wrap=not sys.stdout.isatty())
+    if sys.stdout.isatty():
+        return Console()
+    return Console(soft_wrap=True, width=FILE_WIDTH)
 
 
 def show(result: Any, as_json: bool) -> None:

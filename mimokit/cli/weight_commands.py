@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,8 +24,9 @@ from mimokit.units import bytes_text, counted
 if TYPE_CHECKING:
     from rich.table import Table
 
-FILE_WIDTH = 400
-"""Columns of a table that does not go to a terminal: enough for every name."""
+Described = Annotated[
+    str, typer.Argument(help="A directory with config.json; weights need not be there.")
+]
 
 
 def weights(
@@ -44,13 +44,11 @@ def weights(
     if as_json:
         typer.echo(json.dumps(plan.to_json()))
         return
-    from rich.console import Console
-
     from mimokit.planning.report.weights import sections
 
-    wide = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+    to = console()
     for section in sections(plan):
-        wide.print(section.table())
+        to.print(section.table())
 
 
 def convert(
@@ -101,27 +99,32 @@ def _check_target(to: str, sizes: bool, shard_size: bool) -> None:
 
 
 def memory(
-    directory: Directory,
-    tp: Annotated[str, typer.Option("--tp", help="Tensor parallel sizes.")] = "1,2,4,8",
+    directory: Described,
+    tp: Annotated[
+        str | None,
+        typer.Option("--tp", help="Tensor parallel sizes; by default those of 1,2,4,8 that fit."),
+    ] = None,
     inference: Annotated[
         bool, typer.Option("--inference", help="To generate, not to train.")
     ] = False,
     batch: Annotated[int, typer.Option(help="Sequences of a rank at once.")] = 1,
-    seq_length: Annotated[int, typer.Option(help="Tokens of each.")] = 4096,
+    seq_length: Annotated[
+        int | None,
+        typer.Option(help="Tokens of each; by default 4,096, or the model's positions if fewer."),
+    ] = None,
     dtype: Annotated[
         str | None, typer.Option(help="Of weights and cache for inference; as in the files.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the bytes per rank at tensor parallel sizes, and what each saves; headers alone."""
-    from mimokit.planning.weights import WeightPlanner
-    from mimokit.planning.weights.layout_files import checkpoint_of
+    from mimokit.planning.weights.described import described_weights
     from mimokit.prediction.weights_memory import PARTS, checkpoint_memory
 
     with refusals():
-        stored = WeightPlanner(checkpoint_of(directory)).checkpoint
+        sizes = None if tp is None else whole_numbers(tp, "--tp", "sizes")
         predicted = checkpoint_memory(
-            stored, whole_numbers(tp, "--tp", "sizes"), inference=inference, batch=batch,
+            described_weights(directory), sizes, inference=inference, batch=batch,
             seq_length=seq_length, dtype=dtype,
         )  # fmt: skip
     if as_json:
@@ -137,12 +140,15 @@ def memory(
         rows.append([str(rank.tensor_parallel), *parts, bytes_text(int(rank.total)), last])
     columns = [Axis.TENSOR.label, *PARTS, "total", "saved"]
     use = "inference" if inference else "training"
-    heading = f"{predicted.model_type}, {use}, {batch} x {seq_length:,} tokens, bytes per rank"
-    _print(rich_table(heading, columns, rows), *filter(None, [predicted.scope]))
+    heading = (
+        f"{predicted.model_type}, {use}, {batch} x {predicted.seq_length:,} tokens, bytes per rank"
+    )
+    left_out = [f"TP {size}: {why}." for size, why in predicted.rejected.items()]
+    _print(rich_table(heading, columns, rows), *filter(None, [predicted.scope]), *left_out)
 
 
 def advise(
-    directory: Directory,
+    directory: Described,
     gpu: Annotated[str, typer.Option(help="A GPU's name, or a hardware file.")],
     gpus: Annotated[int, typer.Option(help="How many there are.")] = 8,
     seq_length: Annotated[
@@ -151,13 +157,12 @@ def advise(
     as_json: Json = False,
 ) -> None:
     """Say which tensor parallel size to take, and what to set before engines start."""
-    from mimokit.planning.weights import WeightPlanner
-    from mimokit.planning.weights.layout_files import checkpoint_of
+    from mimokit.planning.weights.described import described_weights
     from mimokit.prediction.advice import LEFT_UNSET
     from mimokit.prediction.advice import advise as find
 
     with refusals():
-        advice = find(WeightPlanner(checkpoint_of(directory)).checkpoint, gpu, gpus, seq_length)
+        advice = find(described_weights(directory), gpu, gpus, seq_length)
     if as_json:
         typer.echo(json.dumps(advice.to_json()))
         return

@@ -10,7 +10,8 @@ A config states each fact once. The sources of a value are tried in order:
 | `model.encoder_module_name` | the first module that feeds the language module |
 | `data.vocab_size` | the language module's `vocab_size` |
 | `model.special_token_ids.ENCODER` | the first free id at or above `data.vocab_size` |
-| `data.image_special_token_id` | the special token id of `model.encoder_module_name` |
+| `data.image_special_token_id` | the special token id of `model.encoder_module_name`; where \
+there are no encoders, `data.vocab_size` |
 | `data.seq_length` | the language module's `seq_length`; `DEFAULT_SEQ_LENGTH` |
 | `data.image_seq_length` | the encoder's `seq_length`; `DEFAULT_IMAGE_SEQ_LENGTH` |
 | `seq_length` of the language module | `data.seq_length` |
@@ -118,10 +119,12 @@ def _token_ids(model: dict[str, Any], data: dict[str, Any]) -> dict[str, str]:
                 ids[encoder] = _free_id(size, ids)
                 derived[f"model.special_token_ids.{encoder}"] = "data.vocab_size"
     first = model.get("encoder_module_name") or next(iter(_encoders(model)), None)
-    token = _number(_mapping(ids), first)
+    token, source = _number(_mapping(ids), first), f"model.special_token_ids.{first}"
+    if first is None and not ids:  # no token represents an image
+        token, source = size, "data.vocab_size"
     if "image_special_token_id" not in data and token is not None:
         data["image_special_token_id"] = token
-        derived["data.image_special_token_id"] = f"model.special_token_ids.{first}"
+        derived["data.image_special_token_id"] = source
     return derived
 
 

@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mimokit.architecture.huggingface.functions import functions_of
 from mimokit.architecture.modules import Model
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.config.errors import ConfigError
-from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.directory import WeightDirectory, refused
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.prediction import predict
-from mimokit.prediction.weights_memory import computed_model, modules_of
+from mimokit.prediction.weights_memory import computed_model, modules_of, obstacle, tokens_of
 from mimokit.prediction.workload import Workload
 from mimokit.units import bytes_text
 
@@ -51,7 +48,7 @@ class Advice:
 
     Attributes:
         rejected: other sizes up to the number of GPUs -> why.
-        scope: of a LLaVA, which modules the sizes are for; empty for a language model.
+        scope: as of `CheckpointMemory`.
     """
 
     gpu: str
@@ -89,12 +86,13 @@ def advise(
 
     Raises:
         ConfigError: the GPU is unknown (with the nearest names), the weights are wrong or of
-            something else, a number is below 1, or an image leaves no room for text.
+            something else, a number is below 1, there are more tokens than positions, or an image
+            leaves no room for text.
     """
     hardware = load_hardware(gpu)
     if gpus < 1:
         raise refused("Options", "gpus", gpus, f"gpus is {gpus}; it must be at least 1")
-    seq = seq_length or min(4096, functions_of(weights.config).positions or 4096)
+    seq = tokens_of(weights, seq_length)
     model, scope = computed_model(weights, seq)
     sizes, rejected = [], {}
     for size in range(1, gpus + 1):
@@ -112,11 +110,7 @@ def _obstacle(weights: WeightDirectory, size: int, gpus: int) -> str | None:
     """Return why a size cannot be taken."""
     if gpus % size:
         return f"tensor_parallel {size} does not divide the {gpus} GPUs"
-    try:
-        WeightPlanner(weights, size)
-    except ConfigError as error:
-        return str(error.problems[0].sentence).removeprefix("Layout: ").rstrip(".")
-    return None
+    return obstacle(weights, size)
 
 
 def _advised(model: Model, hardware: Hardware, size: int, gpus: int, seq: int) -> AdvisedSize:

@@ -137,10 +137,15 @@ def read_counts(text: str) -> list[list[int]]:
     ranks = []
     for part in text.split(BETWEEN_RANKS):
         words = re.split(r"[\s,;]+", part.strip(" \t\r\n,;[]"))
-        wrong = next((word for word in words if not re.fullmatch(r"[0-9]{0,7}", word)), None)
+        wrong = next((word for word in words if not re.fullmatch(r"[0-9]*", word)), None)
         if wrong is not None:
             raise _refused(text, f"{shown(wrong, 24)} is not a number of frames; write 64 1 / 2")
+        long = next((word for word in words if len(word) > len(str(MOST_FRAMES))), None)
+        if long is not None:
+            raise _refused(text, f"{long[:24]} is more than {MOST_FRAMES:,}")
         ranks.append([int(word) for word in words if word])
+    if not any(ranks):
+        raise _refused(text, "no sample is given; write 64 1 / 2")
     total = sum(map(sum, ranks))
     if total > MOST_FRAMES:
         raise _refused(text, f"{total:,} are more than {MOST_FRAMES:,}")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from mimokit.architecture.huggingface.functions import functions_of
 from mimokit.architecture.layer_work.saved import saved_tensors
 from mimokit.architecture.modules import LanguageModel, Model, MultimodalModel
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.architecture.transformer import Transformer
+from mimokit.config.errors import ConfigError
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.directory import FLOATING, WeightDirectory, refused
 from mimokit.planning.weights.running import check_language, check_room_for_image, part_planners
@@ -35,6 +37,15 @@ TOGETHER = (
     "sample has one image of {tokens:,} tokens."
 )
 """What figures of a LLaVA are for."""
+
+DESCRIBED = "No weights lie there: shapes and dtype are those that config.json describes."
+"""What figures of a config.json alone are for."""
+
+USUAL_SIZES = (1, 2, 4, 8)
+"""Tensor parallel sizes that are asked for if none is."""
+
+MOST_TOKENS = 4096
+"""Tokens of a sequence if none are asked for, and the model has as many positions."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +71,9 @@ class CheckpointMemory:
     """Memory of the model of a weights directory.
 
     Attributes:
-        scope: of a LLaVA, which modules the figures are for; empty for a language model.
+        scope: what the figures are for: of a LLaVA which modules, without weights that config.json
+            describes the tensors; else empty.
+        rejected: usual sizes that cannot cut the model -> why; none where sizes were asked for.
     """
 
     model_type: str
@@ -69,6 +82,7 @@ class CheckpointMemory:
     seq_length: int
     ranks: tuple[RankMemory, ...]
     scope: str = ""
+    rejected: Mapping[int, str] = field(default_factory=dict)
 
     def saved(self, number: int) -> float | None:
         """Return the share that a size saves of the bytes of the one before; None for the first."""
@@ -88,16 +102,17 @@ class CheckpointMemory:
                 }
                 for number, rank in enumerate(self.ranks)
             },
+            "rejected": {str(size): why for size, why in self.rejected.items()},
         }  # fmt: skip
 
 
 def checkpoint_memory(
     weights: WeightDirectory,
-    sizes: Sequence[int],
+    sizes: Sequence[int] | None = None,
     *,
     inference: bool = False,
     batch: int = 1,
-    seq_length: int = 4096,
+    seq_length: int | None = None,
     dtype: str | None = None,
 ) -> CheckpointMemory:
     """Return the bytes of the fullest rank at each tensor parallel size, which all modules have.
@@ -108,16 +123,24 @@ def checkpoint_memory(
     LLaVA has one image in every sequence, and its tower the layers that its features need.
 
     Args:
+        sizes: None: those of 1, 2, 4 and 8 that can cut the model.
         inference: generate, do not train.
-        seq_length: tokens of each, for a cache those that will be generated included.
+        seq_length: tokens of each, for a cache those that will be generated included; None: 4,096,
+            or the model's positions if fewer.
         dtype: torch's name of the dtype of loading, for inference; None: as in the files.
 
     Raises:
-        ConfigError: a size cannot cut the model, a number is below 1, or an image leaves no room.
+        ConfigError: a size cannot cut the model, a number is below 1, there are more tokens than
+            positions, or an image leaves no room.
     """
-    for name, value in (("batch", batch), ("seq_length", seq_length)):
-        if value < 1:
-            raise refused("Options", name, value, f"{name} is {value}; it must be at least 1")
+    if batch < 1:
+        raise refused("Options", "batch", batch, f"batch is {batch}; it must be at least 1")
+    seq_length = tokens_of(weights, seq_length)
+    rejected: dict[int, str] = {}
+    if sizes is None:
+        found = {size: obstacle(weights, size) for size in USUAL_SIZES}
+        rejected = {size: why for size, why in found.items() if why}
+        sizes = [size for size in USUAL_SIZES if size not in rejected]
     if not sizes:
         raise refused("Options", "tp", None, "no tensor parallel size is given; write 1,2,4,8")
     model, scope = computed_model(weights, seq_length)
@@ -134,7 +157,34 @@ def checkpoint_memory(
         every = {name: float(parts.get(name, 0)) for name in PARTS}
         ranks.append(RankMemory(size, every, parameters))
     kind = str(weights.config.get("model_type"))
-    return CheckpointMemory(kind, inference, batch, seq_length, tuple(ranks), scope)
+    return CheckpointMemory(kind, inference, batch, seq_length, tuple(ranks), scope, rejected)
+
+
+def tokens_of(weights: WeightDirectory, seq_length: int | None) -> int:
+    """Return the tokens of a sequence: those asked for, or 4,096 as far as positions allow.
+
+    Raises:
+        ConfigError: they are below 1, or more than the model has positions.
+    """
+    positions = functions_of(weights.config).positions
+    if seq_length is None:
+        return min(MOST_TOKENS, positions or MOST_TOKENS)
+    if seq_length < 1:
+        what = f"seq_length is {seq_length}; it must be at least 1"
+        raise refused("Options", "seq_length", seq_length, what)
+    if 0 < positions < seq_length:
+        what = f"seq_length is {seq_length:,}, and the model has {positions:,} positions; "
+        raise refused("Options", "seq_length", seq_length, f"{what}give at most so many")
+    return seq_length
+
+
+def obstacle(weights: WeightDirectory, size: int) -> str | None:
+    """Return why a tensor parallel size cannot cut a model; None if it can."""
+    try:
+        WeightPlanner(weights, size)
+    except ConfigError as error:
+        return str(error.problems[0].sentence).removeprefix("Layout: ").rstrip(".")
+    return None
 
 
 def modules_of(model: Model) -> tuple[Module, ...]:
@@ -148,15 +198,16 @@ def computed_model(weights: WeightDirectory, seq_length: int) -> tuple[Model, st
     Raises:
         ConfigError: it has no language model, or an image leaves no room for text.
     """
-    model, scope = WeightPlanner(weights).family.model, ""
+    model = WeightPlanner(weights).family.model
+    said = [DESCRIBED] if weights.has_no_files else []
     check_language(weights)
     if isinstance(model, MultimodalModel):
         model = model.computed
     for branch in branches_of(model):
         tokens = branch.encoder.tokens()
         check_room_for_image(weights, tokens, seq_length)
-        scope = TOGETHER.format(tokens=tokens)
-    return model, scope
+        said.append(TOGETHER.format(tokens=tokens))
+    return model, " ".join(said)
 
 
 @dataclass(frozen=True)

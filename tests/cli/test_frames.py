@@ -17,7 +17,7 @@ LINE = {"--frame-time": "2 ms", "--bandwidth": "25 GB/s", "--latency": "20 us"}
 def call(counts: str, *words: str, **changed: str) -> Result:
     given = LINE | {f"--{key.replace('_', '-')}": value for key, value in changed.items()}
     options = [word for pair in given.items() for word in pair]
-    return CliRunner().invoke(app, ["frames", counts, *options, *words], env={"COLUMNS": "200"})
+    return CliRunner().invoke(app, ["frames", counts, *options, *words], env={"COLUMNS": "80"})
 
 
 def test_uneven_frames() -> None:
@@ -49,9 +49,11 @@ def test_even_frames_and_slow_links_are_not_worth_it() -> None:
         ("8 / -1", {}, "'-1' is not a number of frames; write 64 1 / 2"),
         ("eight", {}, "'eight' is not a number of frames"),
         ("9999999", {}, "9,999,999 are more than 1,000,000"),
+        ("99999999", {}, "99999999 is more than 1,000,000"),
+        ("", {}, "no sample is given; write 64 1 / 2"),
         ("1 / 2", {"frame_time": "2"}, "it has no unit; write 30 ms"),
         ("1 / 2", {"frame_time": "0 ms"}, "frame's cost is 0"),
-        ("1 / 2", {"bandwidth": "fast"}, "bandwidth"),
+        ("1 / 2", {"bandwidth": "fast"}, "--bandwidth is 'fast'"),
     ],
 )
 def test_what_is_rejected(counts: str, changed: dict[str, str], sentence: str) -> None:

@@ -80,8 +80,12 @@ def test_check_and_generate_print_json_alone(engines: EngineCluster, tmp_path: P
     assert stated["text"] == [" ".join(f"w{one}" for one in row) for row in stated["tokens"]]
     assert stated["tokens_per_second"] > 0
     assert stated["bytes_per_token"] > 0
+    (tmp_path / "tokenizer.json").write_text('{"a": 1}')
     again = CliRunner().invoke(app, line)
-    assert again.stdout.splitlines()[0] == ",".join(map(str, stated["tokens"][0]))
+    assert again.exit_code == 0, again.output
+    assert again.stdout.split() == [",".join(map(str, row)) for row in stated["tokens"]]
+    assert "it is not a tokenizer" in again.stderr
+    assert "the tokens are given without their text." in again.stderr
 
 
 @pytest.mark.parametrize(
@@ -99,6 +103,7 @@ def test_check_and_generate_print_json_alone(engines: EngineCluster, tmp_path: P
         ([*ROWS, "--tp", "3"], "tensor_parallel 3 does not divide the attention heads"),
         ([*ROWS, "--pp", "2"], "generation through a pipeline does not exist"),
         ([*ROWS, "--replicas", "0"], "replicas is 0"),
+        ([*ROWS, "--stop", "999"], "stop_tokens has 999; ids are 0 to 100"),
     ],
 )
 def test_what_cannot_be_generated_is_rejected_in_a_sentence(
@@ -145,6 +150,12 @@ def test_a_llava_is_checked_and_a_prompt_with_an_image_rejected(engines: EngineC
     done = CliRunner().invoke(app, [*line, "--tokens", "1,100,3"])
     assert done.exit_code == 2
     assert "prompt 0 has the id 100, which represents an image" in done.stderr
+
+
+def test_rows_beyond_the_positions_are_not_checked() -> None:
+    done = CliRunner().invoke(app, ["check", str(checkpoint("gpt2")), "--length", "25"])
+    assert done.exit_code == 2
+    assert "length is 25, and the model has 24 positions; give at most so many" in done.stderr
 
 
 def test_a_tower_makes_no_tokens() -> None:

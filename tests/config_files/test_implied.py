@@ -81,6 +81,21 @@ def test_each_fact_once() -> None:
     assert load(content) == stated
 
 
+def test_a_language_model_alone_needs_no_placeholder() -> None:
+    content = sections()
+    for section in ("module_parallelisms", "module_architectures"):
+        del content["model"][section]["images"]
+    found = load(
+        without(
+            content,
+            "model.encoder_module_name",
+            "model.special_token_ids",
+            "data.image_special_token_id",
+        )
+    )
+    assert found.data.image_special_token_id == found.data.vocab_size
+
+
 def test_lengths_in_the_data_section_reach_the_networks() -> None:
     content = without(
         sections(),

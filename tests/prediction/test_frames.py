@@ -51,6 +51,19 @@ def test_uneven_frames_are_worth_sharing() -> None:
     assert found.patches_between.sum() == 576 * sum(UNEVEN)
 
 
+def test_a_patch_without_effect_is_said_by_the_plan() -> None:
+    config = load_preset("llava_7b_homogeneous")
+    config.runtime.patch_type = [FRAME_PARALLEL]
+    for module in config.model.module_parallelisms.values():
+        module.tensor_parallel, module.data_parallel = 8, 1
+    (batch,) = mimokit.plan(config, 8).frames
+    assert "Frame parallel has no effect: one replica encodes all frames" in str(batch.forecast)
+    del config.model.module_parallelisms["images"], config.model.module_architectures["images"]
+    config.model.special_token_ids, config.model.encoder_module_name = {}, None
+    alone = mimokit.plan(config, 8)
+    assert "`mimokit run` rejects this layout: runtime patch_type" in str(alone)
+
+
 def test_the_time_is_that_of_the_prediction() -> None:
     """A micro-batch of as many frames on every rank takes what the predictor says a step takes."""
     config = videos([64])

@@ -20,7 +20,7 @@ from mimokit.prediction.hardware.hardware import hardware_from_mapping
 
 
 def test_all_gpus_are_shipped_with_their_sources() -> None:
-    wanted = {"a100", "h100", "h200", "b200", "b300", "gb200", "gb300"}
+    wanted = {"a100", "h100", "h200", "b200", "b300", "gb200", "gb300", "a6000"}
     assert wanted <= set(hardware_names())
     for name in hardware_names():
         sources = load_hardware(name).sources
@@ -107,6 +107,28 @@ def test_unknown_names_offer_the_nearest() -> None:
     for none in (None, 3):
         with pytest.raises(ConfigError, match=f"GPU '{none}': it does not exist; "):
             load_hardware(none)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("common", "shipped"),
+    [
+        ("RTX A6000", "a6000"),
+        ("nvidia-a6000", "a6000"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("A100 SXM4 80GB", "a100"),
+        ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
+        ("H200 141GB", "h200"),
+        ("a100-4nic", "a100-4nic"),
+    ],
+)
+def test_common_names_mean_the_shipped_ones(common: str, shipped: str) -> None:
+    assert load_hardware(common) is load_hardware(shipped)
+
+
+@pytest.mark.parametrize("other", ["NVIDIA H100 PCIe", "RTX 6000 Ada", "H100 94GB", "NVIDIA"])
+def test_other_boards_are_not_taken_for_shipped_ones(other: str) -> None:
+    with pytest.raises(ConfigError, match=f"GPU '{other.lower()}': it does not exist"):
+        load_hardware(other)
 
 
 NUMBERS = [

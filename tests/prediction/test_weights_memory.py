@@ -19,13 +19,14 @@ from mimokit.config.errors import ConfigError
 from mimokit.interop import config_of_checkpoint
 from mimokit.layout_search import resolve_source
 from mimokit.planning.weights import plan_weights, read_directory
+from mimokit.planning.weights.described import described_weights
 from mimokit.prediction import Layout, Workload, predict
 from mimokit.prediction.advice import advise
-from mimokit.prediction.weights_memory import checkpoint_memory
+from mimokit.prediction.weights_memory import DESCRIBED, checkpoint_memory
 from mimokit.prediction.workload import branches_of
 from tests.hugging_face_weights import checkpoint
 from tests.llava import llava_checkpoint
-from tests.sparse_weights import LLAMA_70B, sparse_checkpoint
+from tests.sparse_weights import LLAMA_70B, SMALL, small_checkpoint, sparse_checkpoint
 
 
 def test_a_cache_with_fewer_groups_than_ranks_does_not_shrink() -> None:
@@ -52,6 +53,39 @@ def test_training_has_18_bytes_a_parameter_and_cuts_what_is_cut(tmp_path: Path) 
     assert found.saved(0) is None
     assert found.saved(1) == pytest.approx(1 - eight.total / one.total)
     assert one.parts["kv_cache"] == 0
+
+
+@pytest.mark.parametrize("family", SMALL)
+def test_a_config_alone_has_the_figures_of_its_weights(tmp_path: Path, family: str) -> None:
+    small_checkpoint(tmp_path / "weights", family)
+    config, _ = SMALL[family]
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / "config.json").write_text(json.dumps({**config, "torch_dtype": "bfloat16"}))
+    if family == "clip":
+        with pytest.raises(ConfigError, match="which makes no tokens"):
+            checkpoint_memory(described_weights(alone))
+        return
+    stored = checkpoint_memory(described_weights(tmp_path / "weights"), inference=True)
+    described = checkpoint_memory(described_weights(alone / "config.json"), inference=True)
+    assert described.ranks == stored.ranks
+    assert described.scope == f"{DESCRIBED} {stored.scope}".strip()
+    advice = advise(described_weights(alone), "h100", 2)
+    assert advice.sizes == advise(described_weights(tmp_path / "weights"), "h100", 2).sizes
+
+
+def test_usual_sizes_that_cannot_cut_the_model_are_left_out(tmp_path: Path) -> None:
+    config = {**SMALL["gpt2"][0], "n_embd": 36, "n_head": 12}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = checkpoint_memory(described_weights(tmp_path))
+    assert [rank.tensor_parallel for rank in found.ranks] == [1, 2, 4]
+    assert found.seq_length == 24
+    done = CliRunner().invoke(app, ["memory", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "TP 8: tensor_parallel 8 does not divide the attention heads" in done.stdout
+    (tmp_path / "config.json").write_text(json.dumps({**config, "dtype": "int4"}))
+    with pytest.raises(ConfigError, match="its dtype is 'int4'; write float64, float32"):
+        described_weights(tmp_path)
 
 
 def test_advice_takes_the_fastest_size_that_fits(tmp_path: Path) -> None:
@@ -89,6 +123,8 @@ def test_advice_says_that_none_fits_and_what_to_set(tmp_path: Path) -> None:
         (["memory", "--tp", "1,3"], "tensor_parallel 3 does not divide"),
         (["memory", "--tp", "one"], "'one' is not a list of sizes"),
         (["memory", "--batch", "0"], "batch is 0"),
+        (["memory", "--seq-length", "65"], "seq_length is 65, and the model has 64 positions"),
+        (["advise", "--gpu", "h100", "--seq-length", "0"], "seq_length is 0; it must be at least"),
     ],
 )
 def test_what_cannot_be_said_is_rejected(arguments: list[str], sentence: str) -> None:

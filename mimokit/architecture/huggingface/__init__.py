@@ -21,6 +21,7 @@ from mimokit.architecture.huggingface.language import (
     language_model,
 )
 from mimokit.architecture.huggingface.llava import llava
+from mimokit.architecture.huggingface.unreadable import check_readable
 from mimokit.architecture.limits import check_parameters
 from mimokit.architecture.modules import (
     EncoderBranch,
@@ -62,8 +63,9 @@ def from_hf(source: str | os.PathLike[str] | Mapping[str, Any], name: str | None
     if kind is None:
         fields.refuse("model_type", "it decides how the other fields are read")
         fields.check()
-    if not isinstance(kind, str) or kind not in _KNOWN:
-        raise unknown_name("Model_type", kind if isinstance(kind, str) else shown(kind), _KNOWN)
+    if not isinstance(kind, str):
+        raise unknown_name("Model_type", shown(kind), _KNOWN)
+    check_readable("Hugging Face configs", kind, _KNOWN)
     called = values.get("_name_or_path") or called
     model = _model(fields, kind, name or (called if isinstance(called, str) else shown(called)))
     fields.check()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mimokit.architecture.huggingface import IMAGES, from_hf
+from mimokit.architecture.huggingface.unreadable import check_readable
 from mimokit.architecture.huggingface.weight_tensors import (
     GROUPED_TYPES,
     OF_WHOLE_MODELS,
@@ -33,7 +34,7 @@ from mimokit.architecture.tensors import (
     module_tensors,
 )
 from mimokit.architecture.transformer import Transformer
-from mimokit.config.errors import ConfigError, Problem, unknown_name
+from mimokit.config.errors import ConfigError, Problem
 from mimokit.units import shown
 
 TOWER_TYPES = ("clip", "clip_vision_model", "siglip", "siglip_vision_model")
@@ -98,8 +99,7 @@ def family_of(config: Mapping[str, Any], names: Collection[str]) -> Family:
             in no file, or in several places.
     """
     kind = config.get("model_type")
-    if isinstance(kind, str) and kind not in FAMILIES:
-        raise unknown_name("Model_type", kind, FAMILIES)
+    check_readable("Weights", kind, FAMILIES)
     model = from_hf(config, "model")  # rejects a missing one
     if isinstance(model, MultimodalModel):
         weights = _llava_tensors(model, config, names)
@@ -155,8 +155,7 @@ def check_language_type(config: Mapping[str, Any]) -> None:
     if config.get("model_type") != "llava" or not isinstance(text, Mapping):
         return
     kind = text.get("model_type", "llama")
-    if kind not in GROUPED_TYPES:
-        raise unknown_name("Model_type", kind, GROUPED_TYPES)
+    check_readable("Weights", kind, GROUPED_TYPES)
 
 
 def prefix_of(names: Collection[str], ending: str) -> str:

@@ -8,8 +8,8 @@ from mimokit.architecture.huggingface.encoders import VISION_DEFAULTS, vision_en
 from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.functions import ACTIVATION_NAMES
 from mimokit.architecture.huggingface.language import LANGUAGE_TYPES, LLAMA_DEFAULTS, language_model
+from mimokit.architecture.huggingface.unreadable import check_readable
 from mimokit.architecture.modules import EncoderBranch, MultimodalModel, Projector, VisionEncoder
-from mimokit.config.errors import unknown_name
 
 FEATURE_LAYER = -2
 IMAGE_TOKEN = 32000
@@ -29,8 +29,7 @@ def llava(fields: Fields, name: str, images: str) -> MultimodalModel:
     encoder = vision_encoder(fields.section("vision_config", defaults), tower, images)
     kind = text.text("model_type", "llama")
     known = LLAMA_DEFAULTS if kind == "llama" else {}
-    if kind not in LANGUAGE_TYPES:
-        raise unknown_name("Model_type", kind, LANGUAGE_TYPES)
+    check_readable("Language models", kind, LANGUAGE_TYPES)
     tied = fields.flag("tie_word_embeddings")
     language = language_model(fields.section("text_config", known), kind, f"{name} language", tied)
     width = language.net.hidden

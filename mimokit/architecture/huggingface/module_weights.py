@@ -29,6 +29,7 @@ from mimokit.architecture.huggingface.families import (
     language_tensors,
     prefix_of,
 )
+from mimokit.architecture.huggingface.unreadable import check_readable
 from mimokit.architecture.huggingface.weight_tensors import (
     OF_WHOLE_MODELS,
     WeightTensors,
@@ -50,7 +51,7 @@ from mimokit.architecture.tensors import (
     module_tensors,
 )
 from mimokit.config import ModuleArchitecture
-from mimokit.config.errors import ConfigError, Problem, unknown_name
+from mimokit.config.errors import ConfigError, Problem
 
 _NOT_COMPARED = (
     "init_std", "window_size", "make_vocab_size_divisible_by", "mtp_num_layers", "num_registers",
@@ -139,8 +140,7 @@ def module_family(
         ConfigError: as `family_of`, or the part does not exist.
     """
     kind = config.get("model_type")
-    if isinstance(kind, str) and kind not in FAMILIES:
-        raise unknown_name("Model_type", kind, FAMILIES)
+    check_readable("Weights", kind, FAMILIES)
     part = _part(from_hf(config, "model"), language)
     if isinstance(part, LanguageModel):
         check_language_type(config)

@@ -10,7 +10,8 @@ on the order of summation, so that a draw is the same for any number of ranks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import numbers
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,16 +52,20 @@ class Sampling:
 
     def __post_init__(self) -> None:
         """Reject values that mean nothing."""
-        top_k, penalty = self.top_k, self.repetition_penalty
-        self._check("temperature", (self.temperature or 0) >= 0, "a number of at least 0")
-        self._check("top_k", top_k is None or top_k >= 1, "a whole number of at least 1")
-        self._check("top_p", self.top_p is None or 0 < self.top_p <= 1, "above 0 and at most 1")
-        self._check("min_p", self.min_p is None or 0 <= self.min_p <= 1, "from 0 to 1")
-        self._check("repetition_penalty", penalty is None or penalty > 0, "above 0")
+        self._check("temperature", lambda value: value >= 0, "a number of at least 0")
+        self._check("top_k", lambda value: value >= 1, "a whole number of at least 1", whole=True)
+        self._check("top_p", lambda value: 0 < value <= 1, "above 0 and at most 1")
+        self._check("min_p", lambda value: 0 <= value <= 1, "from 0 to 1")
+        self._check("repetition_penalty", lambda value: value > 0, "above 0")
 
-    def _check(self, name: str, right: bool, wanted: str) -> None:
-        if not right:
-            value = getattr(self, name)
+    def _check(
+        self, name: str, right: Callable[[float], bool], wanted: str, whole: bool = False
+    ) -> None:
+        value = getattr(self, name)
+        if value is None:
+            return
+        kind = numbers.Integral if whole else numbers.Real
+        if isinstance(value, bool) or not isinstance(value, kind) or not right(float(value)):
             raise _rejected(name, value, f"{name} is {shown(value)}; it must be {wanted}")
 
     @property
@@ -131,11 +136,11 @@ def draw(
     scores, best = warped(logits_shard, group, how, token_ids, vocab_size, raised)
     if how.greedy:
         return best.first, best.raised
-    numbers = range(len(scores)) if rows is None else rows
-    if len(numbers) != len(scores):
-        what = f"rows names {len(numbers)} rows, and there are {len(scores)} rows of logits"
-        raise _rejected("rows", len(numbers), what)
-    drawn = _drawn(weights(scores, best.highest), group, _uniform(seed, step, numbers))
+    drawn_rows = range(len(scores)) if rows is None else rows
+    if len(drawn_rows) != len(scores):
+        what = f"rows names {len(drawn_rows)} rows, and there are {len(scores)} rows of logits"
+        raise _rejected("rows", len(drawn_rows), what)
+    drawn = _drawn(weights(scores, best.highest), group, _uniform(seed, step, drawn_rows))
     return drawn, best.raised
 
 

@@ -122,6 +122,8 @@ def check_request(
     pipeline_parallel: int = 1,
     replicas: int = 1,
     dtype: str | None = None,
+    seed: Any = 0,
+    stop_tokens: Any = None,
 ) -> None:
     """Raise `ConfigError` if `ShardedModel` or its `generate` would; no engine is needed."""
     from mimokit.engine.inference.sampling import Sampling
@@ -129,6 +131,8 @@ def check_request(
     planner = checked_planner(directory, tensor_parallel, pipeline_parallel, replicas, dtype)
     positions = runnable_functions(planner.checkpoint).positions
     check_count(max_new_tokens)
+    check_seed(seed)
+    checked_stop_tokens(stop_tokens, planner.family.vocab or 0)
     image = placeholder(planner.checkpoint)
     checked_prompts(token_ids, planner.family.vocab or 0, positions, max_new_tokens, image)
     Sampling(**how)
@@ -155,3 +159,26 @@ def check_count(value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         what = f"max_new_tokens is {shown(value)}; it must be a whole number of at least 1"
         raise refused("Options", "max_new_tokens", value, what)
+
+
+def check_seed(value: object) -> None:
+    """Raise `ConfigError` unless a seed of draws is one."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        what = f"seed is {shown(value)}; it must be a whole number"
+        raise refused("Options", "seed", shown(value), what)
+
+
+def checked_stop_tokens(stop_tokens: Any, vocab: int) -> tuple[int, ...]:
+    """Return the token ids that end a row; raises `ConfigError` if one is none of the vocabulary.
+
+    Args:
+        stop_tokens: a sequence of ids; None for none.
+    """
+    if stop_tokens is None:
+        return ()
+    tokens = tuple(stop_tokens) if isinstance(stop_tokens, Sequence) else (stop_tokens,)
+    for token in tokens:
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab:
+            what = f"stop_tokens has {shown(token)}; ids are 0 to {vocab - 1:,}"
+            raise refused("Options", "stop_tokens", shown(token), what)
+    return tokens

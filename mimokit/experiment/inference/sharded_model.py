@@ -12,7 +12,14 @@ from mimokit.cluster import ClusterError, EngineCluster, RankError
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.experiment.inference import weights_on_rank
 from mimokit.experiment.inference.health_report import HealthReport
-from mimokit.experiment.inference.prompts import Rows, check_count, checked_planner, checked_prompts
+from mimokit.experiment.inference.prompts import (
+    Rows,
+    check_count,
+    check_seed,
+    checked_planner,
+    checked_prompts,
+    checked_stop_tokens,
+)
 from mimokit.experiment.inference.weights_on_rank import (
     Generation,
     ModelOnRanks,
@@ -21,6 +28,7 @@ from mimokit.experiment.inference.weights_on_rank import (
 )
 from mimokit.planning.weights.running import placeholder, runnable_functions, stop_tokens
 from mimokit.prediction.hardware import load_hardware
+from mimokit.units import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,7 +100,7 @@ class ShardedModel:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"on {self._ranks} ranks"
+        state = "closed" if self._closed else f"on {counted(self._ranks, 'rank')}"
         model = self._model
         return f"<ShardedModel {model.directory} TP {model.tensor_parallel}, {state}>"
 
@@ -158,7 +166,9 @@ class ShardedModel:
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
             repetition_penalty=repetition_penalty,
         )  # fmt: skip
-        stop = self._stop if stop_tokens is None else tuple(stop_tokens)
+        check_seed(seed)
+        asked = checked_stop_tokens(stop_tokens, self._vocab)
+        stop = self._stop if stop_tokens is None else asked
         requests = self._shared(rows, max_new_tokens, how, seed, stop)
         run = self._submit(weights_on_rank.generate_on_rank, self._model, requests)
         try:

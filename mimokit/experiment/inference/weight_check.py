@@ -12,6 +12,7 @@ from mimokit.cluster import EngineCluster
 from mimokit.experiment.inference import weights_on_rank
 from mimokit.experiment.inference.weights_on_rank import ChangeShard
 from mimokit.planning.weights import WeightPlanner
+from mimokit.planning.weights.directory import refused
 from mimokit.planning.weights.layout_files import checkpoint_of
 from mimokit.planning.weights.running import (
     ARITHMETIC,
@@ -176,6 +177,9 @@ def layers_of(ranks: Sequence[Mapping[str, PartDifference]]) -> tuple[LayerDiffe
     )
 
 
+USUAL_LENGTH = 16
+"""Tokens of the longest row if none are asked for."""
+
 HUGGING_FACE = "transformers"
 ONE_PROCESS = "one process"
 
@@ -188,7 +192,7 @@ def check_weights(
     pipeline_parallel: int = 1,
     dtype: str | None = None,
     batch: int = 2,
-    length: int = 16,
+    length: int | None = None,
     seed: int = 0,
     change: ChangeShard | None = None,
 ) -> CheckReport:
@@ -203,6 +207,7 @@ def check_weights(
             on tokens, its tower up to the layer whose output is taken and its projector on images.
         dtype: torch's name of that of the weights; None: as in the files. Both compute in a wider
             one, which the report states: rounding in bf16 looks like a wrong shard.
+        length: tokens of the longest row; None: 16, or the model's positions if fewer.
         change: is called on each rank with its number and its parameters once they are loaded, and
             may change them in place: so a check shows that it finds a wrong shard.
 
@@ -213,8 +218,7 @@ def check_weights(
     from mimokit.engine.inference.checking import can_load, hugging_face, one_process
 
     planner = checkable(directory, tensor_parallel, pipeline_parallel, dtype)
-    positions = runnable_functions(planner.checkpoint).positions
-    check_data = check_input(planner, batch, min(length, positions or length), seed)
+    check_data = check_input(planner, batch, length_of_check(planner, length), seed)
     dtype = loading_dtype(planner, dtype)
     theirs = can_load(directory)
     oracle = (hugging_face if theirs else one_process)(directory, check_data, dtype)
@@ -245,3 +249,14 @@ def checkable(
     planner = WeightPlanner(checkpoint_of(directory), tensor, pipeline, dtype)
     check_runnable(planner.checkpoint)
     return planner
+
+
+def length_of_check(planner: WeightPlanner, length: int | None) -> int:
+    """Return the tokens of the longest row; raises `ConfigError` beyond the model's positions."""
+    positions = runnable_functions(planner.checkpoint).positions
+    if length is None:
+        return min(USUAL_LENGTH, positions or USUAL_LENGTH)
+    if 0 < positions < length:
+        what = f"length is {length:,}, and the model has {positions:,} positions; "
+        raise refused("Options", "length", length, f"{what}give at most so many")
+    return length

@@ -11,7 +11,7 @@ from mimokit.experiment.sweeps.choice import Experiment
 from mimokit.experiment.sweeps.records import NOT_DONE, ExperimentRecord, ExperimentStatus
 from mimokit.samples import EvaluationSample, Sample, StepSample
 from mimokit.tables import rich_table
-from mimokit.units import seconds_text
+from mimokit.units import counted, seconds_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -216,7 +216,7 @@ def _tested(sample: EvaluationSample) -> str:
 
 def _state(record: ExperimentRecord) -> str:
     if record.status is ExperimentStatus.RUNNING:
-        text = f"{record.name}: started on {record.ranks} ranks"
+        text = f"{record.name}: started on {counted(record.ranks or 0, 'rank')}"
         return f"{text} ({record.message})" if record.message else text
     text = f"{record.name}: {record.status}"
     if record.seconds is not None and record.status is not ExperimentStatus.SKIPPED:

@@ -95,6 +95,11 @@ class FrameForecast:
         return self.saving > 0
 
     def __str__(self) -> str:
+        if len(self.before) == 1:
+            return (
+                "Frame parallel has no effect: one replica encodes all frames, in "
+                f"{seconds_text(self.before[0])}."
+            )
         slowest, mean = max(self.before), sum(self.before) / len(self.before)
         what, travels = "Another order of the samples", "nothing travels"
         if self.traffic_bytes or self.traffic_seconds:

@@ -181,6 +181,11 @@ class WeightDirectory:
         """Whether it has a language model next to a vision tower."""
         return self.config.get("model_type") == "llava"
 
+    @property
+    def has_no_files(self) -> bool:
+        """Whether its tensors are those that config.json describes, and none is stored."""
+        return all(tensor.file == CONFIG for tensor in self.tensors.values())
+
     def limited_to(self, names: Container[str]) -> WeightDirectory:
         """Return the same with the tensors of these names only."""
         kept = {name: tensor for name, tensor in self.tensors.items() if name in names}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
@@ -175,6 +176,8 @@ def hardware_names() -> tuple[str, ...]:
 def load_hardware(source: str | os.PathLike[str] | Hardware) -> Hardware:
     """Return hardware by its shipped name, or from a file that `save_hardware` wrote.
 
+    What shops and CUDA call it is understood as well: RTX A6000, NVIDIA H100 80GB HBM3.
+
     Raises:
         ConfigError: the name is unknown (the sentence suggests similar names), or the file is not
             a hardware file.
@@ -186,7 +189,25 @@ def load_hardware(source: str | os.PathLike[str] | Hardware) -> Hardware:
     path = Path(source)
     if path.suffix in _SUFFIXES:
         return hardware_from_mapping(read_yaml(path), f"Hardware file '{path}'")
-    return _shipped(str(source).lower())
+    return _shipped(_shipped_name(str(source).lower()))
+
+
+_COMMON = frozenset({"nvidia", "tesla", "rtx", "sxm", "sxm2", "sxm4", "sxm5", "sxm6"} | {
+    "hbm2", "hbm2e", "hbm3", "hbm3e", "gpu",
+})  # fmt: skip
+"""Words next to the name of a GPU of which the shipped file is."""
+
+
+def _shipped_name(name: str) -> str:
+    """Return the shipped name that a common one means; the name itself if it means none."""
+    names = hardware_names()
+    words = [word for word in re.split(r"[^a-z0-9]+", name) if word and word not in _COMMON]
+    for known in () if name in names or not words else names:
+        size = re.fullmatch(r"NVIDIA .* (\d+)GB", _shipped(known).name)
+        right = [known.split("-"), [known.split("-")[0], f"{size[1]}gb"]] if size else []
+        if words in right:
+            return known
+    return name
 
 
 def save_hardware(hardware: Hardware, path: str | os.PathLike[str]) -> Path:

@@ -251,3 +251,7 @@ def test_samples_have_as_many_frames_as_the_config_says():
         )
         assert batch["modality_inputs"]["images"]["items_per_sample"].tolist() == [8, 0, 0, 8]
     assert DigitData("read")(config).chance == pytest.approx((1e-8 + 1 + 1e-3) / 3)
+    config.data.modality_frames = {"images": [0]}
+    for source in (DigitData("sum"), synthetic_data):
+        batch = source(config).collate_fn([source(config).train[PlannedIndex(9, 0, 0)]])
+        assert batch["modality_inputs"]["images"]["items_per_sample"].tolist() == [0]

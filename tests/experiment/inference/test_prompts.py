@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 
 from mimokit.config.errors import ConfigError
-from mimokit.experiment.inference.prompts import checked_prompts
+from mimokit.experiment.inference.prompts import check_request, checked_prompts
 from mimokit.planning.weights.directory import WeightDirectory
 from mimokit.planning.weights.running import check_runnable, stop_tokens
+from tests.sparse_weights import small_checkpoint
 
 
 @pytest.mark.parametrize(
@@ -78,3 +80,24 @@ def test_networks_that_cannot_run_are_rejected(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=sentence):
             check_runnable(WeightDirectory(tmp_path, config, {}))
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ({"temperature": "hot"}, "temperature is 'hot'; it must be a number of at least 0"),
+        ({"top_k": 2.5}, "top_k is 2.5; it must be a whole number of at least 1"),
+        ({"top_p": math.nan}, "top_p is nan; it must be above 0 and at most 1"),
+        ({"min_p": True}, "min_p is True; it must be from 0 to 1"),
+        ({"seed": "x"}, "seed is 'x'; it must be a whole number"),
+        ({"stop_tokens": [101]}, "stop_tokens has 101; ids are 0 to 100"),
+        ({"stop_tokens": ["end"]}, "stop_tokens has 'end'; ids are 0 to 100"),
+    ],
+)
+def test_requests_that_mean_nothing_are_rejected_before_engines_start(
+    tmp_path: Path, how: dict[str, Any], sentence: str
+) -> None:
+    directory = small_checkpoint(tmp_path, "gpt2")
+    options = {name: how.pop(name) for name in ("seed", "stop_tokens") if name in how}
+    with pytest.raises(ConfigError, match=sentence):
+        check_request(directory, 1, [[1, 2]], 4, how, **options)

@@ -175,7 +175,11 @@ BROKEN: Mapping[str, tuple[Break, str]] = {
     "config of fewer layers": (with_config(num_hidden_layers=1), "layers.1.* and 8 others are in"),
     "config ties what the file does not": (with_config(attention_bias=True), "proj.bias and"),
     "unknown family": (with_config(model_type="lama"), "'lama'.* did you mean llama"),
-    "family without weights": (with_config(model_type="mixtral"), "'mixtral'"),
+    "family without weights": (
+        with_config(model_type="qwen3"),
+        r"'qwen3' cannot be read \(missing: norms of queries and keys\); those of .*qwen2.* can",
+    ),
+    "family of a later day": (with_config(model_type="qwen4"), "'qwen4' cannot be read; those of"),
     "no model_type": (with_config(model_type=None), "model_type is missing"),
 }  # fmt: skip
 

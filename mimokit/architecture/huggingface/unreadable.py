@@ -1,0 +1,59 @@
+"""Families of Hugging Face models that cannot be read, and what of them is missing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+
+from mimokit.config.errors import ConfigError, Problem
+from mimokit.units import listed, shown
+
+_EXPERTS, _QUERY_KEY_NORMS = "mixtures of experts", "norms of queries and keys"
+_WINDOWS, _PARTIAL = "sliding windows in some layers", "rotary positions on a part of a head"
+_BESIDE = "attention beside the feed-forward part instead of in front of it"
+_GEMMA = "embeddings that are scaled by the width, and norms that add one to their weights"
+_TOWER = "its vision tower"
+
+MISSING: Mapping[str, str] = {
+    "bert": "attention to later tokens",
+    "deepseek_v2": "latent attention",
+    "deepseek_v3": "latent attention",
+    "gemma": _GEMMA,
+    "gemma2": f"{_WINDOWS}, capped logits, {_GEMMA}",
+    "gemma3": f"{_TOWER}, {_WINDOWS}, {_QUERY_KEY_NORMS}, {_GEMMA}",
+    "gemma3_text": f"{_WINDOWS}, {_QUERY_KEY_NORMS}, {_GEMMA}",
+    "gpt_neox": f"{_PARTIAL}, {_BESIDE}",
+    "granite": "multipliers of embeddings, residuals and logits",
+    "mixtral": _EXPERTS,
+    "olmo2": f"norms behind attention and feed-forward part, {_QUERY_KEY_NORMS}",
+    "opt": "learned positions that begin at 2",
+    "phi": f"{_PARTIAL}, {_BESIDE}",
+    "phi3": "query, key and value in one tensor, gate and up in another",
+    "qwen2_5_vl": _TOWER,
+    "qwen2_moe": _EXPERTS,
+    "qwen3": _QUERY_KEY_NORMS,
+    "qwen3_moe": f"{_EXPERTS}, {_QUERY_KEY_NORMS}",
+    "qwen3_vl": f"{_TOWER}, {_QUERY_KEY_NORMS}",
+    "qwen3_vl_moe": f"{_TOWER}, {_EXPERTS}, {_QUERY_KEY_NORMS}",
+    "whisper": "its encoder of sound",
+}
+"""`model_type` -> what of the family is not supported."""
+
+
+def check_readable(what: str, kind: object, readable: Collection[str]) -> None:
+    """Raise `ConfigError` if a `model_type` is not among those that can be read.
+
+    Args:
+        what: is read, in the plural: begins the sentence.
+        kind: what is no text is not looked at.
+    """
+    if not isinstance(kind, str) or kind in readable:
+        return
+    # One letter wrong is a slip; qwen4 is not a wrong qwen2.
+    nearest = difflib.get_close_matches(kind, readable, n=1, cutoff=0.85)
+    missing = f" (missing: {MISSING[kind]})" if kind in MISSING else ""
+    right = f"those of {listed(sorted(readable))} can."
+    if nearest and not missing:
+        right = f"did you mean {nearest[0]}?"
+    sentence = f"{what} of model_type {shown(kind)} cannot be read{missing}; {right}"
+    raise ConfigError([Problem("weights", "model_type", kind, sentence)])
