@@ -58,6 +58,13 @@ def reduced_gradients(optimizer: torch.optim.Optimizer) -> Iterator[None]:
         parameter.grad = None
 
 
+def set_epsilon(optimizer: torch.optim.Optimizer, epsilon: float) -> None:
+    """Replace the epsilon of an optimizer of torch, if it has one."""
+    for group in optimizer.param_groups:
+        if "eps" in group:
+            group["eps"] = epsilon
+
+
 class MainGradOptimizer(torch.optim.Optimizer):
     """Steps on `main_grad`; the class of torch that it is mixed into has the rule.
 

@@ -26,6 +26,7 @@ from mimokit.engine.parallel.optimizer import (
     on_main_grad,
     optimizer_spec,
     reduced_gradients,
+    set_epsilon,
 )
 from mimokit.engine.part_times import StepPart
 from mimokit.planning.types import LayoutPlan
@@ -73,6 +74,9 @@ class Update(Protocol):
 
     def step_by(self, optimizer: torch.optim.Optimizer) -> None:
         """Let a strategy between replicas that is an optimizer step the weights from now on."""
+
+    def set_epsilon(self, epsilon: float) -> None:
+        """Divide by no less than this from now on, where the optimizer has such a term."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next steps depend on, apart from the weights of the model."""
@@ -163,6 +167,10 @@ class MainGradUpdate:
         """Step by another optimizer, whose learning rates have the schedule of the run."""
         self.optimizer = optimizer
         self._scheduler = learning_rate_scheduler(optimizer, self._runtime)
+
+    def set_epsilon(self, epsilon: float) -> None:
+        """Replace the epsilon of all groups of the optimizer."""
+        set_epsilon(self.optimizer, epsilon)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of the optimizer and of the schedule of its learning rates."""

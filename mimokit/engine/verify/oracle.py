@@ -36,7 +36,7 @@ from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
 from mimokit.engine.parallel.marks import set_shards
-from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec
+from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec, set_epsilon
 from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.strategies import plan_strategy
@@ -63,6 +63,10 @@ class OracleStep:
             change of this replica, and the mean.
         norm: of all gradients before clipping, which would hide a wrong scale; None: none is
             clipped.
+        epsilon: what the optimizer adds to what it divides by. It is that of the run times the
+            largest norm of clipped gradients so far, if that is above 1: a rounding error of the
+            gradients is divided by no less than the same share of them in every run.
+        reached: modules that computed something.
     """
 
     loss: float
@@ -72,6 +76,8 @@ class OracleStep:
     residuals: Tensors = field(default_factory=dict)
     whole_numbers: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     norm: float | None = None
+    epsilon: float = 0.0
+    reached: frozenset[str] = frozenset()
 
     @property
     def open_share(self) -> float:
@@ -101,20 +107,23 @@ def run_oracle(
         for number in range(config.replicas)
     ]
     arithmetic = _arithmetic(config, models, tensor_parallel or {})
+    largest_norm = 1.0
     taken: list[list[OracleStep]] = [[] for _ in models]
     for _ in range(steps):
         losses = [one.accumulate() for one in models]
         if arithmetic is not None:
             arithmetic.average_gradients()
+        largest_norm = max(largest_norm, *(one.clip() for one in models))
+        epsilon = config.inner_runtime.adam_epsilon * largest_norm
         for one in models:
-            one.clip()
+            one.set_epsilon(epsilon)
         if arithmetic is None or not arithmetic.step():
             for one in models:
                 one.update()
         if arithmetic is not None:
             arithmetic.after_step()
         for number, (one, loss, own) in enumerate(zip(models, losses, taken, strict=True)):
-            step = one.record(loss)
+            step = one.record(loss, epsilon)
             own.append(step if arithmetic is None else _with_choices(step, arithmetic, number))
     return taken
 
@@ -167,7 +176,9 @@ def _build(
         )
         for name, network in decoders.items()
     }
-    return WholeModel(provided.model, behind, language, code.completed(config.runtime))
+    own_language = code.builder_of(language, width) is not None
+    words = 0 if own_language else width.vocab_size
+    return WholeModel(provided.model, behind, language, code.completed(config.runtime), words)
 
 
 def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> TextDecoder:
@@ -205,6 +216,7 @@ class _Replica:
     def accumulate(self) -> float:
         """Compute the gradient of the mean loss of a global batch; return that loss."""
         self._optimizer.zero_grad()
+        self.model.reached.clear()
         loss_sum, tokens = 0.0, 0.0
         for _ in range(self._plan.batch.num_microbatches):
             batch = to_device(next(self._iterator), rank_device())
@@ -219,18 +231,26 @@ class _Replica:
             parameter.grad /= max(tokens, 1.0)
         return loss_sum / max(tokens, 1.0)
 
-    def clip(self) -> None:
-        """Clip the gradients."""
-        if self._runtime.clip_grad > 0:
-            trained, most = self.model.trained(), self._runtime.clip_grad
-            self._norm = float(torch.nn.utils.clip_grad_norm_(trained, most))
+    def clip(self) -> float:
+        """Clip the gradients; return the norm that is left."""
+        trained, most = self.model.trained(), self._runtime.clip_grad
+        norm = float(torch.nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None]))
+        if most <= 0:
+            return norm
+        self._norm = norm
+        torch.nn.utils.clip_grad_norm_(trained, most)
+        return min(norm, most)
+
+    def set_epsilon(self, epsilon: float) -> None:
+        """Step by this epsilon from now on."""
+        set_epsilon(self._optimizer, epsilon)
 
     def update(self) -> None:
         """Step by the gradients."""
         self._optimizer.step()
         self._scheduler.step()
 
-    def record(self, loss: float) -> OracleStep:
+    def record(self, loss: float, epsilon: float) -> OracleStep:
         """Return what the step left."""
         modules = dict(self.model.parts())
         return OracleStep(
@@ -238,6 +258,8 @@ class _Replica:
             gradients={name: _gradients(module) for name, module in modules.items()},
             weights={name: _weights(module) for name, module in modules.items()},
             norm=self._norm,
+            epsilon=epsilon,
+            reached=frozenset(self.model.reached),
         )
 
 

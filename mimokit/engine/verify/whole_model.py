@@ -26,20 +26,28 @@ class WholeModel(torch.nn.Module):
 
     Args:
         code: of the user, with what the config names.
+        words: of the vocabulary, without padding; 0: what the language model returns stays whole.
 
     Attributes:
         text_decoders: module behind the language model -> module.
+        reached: modules that have computed something, until a caller clears it.
     """
 
     def __init__(
-        self, mimo: MimoModel, decoders: Mapping[str, TextDecoder], language: str, code: UserCode
+        self,
+        mimo: MimoModel,
+        decoders: Mapping[str, TextDecoder],
+        language: str,
+        code: UserCode,
+        words: int,
     ) -> None:
         super().__init__()
         self.modality_submodules = ModulesByName(dict(mimo.modality_submodules.items()))
         self.language_model = mimo.language_model
         self.language_module_name = language
         self.text_decoders = torch.nn.ModuleDict(dict(decoders))
-        self._code = code
+        self.reached: set[str] = set()
+        self._code, self._words = code, words
         self._mimo = [mimo]  # not a module of this one: its parts are
 
     def parts(self) -> Iterator[tuple[str, torch.nn.Module]]:
@@ -71,6 +79,7 @@ class WholeModel(torch.nn.Module):
         for name, decoder in self.text_decoders.items():
             labels, loss_mask = targets_of(batch, name)
             losses = _losses(decoder(self._hidden, _causal(labels)), labels)
+            self.reached.add(name)
             total = total + (losses * loss_mask).sum()
             counted += float(loss_mask.sum())
         return total, counted
@@ -108,18 +117,22 @@ class WholeModel(torch.nn.Module):
             [samples, tokens, vocabulary]; and the loss mask.
         """
         (mimo,) = self._mimo
+        there = {
+            name: inputs
+            for name, inputs in (modality_inputs or {}).items()
+            if int(inputs[ITEMS].sum())
+        }
+        self.reached |= {self.language_module_name, *there}
         with hidden_states_of(self.language_model) as hidden:
             logits, _mask = mimo(
                 input_ids=input_ids,
                 position_ids=position_ids,
                 attention_mask=_causal(input_ids),
-                modality_inputs={
-                    name: inputs
-                    for name, inputs in (modality_inputs or {}).items()
-                    if int(inputs[ITEMS].sum())
-                },
+                modality_inputs=there,
             )
         self._hidden = hidden[-1]
+        # Without padding: what a layout masks must not be masked by the same code here.
+        logits = logits[..., : self._words or None]
         return (logits if labels is None else _losses(logits, labels)), loss_mask
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import warnings
 from dataclasses import replace
 from functools import cached_property
 
@@ -38,13 +40,25 @@ class HealthRecord:
         self._heard: list[HealthSample] = []
         self._steps = RecentSteps()
         self._judged = 0, RunHealth((), ())
+        self._lost: str | None = None
 
     def take(self, sample: Sample) -> None:
-        """Keep a sample, if health depends on it."""
+        """Keep a sample, if health depends on it; warn of the first loss that is not finite."""
         if isinstance(sample, HealthSample):
             self._heard.append(sample)
         elif isinstance(sample, StepSample):
             self._steps.take(sample)
+            self._look_at_loss(sample)
+
+    def _look_at_loss(self, sample: StepSample) -> None:
+        if self._lost is not None or sample.loss is None or math.isfinite(sample.loss):
+            return
+        rate = self._config.inner_runtime.learning_rate
+        self._lost = (
+            f"The loss of iteration {sample.iteration} is {sample.loss}; look at the samples of "
+            f"that iteration, or lower runtime.learning_rate (it is {rate:g})."
+        )
+        warnings.warn(f"Run {self._config.name!r}: {self._lost}", stacklevel=2)
 
     def health(self, hardware: str | os.PathLike[str] | None = None) -> RunHealth:
         """Return the health that the samples so far show.
@@ -60,7 +74,7 @@ class HealthRecord:
             self._judged = heard, RunHealth.of(self._heard[:heard], self._plan, self._planned)
         latency = self._latency if hardware is None else load_hardware(hardware).domain.latency
         measures = RunMeasures.of(self._steps.all(), self._plan, latency)
-        return replace(self._judged[1], measures=measures)
+        return replace(self._judged[1], measures=measures, lost=self._lost)
 
     @cached_property
     def _latency(self) -> float | None:

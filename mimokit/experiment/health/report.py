@@ -45,6 +45,7 @@ class RunHealth(Report):
         ranks: what each said after the first iteration with something wrong, else after the last.
         faults: of their random states and collectives after that iteration.
         unplanned: ranks that had collectives of which none are planned.
+        lost: a sentence about the first loss that is not finite.
     """
 
     ranks: tuple[HealthSample, ...]
@@ -53,6 +54,7 @@ class RunHealth(Report):
     planned: Planned = field(default_factory=dict)
     measures: RunMeasures = field(default_factory=RunMeasures)
     unplanned: tuple[int, ...] = ()
+    lost: str | None = None
 
     @classmethod
     def of(
@@ -93,7 +95,8 @@ class RunHealth(Report):
     def wrong(self) -> tuple[str, ...]:
         """A sentence for each thing that is wrong; for the last ones together if there are many."""
         faults = (one.sentence for one in self.faults)
-        found = [*self._not_finite(), *self._different(), *faults]
+        lost = [] if self.lost is None else [self.lost]
+        found = [*lost, *self._not_finite(), *self._different(), *faults]
         more = len(found) - MOST_SENTENCES
         return (*found[:MOST_SENTENCES], *([f"And {more:,} more."] if more > 0 else []))
 
@@ -161,7 +164,7 @@ class RunHealth(Report):
         return Section(HEADING, COLUMNS, self._rows(), self._sentences())
 
     def _sentences(self) -> tuple[str, ...]:
-        if not self.ranks:
+        if not self.ranks and self.lost is None:
             return ("No rank has finished an iteration.",)
         return (*(self.wrong or ("Nothing is wrong.",)), *self.notes)
 

@@ -14,6 +14,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.strategy import StrategyConfig
 from mimokit.experiment import Evaluations, train
 from mimokit.experiment.health.measures import NOT_MEASURED, RunMeasures
+from mimokit.experiment.health.record import HealthRecord
 from mimokit.experiment.health.report import RunHealth
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.tensor_collectives import CollectiveSpan
@@ -75,6 +76,19 @@ def test_the_first_iteration_with_a_fault_counts_and_many_are_shortened(plan: La
     assert found.wrong[0].startswith("Rank 4 has an entry that is not finite in a and 1 other")
     assert found.wrong[-1] == "And 1 more."
     assert len(found.wrong) == 5
+
+
+def test_a_loss_that_is_not_finite_is_said_once(plan: LayoutPlan) -> None:
+    record = HealthRecord(digits_config((1, 4), (2, 2)), plan)
+    record.take(StepSample(0, loss=2.0, rank=0))
+    assert record.health().healthy
+    with pytest.warns(UserWarning, match="The loss of iteration 3 is inf; look at the") as warned:
+        for rank in range(2):
+            record.take(StepSample(3, loss=float("inf"), rank=rank))
+    assert len(warned) == 1
+    found = record.health()
+    assert not found.healthy
+    assert "The loss of iteration 3 is inf" in found._repr_html_()
 
 
 def test_replicas_of_a_layout_may_differ() -> None:
