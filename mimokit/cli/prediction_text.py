@@ -15,6 +15,7 @@ def prediction_to_rich(prediction: Prediction) -> Group:
     """Return what `rich` prints for a prediction: totals, parts of the step, memory by module."""
     return Group(
         Text(str(prediction.layout), style="bold"),
+        Text(prediction.conditions(), style="dim"),
         _totals(prediction),
         _parts(prediction),
         _memory(prediction),

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from mimokit.config.errors import Problem
 from mimokit.planning.bridges.routes import Direction, Route, Transfer
 from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.pipeline import PipelinePlan
@@ -152,11 +153,13 @@ class Estimates:
             between replicas are not known.
         strategy_bytes: bytes that a strategy between replicas keeps per parameter that a rank
             trains, without buffers; None: they are not predicted.
+        rejected: what can be planned but not run yet; see `mimokit.config.check_runnable`.
     """
 
     frames: tuple[BatchFrames, ...] = ()
     exchange_seconds: Mapping[str, float] | None = None
     strategy_bytes: int | None = None
+    rejected: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True)

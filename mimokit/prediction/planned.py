@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.rules.runnable import unrunnable
 from mimokit.planning.frames.batch_frames import BatchFrames, says_frames
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.strategies.replicas import ReplicaPlan
@@ -67,9 +68,10 @@ def plan(
 
 
 def _estimates_of(config: ExperimentConfig, layout: LayoutPlan) -> Estimates:
-    estimates, replicas = Estimates(), layout.replicas
+    estimates, replicas = Estimates(rejected=tuple(unrunnable(config))), layout.replicas
     if replicas is not None:
-        estimates = Estimates(
+        estimates = replace(
+            estimates,
             exchange_seconds=exchange_seconds_of_replicas(replicas),
             strategy_bytes=state_bytes_of(replicas.config),
         )

@@ -112,6 +112,7 @@ def predict_task(task: PredictionTask) -> Prediction:
         tflops_per_gpu=tflops / 1e12,
         utilisation=tflops / system.hardware.peak_flops[workload.precision],
         dollars_per_million_tokens=_dollars(task, seconds),
+        precision=workload.precision,
         exchange_seconds=_waiting(task.replicas, seconds),
     )
 

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from mimokit.config.runtime import PRECISION_OF_RUNS
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.memory import MemoryLine
 from mimokit.units import GIB, seconds_text
@@ -25,6 +28,7 @@ class Prediction:
         capacity: bytes of a GPU.
         tokens_per_second: of the language model, over all GPUs.
         utilisation: of the peak of the precision (MFU).
+        precision: of matrix products.
         exchange_seconds: how long replicas wait for exchanges per step, on average. It comes on
             top of `seconds` and of what follows from it, all of which are those of one replica.
             None: no strategy between replicas, or it does not describe the links.
@@ -42,6 +46,7 @@ class Prediction:
     tflops_per_gpu: float
     utilisation: float
     dollars_per_million_tokens: float | None
+    precision: str
     exchange_seconds: float | None = None
 
     @property
@@ -52,7 +57,7 @@ class Prediction:
     def __str__(self) -> str:
         peak, room = self.peak_memory / GIB, self.capacity / GIB
         text = (
-            f"{self.layout}\n"
+            f"{self.layout}\n{self.conditions()}\n"
             f"step {self.seconds:.3g} s ({self.low:.3g} to {self.high:.3g}), "
             f"{self.tokens_per_second:,.0f} tokens/s, {self.tflops_per_gpu:.0f} TFLOP/s per GPU, "
             f"{self.utilisation:.0%} of its peak\n"
@@ -63,6 +68,26 @@ class Prediction:
         if self.dollars_per_million_tokens is not None:
             text += f"\n{self.dollars_per_million_tokens:.3g} dollars per million tokens"
         return text
+
+    def conditions(self) -> str:
+        """Return what is predicted besides the sizes, and what of it `mimokit run` lacks yet."""
+        modules = self.layout.modules.values()
+        having = {
+            "sequence parallelism": any(np.any(sizes.sequence_shards > 1) for sizes in modules),
+            "a distributed optimizer": any(
+                np.any(np.logical_and(sizes.distributed_optimizer, sizes.replicas > 1))
+                for sizes in modules
+            ),
+            "FSDP": any(np.any(sizes.fully_sharded) for sizes in modules),
+        }
+        parts = [name for name, present in having.items() if present]
+        text = f"predicted in {self.precision}"
+        if parts:
+            text += f" with {' and '.join(parts)}"
+        if self.precision == PRECISION_OF_RUNS and not parts:
+            return text
+        lacking = " without them" if parts else ""
+        return f"{text}; `mimokit run` trains in {PRECISION_OF_RUNS}{lacking}"
 
     def exchange_text(self) -> str:
         """Return a sentence about the exchanges between replicas; empty if there are none."""

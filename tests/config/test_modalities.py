@@ -135,6 +135,14 @@ def test_wrong_values(path: str, value: object, module: str, field: str) -> None
     assert problem.sentence.endswith((".", "?"))
 
 
+def test_frequencies_are_those_of_the_width_that_a_head_has() -> None:
+    content = put(three_encoders(), f"model.module_architectures.{LANGUAGE}.kv_channels", 16)
+    path = f"model.module_architectures.{LANGUAGE}.mrope_section"
+    assert not problems(put(content, path, [2, 3, 3]))
+    wrong = only(problems(put(content, path, [2, 1, 1])))
+    assert "[2, 1, 1], 4 together, but a head of 16 numbers has 8 frequencies" in wrong.sentence
+
+
 @pytest.mark.parametrize(
     ("other", "value", "why"),
     [

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import mimokit
 from mimokit.config import ConfigError, check_runnable
 from mimokit.config.layer_architecture import LayerArchitecture
 from mimokit.config.parallelism import ModuleParallelismConfig
@@ -36,6 +37,27 @@ def with_sizes(schedule: str = "1f1b", **fields: Any) -> dict[str, Any]:
     if schedule == "1f1b":
         return sections({"data_parallel": 1}, {**PIPELINE, **fields}, schedule)
     return sections({"data_parallel": 4}, {"data_parallel": 4, **fields}, schedule)
+
+
+def test_a_plan_says_what_runs_reject() -> None:
+    content = with_sizes(tensor_parallel=2, sequence_parallel=True)
+    content["runtime"]["precision"] = "bf16"
+    plan = mimokit.plan(content)
+    line = (
+        "`mimokit run` rejects this layout: language_module sequence_parallel true; "
+        "runtime precision bf16"
+    )
+    assert line in " ".join(str(plan).split())
+    assert line in plan._repr_html_()
+    with pytest.raises(ConfigError) as refused:
+        check_runnable(load(content))
+    assert plan.to_json()["rejected_by_run"] == str(refused.value).splitlines()
+
+
+def test_a_plan_that_runs_says_nothing_of_it() -> None:
+    plan = mimokit.plan(with_sizes())
+    assert "rejects" not in str(plan) + plan._repr_html_()
+    assert "rejected_by_run" not in plan.to_json()
 
 
 def test_nothing_of_them_is_written_unless_it_is_said() -> None:

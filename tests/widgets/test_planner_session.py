@@ -257,6 +257,7 @@ def test_every_number_has_a_formula_that_ends_in_it() -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
     figures = {figure["key"]: figure for figure in driver.screen.state["figures"]}
     assert figures["world"]["formula"].endswith("= 24")
+    assert "rejected" not in figures
     assert figures["samples_per_microbatch"]["formula"] == (
         "base_batch_size 4 × DP 2 of language_module = 8"
     )

@@ -86,16 +86,17 @@ def _network_problems(
 
 def _section_problem(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
     """Yield the problem of frequencies that three axes do not share out among them."""
-    section, heads = network.mrope_section, network.num_attention_heads
-    half = network.hidden_size // heads // 2
-    if section is None or network.hidden_size % heads or sum(section) == half:
+    section, half = network.mrope_section, network.head_dim // 2
+    # A width that heads do not divide is the problem of another rule.
+    unknown = network.kv_channels is None and network.hidden_size % network.num_attention_heads
+    if section is None or unknown or sum(section) == half:
         return
     yield Problem(
         name,
         "mrope_section",
         section,
         f"Module '{name}': mrope_section is {section}, {sum(section)} together, but a head of "
-        f"{network.hidden_size // heads} numbers has {half} frequencies; give each of them to one "
+        f"{network.head_dim} numbers has {half} frequencies; give each of them to one "
         "axis.",
     )
 

@@ -48,6 +48,13 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
     """
     if isinstance(config, ExperimentConfig) and config.has_passed(RUNNABLE):
         return
+    refuse_if_any(unrunnable(config))
+    if isinstance(config, ExperimentConfig):
+        config.mark_passed([RUNNABLE])
+
+
+def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem]:
+    """Return the problems with which `check_runnable` rejects a config."""
     model = config.model if isinstance(config, ExperimentConfig) else config
     problems = list(_problems(model))
     problems += _graph_problems(
@@ -59,9 +66,7 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
         problems += _precision(config.runtime)
         problems += _frame_parallel(config)
         problems += _strategy(config)
-    refuse_if_any(problems)
-    if isinstance(config, ExperimentConfig):
-        config.mark_passed([RUNNABLE])
+    return problems
 
 
 def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:

@@ -18,6 +18,7 @@ from mimokit.planning.report.rows import (
     module_section,
     pipeline_section,
     place_text,
+    rejection,
     stage_cells,
     stage_names,
     title,
@@ -43,6 +44,8 @@ _FORWARD, _BACKWARD = "59", "a6"  # opacities in hex; a backward is also twice a
 def plan_to_html(plan: LayoutPlan, estimates: Estimates) -> str:
     """Return the plan as one `<div>`."""
     parts = [f'<div style="font-weight:600">{escape(title(plan))}</div>']
+    if estimates.rejected:
+        parts.append(_note(rejection(estimates.rejected)))
     dots = [_dot(index) for index in range(len(plan.modules))]
     modules = module_section(plan)
     parts += [modules.to_html(dots), *map(_note, modules.sentences)]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from mimokit.axes import CONFIG_FIELDS, SHOWN_AXES
+from mimokit.config.errors import Problem
+from mimokit.config.messages import written
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.schedule import Order, StageSlots, gpipe, one_forward_one_backward
 from mimokit.tables import Section
@@ -60,6 +63,14 @@ def title(plan: LayoutPlan) -> str:
         f"micro-batch{plural} = global batch of {batch.global_batch_size:,}"
         f"{' each' if copies else ''}"
     )
+
+
+def rejection(problems: Iterable[Problem]) -> str:
+    """Return one line about what `mimokit run` rejects of a plan, empty if it runs."""
+    fields = "; ".join(
+        f"{problem.module} {problem.field} {written(problem.value)}" for problem in problems
+    )
+    return f"`mimokit run` rejects this layout: {fields}" if fields else ""
 
 
 def module_section(plan: LayoutPlan) -> Section:

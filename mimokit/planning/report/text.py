@@ -19,6 +19,7 @@ from mimokit.planning.report.rows import (
     module_section,
     pipeline_section,
     place_text,
+    rejection,
     stage_cells,
     stage_names,
     title,
@@ -41,6 +42,7 @@ def plan_to_rich(plan: LayoutPlan, estimates: Estimates) -> Group:
     modules = module_section(plan)
     parts: list[Text | Table] = [
         Text(title(plan), style="bold"),
+        *(Text(line, style="yellow") for line in [rejection(estimates.rejected)] if line),
         _coloured(modules, [_hue(index) for index in range(len(plan.modules))]),
         *(Text(sentence, style="dim") for sentence in modules.sentences),
     ]

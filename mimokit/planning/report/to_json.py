@@ -37,6 +37,8 @@ def plan_to_json(plan: LayoutPlan, estimates: Estimates) -> dict[str, Any]:
         },
         "bridges": [_bridge(bridge) for bridge in plan.bridges],
     }
+    if estimates.rejected:
+        found["rejected_by_run"] = [problem.sentence for problem in estimates.rejected]
     if plan.optimizer_options:
         found["optimizers"] = plan.optimizer_options
     if plan.pipeline is not None:

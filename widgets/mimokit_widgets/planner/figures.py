@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass
 
 from mimokit.axes import CONFIG_FIELDS, GRID_AXES, SHOWN_AXES, Axis
 from mimokit.config import ExperimentConfig
+from mimokit.config.rules.runnable import unrunnable
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
 from mimokit.planning.ranks import ModuleRanks
+from mimokit.planning.report.rows import rejection
 from mimokit.planning.types import Bridge, ColocatedBridge, LayoutPlan
 from mimokit.units import bytes_text, span_text
 from mimokit_widgets.planner.paths import sizes_beyond_inputs
@@ -45,7 +47,16 @@ def figures_of(config: ExperimentConfig, plan: LayoutPlan) -> list[Figure]:
         *(_samples_each(plan, name) for name in plan.modules),
         *(figure for bridge in plan.bridges for figure in _bridge(config, plan, bridge)),
         *_pipeline(plan),
+        *_rejection(config),
     ]
+
+
+def _rejection(config: ExperimentConfig) -> Iterator[Figure]:
+    problems = unrunnable(config)
+    if problems:
+        yield Figure(
+            "rejected", "fields that `mimokit run` rejects", f"{len(problems)}", rejection(problems)
+        )
 
 
 def _world(plan: LayoutPlan) -> Figure:
