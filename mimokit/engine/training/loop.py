@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.distributed as dist
@@ -13,6 +13,7 @@ import torch.distributed as dist
 from mimokit.config import ExperimentConfig
 from mimokit.config.evaluations import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.engine.colocated.checks import EveryCall, check_rarely
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.iterators import order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
@@ -45,7 +46,8 @@ ShouldStop = Callable[[], bool]
 class TrainingState:
     """The state of training on one rank; without `arrivals` they are not exchanged.
 
-    `exchange` is that with other replicas of the layout, if there are any.
+    `exchange` is that with other replicas of the layout, if there are any. `checks` are those of
+    the bridges on shared ranks; by default every call checks.
     """
 
     model: RankModel
@@ -56,6 +58,7 @@ class TrainingState:
     arrivals: Arrivals | None = None
     iteration: int = 0
     exchange: ReplicaExchange | None = None
+    checks: EveryCall = field(default_factory=EveryCall)
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,7 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
     them, the norm of the average is part of that exchange.
     """
     update, exchange = state.update, state.exchange
+    state.checks.begin_step()
     update.zero()
     losses = yield from microbatch_steps(state.model, state.iterator)
     yield Step(StepKind.GRAD_SYNC)
@@ -224,6 +228,7 @@ def train_on_rank(
     with prepared(plan, config, source, peers, code) as state:
         tracer = Tracer.aligned(emit) if trace else None
         check_validation(config, state.data, plan.batch.samples_per_microbatch)
+        state.checks = check_rarely(state.model.bridges.values())
         monitor = _monitor(state, config, peak_flops)
         watchers = Watchers(emit, monitor, tracer, CollectiveCount(state.model))
         rows = _train(state, config, watchers, should_stop, evaluations or Evaluations())

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from mimokit.config import MimoParallelismConfig
+from mimokit.engine.colocated.checks import EveryCall, check_rarely
 from mimokit.engine.colocated.samples import shares_items
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
@@ -68,12 +69,14 @@ class SharedRanksModel(MimoModelOnRank):
     Attributes:
         laid_out: the modules and what connects them.
         module_tokens: module -> number of tokens that the last call computed on this rank.
+        checks: of the bridges; by default every call checks.
     """
 
     def __init__(self, laid_out: RankModel) -> None:
         super().__init__(laid_out.model)
         self.laid_out = laid_out
         self.module_tokens: dict[str, int] = {}
+        self.checks = EveryCall()
 
     def forward(
         self,
@@ -246,7 +249,7 @@ def get_vlm_mimo_model_homogeneous(
     model = build_rank_model(model_config, plan, seed)
     language = model.language_module_name
     grid, groups = model.module_to_grid_map[language], model.pg_collections[language]
-    return HomogeneousParts(SharedRanksModel(model), grid, groups, model.topology)
+    return HomogeneousParts(_on_shared_ranks(model), grid, groups, model.topology)
 
 
 def get_vlm_mimo_model_colocated(
@@ -258,7 +261,13 @@ def get_vlm_mimo_model_colocated(
     """
     _check(model_config, seq_len, plan, "colocated")
     model = build_rank_model(model_config, plan, seed)
-    return ColocatedParts(SharedRanksModel(model), model.module_to_grid_map, model.topology)
+    return ColocatedParts(_on_shared_ranks(model), model.module_to_grid_map, model.topology)
+
+
+def _on_shared_ranks(model: RankModel) -> SharedRanksModel:
+    shared = SharedRanksModel(model)
+    shared.checks = check_rarely(model.bridges.values())
+    return shared
 
 
 def get_vlm_mimo_model(

@@ -49,6 +49,7 @@ def forward_backward_no_pipelining(
         ForwardStepError: the forward step raised, or returned something else.
         ValueError: the loss function does not return a sum and a number of tokens.
     """
+    model.checks.begin_step()
     laid_out = around_all_modules(forward_step_func, model, data_iterator, num_microbatches)
     run = forward_steps if forward_only else forward_backward_steps
     # The forward step reads: its iterator gives whole batches, which it slices itself.
