@@ -10,6 +10,7 @@ from mimokit.engine.megatron import (
     ProcessGroupCollection,
     TransformerConfig,
 )
+from mimokit.engine.parallel.gradient_order import GradientOrder
 from mimokit.engine.parallel.ownership import Ownership
 from mimokit.engine.part_times import UNTIMED, PartTimes
 from mimokit.planning.execution import ModuleExecution
@@ -24,6 +25,7 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         num_tokens: number of unmasked tokens on this rank whose losses are in the gradient buffer.
             A schedule adds those of every micro-batch; `zero_grad_buffer` sets it to 0.
         ownership: what of the module this rank counts, owns and writes.
+        gradient_order: what is in the gradient buffer.
         times: of its reduction and its update.
     """
 
@@ -39,11 +41,13 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
     ) -> None:
         super().__init__(config, ddp_config, module, pg_collection=pg_collection)
         self.ownership = Ownership(pg_collection)
+        self.gradient_order = GradientOrder(module.parameters())
 
     def zero_grad_buffer(self) -> None:
         """Set the gradients to zero."""
         super().zero_grad_buffer()
         self.num_tokens = 0
+        self.gradient_order.zeroed()
 
     @property
     def embedding(self) -> torch.nn.Module:

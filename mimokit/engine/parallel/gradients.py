@@ -102,6 +102,7 @@ def finalize_model_grads(
             module.finish_grad_sync()
             module.sync_tied_embeddings()
         module.scale_gradients(1.0 / max(total, 1))
+        module.gradient_order.reduced()
     return total
 
 

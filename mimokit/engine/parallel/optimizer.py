@@ -73,6 +73,8 @@ class MainGradOptimizer(torch.optim.Optimizer):
     parameters here, which torch's optimizers reject.
     """
 
+    reads_main_grad = True
+
     def __init__(self, parameters: Iterable[torch.nn.Parameter], **options: Any) -> None:
         super().__init__([{"params": list(parameters)}], **options)
         self._owners: list[ModuleDataParallel | None] = [None]
