@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     )
     from mimokit.engine.pipeline.routes import RouteCommunicator as RouteCommunicator
     from mimokit.engine.stepper import live as live
-    from mimokit.engine.training.monitor import (
+    from mimokit.engine.training.loop_monitor import (
         create_performance_monitor as create_performance_monitor,
     )
     from mimokit.engine.user_loop.data import get_batch as get_batch

@@ -13,6 +13,8 @@ from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.part_times import StepPart
+from mimokit.engine.steps import Step, loop_watcher
+from mimokit.step_kinds import StepKind
 
 ModuleToGridTuple = tuple[tuple[ModuleDataParallel, HyperCommGrid], ...]
 
@@ -93,6 +95,9 @@ def finalize_model_grads(
     Returns:
         The global token count; gradients stay unscaled where it is zero.
     """
+    watcher = loop_watcher()
+    if watcher is not None:
+        watcher.observe(Step(StepKind.GRAD_SYNC))
     on_rank = sum(module.num_tokens for module, _ in modules if module.ownership.counts_tokens())
     count = torch.tensor([on_rank], dtype=torch.int64, device=rank_device())
     dist.all_reduce(count)
@@ -103,6 +108,8 @@ def finalize_model_grads(
             module.sync_tied_embeddings()
         module.scale_gradients(1.0 / max(total, 1))
         module.gradient_order.reduced()
+    if watcher is not None:
+        watcher.pause()
     return total
 
 

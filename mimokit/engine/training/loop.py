@@ -29,8 +29,9 @@ from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.arrivals import Arrivals
 from mimokit.engine.training.evaluation import Evaluation, check_validation, evaluate
 from mimokit.engine.training.health import CollectiveCount, health_sample
+from mimokit.engine.training.loop_monitor import counts_on_rank, create_performance_monitor
 from mimokit.engine.training.modes import microbatch_steps, read_batches
-from mimokit.engine.training.monitor import PerformanceMonitor, create_performance_monitor
+from mimokit.engine.training.monitor import PerformanceMonitor
 from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.saving import save_hf
 from mimokit.engine.training.tracer import Tracer
@@ -172,16 +173,9 @@ def _reduce(
     """Sum the results of all ranks in one all-reduce over the world, each sample once."""
     model, arrivals = state.model, state.arrivals
     names = list(model.plan.modules)
-    counting = {
-        name for name, module in model.modules().items() if module.ownership.counts_tokens()
-    }
-    counted = losses if model.loss_module_name in counting else []
-    tokens_of = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in counting}
     values = [
         float(stop),
-        sum(loss.loss_sum for loss in counted),
-        sum(loss.num_tokens for loss in counted),
-        *(tokens_of.get(name, 0) for name in names),
+        *counts_on_rank(model, losses),
         *(() if arrivals is None else arrivals.to_sum()),
     ]
     total = torch.tensor(values, dtype=torch.float64, device=rank_device())

@@ -10,17 +10,18 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from mimokit.config import MimoParallelismConfig, RuntimeConfig
-from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.part_times import PartTimes, StepPart, now
 from mimokit.engine.steps import Step
-from mimokit.engine.training.arrivals import Arrivals, BegunStep
+from mimokit.engine.training.arrivals import Arrivals, BegunStep, Meeting
 from mimokit.engine.training.flops import StepFlops
 from mimokit.engine.training.memory import memory_meter
 from mimokit.engine.training.phase_times import PhaseTimes
 from mimokit.result_files import write_metrics
 from mimokit.samples import ModuleSample, Row, StepSample, from_wire, to_wire
+
+NO_STEP: Meeting = ("", None, None)
+"""In place of a step: what comes until the next one belongs to none."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,8 @@ class PerformanceMonitor:
         lasted = {}
         for (step, moment), stop in zip(self._begun, ends, strict=False):
             name, module, _ = step
+            if step == NO_STEP:
+                continue
             lasted[step] = stop - moment
             found.add_phase(module, name, stop - moment)
         for name, seconds in self._times.items():
@@ -244,25 +247,3 @@ class PerformanceMonitor:
         if dist.get_rank() == 0:
             samples = (from_wire(message) for messages in by_rank for message in messages)
             write_metrics(directory, [one for one in samples if isinstance(one, StepSample)])
-
-
-def create_performance_monitor(
-    model_config: MimoParallelismConfig,
-    runtime_config: RuntimeConfig,
-    module_to_grid_map: Mapping[str, HyperCommGrid],
-    watched: Watched | None = None,
-) -> PerformanceMonitor | None:
-    """Return a monitor of the modules on this rank, or None if the config disables it.
-
-    Args:
-        model_config: accepted because the source documents pass it; not used.
-        runtime_config: says whether to monitor.
-        module_to_grid_map: the modules on this rank.
-        watched: what else to read; `train` passes it.
-    """
-    if not runtime_config.enable_performance_monitoring:
-        return None
-    watched = watched or Watched(warmup_iterations=runtime_config.warmup_iterations)
-    return PerformanceMonitor(
-        list(module_to_grid_map), dist.get_world_size(), dist.get_rank(), watched
-    )

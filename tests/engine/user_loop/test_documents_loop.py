@@ -285,8 +285,17 @@ def test_the_documents_loop_trains_what_mimokit_trains(cluster, config):
     for _, _, differ, metrics in ranks:
         assert differ
         assert not any(differ)
-        assert metrics["forward_backward_time"] > 0
-        assert metrics["optimizer_time"] > 0
+        seconds = metrics["total_time"]
+        assert metrics["loss"] == pytest.approx(own[-1], rel=1e-6)
+        assert metrics["samples_per_sec"] * seconds == pytest.approx(plan.batch.global_batch_size)
+        assert metrics["tokens_per_sec"] == pytest.approx(
+            config.data.seq_length * metrics["samples_per_sec"]
+        )
+        computing = metrics["forward_time"] + metrics["backward_time"]
+        assert 0 < computing < metrics["forward_backward_time"]
+        parts = [metrics[f"{part}_time"] for part in ("optimizer", "communication", "report")]
+        assert all(part > 0 for part in parts)
+        assert computing + sum(parts) < seconds
 
 
 def _mistaken(plan, config, mistake):
