@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from mimokit.engine.user_loop.data import (
         get_data_iterator_colocated as get_data_iterator_colocated,
     )
+    from mimokit.engine.user_loop.models import get_mimo_model_of as get_mimo_model_of
     from mimokit.engine.user_loop.models import get_vlm_mimo_model as get_vlm_mimo_model
     from mimokit.engine.user_loop.models import (
         get_vlm_mimo_model_colocated as get_vlm_mimo_model_colocated,

@@ -83,4 +83,4 @@ class LoadedBatch:
 def shares_items(module: ModuleDataParallel) -> bool:
     """Return whether an encoder shares its items with other replicas, and so always runs."""
     encoders: Iterable[Encoder] = getattr(module.module, "encoders", {}).values()
-    return any(encoder.shares_items for encoder in encoders)
+    return any(getattr(encoder, "shares_items", False) for encoder in encoders)

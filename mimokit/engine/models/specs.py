@@ -10,6 +10,7 @@ from mimokit.engine.models.any_size import ANY_SIZE_VISION
 from mimokit.engine.models.audio import AUDIO
 from mimokit.engine.models.build import ModuleBuild, module_builds
 from mimokit.engine.models.decoder import text_decoder_spec
+from mimokit.engine.models.described import is_whole_modality
 from mimokit.engine.models.encoder import EncoderKind
 from mimokit.engine.models.language import language_model_spec
 from mimokit.engine.models.own_modules import OwnEncoder, OwnLanguageModel
@@ -61,6 +62,8 @@ def encoder_spec(build: ModuleBuild) -> ModuleSpec:
     Raises:
         ValueError: if its sizes do not divide each other.
     """
+    if is_whole_modality(build.builder):
+        return build.builder
     kind = encoder_kind(build.architecture)
     spec = kind.spec(build)
     if build.builder is not None:

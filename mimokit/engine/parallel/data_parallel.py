@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 
 from mimokit.engine.megatron import (
@@ -90,4 +92,8 @@ def wrap_data_parallel(
     groups: ProcessGroupCollection,
 ) -> ModuleDataParallel:
     """Wrap a module so that its gradients are summed over its data parallel group."""
+    if not config.calculate_per_token_loss:
+        # Of a spec of the user's: Megatron would average the sums of replicas.
+        config = copy.copy(config)
+        config.calculate_per_token_loss = True
     return ModuleDataParallel(config, data_parallel_config(execution), module, groups)

@@ -16,11 +16,11 @@ from mimokit.engine.colocated.checks import EveryCall, check_rarely
 from mimokit.engine.colocated.samples import shares_items
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
-from mimokit.engine.models.provider import SeededMimoModel
+from mimokit.engine.models.provider import MimoModelProviderResult, SeededMimoModel
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.base_stage import StageInput, StageOutput
-from mimokit.engine.pipeline.model import RankModel, build_rank_model
+from mimokit.engine.pipeline.model import RankModel, build_rank_model, rank_model_of
 from mimokit.planning.schedule import StageEdge
 from mimokit.planning.types import LayoutPlan
 
@@ -281,6 +281,18 @@ def get_vlm_mimo_model(
     _check(model_config, seq_len, plan, "heterogeneous")
     model = build_rank_model(model_config, plan, seed)
     return HeterogeneousParts(StageModel(model), model.module_to_grid_map, model.topology)
+
+
+def get_mimo_model_of(provided: MimoModelProviderResult) -> SharedRanksModel | StageModel:
+    """Return what a `MimoModelProvider` has built on this rank for a training loop. Collective.
+
+    The schedules run it as they run the model of the makers above, of the plan `provided.plan`.
+
+    Raises:
+        ValueError: the rank has no module, or two stages do not agree on what crosses between them.
+    """
+    model = rank_model_of(provided)
+    return _on_shared_ranks(model) if model.communicator is None else StageModel(model)
 
 
 def _check(config: MimoParallelismConfig, seq_len: int, plan: LayoutPlan, mode: str) -> None:
