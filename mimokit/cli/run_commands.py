@@ -13,6 +13,7 @@ import typer
 from mimokit.cli.engines import FAILED, Cluster, connection, failures
 from mimokit.experiment.sweeps.options import (
     ConfigOption,
+    Data,
     ExperimentsDir,
     ResultsDir,
     Resume,
@@ -83,6 +84,7 @@ def run(
     task: Annotated[
         str | None, typer.Option(help="Train on strips of digits: 'read' or 'sum'.")
     ] = None,
+    data: Data = None,
     trace: Trace = False,
     save_hf: SaveHf = None,
     cluster: Cluster = None,
@@ -102,10 +104,12 @@ def run(
     from mimokit.experiment.sweeps.seats import InTurn, NoSeats, Seats, SideBySide
 
     experiments = named_experiments(file, config, experiments_dir, resume)
-    request = SweepRequest(experiments, results_dir, resume, strict, time_limit, trace, save_hf)
-    data = _source(task)
+    request = SweepRequest(
+        experiments, results_dir, resume, strict, time_limit, trace, save_hf, data
+    )
+    digits = _source(task, data)
     with failures(), ExitStack() as stack:
-        options, listed = request.options(data), request.find()
+        options, listed = request.options(digits), request.find()
         there: EngineCluster | None = None
         if cluster is not None:
             there = stack.enter_context(EngineCluster(engines, **connection(cluster)))
@@ -123,9 +127,11 @@ def run(
         raise typer.Exit(status)
 
 
-def _source(task: str | None) -> Any:
+def _source(task: str | None, data: str | None) -> Any:
     if task is None:
         return None
+    if data is not None:
+        raise typer.BadParameter("give --task or --data, not both")
     if task not in ("read", "sum"):
         raise typer.BadParameter(f"the task is 'read' or 'sum', not {task!r}")
     from mimokit.engine.data.sources import DigitData

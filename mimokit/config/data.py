@@ -50,7 +50,12 @@ class DataConfig(ConfigModel):
     """The placeholder token id of the first encoder."""
 
     dataset_size: Positive = 2048
-    """Samples in the data set."""
+    """Samples in the data set; of a longer one the first."""
+
+    source: Annotated[str, Field(min_length=1)] | None = None
+    """The function that makes training and test data, as package.module:function. It is called with
+    the config on every rank and returns a `mimokit.engine.TrainingData`. None: strips of digits
+    where the model can read them, else noise of the config's sizes."""
 
     num_workers: NotNegative = 0
     """Loader processes per rank that loads data. 0: the rank loads in its own process."""

@@ -70,6 +70,26 @@ class UserCode:
 
 NO_CODE = UserCode()
 
+
+def named_source(config: ExperimentConfig) -> Callable[[ExperimentConfig], Any] | None:
+    """Return the function that `data.source` names, None where it names none.
+
+    Raises:
+        ConfigError: it cannot be imported, or cannot be called with the config alone.
+    """
+    path = config.data.source
+    if path is None:
+        return None
+    source: Callable[[ExperimentConfig], Any] = _imported("Section 'data'", "data", "source", path)
+    if (why := _uncallable(source, arguments=1)) is not None:
+        sentence = (
+            f"Section 'data': source {why}; it must be a function of the config that returns a "
+            "TrainingData (mimokit.engine)."
+        )
+        raise ConfigError([Problem("data", "source", path, sentence)])
+    return source
+
+
 _BUILDER = "a ModuleSpec or a function of (architecture, process groups) that returns a module"
 _FUNCTIONS = {
     "loss_func": "a function of (loss mask, loss of every token) that returns their sum and their "
@@ -110,6 +130,10 @@ def checked_code(
 
 def _problems(config: ExperimentConfig, code: UserCode) -> Iterator[Problem]:
     yield from _wrong_functions(config.runtime, code)
+    try:
+        named_source(config)
+    except ConfigError as error:
+        yield from error.problems
     model = config.model
     for name in code.modules:
         if name not in model.module_parallelisms:
@@ -155,15 +179,16 @@ def _unfit(name: str, builder: OwnModule) -> Iterator[Problem]:
         yield Problem(name, "builder", str(builder), sentence)
 
 
-def _uncallable(builder: object) -> str | None:
-    """Return why something cannot be called with two arguments, or None if it can."""
+def _uncallable(builder: object, arguments: int = 2) -> str | None:
+    """Return why something cannot be called with so many arguments, or None if it can."""
     if not callable(builder):
         return f"is a {type(builder).__name__}"
     try:
-        inspect.signature(builder).bind(None, None)
+        inspect.signature(builder).bind(*[None] * arguments)
     except (TypeError, ValueError) as error:
         called = getattr(builder, "__qualname__", type(builder).__name__)
-        return f"is {called}, which cannot be called with two arguments ({error})"
+        count = "one argument" if arguments == 1 else "two arguments"
+        return f"is {called}, which cannot be called with {count} ({error})"
     return None
 
 

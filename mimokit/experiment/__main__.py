@@ -12,6 +12,7 @@ import typer
 
 from mimokit.experiment.sweeps.options import (
     ConfigOption,
+    Data,
     ExperimentsDir,
     ResultsDir,
     Resume,
@@ -33,10 +34,11 @@ def main(
     strict: Strict = False,
     time_limit: TimeLimit = None,
     trace: Trace = False,
+    data: Data = None,
 ) -> None:
     """Train one config, or all in a folder, on the ranks of this job."""
     experiments = named_experiments(file, config, experiments_dir, resume)
-    request = SweepRequest(experiments, results_dir, resume, strict, time_limit, trace)
+    request = SweepRequest(experiments, results_dir, resume, strict, time_limit, trace, source=data)
     raise typer.Exit(run_job(request))
 
 

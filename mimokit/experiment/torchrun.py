@@ -77,8 +77,8 @@ def training_to_json(
     """
     if data is not None or code != NO_CODE:
         raise ClusterError(
-            "under torchrun ranks train on their default data, nothing else; name builders of "
-            "modules, loss_func and forward_step in the config"
+            "under torchrun ranks take data and code from the config alone; name the data in "
+            "data.source, and builders of modules, loss_func and forward_step where they belong"
         )
     return {
         "config": config.to_mapping(),

@@ -196,7 +196,7 @@ def train(
     except BaseException:
         folder.release()
         raise
-    record = HealthRecord(ready, plan, code, own_data=data is not None)
+    record = HealthRecord(ready, plan, code, own_data=bool(data or ready.data.source))
     return TrainingRun(run, ready, plan, named, _begun(writer, run, named), record)
 
 

@@ -18,7 +18,8 @@ SHORT = Evaluations(final_samples=8)
 
 
 def _squared(loss_mask: Any, losses: Any) -> Any:
-    return (losses.square() * loss_mask).sum(), loss_mask.sum(), {"squared": losses.mean()}
+    weights = 0.37 * loss_mask  # a replica has a fraction of a token, too
+    return (losses.square() * weights).sum(), weights.sum(), {"squared": losses.mean()}
 
 
 def _mean_called_a_sum(loss_mask: Any, losses: Any) -> Any:
@@ -66,6 +67,7 @@ def test_the_proof_sees_a_mean_that_is_called_a_sum(cluster: EngineCluster) -> N
     ("returned", "said"),
     [
         (lambda mask, losses: (losses * mask).sum(), "returned no number of tokens; it must"),
+        (lambda mask, losses: ((losses * mask).sum(), -1), "returned -1 as the number of its tok"),
         (lambda mask, losses: (losses, mask.sum()), r"returned \[8, 42\] as its loss; it must be"),
     ],
 )

@@ -16,6 +16,7 @@ from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
 from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, THREE_PHASE, RuntimeConfig
+from mimokit.units import counted
 
 _NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT, Axis.EXPERT))
 _ONLY_PLANNED = (
@@ -43,8 +44,9 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
             module and text decoders that it feeds, ranks without a module, a field of
             `ModuleParallelismConfig` or `ModuleArchitecture` that runs do not have yet, a schedule
             of three phases, a precision other than fp32, frame parallel in an encoder with a
-            pipeline, or more micro-batches or edges than a
-            message tag holds; or between replicas of a layout the inner optimizer muon.
+            pipeline, or more micro-batches or edges than a message tag holds; a data set without
+            one micro-batch, or no tokens for an encoder; or between replicas of a layout the inner
+            optimizer muon.
     """
     if isinstance(config, ExperimentConfig) and config.has_passed(RUNNABLE):
         return
@@ -64,6 +66,7 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
         problems += tag_problems(model, config.data)
         problems += _schedule(config)
         problems += _precision(config.runtime)
+        problems += _samples(config)
         problems += _frame_parallel(config)
         problems += _strategy(config)
     return problems
@@ -122,6 +125,32 @@ def _precision(runtime: RuntimeConfig) -> Iterator[Problem]:
             "leave it out to run in fp32.",
             {"path": "runtime.precision", "value": None},
         )
+
+
+def _samples(config: ExperimentConfig) -> Iterator[Problem]:
+    """Yield a data set without one micro-batch, and encoders without room for their tokens."""
+    data, model = config.data, config.model
+    replicas = model.get_parallelism(model.llm_module_name).data_parallel or 1
+    needed = data.base_batch_size * replicas
+    if data.dataset_size < needed:
+        yield Problem(
+            "data",
+            "dataset_size",
+            data.dataset_size,
+            f"Section 'data': dataset_size is {data.dataset_size:,}, less than the {needed:,} "
+            f"samples of a micro-batch (base_batch_size {data.base_batch_size:,} for each of "
+            f"{counted(replicas, 'replica')}); raise it, or lower base_batch_size.",
+            {"path": "data.dataset_size", "value": needed},
+        )
+    for name in model.encoder_module_names:
+        if name in model.module_architectures and not data.modality_seq_length(name):
+            yield Problem(
+                "data",
+                "image_seq_length",
+                data.image_seq_length,
+                f"Section 'data': image_seq_length is 0, which leaves no tokens to module "
+                f"'{name}'; raise it, or give the module its own in modality_seq_lengths.",
+            )
 
 
 def _strategy(config: ExperimentConfig) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ A batch is a dictionary:
                                                   [3, samples, tokens] (multimodal rotary)
     modality_inputs: {module: {
         "items_per_sample": [samples]             images, recordings, … of every sample
-        encoder name: {
+        any name: {                           the one entry with the tensors of the encoder
             "pixel_values", "grid_thw", …         [items, …]: one row per item
             "input_features"                      [items, mel bands, frames], padded with silence
         "words"                               [items, words], of a text head: one item per sample
@@ -31,12 +31,13 @@ another replica of the same micro-batch has items; `DataConfig.is_present` says 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from mimokit.engine.models.patches import ITEM_TOKENS
+from mimokit.units import listed
 
 Batch = dict[str, Any]
 ITEMS = "items_per_sample"
@@ -107,6 +108,36 @@ def _check_predicted(batch: Batch, module: str, token: int) -> None:
             f"Sample {sample} of the batch has the placeholder {token} of {module!r} as the label "
             f"of token {place}; set loss_mask to 0 there."
         )
+
+
+def encoder_tensors(module: str, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the tensors for the encoder of a module, whatever its entry is called.
+
+    Raises:
+        ValueError: there is not one such entry, or it is not a dictionary.
+    """
+    entries = {name: tensors for name, tensors in inputs.items() if name != ITEMS}
+    if len(entries) != 1 or not isinstance(next(iter(entries.values())), Mapping):
+        raise ValueError(
+            f"The inputs of module {module!r} in the batch have {listed(sorted(entries)) or 'no'} "
+            f"entries next to {ITEMS}; give one dictionary with the tensors of its encoder, such "
+            "as {'vit_encoder': {'pixel_values': …}}."
+        )
+    return next(iter(entries.values()))
+
+
+def tensors_by_encoder(
+    module: str, encoders: Iterable[str], inputs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return encoder -> its tensors; the entry of a module's only encoder may have any name.
+
+    Raises:
+        ValueError: see `encoder_tensors`.
+    """
+    names = list(encoders)
+    if len(names) == 1:
+        return {names[0]: encoder_tensors(module, inputs)}
+    return {name: inputs[name] for name in names if name in inputs}
 
 
 def rows_per_sample(

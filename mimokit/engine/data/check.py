@@ -11,25 +11,26 @@ from typing import Any
 
 import torch
 
-from mimokit.engine.data.batch import ITEMS, Batch
+from mimokit.config import DataConfig
+from mimokit.engine.data.batch import ITEMS, Batch, encoder_tensors
 from mimokit.units import listed
 
 TEXT = ("input_ids", "labels", "loss_mask", "position_ids")
 
 
-def checked(batches: Iterator[Any], samples: int, vocab_size: int) -> Iterator[Batch]:
+def checked(batches: Iterator[Any], samples: int, data: DataConfig) -> Iterator[Batch]:
     """Yield batches, each checked by `check_batch`."""
     for batch in batches:
-        check_batch(batch, samples, vocab_size)
+        check_batch(batch, samples, data)
         yield batch
 
 
-def check_batch(batch: Any, samples: int, vocab_size: int) -> None:
+def check_batch(batch: Any, samples: int, data: DataConfig) -> None:
     """Reject a batch that does not have the form described in `mimokit.engine.data.batch`.
 
     Args:
         batch: the result of the collate function.
-        vocab_size: labels that count must be smaller.
+        data: labels that count are below its vocab_size; rows have at most seq_length tokens.
 
     Raises:
         ValueError: with the part that is wrong.
@@ -45,8 +46,8 @@ def check_batch(batch: Any, samples: int, vocab_size: int) -> None:
             raise ValueError(
                 f"The batch has {key} {what}; a collate function gives {listed(TEXT)} as tensors."
             )
-    _check_shapes(batch, samples)
-    _check_labels(batch, vocab_size)
+    _check_shapes(batch, samples, data.seq_length)
+    _check_labels(batch, data.vocab_size)
     for module, inputs in (batch.get("modality_inputs") or {}).items():
         _check_inputs(module, inputs, samples)
 
@@ -75,12 +76,32 @@ def check_words(input_ids: torch.Tensor, special: Sequence[int], vocab_size: int
     )
 
 
-def _check_shapes(batch: Batch, samples: int) -> None:
+def check_keys(batch: Batch) -> None:
+    """Reject entries of a batch that mimokit's own forward step does not read.
+
+    Raises:
+        ValueError: with the first of them.
+    """
+    for key in batch:
+        if key not in (*TEXT, "modality_inputs", "targets"):
+            because = "; attention is causal over whole rows" if key == "attention_mask" else ""
+            raise ValueError(
+                f"The batch has {key}, which mimokit does not read{because}; leave it out, or read "
+                "it in a forward_step of your own."
+            )
+
+
+def _check_shapes(batch: Batch, samples: int, seq_length: int) -> None:
     shape = tuple(batch["input_ids"].shape)
     if len(shape) != 2 or shape[0] != samples:
         raise ValueError(
             f"The batch has input_ids of shape {shape}, but it was made of {samples} samples; they "
             "must be [samples, tokens]."
+        )
+    if shape[1] > seq_length:
+        raise ValueError(
+            f"The batch has rows of {shape[1]} tokens, but data.seq_length is {seq_length}; cut "
+            "them, or raise that."
         )
     for key in TEXT[1:]:
         own = tuple(batch[key].shape)
@@ -114,13 +135,12 @@ def _check_inputs(module: str, inputs: Any, samples: int) -> None:
             f"The inputs of module {module!r} in the batch need {ITEMS} with {samples} entries, "
             f"one for every sample; there are {has}."
         )
-    for encoder, tensors in inputs.items():
-        if encoder == ITEMS:
-            continue
-        for name, tensor in tensors.items():
-            floating = isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
-            if floating and not bool(tensor.isfinite().all()):
-                raise ValueError(
-                    f"The {name} of module {module!r} in the batch hold values that are not "
-                    "finite; look at how they are read and scaled."
-                )
+    if not int(torch.as_tensor(items).sum()):
+        return
+    for name, tensor in encoder_tensors(module, inputs).items():
+        floating = isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
+        if floating and not bool(tensor.isfinite().all()):
+            raise ValueError(
+                f"The {name} of module {module!r} in the batch hold values that are not finite; "
+                "look at how they are read and scaled."
+            )

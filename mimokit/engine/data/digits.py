@@ -115,7 +115,7 @@ class DigitStrips(Dataset[DigitSample]):
     def _length(self, index: int) -> tuple[np.random.Generator, int]:
         """Return the generator that draws the rest of a strip, and its number of scans."""
         generator = np.random.default_rng((self.seed, self.split == "test", index))
-        drawn = int(generator.integers(1, self.max_digits + 1))
+        drawn = int(generator.integers(1, max(self.max_digits, 1) + 1))
         given = None if self.frames is None else self.frames(*place_of(index))
         return generator, drawn if given is None else given
 

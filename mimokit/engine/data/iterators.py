@@ -239,4 +239,4 @@ def _iterate(
         prefetch_factor=data_config.prefetch_factor if workers else None,
         persistent_workers=data_config.persistent_workers and bool(workers),
     )
-    return checked(iter(loader), taken[1] - taken[0], data_config.vocab_size)
+    return checked(iter(loader), taken[1] - taken[0], data_config)

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from mimokit.architecture.tokens import AudioGeometry, ImageGeometry, image_geometry
 from mimokit.config import ExperimentConfig, ModuleArchitecture
+from mimokit.config.user_code import named_source
 from mimokit.engine.data import multimodal_digits
 from mimokit.engine.data.digits import (
     IMAGE_SIZE,
@@ -233,19 +234,24 @@ def synthetic_data(config: ExperimentConfig) -> TrainingData:
     """
     encoders, data = _without_text_heads(config), config.data
     placeholders = set(config.model.special_token_ids.values())
+    samples = functools.partial(
+        SyntheticSamples,
+        encoders=encoders,
+        presence=data.is_present,
+        seq_length=data.seq_length,
+        vocab_size=data.vocab_size,
+        max_words=min(
+            [head.geometry.tokens for head in _text_heads(config)], default=data.seq_length
+        ),
+        placeholders=placeholders,
+        frames=data.frames_of,
+    )
+    seed, validation = config.runtime.seed, config.runtime.validation
     return TrainingData(
         name="synthetic",
-        train=SyntheticSamples(
-            data.dataset_size,
-            encoders,
-            data.is_present,
-            data.seq_length,
-            data.vocab_size,
-            config.runtime.seed,
-            min([one.geometry.tokens for one in _text_heads(config)], default=data.seq_length),
-            placeholders,
-            data.frames_of,
-        ),
+        train=samples(data.dataset_size, seed=seed),
+        # Noise cannot be learned: there is nothing to test, but a loss to compare.
+        test=None if validation is None else samples(10_000, seed=seed + 1),
         collate_fn=_collate(config, padding=min({*range(len(placeholders) + 1)} - placeholders)),
     )
 
@@ -264,7 +270,13 @@ def _collate(config: ExperimentConfig, padding: int) -> MultimodalCollate:
 
 
 def default_data(config: ExperimentConfig) -> TrainingData:
-    """Return digits where the model can see (and hear) them, synthetic samples otherwise."""
+    """Return the data that `data.source` names, or else digits where the model can read them.
+
+    Models that can read no digits get synthetic samples.
+    """
+    named = named_source(config)
+    if named is not None:
+        return data_of(named, config)
     if _one_vision_encoder(config):
         return DigitData()(config) if why_no_digits(config) is None else synthetic_data(config)
     if why_no_multimodal_digits(config) is None:

@@ -21,6 +21,7 @@ from mimokit.engine.data.multimodal import (
     drawn_grids,
 )
 from mimokit.engine.models.patches import tokens_of_grid
+from mimokit.planning.frames.work import SampleSizes
 
 
 class SyntheticSamples(Dataset[MultimodalSample]):
@@ -68,6 +69,10 @@ class SyntheticSamples(Dataset[MultimodalSample]):
 
     def __len__(self) -> int:
         return self.size
+
+    def sample_sizes(self, index: int) -> SampleSizes:
+        """Return the number of items of a sample."""
+        return SampleSizes({name: len(values) for name, values in self[index]["items"].items()})
 
     def __getitem__(self, index: int) -> MultimodalSample:
         generator = np.random.default_rng((self.seed, index))

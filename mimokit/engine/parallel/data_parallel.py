@@ -31,7 +31,7 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         times: of its reduction and its update.
     """
 
-    num_tokens = 0
+    num_tokens: float = 0.0
     times: PartTimes = UNTIMED
 
     def __init__(
@@ -48,7 +48,7 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
     def zero_grad_buffer(self) -> None:
         """Set the gradients to zero."""
         super().zero_grad_buffer()
-        self.num_tokens = 0
+        self.num_tokens = 0.0
         self.gradient_order.zeroed()
 
     @property

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.parallel.loss import one_over
 from mimokit.engine.part_times import StepPart
 from mimokit.engine.steps import Step, loop_watcher
 from mimokit.step_kinds import StepKind
@@ -79,7 +80,7 @@ def multimodule_no_sync(
 
 def finalize_model_grads(
     modules: ModuleToGridTuple, iteration: int = 0, num_microbatches: int = 1
-) -> int:
+) -> float:
     """Sum gradients over data parallel ranks and divide by the global token count. Collective.
 
     Tied embeddings on two pipeline stages are added as well. A frozen module has no gradients and
@@ -99,14 +100,14 @@ def finalize_model_grads(
     if watcher is not None:
         watcher.observe(Step(StepKind.GRAD_SYNC))
     on_rank = sum(module.num_tokens for module, _ in modules if module.ownership.counts_tokens())
-    count = torch.tensor([on_rank], dtype=torch.int64, device=rank_device())
+    count = torch.tensor([on_rank], dtype=torch.float64, device=rank_device())
     dist.all_reduce(count)
-    total = int(count.item())  # waits for the device: the scale is a number of Python
+    total: float = count.item()  # waits for the device: the scale is a number of Python
     for module, _ in modules:
         with module.times.part(StepPart.REDUCTION):
             module.finish_grad_sync()
             module.sync_tied_embeddings()
-        module.scale_gradients(1.0 / max(total, 1))
+        module.scale_gradients(one_over(total))
         module.gradient_order.reduced()
     if watcher is not None:
         watcher.pause()

@@ -8,6 +8,7 @@ breaks layout invariance. This one takes a group, stays in fp32, and uses Megatr
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -66,7 +67,12 @@ def vocab_parallel_cross_entropy(
     return _CrossEntropy.apply(logits, labels, tensor_group)  # type: ignore[no-any-return,no-untyped-call]
 
 
-def masked_loss_sum(losses: torch.Tensor, loss_mask: torch.Tensor) -> tuple[torch.Tensor, int]:
+def one_over(tokens: float) -> float:
+    """Return what a sum over tokens is multiplied by for their mean; 1 where there are none."""
+    return 1.0 / tokens if tokens > 0 else 1.0
+
+
+def masked_loss_sum(losses: torch.Tensor, loss_mask: torch.Tensor) -> tuple[torch.Tensor, float]:
     """Return the sum of the losses of unmasked tokens and their number (0 gives 0.0, not NaN).
 
     Raises:
@@ -77,12 +83,12 @@ def masked_loss_sum(losses: torch.Tensor, loss_mask: torch.Tensor) -> tuple[torc
             f"The loss mask has shape {tuple(loss_mask.shape)} but the losses have "
             f"{tuple(losses.shape)}; both must be [batch, sequence]."
         )
-    return (losses * loss_mask).sum(), int(loss_mask.sum().item())
+    return (losses * loss_mask).sum(), loss_mask.sum().item()
 
 
 def loss_sum(
     loss_func: OwnLoss | None, losses: torch.Tensor, loss_mask: torch.Tensor
-) -> tuple[torch.Tensor, int]:
+) -> tuple[torch.Tensor, float]:
     """Return the sum of the losses of a micro-batch and the number of tokens that it is of.
 
     Args:
@@ -98,14 +104,16 @@ def loss_sum(
     return sum_and_tokens(loss_func(loss_mask, losses))
 
 
-def sum_and_tokens(returned: Any) -> tuple[torch.Tensor, int]:
+def sum_and_tokens(returned: Any) -> tuple[torch.Tensor, float]:
     """Return the sum of a micro-batch's losses and their number, as a loss function returned them.
 
     A mean is rejected: gradients of means cannot be added up to the gradient of the mean over all
-    tokens where micro-batches or replicas differ in their number of unmasked tokens.
+    tokens where micro-batches or replicas differ in their number of unmasked tokens. Where tokens
+    have weights, their number is the sum of the weights.
 
     Raises:
-        ValueError: they are missing, or the sum is not a scalar tensor.
+        ValueError: they are missing, the sum is not a scalar tensor, or the number is negative or
+            not finite.
     """
     loss, *others = returned if isinstance(returned, tuple | list) else (returned,)
     if not others or isinstance(others[0], dict):
@@ -119,4 +127,10 @@ def sum_and_tokens(returned: Any) -> tuple[torch.Tensor, int]:
             f"The loss function returned {found} as its loss; it must be a tensor of one number, "
             "the sum of the losses of all unmasked tokens."
         )
-    return loss.reshape(()), int(others[0])
+    tokens = float(others[0])
+    if not (math.isfinite(tokens) and tokens >= 0):
+        raise ValueError(
+            f"The loss function returned {tokens:g} as the number of its tokens; it must be the "
+            "number of unmasked tokens, or the sum of their weights, 0 or more."
+        )
+    return loss.reshape(()), tokens

@@ -50,7 +50,7 @@ class Update(Protocol):
     def zero(self) -> None:
         """Forget the gradients of the last step."""
 
-    def reduce(self) -> int:
+    def reduce(self) -> float:
         """Sum the gradients of the step, divide by its tokens over all ranks, and return these."""
 
     def norm(self) -> float:
@@ -103,7 +103,7 @@ class MainGradUpdate:
         """Set the gradient buffers to zero."""
         zero_grad_buffer_for_multimodule(self._modules)
 
-    def reduce(self) -> int:
+    def reduce(self) -> float:
         """Sum over data parallel ranks; see `finalize_model_grads`."""
         return finalize_model_grads(self._modules)
 

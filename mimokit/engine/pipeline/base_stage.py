@@ -119,7 +119,7 @@ class PipelineStage(ABC):
         """Whether this is the last stage of the language model, which computes logits."""
         return False
 
-    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, int] | None:
+    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, float] | None:
         """Return (sum of losses, unmasked tokens) on a stage that computes a loss, else None."""
         return None
 

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from mimokit.engine.colocated.samples import LoadedBatch, shares_items
 from mimokit.engine.data.batch import ITEMS, Batch, check_tokens, to_device
+from mimokit.engine.data.check import check_keys
 from mimokit.engine.device import rank_device
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
 from mimokit.engine.pipeline.messages import StageMessage
@@ -35,7 +36,7 @@ class MicrobatchLoss:
     """
 
     loss_sum: float = 0.0
-    num_tokens: int = 0
+    num_tokens: float = 0.0
     module_tokens: dict[str, int] = field(default_factory=dict)
 
 
@@ -187,6 +188,7 @@ class StageExecutor:
         assert action.microbatch is not None
         batch = self.read(action.microbatch + 1)
         assert batch is not None
+        check_keys(batch)
         check_tokens(batch, self.model.special_token_ids, self.model.tokens_per_item)
         batch = to_device(batch, rank_device())
         if action.stage is None:

@@ -43,7 +43,7 @@ class Microbatch:
     given: StageInput
     output: StageOutput | None = None
     loss: torch.Tensor | None = None
-    num_tokens: int = 0
+    num_tokens: float = 0.0
     gradients: list[torch.Tensor] = field(default_factory=list)
     absent: set[int] = field(default_factory=set)
 

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 import torch
 
 from mimokit.config.user_code import OwnLoss
-from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample, targets_of
+from mimokit.engine.data.batch import (
+    ITEMS,
+    Batch,
+    encoder_tensors,
+    rows_per_sample,
+    targets_of,
+    tensors_by_encoder,
+)
 from mimokit.engine.data.check import check_words
 from mimokit.engine.data.positions import merged_grid, three_axis_positions
 from mimokit.engine.megatron import MimoModel
@@ -88,7 +95,8 @@ class EncoderStage(ModuleStage):
         if inputs is None:
             items, tensors = [0] * len(given.batch["input_ids"]), None
         else:
-            items, tensors = inputs[ITEMS].tolist(), inputs[self._kind.name]
+            items = inputs[ITEMS].tolist()
+            tensors = encoder_tensors(self.name, inputs) if sum(items) else None
         if self._encoder.shares_items:
             tensors = self._encoder.no_items() if tensors is None else tensors
         elif not sum(items) or tensors is None:
@@ -122,7 +130,7 @@ class EncoderStage(ModuleStage):
         inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
         if inputs is None or not int(inputs[ITEMS].sum()):
             return self._nothing(), [0] * len(given.batch["input_ids"]), self._no_sizes()
-        tensors = dict(inputs[self._kind.name])
+        tensors = dict(encoder_tensors(self.name, inputs))
         sizes = None if self._kind.sizes is None else tensors.get(self._kind.sizes)
         tensors.pop(ITEM_TOKENS, None)
         return self._encoder.embed(**tensors), inputs[ITEMS].tolist(), sizes
@@ -194,7 +202,8 @@ class ModalityStage(ModuleStage):
         if inputs is None or not sum(counts):
             rows = next(self.wrapped.parameters()).new_zeros(0, self._width)
             return StageOutput(rows, [counts])
-        rows = self.wrapped.module(encoder_inputs=inputs)
+        modality = self.wrapped.module
+        rows = modality(encoder_inputs=tensors_by_encoder(self.name, modality.encoders, inputs))
         if tuple(rows.shape) != (sum(counts), self._width):
             raise ValueError(
                 f"Module {self.name!r} returned rows of {list(rows.shape)}; its items are "
@@ -314,7 +323,7 @@ class LanguageStage(ModuleStage):
         """Whether this is the last stage."""
         return self.last
 
-    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, int] | None:
+    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, float] | None:
         """Return the loss on the last stage."""
         if output.logits is None or batch is None:
             return None
@@ -356,7 +365,7 @@ class DecoderStage(ModuleStage):
             hidden_of(shapes, taken, self.dtype, self.name)
         return (meta_like((1, 1, width), self.dtype),)
 
-    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, int] | None:
+    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, float] | None:
         """Return the loss on the last stage."""
         if output.logits is None or batch is None:
             return None

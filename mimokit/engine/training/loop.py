@@ -19,6 +19,7 @@ from mimokit.engine.data.iterators import order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.models.frame_parallel import patch_encoders
+from mimokit.engine.parallel.loss import one_over
 from mimokit.engine.parallel.update import Update, update_of_run
 from mimokit.engine.pipeline.executor import MicrobatchLoss
 from mimokit.engine.pipeline.model import RankModel, build_rank_model
@@ -185,7 +186,7 @@ def _reduce(
     if arrivals is not None:
         arrivals.take(arrived)
     return StepResult(
-        loss=loss / max(tokens, 1.0),
+        loss=loss * one_over(tokens),
         num_tokens=round(tokens),
         grad_norm=norm,
         module_tokens={name: round(value) for name, value in zip(names, modules, strict=True)},

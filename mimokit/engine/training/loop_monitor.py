@@ -11,6 +11,7 @@ import torch.distributed as dist
 from mimokit.config import MimoParallelismConfig, RuntimeConfig
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
+from mimokit.engine.parallel.loss import one_over
 from mimokit.engine.part_times import now
 from mimokit.engine.pipeline.executor import MicrobatchLoss
 from mimokit.engine.pipeline.model import RankModel
@@ -125,7 +126,7 @@ class LoopMonitor(PerformanceMonitor):
         dist.all_reduce(total)
         loss, tokens, *of_modules = total.tolist()
         return {
-            "loss": loss / max(tokens, 1.0),
+            "loss": loss * one_over(tokens),
             "samples": self._samples,
             "language_tokens": self._samples * self._seq_length,
             "tokens": {

@@ -74,7 +74,7 @@ def call_forward_step(
 
 def loss_of_output(
     forward_step: ForwardStep, output: Any, loss_function: Any
-) -> tuple[torch.Tensor, int]:
+) -> tuple[torch.Tensor, float]:
     """Return the sum of the losses of a micro-batch and the number of their tokens.
 
     Args:

@@ -101,7 +101,7 @@ class UserStage(ModuleStage):
         """Whether the language model ends here."""
         return self._stage.ends
 
-    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, int] | None:
+    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, float] | None:
         """Return the user's loss at the end of the language model."""
         if not self.ends:
             return self._stage.loss(output, batch)

@@ -228,8 +228,8 @@ class _Replica:
         for parameter in self.model.trained():
             if parameter.grad is None:  # an encoder without inputs in any sample: weights decay
                 parameter.grad = torch.zeros_like(parameter)
-            parameter.grad /= max(tokens, 1.0)
-        return loss_sum / max(tokens, 1.0)
+            parameter.grad /= tokens or 1.0
+        return loss_sum / (tokens or 1.0)
 
     def clip(self) -> float:
         """Clip the gradients; return the norm that is left."""

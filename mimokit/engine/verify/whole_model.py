@@ -9,7 +9,7 @@ import torch
 
 from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.config.user_code import UserCode
-from mimokit.engine.data.batch import ITEMS, Batch, targets_of
+from mimokit.engine.data.batch import ITEMS, Batch, targets_of, tensors_by_encoder
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.models.attention import causal_mask
@@ -89,11 +89,10 @@ class WholeModel(torch.nn.Module):
         if step is not None:
             output, loss_function = call_forward_step(step, OneBatch(batch), self)
             total, number = loss_of_output(step, output, loss_function)
-            return total, float(number)
+            return total, number
         losses, loss_mask = self(**batch)
         if loss_func is not None:
-            total, number = sum_and_tokens(loss_func(loss_mask, losses))
-            return total, float(number)
+            return sum_and_tokens(loss_func(loss_mask, losses))
         return (losses * loss_mask).sum(), float(loss_mask.sum())
 
     def forward(
@@ -117,11 +116,7 @@ class WholeModel(torch.nn.Module):
             [samples, tokens, vocabulary]; and the loss mask.
         """
         (mimo,) = self._mimo
-        there = {
-            name: inputs
-            for name, inputs in (modality_inputs or {}).items()
-            if int(inputs[ITEMS].sum())
-        }
+        there = self._with_items(modality_inputs or {})
         self.reached |= {self.language_module_name, *there}
         with hidden_states_of(self.language_model) as hidden:
             logits, _mask = mimo(
@@ -134,6 +129,15 @@ class WholeModel(torch.nn.Module):
         # Without padding: what a layout masks must not be masked by the same code here.
         logits = logits[..., : self._words or None]
         return (logits if labels is None else _losses(logits, labels)), loss_mask
+
+    def _with_items(self, modality_inputs: Mapping[str, Batch]) -> dict[str, Batch]:
+        """Return the inputs of modules with items, by the names of Megatron's encoders."""
+        named: dict[str, Batch] = {}
+        for module, inputs in modality_inputs.items():
+            if int(inputs[ITEMS].sum()):
+                encoders: Any = self.modality_submodules[module].encoders
+                named[module] = tensors_by_encoder(module, encoders, inputs)
+        return named
 
 
 def _causal(ids: torch.Tensor) -> torch.Tensor:

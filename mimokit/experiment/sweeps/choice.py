@@ -58,6 +58,23 @@ class Experiment:
         return () if self.refusal is None else tuple(str(self.refusal).splitlines())
 
 
+def reading_from(found: Sequence[Experiment], source: str | None) -> tuple[Experiment, ...]:
+    """Return the experiments, with another `data.source` unless it is None."""
+    if source is None:
+        return tuple(found)
+    return tuple(
+        replace(experiment, config=_with_source(experiment.config, source))
+        if experiment.config is not None
+        else experiment
+        for experiment in found
+    )
+
+
+def _with_source(config: ExperimentConfig, source: str) -> ExperimentConfig:
+    data = config.data.model_copy(update={"source": source})
+    return config.model_copy(update={"data": data})
+
+
 def saved_in(found: Sequence[Experiment], directory: Path) -> tuple[Experiment, ...]:
     """Return the one experiment, which leaves its language model in a directory.
 

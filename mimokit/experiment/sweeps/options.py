@@ -50,6 +50,14 @@ Trace = Annotated[
     bool,
     typer.Option("--trace", help="Time every step of every rank, into trace.json of each folder."),
 ]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        help="The function that makes the data, as package.module:function, in place of the "
+        "config's data.source.",
+    ),
+]
 SaveHf = Annotated[
     Path | None,
     typer.Option(
@@ -71,6 +79,7 @@ class SweepRequest:
     time_limit: float | None = None
     trace: bool = False
     save_hf: Path | None = None
+    source: str | None = None
 
     def find(self) -> tuple[Experiment, ...]:
         """Return the experiments.
@@ -79,10 +88,10 @@ class SweepRequest:
             ConfigError: there are none, the folder to resume is not that of a sweep, or there are
                 several to be saved in one directory.
         """
-        from mimokit.experiment.sweeps.choice import saved_in
+        from mimokit.experiment.sweeps.choice import reading_from, saved_in
         from mimokit.experiment.sweeps.prepared import find
 
-        found = find(self.experiments, self.resume)
+        found = reading_from(find(self.experiments, self.resume), self.source)
         return found if self.save_hf is None else saved_in(found, self.save_hf)
 
     def prepare(self, found: Sequence[Experiment], engines: int, console: Console) -> PreparedSweep:

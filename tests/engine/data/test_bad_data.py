@@ -9,7 +9,7 @@ import torch
 
 import mimokit
 from mimokit.cluster import RankError
-from mimokit.engine.data.check import check_batch, check_words
+from mimokit.engine.data.check import check_batch, check_keys, check_words
 from mimokit.engine.data.sources import data_of, default_data
 from mimokit.engine.training.evaluation import count_right
 from mimokit.experiment import Evaluations, train, verify
@@ -18,6 +18,7 @@ from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE
 
 VOCABULARY = 16
+DATA = apart_config((1, 1, 1), (1, 1, 1)).data
 
 
 def _source(change=lambda batch: None, **parts):
@@ -68,6 +69,14 @@ WRONG = {
         lambda b: b["loss_mask"].mul_(0.5),
         "has a loss_mask with values other than 0 and 1; a label counts or does not",
     ),
+    "rows that are too long": (
+        lambda b: b.update(input_ids=torch.nn.functional.pad(b["input_ids"], (0, 2))),
+        "has rows of 44 tokens, but data.seq_length is 42; cut them, or raise that",
+    ),
+    "two encoders": (
+        lambda b: _inputs(b).update(dino={}),
+        "'images' in the batch have dino and vit_encoder entries next to items_per_sample; give",
+    ),
     "no items": (lambda b: _inputs(b).pop("items_per_sample"), "there are none"),
     "a pixel that is no number": (
         lambda b: _inputs(b)["vit_encoder"]["pixel_values"][0].fill_(float("nan")),
@@ -79,21 +88,30 @@ WRONG = {
 @pytest.mark.parametrize(("change", "told"), WRONG.values(), ids=WRONG)
 def test_a_batch_that_is_none(change, told):
     batch = _batch()
-    check_batch(batch, 4, VOCABULARY)
+    check_batch(batch, 4, DATA)
     change(batch)
     with pytest.raises(ValueError, match=told):
-        check_batch(batch, 4, VOCABULARY)
+        check_batch(batch, 4, DATA)
+
+
+def test_what_nothing_reads():
+    batch = _batch()
+    check_keys(batch)
+    with pytest.raises(ValueError, match="has attention_mask, which mimokit does not read; att"):
+        check_keys({**batch, "attention_mask": None})
+    with pytest.raises(ValueError, match="has weights, which mimokit does not read; leave it out"):
+        check_keys({**batch, "weights": None})
 
 
 def test_no_batch_at_all():
     with pytest.raises(ValueError, match="gave a NoneType; a batch is a dictionary with input_ids"):
-        check_batch(None, 4, VOCABULARY)
+        check_batch(None, 4, DATA)
 
 
 def test_labels_that_do_not_count_may_be_anything():
     batch = _batch()
     batch["labels"][batch["loss_mask"] == 0] = -100
-    check_batch(batch, 4, VOCABULARY)
+    check_batch(batch, 4, DATA)
 
 
 def test_words_without_an_embedding():

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 import mimokit
+from mimokit.config.runtime import ValidationConfig
 from mimokit.engine.data.digits import DigitStrips
 from mimokit.engine.data.iterators import (
     PlannedBatches,
@@ -67,7 +68,17 @@ def test_ranks_share_every_micro_batch_evenly():
 
 def test_data_that_states_no_sizes():
     config = digits_config((1, 2), (1, 2), **BALANCED)
-    data = synthetic_data(config).train
-    with pytest.raises(ValueError, match="SyntheticSamples does not state the sizes of its samp"):
-        order_of(config, mimokit.plan(config), data)
-    assert order_of(digits_config(), mimokit.plan(digits_config()), data) is None
+    with pytest.raises(ValueError, match="the data set list does not state the sizes of its samp"):
+        order_of(config, mimokit.plan(config), [1, 2])
+    assert order_of(digits_config(), mimokit.plan(digits_config()), [1, 2]) is None
+
+
+def test_noise_states_its_sizes_and_has_held_out_samples_where_they_are_asked_for():
+    config = digits_config((1, 2), (1, 2))
+    assert synthetic_data(config).test is None
+    config.runtime.validation = ValidationConfig(interval=1, samples=8)
+    data = synthetic_data(config)
+    for number in range(20):
+        items = data.train[number]["items"]["images"]
+        assert data.train.sample_sizes(number).items == {"images": len(items)}
+    assert data.test[0]["words"].tolist() != data.train[0]["words"].tolist()
