@@ -1,6 +1,7 @@
 """The order of a step: gradients are summed, reduced, taken by an optimizer, and set to zero.
 
-A loop that leaves out one of these, or changes their order, trains something else without an error.
+A loop of the user's that leaves out one of these, or changes their order, would train something
+else without an error. The schedules of such loops begin the order; mimokit's own loop does not.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ class Gradients(Enum):
 
 
 class GradientOrder:
-    """What is in the gradient buffers of a module; its trained parameters refer to it."""
+    """What is in the gradient buffers of a module in a loop of the user's.
+
+    The trained parameters of the module refer to it.
+    """
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         self._state = Gradients.ZERO
@@ -50,11 +54,17 @@ class GradientOrder:
 
     def reduced(self) -> None:
         """Note that gradients are summed over replicas and scaled."""
-        self._state = Gradients.REDUCED
+        if self._state is Gradients.SUMMED:
+            self._state = Gradients.REDUCED
 
     def zeroed(self) -> None:
         """Note that the buffers are zero."""
         self._state = Gradients.ZERO
+
+    @property
+    def begun(self) -> bool:
+        """Whether a schedule has added gradients since the buffers were zero."""
+        return self._state is not Gradients.ZERO
 
     def check_reduced(self) -> None:
         """Reject a step of an optimizer by gradients that are not reduced.
@@ -80,7 +90,7 @@ def _check(optimizer: torch.optim.Optimizer, given: Any, named: Any) -> None:
         parameter
         for group in optimizer.param_groups
         for parameter in group["params"]
-        if hasattr(parameter, _ORDER)
+        if hasattr(parameter, _ORDER) and getattr(parameter, _ORDER).begun
     ]
     if not wrapped:
         return

@@ -39,10 +39,7 @@ def forward_backward_steps(
     Raises:
         ValueError: if a batch's placeholders do not match its items.
         ReplicaMismatchError: if an encoder's tensor-parallel ranks disagree, on shared ranks.
-        GradientOrderError: if the gradients of the last step are still in the buffers.
     """
-    for module in model.modules().values():
-        module.gradient_order.begin_micro_batches()
     executor = StageExecutor(model, data_iterator)
     yield from executor.run([a for a in before_reduction(model) if a.kind not in without])
     model.modules()[model.loss_module_name].num_tokens += sum(
