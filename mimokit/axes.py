@@ -126,21 +126,18 @@ SPELLINGS: Mapping[Axis | Choice, Spelling] = {
 }  # fmt: skip
 """Every axis and choice, in the order in which layouts list them."""
 
-SIZE_FIELDS: Mapping[Axis | Choice, str] = {
-    axis: spelling.size for axis, spelling in SPELLINGS.items() if spelling.size
-}
-CONFIG_FIELDS: Mapping[Axis | Choice, str] = {
-    axis: spelling.config for axis, spelling in SPELLINGS.items() if spelling.config
-}
-LAYOUT_FIELDS: Mapping[Axis | Choice, str] = {
-    axis: spelling.layout for axis, spelling in SPELLINGS.items() if spelling.layout
-}
-MEGATRON_FIELDS: Mapping[Axis | Choice, str] = {
-    axis: spelling.megatron for axis, spelling in SPELLINGS.items() if spelling.megatron
-}
-MEGATRON_ARGUMENTS: Mapping[Axis | Choice, str] = {
-    axis: spelling.argument for axis, spelling in SPELLINGS.items() if spelling.argument
-}
+
+def _spelled(kind: str) -> dict[Axis | Choice, str]:
+    """Return the spellings of one kind of all that have one."""
+    spelled = {axis: getattr(spelling, kind) for axis, spelling in SPELLINGS.items()}
+    return {axis: name for axis, name in spelled.items() if name}
+
+
+SIZE_FIELDS = _spelled("size")
+CONFIG_FIELDS = _spelled("config")
+LAYOUT_FIELDS = _spelled("layout")
+MEGATRON_FIELDS = _spelled("megatron")
+MEGATRON_ARGUMENTS = _spelled("argument")
 
 GRID_AXES = (Axis.TENSOR, Axis.CONTEXT, Axis.DATA, Axis.PIPELINE)
 """The axes whose product is a module's ranks; neighbouring ranks differ in the first."""

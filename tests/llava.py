@@ -129,12 +129,12 @@ def of_hugging_face(oracle: Oracle, directory: Path, steps: int) -> tuple[Oracle
 def _batches(oracle: Oracle, steps: int) -> Any:
     """Yield the batches of one process."""
     import mimokit
-    from mimokit.engine.data.iterators import iterate_shared_batches
+    from mimokit.engine.data.iterators import iterate_batches
     from mimokit.engine.data.sources import data_of, default_data
 
     config = oracle.config
     data = data_of(default_data, config)
-    batches = iterate_shared_batches(
+    batches = iterate_batches(
         mimokit.plan(config), config.data, 0, data.train, data.collate_fn, config.runtime.seed
     )
     for _ in range(steps):
@@ -148,7 +148,7 @@ def _by_megatron(oracle: Oracle, directory: Path, model: Any, values: Any) -> An
     """
     import torch
 
-    from mimokit.engine.weights.layout_tensors import opened
+    from mimokit.engine.weights.files import opened
     from mimokit.engine.weights.reading import read_parameter
     from mimokit.planning.weights.modules import module_planner
 

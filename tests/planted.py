@@ -16,7 +16,7 @@ _originals: dict[str, Any] = {}
 FEWER_MEASUREMENTS = {
     "mimokit.engine.calibration.measure.ROUNDS": 4,
     "mimokit.engine.calibration.collectives.REPEATS": 4,
-    "mimokit.engine.calibration.compute.SECONDS_PER_SIZE": 0.01,
+    "mimokit.engine.calibration.timing.SECONDS_PER_SIZE": 0.01,
 }
 """A calibration that measures everything, but less often than one whose figures count."""
 

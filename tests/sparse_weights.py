@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mimokit.architecture.huggingface.families import family_of
-from mimokit.planning.weights.headers import ITEM_BYTES
+from mimokit.planning.weights.directory import ITEM_BYTES
 
 LLAMA_70B: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672,

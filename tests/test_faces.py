@@ -15,6 +15,7 @@ from mimokit.lazy import lazy_names
 
 FACES = (
     "mimokit",
+    "mimokit.analysis",
     "mimokit.charts",
     "mimokit.cluster",
     "mimokit.engine",

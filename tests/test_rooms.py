@@ -28,7 +28,7 @@ PLANTED = {
     "What plans and predicts imports nothing heavy": ("planning/ranks.py", "pandas"),
     "One door to Megatron-Core": ("engine/digests.py", "megatron"),
     "Inside the engine parallelism knows no model": (
-        "engine/parallel/gradients.py",
+        "engine/parallel/update.py",
         "mimokit.engine.models",
     ),
     "Inside the engine models know no data, and weights no network": (

@@ -55,6 +55,7 @@ class ToyModel:
     bridges: dict[str, Any] = field(default_factory=dict)
     special_token_ids: dict[str, int] = field(default_factory=dict)
     tokens_per_item: dict[str, int] = field(default_factory=dict)
+    forward_step: Any = "that of the toys"  # their batches have keys of their own
 
 
 class Toy(PipelineStage):

@@ -1,80 +1,48 @@
 """Samples and results folders as pandas tables, compared and explained."""
 
-from mimokit.analysis.comparison import Comparison, compare
-from mimokit.analysis.explanation import Explanation, explain
-from mimokit.analysis.findings import Finding
-from mimokit.analysis.fits import (
-    FitFolder,
-    bytes_of_fits,
-    drift_of_fits,
-    read_fit,
-    validation_of_fits,
-)
-from mimokit.analysis.folder import RunFolderError, RunTables, read_run
-from mimokit.analysis.many_runs import loss_over_tokens, scaling_table, time_parts
-from mimokit.analysis.planned import planned_against_measured
-from mimokit.analysis.run_folders import RunProblem
-from mimokit.analysis.runs import Runs, load_runs
-from mimokit.analysis.step_figures import rank_work
-from mimokit.analysis.steps import (
-    module_names,
-    per_iteration,
-    phase_times,
-    samples_to_evaluations,
-    samples_to_steps,
-    summarize,
-    without_warmup,
-)
-from mimokit.analysis.trace import (
-    TraceFileError,
-    read_trace,
-    samples_to_trace,
-    write_trace,
-)
-from mimokit.analysis.trace_times import (
-    bubbles,
-    planned_steps,
-    predicted_steps,
-    simulate_as_measured,
-    traced_iteration,
-)
+from __future__ import annotations
 
-__all__ = [
-    "Comparison",
-    "Explanation",
-    "Finding",
-    "FitFolder",
-    "RunFolderError",
-    "RunProblem",
-    "RunTables",
-    "Runs",
-    "TraceFileError",
-    "bubbles",
-    "bytes_of_fits",
-    "compare",
-    "drift_of_fits",
-    "explain",
-    "load_runs",
-    "loss_over_tokens",
-    "module_names",
-    "per_iteration",
-    "phase_times",
-    "planned_against_measured",
-    "planned_steps",
-    "predicted_steps",
-    "rank_work",
-    "read_fit",
-    "read_run",
-    "read_trace",
-    "samples_to_evaluations",
-    "samples_to_steps",
-    "samples_to_trace",
-    "scaling_table",
-    "simulate_as_measured",
-    "summarize",
-    "time_parts",
-    "traced_iteration",
-    "validation_of_fits",
-    "without_warmup",
-    "write_trace",
-]
+from typing import TYPE_CHECKING
+
+from mimokit.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from mimokit.analysis.comparison import Comparison as Comparison
+    from mimokit.analysis.comparison import compare as compare
+    from mimokit.analysis.explanation import Explanation as Explanation
+    from mimokit.analysis.explanation import explain as explain
+    from mimokit.analysis.findings import Finding as Finding
+    from mimokit.analysis.fits import FitFolder as FitFolder
+    from mimokit.analysis.fits import bytes_of_fits as bytes_of_fits
+    from mimokit.analysis.fits import drift_of_fits as drift_of_fits
+    from mimokit.analysis.fits import read_fit as read_fit
+    from mimokit.analysis.fits import validation_of_fits as validation_of_fits
+    from mimokit.analysis.many_runs import loss_over_tokens as loss_over_tokens
+    from mimokit.analysis.many_runs import planned_against_measured as planned_against_measured
+    from mimokit.analysis.many_runs import scaling_table as scaling_table
+    from mimokit.analysis.many_runs import time_parts as time_parts
+    from mimokit.analysis.run_folders import RunFolderError as RunFolderError
+    from mimokit.analysis.run_folders import RunProblem as RunProblem
+    from mimokit.analysis.run_folders import RunTables as RunTables
+    from mimokit.analysis.run_folders import read_run as read_run
+    from mimokit.analysis.runs import Runs as Runs
+    from mimokit.analysis.runs import load_runs as load_runs
+    from mimokit.analysis.step_figures import rank_work as rank_work
+    from mimokit.analysis.steps import module_names as module_names
+    from mimokit.analysis.steps import per_iteration as per_iteration
+    from mimokit.analysis.steps import phase_times as phase_times
+    from mimokit.analysis.steps import samples_to_evaluations as samples_to_evaluations
+    from mimokit.analysis.steps import samples_to_steps as samples_to_steps
+    from mimokit.analysis.steps import summarize as summarize
+    from mimokit.analysis.steps import without_warmup as without_warmup
+    from mimokit.analysis.trace import TraceFileError as TraceFileError
+    from mimokit.analysis.trace import read_trace as read_trace
+    from mimokit.analysis.trace import samples_to_trace as samples_to_trace
+    from mimokit.analysis.trace import write_trace as write_trace
+    from mimokit.analysis.trace_times import bubbles as bubbles
+    from mimokit.analysis.trace_times import planned_steps as planned_steps
+    from mimokit.analysis.trace_times import predicted_steps as predicted_steps
+    from mimokit.analysis.trace_times import simulate_as_measured as simulate_as_measured
+    from mimokit.analysis.trace_times import traced_iteration as traced_iteration
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -1,15 +1,13 @@
 """Bootstrap estimates of medians whose samples follow each other in time.
 
-The steps of a run are not independent: a busy machine, a long sample or a garbage collection slows
-several in a row. A bootstrap that draws single steps would take 100 correlated steps for 100
-independent ones, and its intervals would be too narrow. These functions therefore draw whole
-blocks of successive steps (the circular block bootstrap of Politis and Romano, 1992). How long a
-block is depends on the autocorrelation of the series, after Politis and White (2004, corrected by
-Patton, Politis and White, 2009); see `block_length`.
+The steps of a run are not independent: a busy machine or a long sample slows several in a row, and
+intervals from single steps would be too narrow. These functions draw whole blocks of successive
+steps (the circular block bootstrap of Politis and Romano, 1992), whose length depends on the
+autocorrelation (Politis and White, 2004, corrected by Patton, Politis and White, 2009).
 
 Intervals are `value ± t * error` with the bootstrap's standard error and Student's t for the number
-of blocks (or runs) instead of percentiles: of few independent values percentiles are too narrow,
-see Hesterberg, "What Teachers Should Know About the Bootstrap" (2015).
+of blocks (or runs): percentiles of few independent values are too narrow, see Hesterberg, "What
+Teachers Should Know About the Bootstrap" (2015).
 """
 
 from __future__ import annotations
@@ -36,7 +34,6 @@ class Estimate:
     """A median, and how well it is known.
 
     Attributes:
-        value: the median.
         error: its standard error; NaN if there are too few values.
         freedom: degrees of freedom of the error.
     """
@@ -47,18 +44,16 @@ class Estimate:
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Return the ends of the confidence interval; NaN if the error is not known."""
+        from scipy.special import stdtrit
+
         if not math.isfinite(self.error) or self.freedom <= 0:
             return math.nan, math.nan
-        half = _quantile(confidence, self.freedom) * self.error
+        half = float(stdtrit(self.freedom, 0.5 + confidence / 2)) * self.error
         return self.value - half, self.value + half
 
 
 def estimate_run(values: Array, rng: np.random.Generator, resamples: int) -> Estimate:
-    """Return the median of the steps of one run; its error is that of a circular block bootstrap.
-
-    Args:
-        values: of successive steps, in order.
-    """
+    """Return the median of successive steps of one run, with the error of a block bootstrap."""
     known = values[np.isfinite(values)]
     count = len(known)
     if count == 0:
@@ -93,15 +88,15 @@ def estimate_runs(runs: Sequence[Array], rng: np.random.Generator, resamples: in
     return Estimate(float(medians.mean()), max(between, within), count - 1.0)
 
 
-def difference(one: Estimate, other: Estimate) -> Estimate:
-    """Return `one` minus `other`, degrees of freedom after Welch and Satterthwaite."""
-    error = math.hypot(one.error, other.error)
-    parts = [(e.error**2, e.freedom) for e in (one, other)]
-    if not math.isfinite(error) or min(one.freedom, other.freedom) <= 0:
-        return Estimate(one.value - other.value, math.nan, 0.0)
+def difference(first: Estimate, other: Estimate) -> Estimate:
+    """Return `first` minus `other`, degrees of freedom after Welch and Satterthwaite."""
+    error = math.hypot(first.error, other.error)
+    parts = [(e.error**2, e.freedom) for e in (first, other)]
+    if not math.isfinite(error) or min(first.freedom, other.freedom) <= 0:
+        return Estimate(first.value - other.value, math.nan, 0.0)
     spread = sum(variance**2 / freedom for variance, freedom in parts)
-    freedom = error**4 / spread if spread > 0 else min(one.freedom, other.freedom)
-    return Estimate(one.value - other.value, error, freedom)
+    freedom = error**4 / spread if spread > 0 else min(first.freedom, other.freedom)
+    return Estimate(first.value - other.value, error, freedom)
 
 
 def block_length(values: Array) -> int:
@@ -152,9 +147,3 @@ def _medians(values: Array, block: int, rng: np.random.Generator, resamples: int
         places = ((starts + np.arange(block)) % count).reshape(len(starts), -1)[:, :count]
         medians.append(np.median(values[places], axis=1))
     return np.concatenate(medians)
-
-
-def _quantile(confidence: float, freedom: float) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, 0.5 + confidence / 2))

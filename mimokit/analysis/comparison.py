@@ -29,15 +29,11 @@ class Comparison(Report):
     """What `compare` found.
 
     Attributes:
-        baseline: the name that the others are compared with.
-        confidence: of the intervals, between 0 and 1.
         table: a row per name, best first, with COMPARISON_COLUMNS. `low` and `high` are the
             interval of the median; `difference` is the median minus the baseline's, with an
             interval that holds for all differences at once; `change` is the difference over the
             baseline's median; `significant` is whether that interval leaves out 0.
-        estimates: name -> its median and error.
-        left_out: name -> why it is not compared.
-        notes: what to know about the intervals, as sentences.
+        estimates, left_out: name -> its median with its error, or why it is not compared.
     """
 
     metric: str
@@ -67,7 +63,7 @@ class Comparison(Report):
     def sentences(self) -> list[str]:
         """Return what the table says, in words."""
         rows = {row["name"]: row for row in records(self.table)}
-        best, unit = rows[self.best], _unit(self.metric)
+        best, unit = rows[self.best], " s" if self.metric.endswith("_time") else ""
         said = [
             f"{self.best} has the best median of {self.metric}: {_number(best['median'])}{unit} "
             f"({_at(self.confidence, best)})."
@@ -306,7 +302,3 @@ def _span(low: float, high: float) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def _unit(metric: str) -> str:
-    return " s" if metric.endswith("_time") else ""

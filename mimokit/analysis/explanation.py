@@ -123,7 +123,8 @@ def explain(run: Runs | str | Path, name: str | None = None) -> Explanation:
     figures, missing = step_figures(runs, chosen)
     problems = (*runs[chosen].endings(), *missing)
     if figures is None:
-        return Explanation(chosen, float("nan"), _no_parts(), (), (), problems)
+        no_parts = pd.DataFrame(columns=["part", "module", "column", "seconds", "share"])
+        return Explanation(chosen, float("nan"), no_parts, (), (), problems)
     findings = [finding for find in FINDERS for finding in find(figures)]
     findings += causes.waiting(figures, sum(finding.explains for finding in findings))
     findings.sort(key=lambda finding: -finding.share)
@@ -135,10 +136,6 @@ def explain(run: Runs | str | Path, name: str | None = None) -> Explanation:
         summary=tuple(_summary(figures, findings)),
         missing=problems,
     )
-
-
-def _no_parts() -> pd.DataFrame:
-    return pd.DataFrame(columns=["part", "module", "column", "seconds", "share"])
 
 
 def _largest_first(parts: pd.DataFrame) -> pd.DataFrame:

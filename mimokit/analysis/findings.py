@@ -10,12 +10,7 @@ import numpy as np
 import pandas as pd
 
 from mimokit.analysis.bootstrap import difference, estimate_run
-from mimokit.analysis.step_figures import (
-    PART_WORDS,
-    WAITING,
-    WORK,
-    StepFigures,
-)
+from mimokit.analysis.step_figures import PART_WORDS, WAITING, WORK, StepFigures
 from mimokit.step_kinds import REMAINDER, CommunicationPart, Phase
 from mimokit.units import gib_text, seconds_text
 
@@ -60,6 +55,7 @@ def straggler(run: StepFigures) -> Iterator[Finding]:
     others = run.ranks.loc[slowest.peers, known].drop(slowest.rank).median()
     gaps = (run.ranks.loc[slowest.rank, known] - others).astype(float)
     phase, gap = str(gaps.idxmax()), float(gaps.to_numpy(dtype=np.float64).max())
+    words = PART_WORDS.get(phase, phase.removesuffix("_time"))
     waits = slowest.excess * (len(run.ranks) - 1) / len(run.ranks)
     yield Finding(
         "straggler",
@@ -67,7 +63,7 @@ def straggler(run: StepFigures) -> Iterator[Finding]:
         f"Rank {slowest.rank} is the slowest: it works "
         f"{seconds_text(slowest.typical + slowest.excess)} in a step, "
         f"{slowest.excess / slowest.typical:.0%} longer than the median of the ranks with the same "
-        f"work ({seconds_text(slowest.typical)}), mostly in {_phase_words(phase)} "
+        f"work ({seconds_text(slowest.typical)}), mostly in {words} "
         f"(+{seconds_text(gap)}). It is the slowest of them in {slowest.often:.0%} of the steps. "
         f"The others wait for it: {run.share(slowest.excess):.0%} of the step.",
         _STRAGGLER_ADVICE[phase],
@@ -336,10 +332,6 @@ def memory(run: StepFigures) -> Iterator[Finding]:
             "Use fewer ranks on this host, smaller micro-batches, or more pipeline stages.",
             {"bytes": used, "limit": float(limit)},
         )
-
-
-def _phase_words(column: str) -> str:
-    return PART_WORDS.get(column, column.removesuffix("_time"))
 
 
 def _highest(column: pd.Series[Any]) -> int:

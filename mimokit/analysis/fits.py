@@ -5,61 +5,49 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import pandas as pd
 
-from mimokit.analysis.folder import RunFolderError, read_object
-from mimokit.analysis.table_file import read_table
+from mimokit.analysis.run_folders import RunFolderError, read_object, read_whole
 from mimokit.result_files import BY_STRATEGY, FIT_COLUMNS, PREDICTED_SECONDS, FitFile
 
 TEXTS = ("purpose", "operation")
 """Columns of text in communication.csv."""
 
 
-class Fit(Protocol):
-    """What tables of several fits read: the result of a fit has it, and so has its folder."""
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """The tables of a fit: of its result or its folder.
 
-    @property
-    def train(self) -> pd.DataFrame:
-        """The table train.csv."""
+    Attributes:
+        train: a row per step.
+        validation: a row per validation.
+        communication: a row per node and collective; bytes.
+        drift: how far nodes are apart; empty if it was not measured.
+    """
 
-    @property
-    def validation(self) -> pd.DataFrame:
-        """The table validation.csv."""
-
-    @property
-    def communication(self) -> pd.DataFrame:
-        """The table communication.csv."""
-
-    @property
-    def drift(self) -> pd.DataFrame:
-        """The table drift.csv."""
+    train: pd.DataFrame
+    validation: pd.DataFrame
+    communication: pd.DataFrame
+    drift: pd.DataFrame
 
 
 Fits: TypeAlias = Mapping[str, Fit]
 """Name -> fit, in the order of legends."""
 
 
-@dataclass(frozen=True)
-class FitFolder:
+@dataclass(frozen=True, kw_only=True)
+class FitFolder(Fit):
     """The content of the folder of a fit.
 
     Attributes:
         config: strategy and arguments, from config.json.
-        train: a row per step.
-        validation: a row per validation.
-        communication: a row per node and collective; bytes.
-        drift: how far nodes are apart; empty without that file.
         prediction: of the time on the fit's network; empty without that file.
     """
 
     directory: Path
     config: Mapping[str, Any]
-    train: pd.DataFrame
-    validation: pd.DataFrame
-    communication: pd.DataFrame
-    drift: pd.DataFrame
     prediction: Mapping[str, Any]
 
 
@@ -77,7 +65,10 @@ def read_fit(directory: str | Path) -> FitFolder:
             f"The folder {folder} has no {FitFile.TRAIN}, so it is not the folder of a fit "
             "or the fit ended before its first step."
         )
-    tables = {file: _read(folder, file) for file in FIT_COLUMNS}
+    tables = {
+        file: read_whole(folder / file, columns, columns, TEXTS)
+        for file, columns in FIT_COLUMNS.items()
+    }
     return FitFolder(
         directory=folder,
         config=read_object(folder / FitFile.CONFIG),
@@ -87,17 +78,6 @@ def read_fit(directory: str | Path) -> FitFolder:
         drift=tables[FitFile.DRIFT],
         prediction=read_object(folder / FitFile.PREDICTION),
     )
-
-
-def _read(folder: Path, file: FitFile) -> pd.DataFrame:
-    columns = FIT_COLUMNS[file]
-    if not (folder / file).is_file():
-        return pd.DataFrame(columns=list(columns))
-    keys = [name for name in ("step", "node") if name in columns]
-    content = read_table(folder / file, columns, keys, TEXTS)
-    if content.problems:
-        raise RunFolderError(content.problems[0].sentence)
-    return content.table
 
 
 def validation_of_fits(fits: Fits) -> pd.DataFrame:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from mimokit.analysis.run_folders import RunFolderError, read_object
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SHOWN_AXES
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import load_experiment_config
@@ -21,32 +21,11 @@ from mimokit.samples import module_column
 from mimokit.units import span_text
 
 RUN_COLUMNS = (
-    "run",
-    "experiment",
-    "status",
-    "mode",
-    "world_size",
-    "layout",
-    "seed",
-    "iterations",
-    "warmup_iterations",
-    "started",
-    "finished",
-    "seconds",
-    "samples_per_step",
-    "tokens_per_step",
-    "peak_flops_per_sec",
-    "revision",
-    "versions",
-    "hosts",
-    "cores",
-    "memory_bytes",
-    "accelerators",
-    "error",
-    "error_rank",
-    "error_step",
-    "directory",
-)
+    "run", "experiment", "status", "mode", "world_size", "layout", "seed", "iterations",
+    "warmup_iterations", "started", "finished", "seconds", "samples_per_step", "tokens_per_step",
+    "peak_flops_per_sec", "revision", "versions", "hosts", "cores", "memory_bytes", "accelerators",
+    "error", "error_rank", "error_step", "directory",
+)  # fmt: skip
 """Columns of the table of runs. For every module there follow its ranks, its parallel sizes and its
 parameters, such as `images_ranks` and `images_tensor_parallel`."""
 
@@ -58,7 +37,6 @@ def run_row(name: str, folder: Path, iterations: int, sentences: list[str]) -> d
     """Return one row of the table of runs; what is not known is absent.
 
     Args:
-        iterations: rows of its metrics.csv.
         sentences: sentences about files that cannot be read are appended.
     """
     info = _json(folder / RunFile.INFO, sentences)
@@ -94,11 +72,7 @@ def run_row(name: str, folder: Path, iterations: int, sentences: list[str]) -> d
 
 
 def config_of(folder: Path) -> ExperimentConfig:
-    """Return the finalized config of a run.
-
-    Raises:
-        ConfigError: there is none, or it cannot be read.
-    """
+    """Return the finalized config of a run; raises ConfigError if it cannot be read."""
     return load_experiment_config(folder / RunFile.CONFIG)
 
 
@@ -125,18 +99,12 @@ def warmup_of(row: Mapping[str, Any]) -> int:
     return int(value) if value == value and value is not None else 0
 
 
-def _json(file: Path, sentences: list[str]) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
+def _json(file: Path, sentences: list[str]) -> Mapping[str, Any]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
-        sentences.append(f"The file {file} is not valid JSON ({error}).")
+        return read_object(file)
+    except RunFolderError as error:
+        sentences.append(str(error))
         return {}
-    if not isinstance(content, dict):
-        sentences.append(f"The file {file} must contain one JSON object.")
-        return {}
-    return content
 
 
 def _status(info: Mapping[str, Any], error: Mapping[str, Any]) -> str:
@@ -206,15 +174,18 @@ def _of_config(folder: Path, row: Mapping[str, Any], sentences: list[str]) -> di
         "warmup_iterations": config.runtime.warmup_iterations,
         "samples_per_step": layout.batch.global_batch_size,
         "tokens_per_step": layout.batch.global_batch_size * config.data.seq_length,
-        **_layout(dict(_planned_modules(layout))),
+        **_layout(planned_modules(layout)),
     }
     return {name: value for name, value in facts.items() if row.get(name) is None}
 
 
-def _planned_modules(layout: LayoutPlan) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, ranks in layout.modules.items():
-        sizes = {CONFIG_FIELDS[axis]: getattr(ranks, CONFIG_FIELDS[axis]) for axis in RANK_AXES}
-        yield name, {"ranks": list(ranks.ranks), **sizes}
+def planned_modules(layout: LayoutPlan) -> dict[str, dict[str, Any]]:
+    """Return module -> its ranks and parallel sizes, as experiment_info.json has them."""
+    fields = [CONFIG_FIELDS[axis] for axis in RANK_AXES]
+    return {
+        name: {"ranks": list(ranks.ranks), **{field: getattr(ranks, field) for field in fields}}
+        for name, ranks in layout.modules.items()
+    }
 
 
 def _layout(modules: Mapping[str, Any]) -> dict[str, Any]:

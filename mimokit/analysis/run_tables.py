@@ -140,14 +140,11 @@ def read_events(folders: Mapping[str, Path]) -> tuple[pd.DataFrame, tuple[RunPro
 
 
 def stacked(
-    tables: Mapping[str, pd.DataFrame],
-    first: Sequence[str] = (),
-    runs: Sequence[str] | None = None,
+    tables: Mapping[str, pd.DataFrame], first: Sequence[str] = (), runs: Sequence[str] | None = None
 ) -> pd.DataFrame:
     """Return tables below each other, with the name of the run as a categorical first column.
 
     Args:
-        tables: run -> table.
         first: the first columns, in order; others follow in order of occurrence.
         runs: the categories; by default the keys of `tables`.
     """
@@ -174,12 +171,7 @@ def _repeated(values: Sequence[str], lengths: Sequence[int], among: list[str]) -
     return pd.Series(pd.Categorical.from_codes(codes, dtype=kind))
 
 
-def _read(
-    run: str,
-    file: Path,
-    keys: tuple[str, ...],
-    expected: Sequence[str],
-) -> RunTable:
+def _read(run: str, file: Path, keys: tuple[str, ...], expected: Sequence[str]) -> RunTable:
     """Read a table of steps; columns that an earlier version did not write are a problem."""
     if not file.is_file():
         sentence = f"The folder {file.parent} has no {file.name}; no iteration was measured."

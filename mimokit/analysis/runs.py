@@ -117,14 +117,13 @@ class Runs:
         return self.only([name])
 
     def only(self, names: Sequence[str]) -> Runs:
-        """Return some of the runs, in the given order.
-
-        Raises:
-            ValueError: one of them was not loaded.
-        """
+        """Return some of the runs, in the given order; raises ValueError if one was not loaded."""
         for name in names:
             if name not in self.folders:
-                raise ValueError(f"Run '{name}': no such run was loaded; {_there_are(self.names)}.")
+                verb = "are" if len(self) > 1 else "is"
+                raise ValueError(
+                    f"Run '{name}': no such run was loaded; there {verb} {_shortened(self.names)}."
+                )
         rows = self.runs.set_index("run", drop=False).loc[list(names)]
         chosen = Runs(
             runs=rows.reset_index(drop=True),
@@ -133,18 +132,10 @@ class Runs:
             folders={name: self.folders[name] for name in names},
             found=tuple(problem for problem in self.found if problem.run in names),
         )
-        if self._read("_by_rank"):
-            ranks, modules, problems = self._by_rank
+        for read in filter(self._read, ("_by_rank", "_events")):
+            *tables, problems = self.__dict__[read]
             of_names = tuple(problem for problem in problems if problem.run in names)
-            chosen.__dict__["_by_rank"] = (
-                _of_runs(ranks, names),
-                _of_runs(modules, names),
-                of_names,
-            )
-        if self._read("_events"):
-            events, problems = self._events
-            of_names = tuple(problem for problem in problems if problem.run in names)
-            chosen.__dict__["_events"] = (_of_runs(events, names), of_names)
+            chosen.__dict__[read] = (*(_of_runs(table, names) for table in tables), of_names)
         return chosen
 
     def config(self, name: str) -> ExperimentConfig:
@@ -267,10 +258,6 @@ def _of_runs(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     if isinstance(chosen["run"].dtype, pd.CategoricalDtype):
         chosen["run"] = chosen["run"].cat.set_categories(list(names))
     return chosen
-
-
-def _there_are(names: Sequence[str]) -> str:
-    return f"there {'are' if len(names) > 1 else 'is'} {_shortened(names)}"
 
 
 def _shortened(names: Sequence[str]) -> str:

@@ -45,15 +45,7 @@ def rank_work(ranks: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class StepFigures:
-    """Medians of one run, warm-up left out.
-
-    Attributes:
-        row: its row in the table of runs.
-        iterations: its settled iterations.
-        by_rank: its settled rows per rank and iteration.
-        by_module: the same per module.
-        plan: its layout; None if its config cannot be read.
-    """
+    """Medians of one run without its warm-up; `plan` is None if its config cannot be read."""
 
     name: str
     row: dict[str, Any]
@@ -92,15 +84,11 @@ class StepFigures:
         modules_of: dict[int, list[str]] = {}
         for module, rank in self.modules.index:
             modules_of.setdefault(rank, []).append(module)
-        stages = dict(self._stages())
+        pipeline = None if self.plan is None else self.plan.pipeline
+        stages = {rank: stage.index for rank, stage in pipeline.by_rank()} if pipeline else {}
         for rank in map(int, self.ranks.index):
             groups.setdefault((tuple(modules_of.get(rank, ())), stages.get(rank)), []).append(rank)
         return list(groups.values())
-
-    def _stages(self) -> list[tuple[int, int]]:
-        if self.plan is None or self.plan.pipeline is None:
-            return []
-        return [(rank, stage.index) for rank, stage in self.plan.pipeline.by_rank()]
 
     def has(self, column: str) -> bool:
         """Whether any rank measured a column."""

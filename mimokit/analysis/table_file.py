@@ -21,12 +21,7 @@ _TAIL = 1 << 16
 
 @dataclass(frozen=True)
 class TableProblem:
-    """Something wrong with a table.
-
-    Attributes:
-        sentence: names the file, and what is wrong where.
-        rows: rows that were left out for it.
-    """
+    """Something wrong with a table, and the number of rows that were left out for it."""
 
     sentence: str
     rows: int = 0
@@ -34,20 +29,18 @@ class TableProblem:
 
 @dataclass(frozen=True)
 class TableFile:
-    """The rows of a table that can be used.
-
-    Attributes:
-        table: the columns; empty if the file cannot be read.
-        problems: in the order in which they were found.
-    """
+    """The rows of a table that can be used; none if the file cannot be read."""
 
     table: pd.DataFrame = field(default_factory=pd.DataFrame)
     columns: tuple[str, ...] = ()
     problems: tuple[TableProblem, ...] = ()
 
 
+Source = Path | io.BytesIO
+
+
 class _UnreadableError(Exception):
-    """Ends the reading of a file; the message is one sentence."""
+    """Ends the reading of a file; the message is a sentence without its subject, the file."""
 
 
 def read_table(
@@ -64,23 +57,22 @@ def read_table(
 
     Args:
         needed: the columns whose absence is a problem.
-        keys: the columns without which no row can be used.
     """
-    problems: list[TableProblem] = []
+    reader = _Reader(file, needed, texts)
     try:
-        columns, source = _opened(file, problems)
+        columns, source = reader.opened()
         for name in needed:
             if name not in columns:
-                problems.append(TableProblem(f"The file {file} has no column {name}."))
+                reader.note(f"has no column {name}.")
         if any(name not in columns for name in keys):
-            return TableFile(columns=columns, problems=tuple(problems))
-        table = _numbers(file, source, columns, _Kinds(needed, texts), problems)
-        return TableFile(_with_keys(file, table, keys, problems), columns, tuple(problems))
+            return TableFile(columns=columns, problems=tuple(reader.problems))
+        table = reader.with_keys(reader.numbers(source, columns), keys)
+        return TableFile(table, columns, tuple(reader.problems))
     except _UnreadableError as error:
-        return TableFile(problems=(*problems, TableProblem(str(error))))
+        reader.note(str(error))
     except OSError as error:
-        sentence = f"The file {file} cannot be read ({error.strerror or error})."
-        return TableFile(problems=(*problems, TableProblem(sentence)))
+        reader.note(f"cannot be read ({error.strerror or error}).")
+    return TableFile(problems=tuple(reader.problems))
 
 
 def cut_row(file: Path) -> TableProblem | None:
@@ -91,29 +83,6 @@ def cut_row(file: Path) -> TableProblem | None:
     return TableProblem(
         f"The file {file} ends in the middle of a row; the rows before it count.", 1
     )
-
-
-Source = Path | io.BytesIO
-
-
-def _opened(file: Path, problems: list[TableProblem]) -> tuple[tuple[str, ...], Source]:
-    """Return the columns of a file, and what to read: the file, or its whole rows."""
-    with file.open("rb") as opened:
-        header = opened.readline()
-    if not header.strip():
-        raise _UnreadableError(f"The file {file} is empty and has not even a header.")
-    try:
-        names = next(csv.reader([header.decode("utf-8-sig")]))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise _UnreadableError(f"The file {file} is not a readable CSV table ({error}).") from None
-    whole, _ = _whole_bytes(file)
-    if whole == 0:
-        raise _UnreadableError(f"The file {file} ends in the middle of its header.")
-    cut = cut_row(file)
-    if cut is None:
-        return tuple(names), file
-    problems.append(cut)
-    return tuple(names), io.BytesIO(file.read_bytes()[:whole])
 
 
 def _whole_bytes(file: Path) -> tuple[int, int]:
@@ -132,97 +101,103 @@ def _whole_bytes(file: Path) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class _Kinds:
-    """The columns that must be there, and those of text."""
+class _Reader:
+    """Reads one file; what is wrong with it is added to `problems`."""
 
+    file: Path
     needed: Collection[str]
     texts: Collection[str]
+    problems: list[TableProblem] = field(default_factory=list)
 
-    def is_known(self, column: str) -> bool:
-        """Return whether mimokit writes a column of this name; others may hold text."""
-        of_modules = any(column.endswith(f"_{name}") for name in MODULE_COLUMNS)
-        return of_modules or column in (*STEP_COLUMNS, *EVALUATION_COLUMNS, *self.needed)
+    def note(self, what: str, rows: int = 0) -> None:
+        """Add a problem of the file."""
+        self.problems.append(TableProblem(f"The file {self.file} {what}", rows))
 
+    def opened(self) -> tuple[tuple[str, ...], Source]:
+        """Return the columns of the file, and what to read: the file, or its whole rows."""
+        with self.file.open("rb") as opened:
+            header = opened.readline()
+        if not header.strip():
+            raise _UnreadableError("is empty and has not even a header.")
+        try:
+            names = next(csv.reader([header.decode("utf-8-sig")]))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise _no_table(error) from None
+        whole, _ = _whole_bytes(self.file)
+        if whole == 0:
+            raise _UnreadableError("ends in the middle of its header.")
+        cut = cut_row(self.file)
+        if cut is None:
+            return tuple(names), self.file
+        self.problems.append(cut)
+        return tuple(names), io.BytesIO(self.file.read_bytes()[:whole])
 
-def _numbers(
-    file: Path,
-    source: Source,
-    columns: Sequence[str],
-    kinds: _Kinds,
-    problems: list[TableProblem],
-) -> pd.DataFrame:
-    """Return the table; if a column of numbers holds text, read the file again, more slowly."""
-    try:  # without dtypes: the reader takes twice as long with them as without
-        table = pd.read_csv(source, low_memory=False)
-    except UnicodeDecodeError as error:
-        raise _UnreadableError(f"The file {file} is not a readable CSV table ({error}).") from None
-    except ValueError:  # ParserError is one, too
-        return _slowly(file, source, columns, kinds, problems)
-    if all(kind.kind in "if" for name, kind in table.dtypes.items() if name not in kinds.texts):
-        return table
-    return _slowly(file, source, columns, kinds, problems)
+    def numbers(self, source: Source, columns: Sequence[str]) -> pd.DataFrame:
+        """Return the table; if a column of numbers holds text, read the file again, more slowly."""
+        try:  # without dtypes: the reader takes twice as long with them as without
+            table = pd.read_csv(source, low_memory=False)
+        except UnicodeDecodeError as error:
+            raise _no_table(error) from None
+        except ValueError:  # ParserError is one, too
+            return self._slowly(source, columns)
+        if all(kind.kind in "if" for name, kind in table.dtypes.items() if name not in self.texts):
+            return table
+        return self._slowly(source, columns)
 
-
-def _slowly(
-    file: Path,
-    source: Source,
-    columns: Sequence[str],
-    kinds: _Kinds,
-    problems: list[TableProblem],
-) -> pd.DataFrame:
-    if isinstance(source, Path):
-        source = io.BytesIO(source.read_bytes())
-    rows = sum(1 for line in source.getvalue().splitlines() if line.strip()) - 1
-    source.seek(0)
-    try:
-        table = pd.read_csv(source, dtype=object, on_bad_lines="skip", low_memory=False)
-    except ValueError as error:
-        raise _UnreadableError(f"The file {file} is not a readable CSV table ({error}).") from None
-    longer = rows - len(table)
-    if longer > 0:
-        sentence = f"The file {file} has rows with more cells than its header has columns."
-        problems.append(TableProblem(sentence, longer))
-    wrong = np.zeros(len(table), dtype=bool)
-    for name in columns:
-        if name not in kinds.texts:
+    def _slowly(self, source: Source, columns: Sequence[str]) -> pd.DataFrame:
+        if isinstance(source, Path):
+            source = io.BytesIO(source.read_bytes())
+        rows = sum(1 for line in source.getvalue().splitlines() if line.strip()) - 1
+        source.seek(0)
+        try:
+            table = pd.read_csv(source, dtype=object, on_bad_lines="skip", low_memory=False)
+        except ValueError as error:
+            raise _no_table(error) from None
+        longer = rows - len(table)
+        if longer > 0:
+            self.note("has rows with more cells than its header has columns.", longer)
+        wrong = np.zeros(len(table), dtype=bool)
+        for name in (name for name in columns if name not in self.texts):
             cells = table[name]
             table[name] = pd.to_numeric(cells, errors="coerce").astype(np.float64)
             bad = (table[name].isna() & cells.notna()).to_numpy()
             if not bad.any():
                 continue
             row = int(bad.argmax())
-            if not kinds.is_known(name):
-                sentence = (
-                    f"The file {file} has {cells.iloc[row]!r} in line {row + 2} of column {name}, "
-                    "which mimokit does not know; what is not a number there is left out."
+            place = f"has {cells.iloc[row]!r} in line {row + 2}"
+            if self._is_known(name):
+                rows_left_out = int((bad & ~wrong).sum())
+                self.note(f"{place} where column {name} needs a number.", rows_left_out)
+                wrong |= bad
+            else:
+                self.note(
+                    f"{place} of column {name}, which mimokit does not know; what is not a number "
+                    "there is left out."
                 )
-                problems.append(TableProblem(sentence))
+        return table[~wrong]
+
+    def _is_known(self, column: str) -> bool:
+        """Return whether mimokit writes a column of this name; others may hold text."""
+        of_modules = any(column.endswith(f"_{name}") for name in MODULE_COLUMNS)
+        return of_modules or column in (*STEP_COLUMNS, *EVALUATION_COLUMNS, *self.needed)
+
+    def with_keys(self, table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+        """Leave out the rows without a key, and store keys as whole numbers."""
+        for name in keys:
+            values = table[name].to_numpy()
+            if values.dtype.kind == "i":
                 continue
-            sentence = (
-                f"The file {file} has {cells.iloc[row]!r} in line {row + 2} where column "
-                f"{name} needs a number."
-            )
-            problems.append(TableProblem(sentence, int((bad & ~wrong).sum())))
-            wrong |= bad
-    return table[~wrong]
+            good = np.isfinite(values) & (values == np.floor(values))
+            if not good.all():
+                line = int(np.argmin(good)) + 2
+                self.note(f"has no {name} in line {line}.", int((~good).sum()))
+                table = table[good]
+            table = table.assign(**{name: table[name].astype(np.int64)})
+        return table
 
 
-def _with_keys(
-    file: Path, table: pd.DataFrame, keys: Sequence[str], problems: list[TableProblem]
-) -> pd.DataFrame:
-    """Leave out the rows without a key, and store keys as whole numbers."""
-    for name in keys:
-        values = table[name].to_numpy()
-        if values.dtype.kind == "i":
-            continue
-        good = np.isfinite(values) & (values == np.floor(values))
-        if not good.all():
-            line = int(np.argmin(good)) + 2
-            sentence = f"The file {file} has no {name} in line {line}."
-            problems.append(TableProblem(sentence, int((~good).sum())))
-            table = table[good]
-        table = table.assign(**{name: table[name].astype(np.int64)})
-    return table
+def _no_table(error: Exception) -> _UnreadableError:
+    return _UnreadableError(f"is not a readable CSV table ({error}).")
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:

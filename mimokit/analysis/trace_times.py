@@ -24,7 +24,6 @@ def traced_iteration(trace: pd.DataFrame, iteration: int | None = None) -> pd.Da
     """Return the steps of one iteration, its first at time 0.
 
     Args:
-        trace: from `read_trace` or `samples_to_trace`.
         iteration: its number; None for the one of median duration, without the first if there are
             more.
 

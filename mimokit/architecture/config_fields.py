@@ -34,10 +34,7 @@ class NetworkField:
     """One field of a network.
 
     Attributes:
-        own: field of the description.
-        config: field of the config.
         unset: what an unset field of the config means, given the fields of earlier rows.
-        always: the field is written also with that value.
     """
 
     own: str
@@ -139,12 +136,7 @@ PROJECTOR = (
 def read(
     rows: tuple[NetworkField, ...], config: ConfigModel, known: Known | None = None
 ) -> dict[str, Any]:
-    """Return field of the description -> value, of what a config states.
-
-    Args:
-        rows: one of the tables above.
-        known: further values that the table asks for.
-    """
+    """Return field of the description -> value, of what a config states."""
     description: dict[str, Any] = {}
     for row in rows:
         stated = getattr(config, row.config)
@@ -158,13 +150,7 @@ def read(
 def write(
     rows: tuple[NetworkField, ...], description: object, known: Known | None = None
 ) -> dict[str, Any]:
-    """Return field of the config -> value, of a description; what unset fields mean is left out.
-
-    Args:
-        rows: one of the tables above.
-        description: the record whose fields they are.
-        known: further values that the table asks for.
-    """
+    """Return field of the config -> value, of a description; what unset fields mean is left out."""
     section: dict[str, Any] = {}
     values = {row.own: getattr(description, row.own) for row in rows}
     for row in rows:

@@ -11,15 +11,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from mimokit.architecture.layer_work.products import score_work, token_weights, visible_tokens
-from mimokit.architecture.modules import (
-    AudioEncoder,
-    EncoderBranch,
-    LanguageModel,
-    VisionEncoder,
-)
+from mimokit.architecture.modules import AudioEncoder, EncoderBranch, LanguageModel, VisionEncoder
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.parameters import feed_forward
 from mimokit.architecture.parameters_on_rank import Module, net_of
+from mimokit.architecture.transformer import feed_forward
 
 TRAINED, PASSES_GRADIENT, FORWARD_ONLY = 3, 2, 1
 """Passes, in units of the forward pass: the backward pass computes two products for each of the

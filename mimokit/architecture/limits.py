@@ -12,10 +12,6 @@ MOST_PARAMETERS = 2**53
 def check_parameters(model: Model, where: str, module: str) -> None:
     """Reject a model whose sizes together are too large.
 
-    Args:
-        where: what it was read from; begins the sentence.
-        module: what `Problem.module` holds.
-
     Raises:
         ConfigError: it has more than `MOST_PARAMETERS`.
     """

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from mimokit.architecture.parallel_sizes import Numbers
-from mimokit.architecture.parameters import (
+from mimokit.architecture.tensor_cut import padded_vocabulary
+from mimokit.architecture.transformer import (
+    Norm,
+    Transformer,
     active_stack_parameters,
     feed_forward,
+    norm_parameters,
     stack_parameters,
 )
-from mimokit.architecture.tensor_cut import padded_vocabulary
-from mimokit.architecture.transformer import Norm, Transformer, norm_parameters
 from mimokit.config.layer_architecture import RopeScaling
 
 VOCABULARY_MULTIPLE = 128
@@ -27,15 +29,11 @@ class LanguageModel:
     """A decoder-only language model.
 
     Attributes:
-        vocab: rows of the token embedding, without padding.
-        tied: the output layer is the token embedding.
         positions: learned position embeddings; 0 for rotary positions.
         next_token_layers: extra layers for multi-token prediction (DeepSeek-V3's MTP); not
             among the published parameters.
         vocab_multiple: the embedding is padded to a multiple of this times the tensor parallel
             size.
-        rotary_base: base of the wavelengths of rotary positions.
-        rope_scaling: how rotary positions are stretched, or None.
     """
 
     name: str
@@ -76,14 +74,10 @@ class VisionEncoder:
 
     Attributes:
         image_size: pixels per side that it was trained on.
-        patch_size: pixels per side of a patch.
         frames_per_patch: frames of a video that one patch spans.
         merge: merge x merge patches become one token before the projector.
         positions: learned position embeddings; 0 for rotary positions.
-        class_token: one extra learned token.
-        keeps_class_token: it is part of the output.
         registers: extra learned tokens without position embeddings.
-        patch_bias: the patch embedding has a bias.
         norms: norms outside the layers: 1 after them, 2 before and after.
         norm_after: of these, the one after the layers is there.
         head: "attention" for one attention and one feed-forward layer that pool (SigLIP).
@@ -150,7 +144,6 @@ class AudioEncoder:
     """Two convolutions over a spectrogram and a stack of layers (Whisper's encoder).
 
     Attributes:
-        mel_bins: channels of the spectrogram.
         positions: positions after the convolutions, which halve the time once. Learned or not,
             they are stored as a table.
     """
@@ -187,7 +180,6 @@ class TextEncoder:
     """A text head: embedding, learned positions and causal layers, without an output layer.
 
     Attributes:
-        vocab: rows of the embedding.
         positions: words of the longest text, and learned positions.
     """
 
@@ -225,7 +217,6 @@ class Projector:
 
     Attributes:
         widths: input, inner and output widths; two widths make one matrix.
-        bias: every matrix has one.
         norm: kind and width of a norm before the matrices, or None.
         copies: equal projectors for outputs of inner layers (Qwen3-VL's deepstack).
         copy_norm: kind and width of the norm of such a copy.
@@ -261,7 +252,6 @@ class EncoderBranch:
     """An encoder and its projector, which are one module of a layout.
 
     Attributes:
-        projector: runs with the parallelism of the encoder.
         features: the part of the encoder whose output the projector takes, as a network; None
             where it is all of it.
     """

@@ -121,7 +121,7 @@ def other_fields(sizes: ParallelSizes, layers: int | None) -> dict[str, Any]:
 
     Args:
         layers: of the module. Where the chunks of its pipeline do not divide them, embedding and
-            loss count as layers (`mimokit.architecture.layer_split`).
+            loss count as layers (`mimokit.architecture.parameters_on_rank`).
     """
     stated = {CONFIG_FIELDS[choice]: value for choice, value in beyond_ranks(sizes).items()}
     uneven = layers is not None and layers % (int(sizes.pipeline) * int(sizes.virtual)) != 0

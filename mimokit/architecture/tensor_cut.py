@@ -32,11 +32,9 @@ class ShardPlace:
     """The place of a rank among those of one pipeline stage of a module.
 
     Attributes:
-        tensor_parallel: ranks that share every layer.
         replica: number among the ranks that hold the same shard of parameters outside experts:
             those of data and context parallelism.
         expert_parallel: ranks over which the experts of a layer are spread.
-        expert_tensor_parallel: ranks that share an expert.
         expert_replica: number among the ranks that hold the same of the same experts.
     """
 
@@ -52,12 +50,7 @@ class ShardPlace:
 
 @dataclass(frozen=True, slots=True)
 class Rectangle:
-    """A block that a rank holds of a tensor; offsets and lengths are those of every dimension.
-
-    Attributes:
-        whole: where it begins in the whole tensor.
-        local: where it begins in the tensor of the rank.
-    """
+    """A block that a rank holds of a tensor; offsets and lengths are those of every dimension."""
 
     whole: Shape
     local: Shape
@@ -69,13 +62,11 @@ class TensorCut:
     """How a tensor is cut, whatever the parallel sizes are.
 
     Attributes:
-        whole: shape of the whole tensor, without padding.
         dimension: that (expert) tensor parallelism cuts; None: every rank has all of it.
         parts: equal parts of that dimension of which every rank has a share (2: gate above up).
         multiple: the dimension is padded with zeros to a multiple of this times the ranks; None:
             the ranks must divide it.
         expert: number of the expert in its layer; None: the tensor belongs to no expert.
-        experts: of the layer, where there are some.
     """
 
     whole: Shape

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from mimokit.architecture.layer_split import stage_spans
 from mimokit.architecture.modules import (
     AudioEncoder,
     DecoderHead,
@@ -22,7 +21,7 @@ from mimokit.architecture.modules import (
     VisionEncoder,
 )
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.parameters_on_rank import Module
+from mimokit.architecture.parameters_on_rank import Module, stage_spans
 from mimokit.architecture.tensor_cut import Shape, Span, TensorCut
 from mimokit.architecture.transformer import Norm, Transformer
 
@@ -56,7 +55,6 @@ class ModuleTensor:
 
     Attributes:
         name: Megatron's, with the number that a layer has in the whole module.
-        cut: its shape, and how it is cut.
         place: number of its layer, or the end of the pipeline that holds it.
         copy_of: the tensor that this one is a copy of, on another stage; only that one is saved.
     """
@@ -120,11 +118,7 @@ def by_name(tensors: Iterable[ModuleTensor]) -> dict[str, ModuleTensor]:
 
 def encoder_tensors(encoder: Encoder, prefix: str) -> tuple[ModuleTensor, ...]:
     """Return the tensors of an encoder, with a prefix in front of their names."""
-    return (
-        *_stack(encoder.net, prefix),
-        *_in_front(encoder, prefix),
-        *_behind(encoder, prefix),
-    )
+    return (*_stack(encoder.net, prefix), *_in_front(encoder, prefix), *_behind(encoder, prefix))
 
 
 def _uncut(name: str, place: int | End, *shape: int) -> ModuleTensor:

@@ -17,10 +17,6 @@ class ImageGeometry:
     """The patches of an image; of the largest image if an encoder takes images of any size.
 
     Attributes:
-        rows: patches from top to bottom.
-        columns: patches from left to right.
-        patch_size: pixels per side of a patch.
-        num_channels: channels per pixel.
         merge_size: merge_size x merge_size patches become one token.
         extra_positions: learned positions before the patches (class token and registers),
             which become no tokens.
@@ -113,7 +109,6 @@ class AudioGeometry:
 
     Attributes:
         positions: of the longest recording, the encoder's sequence length.
-        mel_bins: frequency bands of a frame.
         merge_size: successive positions that become one token.
     """
 
@@ -199,18 +194,5 @@ def geometry_of(architecture: ModuleArchitecture) -> Geometry:
 
 
 def tokens_per_item(architecture: ModuleArchitecture) -> int:
-    """Return the tokens that one image (the largest), recording or text (the longest) becomes.
-
-    Raises:
-        ValueError: see `image_geometry` and `audio_geometry`.
-    """
+    """Return the tokens that one image (the largest), recording or text (the longest) becomes."""
     return geometry_of(architecture).tokens
-
-
-def tokens_per_image(architecture: ModuleArchitecture) -> int:
-    """Return the tokens that one image contributes to the language model's sequence.
-
-    Raises:
-        ValueError: see `image_geometry`.
-    """
-    return image_geometry(architecture).tokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import altair as alt
 import pandas as pd
@@ -14,10 +14,18 @@ from mimokit.charts import _palette
 
 LEFT = 46
 """Pixels for the labels left of a chart, so that charts below each other line up."""
+MILLISECONDS = 1e3
+"""In a second."""
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 """Lines beyond the number of hues differ in their dashes."""
+MOST_RANKS = 64
+"""Ranks up to which each has a row."""
+TEXT_WIDTH = 6.5
+"""Pixels per letter; a text that does not fit into its bar is elsewhere."""
 WIDE_RANGE = 10.0
 """Times the smallest value from which an axis is logarithmic."""
+
+ChartT = TypeVar("ChartT", bound=alt.TopLevelMixin)
 
 
 def inline(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
@@ -48,6 +56,14 @@ def layered(*charts: alt.Chart) -> alt.LayerChart:
     return alt.LayerChart(layer=list(charts))
 
 
+def titled(chart: ChartT, title: str, subtitle: str, description: str, **properties: Any) -> ChartT:
+    """Return a chart with its texts, and with other properties such as a height."""
+    complete: ChartT = chart.properties(
+        title=alt.TitleParams(title, subtitle=subtitle), description=description, **properties
+    )
+    return complete
+
+
 def _plain(value: Any) -> Any:
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, float) and not math.isfinite(value):
@@ -55,24 +71,38 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def iterations(column: str = "iteration") -> alt.X:
-    """Return the horizontal axis of charts over a run."""
+def over(
+    column: str, title: str, label_format: str, ticks: int = 8, scale: alt.Scale | None = None
+) -> alt.X:
+    """Return the horizontal axis of charts over what grows in a run; by default it begins at 0."""
     return alt.X(
         f"{column}:Q",
-        title="iteration",
-        axis=alt.Axis(grid=False, format="d", tickCount=8),
-        scale=alt.Scale(zero=True, nice=False),
+        title=title,
+        axis=alt.Axis(grid=False, format=label_format, tickCount=ticks),
+        scale=alt.Scale(zero=True, nice=False) if scale is None else scale,
     )
 
 
-def amount(column: str, label_format: str, top: float | None = None) -> alt.Y:
-    """Return the vertical axis of a non-negative number."""
-    scale = alt.Scale(zero=True) if top is None else alt.Scale(domain=[0, top])
+def iterations(column: str = "iteration") -> alt.X:
+    """Return the horizontal axis of charts over the iterations of a run."""
+    return over(column, "iteration", "d")
+
+
+def clock(title: str, until: float | None = None) -> alt.X:
+    """Return the horizontal axis of bars with the columns start and stop."""
+    scale = alt.Scale(nice=False)
+    if until is not None:
+        scale = alt.Scale(domain=[0, until], nice=False)
+    return alt.X("start:Q", title=title, axis=alt.Axis(grid=False, tickCount=8), scale=scale)
+
+
+def amount(column: str, label_format: str, scale: alt.Scale | None = None) -> alt.Y:
+    """Return the vertical axis of a number; by default it begins at 0."""
     return alt.Y(
         f"{column}:Q",
         title=None,
         axis=alt.Axis(format=label_format, tickCount=5, minExtent=LEFT),
-        scale=scale,
+        scale=alt.Scale(zero=True) if scale is None else scale,
     )
 
 
@@ -83,22 +113,46 @@ def ranks() -> alt.Y:
     )
 
 
+def named_rows(column: str, names: Sequence[str], most_pixels: int = 320) -> alt.Y:
+    """Return the vertical axis with one line per name, in this order."""
+    return alt.Y(f"{column}:N", title=None, sort=names, axis=alt.Axis(labelLimit=most_pixels))
+
+
+def stacked(
+    rows: Iterable[Mapping[str, Any]], x: alt.X, y: alt.Y, color: alt.Color, tooltip: list[Any]
+) -> alt.Chart:
+    """Return bars of which the parts are stacked by the rows' `order`."""
+    chart: alt.Chart = (
+        alt.Chart(inline(rows))
+        .mark_bar()
+        .encode(x=x.stack("zero"), y=y, color=color, order="order:Q", tooltip=tooltip)
+    )
+    return chart
+
+
 def parts(
-    column: str, shown: Sequence[str], colors: Mapping[str, str], columns: int = 4
+    column: str, rows: Iterable[Mapping[str, Any]], colors: Mapping[str, str], columns: int = 4
 ) -> alt.Color:
-    """Return the colours of named parts, in the order of stacking.
+    """Return the colours of the parts that occur in rows, in the order of `colors`.
 
     Args:
         column: with the name of the part.
-        shown: the parts that occur, in stacking order.
         colors: part -> colour; may have others.
         columns: of the legend.
     """
+    present = {row[column] for row in rows}
+    shown = {part: color for part, color in colors.items() if part in present}
+    return colored(column, shown, columns=columns).sort(list(shown))
+
+
+def colored(
+    column: str, colors: Mapping[str, str], symbol: str = "square", columns: int = 4
+) -> alt.Color:
+    """Return the colours of names, with a legend above the chart."""
     return alt.Color(
         f"{column}:N",
-        legend=legend_above(columns=columns),
-        scale=alt.Scale(domain=list(shown), range=[colors[part] for part in shown]),
-        sort=list(shown),
+        legend=legend_above(symbol, columns),
+        scale=alt.Scale(domain=list(colors), range=list(colors.values())),
     )
 
 

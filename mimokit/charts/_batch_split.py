@@ -1,4 +1,4 @@
-"""The samples of a micro-batch, and the replica that computes each."""
+"""The samples and the frames of a micro-batch, and the ranks that compute them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import altair as alt
 
 from mimokit.charts import _palette
-from mimokit.charts._axes import inline, layered
+from mimokit.charts._axes import TEXT_WIDTH, inline, layered, titled
+from mimokit.planning.frames import FramePlan
 from mimokit.planning.types import LayoutPlan, ModuleBatch
 from mimokit.units import counted, samples_text
 
@@ -16,8 +17,6 @@ WHOLE = "micro-batch"
 WIDTH = 660
 MOST_LINES = 16
 """Replicas of a module with separate lines; more of them share one."""
-TEXT_WIDTH = 6.5
-"""Pixels per letter; a text that does not fit into its bar is in the tool tip only."""
 
 
 def batch_split(plan: LayoutPlan) -> alt.LayerChart:
@@ -37,8 +36,8 @@ def batch_split(plan: LayoutPlan) -> alt.LayerChart:
             scale=alt.Scale(paddingInner=0.18),
         ),
         tooltip=[
-            alt.Tooltip("module:N"),
-            alt.Tooltip("samples:N"),
+            "module:N",
+            "samples:N",
             alt.Tooltip("ranks:N", title="computed by ranks"),
             alt.Tooltip("reads:N", title="read by"),
         ],
@@ -55,13 +54,11 @@ def batch_split(plan: LayoutPlan) -> alt.LayerChart:
     text = base.mark_text(color=_palette.PAPER, fontSize=11, limit=WIDTH).encode(
         x=alt.X("middle:Q"), text="text:N"
     )
-    chart: alt.LayerChart = layered(bars, text).properties(
-        width=WIDTH,
-        height=alt.Step(24),
-        title=alt.TitleParams("Batch split", subtitle=_subtitle(plan)),
-        description=f"Samples of each replica of {', '.join(plan.batch.modules)}",
-    )
-    return chart
+    description = f"Samples of each replica of {', '.join(plan.batch.modules)}"
+    return titled(
+        layered(bars, text), "Batch split", _subtitle(plan), description,
+        width=WIDTH, height=alt.Step(24),
+    )  # fmt: skip
 
 
 def _subtitle(plan: LayoutPlan) -> str:
@@ -136,3 +133,76 @@ def _listed(ranks: list[int]) -> str:
     if len(ranks) > 8:
         return ", ".join(map(str, ranks[:6])) + f" … {ranks[-1]}"
     return ", ".join(map(str, ranks))
+
+
+MOST_BARS = 64
+"""Ranks up to which each has a bar; beyond, ranks are sorted by their load and drawn as lines."""
+BEFORE, AFTER = "as read", "balanced"
+
+
+def frame_balance(plan: FramePlan) -> alt.LayerChart:
+    """Return the load of every rank, as its frames are read and as they are balanced.
+
+    Args:
+        plan: a plan of frames with homes, the ranks that read them.
+
+    Raises:
+        ValueError: the frames have no homes.
+    """
+    traffic = plan.traffic()
+    ranks = plan.num_ranks
+    before, after = traffic.sum(axis=1).tolist(), list(plan.load_per_rank)
+    mean = sum(after) / ranks
+    rows = [*_loads(BEFORE, before, ranks), *_loads(AFTER, after, ranks)]
+    few = ranks <= MOST_BARS
+    base = alt.Chart(inline(rows)).encode(
+        y=alt.Y("load:Q", title="load", stack=None),
+        color=alt.Color(
+            "frames:N",
+            title=None,
+            sort=[BEFORE, AFTER],
+            scale=alt.Scale(
+                domain=[BEFORE, AFTER], range=[_palette.tint(_palette.MUTED, 0.5), _palette.LINE]
+            ),
+            legend=alt.Legend(orient="top"),
+        ),
+        tooltip=["rank:N", "frames:N", alt.Tooltip("load:Q", format=",.4g")],
+    )
+    if few:
+        marks = base.mark_bar().encode(
+            x=alt.X("rank:O", title="rank", axis=alt.Axis(labelAngle=0)),
+            xOffset=alt.XOffset("frames:N", sort=[BEFORE, AFTER]),
+        )
+    else:
+        marks = base.mark_line().encode(x=alt.X("place:Q", title="ranks, by their load"))
+    average = (
+        alt.Chart(inline([{"mean": mean}]))
+        .mark_rule(color=_palette.INK, strokeDash=[4, 3])
+        .encode(y="mean:Q")
+    )
+    return titled(
+        layered(marks, average),
+        "Frames per rank",
+        _balance_subtitle(plan, before, mean),
+        f"Load of {ranks} ranks before and after frames are balanced",
+        width=max(240, min(14 * ranks, 720)),
+        height=200,
+    )
+
+
+def _loads(frames: str, loads: list[float], ranks: int) -> list[dict[str, Any]]:
+    order = sorted(range(ranks), key=lambda rank: -loads[rank])
+    places = {rank: place for place, rank in enumerate(order)}
+    return [
+        {"rank": rank, "place": places[rank], "frames": frames, "load": loads[rank]}
+        for rank in range(ranks)
+    ]
+
+
+def _balance_subtitle(plan: FramePlan, before: list[float], mean: float) -> str:
+    if not mean:
+        return "no frames"
+    return (
+        f"the slowest rank has {max(before) / mean:.2f} times the mean as read, "
+        f"{plan.makespan / mean:.2f} balanced; {plan.moved:.0%} of the load travels"
+    )

@@ -1,13 +1,17 @@
-"""Curves over a run: loss, accuracy on held-out samples, tokens per second."""
+"""Curves over a run: loss, accuracy, tokens per second; and all charts of a run in one."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import altair as alt
 import pandas as pd
 
 from mimokit.analysis import per_iteration, without_warmup
 from mimokit.charts import _axes, _palette
-from mimokit.charts._axes import columns, inline, layered, need, records
+from mimokit.charts._axes import columns, inline, layered, need, records, titled
+from mimokit.charts._heat_maps import step_times
+from mimokit.charts._phases import phases
 
 TRAINING, VALIDATION, HELD_OUT = "training", "validation", "held-out samples"
 LOSS_COLORS = {
@@ -17,8 +21,14 @@ LOSS_COLORS = {
 }
 WHOLE, DIGIT, CHANCE = "whole answer", "single digit", "chance"
 MEASURES = {WHOLE: "exact_match", DIGIT: "digit_accuracy", CHANCE: "chance"}
+MEASURE_COLORS = {WHOLE: _palette.ACCENT, DIGIT: _palette.LINE, CHANCE: _palette.MUTED}
 RATES = ("tokens_per_sec", "samples_per_sec")
 EACH, MEDIAN = "each iteration", "median after warm-up"
+WIDTH, HEIGHT = 380, 150
+"""Pixels of a chart among all charts of a run."""
+INDEPENDENT: dict[str, Any] = dict.fromkeys(
+    ("color", "fill", "stroke", "shape", "strokeDash"), "independent"
+)
 
 
 def loss(steps: pd.DataFrame, evaluations: pd.DataFrame | None = None) -> alt.LayerChart:
@@ -40,15 +50,15 @@ def loss(steps: pd.DataFrame, evaluations: pd.DataFrame | None = None) -> alt.La
         VALIDATION: _validated(iterations),
         HELD_OUT: _held_out(evaluations),
     }
-    color = _loss_color([name for name, drawn in layers.items() if drawn])
+    shown = {name: LOSS_COLORS[name] for name, drawn in layers.items() if drawn}
+    color = _axes.colored("on", shown, "stroke")
     of_tokens = "tokens_per_sec" in iterations.columns
-    chart: alt.LayerChart = layered(
-        *(layer.encode(color=color) for drawn in layers.values() for layer in drawn)
-    ).properties(
-        title=alt.TitleParams("Loss", subtitle="mean over the unmasked tokens" * of_tokens),
-        description=f"Loss over {len(iterations)} iterations",
+    return titled(
+        layered(*(layer.encode(color=color) for drawn in layers.values() for layer in drawn)),
+        "Loss",
+        "mean over the unmasked tokens" if of_tokens else "",
+        f"Loss over {len(iterations)} iterations",
     )
-    return chart
 
 
 def _validated(iterations: pd.DataFrame) -> list[alt.Chart]:
@@ -85,14 +95,6 @@ def _held_out(evaluations: pd.DataFrame | None) -> list[alt.Chart]:
     ]
 
 
-def _loss_color(shown: list[str]) -> alt.Color:
-    return alt.Color(
-        "on:N",
-        scale=alt.Scale(domain=shown, range=[LOSS_COLORS[name] for name in shown]),
-        legend=_axes.legend_above("stroke"),
-    )
-
-
 def accuracy(evaluations: pd.DataFrame) -> alt.LayerChart:
     """Return the share of right answers over the run, and the chance level."""
     need(evaluations, "accuracy", "iteration", "exact_match")
@@ -104,10 +106,12 @@ def accuracy(evaluations: pd.DataFrame) -> alt.LayerChart:
                 rows.append({**place, "measure": measure, "share": row[column]})
     encoded = alt.Chart(inline(rows)).encode(
         x=_axes.iterations(),
-        y=_axes.amount("share", "%", top=1.0),
-        color=alt.Color("measure:N", scale=_accuracy_colors(), legend=_axes.legend_above("stroke")),
+        y=_axes.amount("share", "%", alt.Scale(domain=[0, 1.0])),
+        color=_axes.colored("measure", MEASURE_COLORS, "stroke"),
         strokeDash=alt.StrokeDash(
-            "measure:N", scale=_accuracy_dashes(), legend=_axes.legend_above("stroke")
+            "measure:N",
+            scale=alt.Scale(domain=list(MEASURE_COLORS), range=[[1, 0], [1, 0], [4, 4]]),
+            legend=_axes.legend_above("stroke"),
         ),
         detail="task:N",
         tooltip=["task:N", "measure:N", "iteration:Q", alt.Tooltip("share:Q", format=".1%")],
@@ -115,29 +119,17 @@ def accuracy(evaluations: pd.DataFrame) -> alt.LayerChart:
     points = encoded.transform_filter(f"datum.measure != '{CHANCE}'").mark_point(
         filled=True, size=30, opacity=1
     )
-    chart: alt.LayerChart = layered(
+    layers = layered(
         encoded.mark_line(strokeWidth=1.8),
         points.encode(shape=alt.Shape("task:N", legend=_task_legend(evaluations))),
-    ).properties(
-        title=alt.TitleParams("Accuracy", subtitle="on held-out samples"),
-        description="Share of right answers over the run, next to chance",
     )
-    return chart
+    description = "Share of right answers over the run, next to chance"
+    return titled(layers, "Accuracy", "on held-out samples", description)
 
 
 def _task_legend(evaluations: pd.DataFrame) -> alt.Legend | None:
     several = "task" in evaluations.columns and evaluations["task"].nunique() > 1
     return _axes.legend_above("circle") if several else None
-
-
-def _accuracy_colors() -> alt.Scale:
-    return alt.Scale(
-        domain=[WHOLE, DIGIT, CHANCE], range=[_palette.ACCENT, _palette.LINE, _palette.MUTED]
-    )
-
-
-def _accuracy_dashes() -> alt.Scale:
-    return alt.Scale(domain=[WHOLE, DIGIT, CHANCE], range=[[1, 0], [1, 0], [4, 4]])
 
 
 def throughput(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.LayerChart:
@@ -150,6 +142,7 @@ def throughput(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.LayerChar
     what = f"{column.split('_')[0].capitalize()} per second"
     iterations = per_iteration(steps)
     median = float(without_warmup(iterations, warmup_iterations)[column].median())
+    color = _axes.colored("what", {EACH: _palette.LINE, MEDIAN: _palette.ACCENT}, "stroke")
     line = (
         alt.Chart(columns(iterations, ["iteration", column]))
         .transform_calculate(what=f"'{EACH}'")
@@ -157,7 +150,7 @@ def throughput(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.LayerChar
         .encode(
             x=_axes.iterations(),
             y=_axes.amount(column, "~s"),
-            color=_throughput_color(),
+            color=color,
             tooltip=["iteration:Q", alt.Tooltip(f"{column}:Q", format=",.0f")],
         )
     )
@@ -165,18 +158,51 @@ def throughput(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.LayerChar
         alt.Chart(inline([{"median": median}]))
         .transform_calculate(what=f"'{MEDIAN}'")
         .mark_rule(strokeDash=[4, 4])
-        .encode(y="median:Q", color=_throughput_color())
+        .encode(y="median:Q", color=color)
     )
-    chart: alt.LayerChart = layered(line, rule).properties(
-        title=alt.TitleParams(what, subtitle=f"all ranks together; median {median:,.0f}"),
-        description=f"{what} over {len(iterations)} iterations",
+    subtitle = f"all ranks together; median {median:,.0f}"
+    return titled(layered(line, rule), what, subtitle, f"{what} over {len(iterations)} iterations")
+
+
+def training(
+    steps: pd.DataFrame,
+    evaluations: pd.DataFrame | None = None,
+    title: str = "Training",
+    sentence: str = "",
+    warmup_iterations: int = 0,
+) -> alt.VConcatChart:
+    """Return loss, accuracy, throughput and the time of every rank in one chart.
+
+    Args:
+        steps: a step table with at least one row.
+        evaluations: an evaluation table, if there were evaluations.
+        sentence: below the title, such as how the run ended.
+        warmup_iterations: leading iterations left out of medians and phase times.
+    """
+    size = {"width": WIDTH, "height": HEIGHT}
+    curves: list[alt.LayerChart] = [loss(steps, evaluations).properties(**size)]
+    if evaluations is not None and not evaluations.empty:
+        curves.append(accuracy(evaluations).properties(**size))
+    rows: list[alt.HConcatChart] = [_next_to(*curves)]
+    if "total_time" in steps.columns:  # absent if the performance monitor is off
+        rows += [
+            _next_to(
+                throughput(steps, warmup_iterations).properties(**size),
+                step_times(steps).properties(width=WIDTH),
+            ),
+            _next_to(phases(steps, warmup_iterations).properties(width=2 * WIDTH)),
+        ]
+    chart: alt.VConcatChart = (
+        alt.vconcat(*rows, spacing=26)
+        .resolve_scale(**INDEPENDENT)
+        .properties(
+            title=alt.TitleParams(title, subtitle=sentence, fontSize=16),
+            description=f"{title}: loss, accuracy, tokens per second and time of every rank",
+        )
     )
     return chart
 
 
-def _throughput_color() -> alt.Color:
-    return alt.Color(
-        "what:N",
-        scale=alt.Scale(domain=[EACH, MEDIAN], range=[_palette.LINE, _palette.ACCENT]),
-        legend=_axes.legend_above("stroke"),
-    )
+def _next_to(*charts: alt.Chart | alt.LayerChart) -> alt.HConcatChart:
+    row: alt.HConcatChart = alt.hconcat(*charts, spacing=40).resolve_scale(**INDEPENDENT)
+    return row

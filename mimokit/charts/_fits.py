@@ -7,9 +7,8 @@ from typing import Literal, TypeAlias
 import altair as alt
 import pandas as pd
 
-from mimokit.analysis.table_file import records
 from mimokit.charts import _axes, _palette
-from mimokit.charts._axes import columns, inline, layered, need
+from mimokit.charts._axes import columns, inline, layered, need, records, titled
 from mimokit.result_files import PREDICTED_SECONDS
 from mimokit.units import bytes_text
 
@@ -28,7 +27,6 @@ MOST_BARS = 240
 """Bars of a fit; of longer fits each is the largest of successive steps."""
 ROW = 34
 """Pixels of the height of a fit."""
-SUBTITLE = "that a node sends for the strategy; bars by their square roots"
 
 
 def validation_losses(table: pd.DataFrame, over: Over = "step") -> alt.LayerChart:
@@ -50,35 +48,24 @@ def validation_losses(table: pd.DataFrame, over: Over = "step") -> alt.LayerChar
     names = list(dict.fromkeys(map(str, table["fit"])))
     color, dash = _axes.named_lines("fit", names)
     shown = table[table[over].notna() & table["loss"].notna()]
-    across = alt.Scale(zero=True, nice=False)
+    scale = None
     if over == "sent_bytes":
         shown = shown[shown[over] > 0]
-        across = _axes.wide_scale(shown[over])
+        scale = _axes.wide_scale(shown[over])
     shown_columns = ["fit", "step", "loss", *({over} - {"step"})]
     base = alt.Chart(columns(shown, shown_columns)).encode(
-        x=alt.X(
-            f"{over}:Q",
-            title=TITLES[over],
-            axis=alt.Axis(grid=False, format="~s", tickCount=6),
-            scale=across,
-        ),
-        y=alt.Y(
-            "loss:Q",
-            title=None,
-            axis=alt.Axis(format="~g", tickCount=5, minExtent=_axes.LEFT),
-            scale=_axes.wide_scale(shown["loss"]),
-        ),
+        x=_axes.over(over, TITLES[over], "~s", 6, scale),
+        y=_axes.amount("loss", "~g", _axes.wide_scale(shown["loss"])),
         color=color,
         tooltip=["fit:N", *(f"{name}:Q" for name in shown_columns[1:])],
     )
-    chart: alt.LayerChart = layered(
+    layers = layered(
         base.mark_line(strokeWidth=1.8, opacity=0.85).encode(strokeDash=dash),
         base.mark_point(filled=True, size=18, opacity=1),
-    ).properties(
-        title=alt.TitleParams("Validation loss", subtitle="of the mean of all nodes' weights"),
-        description=f"Validation loss over {TITLES[over]} of {len(names)} fits",
     )
-    return chart
+    subtitle = "of the mean of all nodes' weights"
+    description = f"Validation loss over {TITLES[over]} of {len(names)} fits"
+    return titled(layers, "Validation loss", subtitle, description)
 
 
 def drift(table: pd.DataFrame) -> alt.HConcatChart:
@@ -102,18 +89,8 @@ def _panel(table: pd.DataFrame, names: list[str], measure: str) -> alt.Chart:
         alt.Chart(columns(table, ["fit", "step", measure]))
         .mark_line(strokeWidth=1.8, opacity=0.85, point={"size": 18, "opacity": 1})
         .encode(
-            x=alt.X(
-                "step:Q",
-                title="optimizer steps",
-                axis=alt.Axis(grid=False, format="d", tickCount=6),
-                scale=alt.Scale(zero=True, nice=False),
-            ),
-            y=alt.Y(
-                f"{measure}:Q",
-                title=None,
-                axis=alt.Axis(format="~g", tickCount=5, minExtent=_axes.LEFT),
-                scale=alt.Scale(zero=measure == "largest_distance"),
-            ),
+            x=_axes.over("step", TITLES["step"], "d", 6),
+            y=_axes.amount(measure, "~g", alt.Scale(zero=measure == "largest_distance")),
             color=color,
             strokeDash=dash,
             tooltip=["fit:N", "step:Q", alt.Tooltip(f"{measure}:Q", format=".4~g")],
@@ -141,36 +118,24 @@ def step_bytes(table: pd.DataFrame) -> alt.FacetChart:
         for row in records(_largest(table[table["sent_bytes"] > 0], every))
     ]
     bars = alt.Chart(inline(rows)).mark_rect(color=_palette.LINE)
-    x = alt.X(
-        "first:Q",
-        title="optimizer steps",
-        axis=alt.Axis(grid=False, format="d", tickCount=8),
-        scale=alt.Scale(domain=[0, max(1, most)], nice=False),
-    )
+    scale = alt.Scale(domain=[0, max(1, most)], nice=False)
+    x = _axes.over("first", TITLES["step"], "d", scale=scale)
     y = alt.Y(
         "sent_bytes:Q",
         title=None,
         axis=alt.Axis(labels=False, values=[0]),
         scale=alt.Scale(type="sqrt", zero=True),
     )
-    chart: alt.FacetChart = (
-        bars.encode(x=x, x2="stop:Q", y=y, y2=alt.datum(0), tooltip=["fit:N", "sent_bytes:Q"])
-        .properties(height=ROW)
-        .facet(
-            row=alt.Row(
-                "fit:N",
-                title=None,
-                sort=list(labels.values()),
-                header=alt.Header(labelAngle=0, labelAlign="left", labelPadding=10, labelLimit=320),
-            ),
-            spacing=8,
-        )
-        .properties(
-            title=alt.TitleParams("Bytes per step", subtitle=SUBTITLE),
-            description=f"Bytes that a node sends after each step of {len(names)} fits",
-        )
+    header = alt.Header(labelAngle=0, labelAlign="left", labelPadding=10, labelLimit=320)
+    row = alt.Row("fit:N", title=None, sort=list(labels.values()), header=header)
+    bars = bars.encode(x=x, x2="stop:Q", y=y, y2=alt.datum(0), tooltip=["fit:N", "sent_bytes:Q"])
+    facets: alt.FacetChart = bars.properties(height=ROW).facet(row=row, spacing=8)
+    return titled(
+        facets,
+        "Bytes per step",
+        "that a node sends for the strategy; bars by their square roots",
+        f"Bytes that a node sends after each step of {len(names)} fits",
     )
-    return chart
 
 
 def _largest(table: pd.DataFrame, every: int) -> pd.DataFrame:

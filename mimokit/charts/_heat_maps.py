@@ -7,9 +7,8 @@ import pandas as pd
 
 from mimokit.analysis import rank_work
 from mimokit.charts import _axes, _palette
-from mimokit.charts._axes import inline, need, records
+from mimokit.charts._axes import MILLISECONDS, MOST_RANKS, inline, need, records, titled
 
-MOST_RANKS = 64
 FAR = 0.5
 """Relative differences from here on have the darkest colours."""
 MOST_COLUMNS = 100
@@ -33,14 +32,12 @@ def stragglers(ranks: pd.DataFrame) -> alt.Chart:
     table = relative[sorted(shown)].reset_index().melt("iteration", value_name="share").dropna()
     colors = alt.Scale(domain=[-FAR, 0.0, FAR], range=list(_palette.DIVERGING), clamp=True)
     shares = cells(table, "share", 4)
-    chart: alt.Chart = heat_map(shares, "share", colors, tooltip="+.1%", legend="+.0%").properties(
-        title=alt.TitleParams(
-            "Stragglers",
-            subtitle="work of a rank against the median of all ranks in the same step",
-        ),
-        description=f"Heat map of the work of {len(shown)} ranks by iterations",
+    return titled(
+        heat_map(shares, "share", colors, tooltip="+.1%", legend="+.0%"),
+        "Stragglers",
+        "work of a rank against the median of all ranks in the same step",
+        f"Heat map of the work of {len(shown)} ranks by iterations",
     )
-    return chart
 
 
 def step_times(steps: pd.DataFrame) -> alt.Chart:
@@ -52,14 +49,12 @@ def step_times(steps: pd.DataFrame) -> alt.Chart:
     """
     need(steps, "step_times", "iteration", "total_time")
     table = steps if "rank" in steps.columns else steps.assign(rank=0)
-    times = cells(table.assign(ms=table["total_time"] * 1000), "ms", 2)
+    times = cells(table.assign(ms=table["total_time"] * MILLISECONDS), "ms", 2)
     median = float(times["ms"].median()) if len(times) else 1.0
     colors = alt.Scale(domain=_around(median), range=list(_palette.HEAT), clamp=True)
-    chart: alt.Chart = heat_map(times, "ms", colors, tooltip=".1f", legend=".0f").properties(
-        title=alt.TitleParams("Step time", subtitle="milliseconds, rank by rank"),
-        description="Heat map of the step time, ranks by iterations",
-    )
-    return chart
+    chart = heat_map(times, "ms", colors, tooltip=".1f", legend=".0f")
+    description = "Heat map of the step time, ranks by iterations"
+    return titled(chart, "Step time", "milliseconds, rank by rank", description)
 
 
 def _around(median: float) -> list[float]:
@@ -75,7 +70,6 @@ def cells(table: pd.DataFrame, value: str, digits: int) -> pd.DataFrame:
 
     Args:
         table: rank, iteration and the value.
-        value: name of the column.
     """
     width = _iterations_in_a_column(table["iteration"])
     first = table["iteration"] // width * width

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 
 from mimokit.charts import _axes, _palette
-from mimokit.charts._axes import inline
+from mimokit.charts._axes import inline, titled
 from mimokit.prediction.network import NodeBlock, StrategyTimeline
 from mimokit.step_kinds import StepKind
 
@@ -50,36 +50,24 @@ def node_timeline(
     shares = ", ".join(_share(name, timeline) for name, timeline in named.items())
     cut = f"; the first {until:.3g} s" if until < whole else ""
     subtitle = f"share of the time computing: {shares}{cut}"
-    about = {
-        "title": alt.TitleParams("What nodes do", subtitle=subtitle),
-        "description": f"Timeline of the nodes under {len(named)} strategies",
-    }
+    description = f"Timeline of the nodes under {len(named)} strategies"
     if len(named) == 1:
-        alone: alt.Chart = bars.properties(**about)
-        return alone
+        return titled(bars, "What nodes do", subtitle, description)
     header = alt.Header(labelAngle=0, labelAlign="left", labelPadding=10)
     row = alt.Row("strategy:N", title=None, sort=list(named), header=header)
-    chart: alt.FacetChart = bars.facet(row=row, spacing=10).properties(**about)
-    return chart
+    facets = bars.facet(row=row, spacing=10)
+    return titled(facets, "What nodes do", subtitle, description)
 
 
 def _bars(rows: list[dict[str, Any]], until: float) -> alt.Chart:
-    present = {row["activity"] for row in rows}
     chart: alt.Chart = (
         alt.Chart(inline(rows))
         .mark_bar(height=alt.RelativeBandSize(0.9))
         .encode(
-            x=alt.X(
-                "start:Q",
-                title="predicted seconds",
-                axis=alt.Axis(grid=False, tickCount=8),
-                scale=alt.Scale(domain=[0, until], nice=False),
-            ),
+            x=_axes.clock("predicted seconds", until),
             x2="stop:Q",
             y=alt.Y("node:N", title=None, sort=None, axis=alt.Axis(minExtent=_axes.LEFT)),
-            color=_axes.parts(
-                "activity", [activity for activity in COLORS if activity in present], COLORS
-            ),
+            color=_axes.parts("activity", rows, COLORS),
             tooltip=[
                 "node:N",
                 "activity:N",

@@ -95,3 +95,16 @@ def ink_on(color: str) -> str:
 def forward_color(module_color: str) -> str:
     """Return the colour of a module's forward pass; its backward pass has `module_color`."""
     return tint(module_color, 0.5)
+
+
+def pass_colors(modules: Iterable[str]) -> dict[str, str]:
+    """Return the colours of the forward passes of modules, then of their backward passes."""
+    hues = module_colors(modules)
+    forward = {f"{name} forward".strip(): forward_color(hue) for name, hue in hues.items()}
+    return forward | {f"{name} backward".strip(): hue for name, hue in hues.items()}
+
+
+def mode_colors(modes: Iterable[str]) -> dict[str, str]:
+    """Return the colours of deployment modes, in the given order."""
+    colors = module_colors(("homogeneous", "colocated", "heterogeneous"))
+    return {mode: colors[mode] for mode in modes}

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 
 from mimokit.charts import _axes, _palette
-from mimokit.charts._axes import inline, layered
+from mimokit.charts._axes import inline, layered, titled
 from mimokit.layout_search import SearchResult
 from mimokit.prediction import Prediction
 from mimokit.units import GIB
@@ -24,23 +24,41 @@ def pareto(result: SearchResult) -> alt.LayerChart:
     """
     rows = [_row(prediction, index) for index, prediction in enumerate(result.pareto)]
     limit = result.task.memory_limit / GIB
-    modes = list(dict.fromkeys(row["mode"] for row in rows))
-    base = alt.Chart(inline(rows)).encode(x=_time(), y=_memory(limit))
-    points = base.mark_circle(opacity=0.8, stroke=_palette.PAPER, strokeWidth=0.6).encode(
-        color=_modes(modes), size=_gpus(), tooltip=_tooltip()
+    modes = _palette.mode_colors(dict.fromkeys(row["mode"] for row in rows))
+    x = alt.X(
+        "seconds:Q",
+        title="seconds per step",
+        scale=alt.Scale(type="log", nice=False, padding=16),
+        axis=alt.Axis(format="~g", tickCount=6, grid=True),
+    )
+    y = alt.Y(
+        "memory:Q",
+        title="GiB on the fullest rank",
+        scale=alt.Scale(domain=[0, 1.05 * limit], nice=False),
+        axis=alt.Axis(minExtent=_axes.LEFT),
+    )
+    points = alt.Chart(inline(rows)).mark_circle(
+        opacity=0.8, stroke=_palette.PAPER, strokeWidth=0.6
     )
     points = points.add_params(alt.selection_point(name=PICK, fields=["index"], on="click"))
-    chart: alt.LayerChart = layered(_limit(limit), points, _best(result, limit)).properties(
+    color = _axes.colored("mode", modes, "circle")
+    best = alt.Chart(inline([_row(result.best, -1)]))
+    ring = best.mark_point(size=420, stroke=_palette.ACCENT, strokeWidth=2)
+    planned = alt.Chart(inline([{"memory": limit}]))
+    rule = planned.mark_rule(strokeDash=[4, 4], color=_palette.MUTED)
+    return titled(
+        layered(
+            rule.encode(y=y),
+            points.encode(x=x, y=y, color=color, size=_gpus(), tooltip=_tooltip()),
+            ring.encode(x=x, y=y, tooltip=_tooltip()),
+        ),
+        "Step time, memory and GPUs",
+        f"{result.task.model.name}: {len(rows)} layouts that no other one beats; "
+        "the dashed line is what may be planned, the ring the best",
+        f"Pareto front of {len(rows)} layouts of {result.task.model.name}",
         width=560,
         height=300,
-        title=alt.TitleParams(
-            "Step time, memory and GPUs",
-            subtitle=f"{result.task.model.name}: {len(rows)} layouts that no other one beats; "
-            f"the dashed line is what may be planned, the ring the best",
-        ),
-        description=f"Pareto front of {len(rows)} layouts of {result.task.model.name}",
     )
-    return chart
 
 
 def _row(prediction: Prediction, index: int) -> dict[str, Any]:
@@ -55,52 +73,6 @@ def _row(prediction: Prediction, index: int) -> dict[str, Any]:
     }
 
 
-def _best(result: SearchResult, limit: float) -> alt.Chart:
-    chart: alt.Chart = (
-        alt.Chart(inline([_row(result.best, -1)]))
-        .mark_point(size=420, stroke=_palette.ACCENT, strokeWidth=2)
-        .encode(x=_time(), y=_memory(limit), tooltip=_tooltip())
-    )
-    return chart
-
-
-def _limit(limit: float) -> alt.Chart:
-    chart: alt.Chart = (
-        alt.Chart(inline([{"memory": limit}]))
-        .mark_rule(strokeDash=[4, 4], color=_palette.MUTED)
-        .encode(y=_memory(limit))
-    )
-    return chart
-
-
-def _time() -> alt.X:
-    return alt.X(
-        "seconds:Q",
-        title="seconds per step",
-        scale=alt.Scale(type="log", nice=False, padding=16),
-        axis=alt.Axis(format="~g", tickCount=6, grid=True),
-    )
-
-
-def _memory(limit: float) -> alt.Y:
-    scale = alt.Scale(domain=[0, 1.05 * limit], nice=False)
-    return alt.Y(
-        "memory:Q",
-        title="GiB on the fullest rank",
-        scale=scale,
-        axis=alt.Axis(minExtent=_axes.LEFT),
-    )
-
-
-def _modes(modes: list[str]) -> alt.Color:
-    colors = _palette.module_colors(("homogeneous", "colocated", "heterogeneous"))
-    return alt.Color(
-        "mode:N",
-        scale=alt.Scale(domain=modes, range=[colors[mode] for mode in modes]),
-        legend=_axes.legend_above("circle"),
-    )
-
-
 def _gpus() -> alt.Size:
     return alt.Size(
         "gpus:Q",
@@ -109,10 +81,10 @@ def _gpus() -> alt.Size:
     )
 
 
-def _tooltip() -> list[alt.Tooltip]:
+def _tooltip() -> list[str | alt.Tooltip]:
     return [
-        alt.Tooltip("layout:N"),
-        alt.Tooltip("mode:N"),
+        "layout:N",
+        "mode:N",
         alt.Tooltip("gpus:Q", title="GPUs"),
         alt.Tooltip("seconds:Q", format=".3s", title="seconds per step"),
         alt.Tooltip("memory:Q", format=".1f", title="GiB"),

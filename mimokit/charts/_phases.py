@@ -1,7 +1,8 @@
-"""Time of a step by phase, rank by rank."""
+"""Where the time of a step goes: measured by rank and by run, and predicted by layout."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -9,9 +10,18 @@ import pandas as pd
 
 from mimokit.analysis import module_names, phase_times
 from mimokit.charts import _axes, _palette
-from mimokit.charts._axes import inline, need, records
+from mimokit.charts._axes import MILLISECONDS, MOST_RANKS, inline, layered, need, records, titled
+from mimokit.prediction import PART_WORDS, Prediction
+from mimokit.prediction.local_cpu import SharedPrediction
+from mimokit.step_kinds import MODULE_PHASES, REMAINDER, CommunicationPart, Phase
 
-MOST_RANKS = 64
+SIDES = ("predicted", "measured")
+_ORDER = (
+    *(phase.column for phase in (*MODULE_PHASES, Phase.OPTIMIZER, Phase.DATA, Phase.COMMUNICATION)),
+    CommunicationPart.WAITING.column,
+    REMAINDER,
+)
+"""The columns of parts, in the order of stacking."""
 
 
 def phases(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.Chart:
@@ -22,53 +32,206 @@ def phases(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.Chart:
     """
     need(steps, "phases", "iteration", "total_time")
     times = phase_times(steps, warmup_iterations)
-    shown = _slowest(times)
-    colors = phase_colors(module_names(steps))
-    present = {_key(row) for row in shown}
-    domain = [key for key in colors if key in present]
+    slowest = times.groupby("rank")["seconds"].sum().nlargest(MOST_RANKS).index
+    colors = _phase_colors(module_names(steps))
     rows = [
-        {**row, "key": _key(row), "order": domain.index(_key(row)), "ms": row["seconds"] * 1000}
-        for row in shown
+        {
+            **row,
+            "key": (key := _key(row["module"], row["phase"])),
+            "order": list(colors).index(key),
+            "ms": row["seconds"] * MILLISECONDS,
+        }
+        for row in records(times[times["rank"].isin(slowest)])
     ]
-    chart: alt.Chart = (
-        alt.Chart(inline(rows))
-        .mark_bar()
-        .encode(
-            x=alt.X(
-                "sum(ms):Q",
-                title="milliseconds in a step",
-                stack="zero",
-                axis=alt.Axis(tickCount=8),
-            ),
-            y=_axes.ranks(),
-            color=_axes.parts("key", domain, colors, columns=5),
-            order="order:Q",
-            tooltip=["rank:O", "key:N", alt.Tooltip("sum(ms):Q", title="ms", format=".1f")],
-        )
-        .properties(
-            height=alt.Step(20),
-            title=alt.TitleParams(
-                "Time per phase and module",
-                subtitle="mean of a step, rank by rank; light: forward, full: backward",
-            ),
-            description="Mean time of a step per rank, phase and module",
-        )
+    bars = _axes.stacked(
+        rows,
+        _milliseconds().axis(tickCount=8),
+        _axes.ranks(),
+        _axes.parts("key", rows, colors, columns=5),
+        ["rank:O", "key:N", alt.Tooltip("sum(ms):Q", title="ms", format=".1f")],
     )
-    return chart
+    return titled(
+        bars,
+        "Time per phase and module",
+        "mean of a step, rank by rank; light: forward, full: backward",
+        "Mean time of a step per rank, phase and module",
+        height=alt.Step(20),
+    )
 
 
-def phase_colors(modules: list[str]) -> dict[str, str]:
+def _milliseconds() -> alt.X:
+    return alt.X("sum(ms):Q", title="milliseconds in a step")
+
+
+def _phase_colors(modules: list[str]) -> dict[str, str]:
     """Return the colour of every phase in stacking order; keys as in the legend."""
-    hues = _palette.module_colors(modules)
-    forward = {f"{name} forward": _palette.forward_color(hue) for name, hue in hues.items()}
-    backward = {f"{name} backward": hue for name, hue in hues.items()}
-    return {**forward, **backward, **_palette.PHASE_COLORS}
+    return {**_palette.pass_colors(modules), **_palette.PHASE_COLORS}
 
 
-def _key(row: dict[str, Any]) -> str:
-    return f"{row['module']} {row['phase']}".strip()
+def _key(module: str, phase: str) -> str:
+    return f"{module} {phase}".strip()
 
 
-def _slowest(times: pd.DataFrame) -> list[dict[str, Any]]:
-    total = times.groupby("rank")["seconds"].sum().nlargest(MOST_RANKS)
-    return records(times[times["rank"].isin(total.index)])
+def module_phases(parts: pd.DataFrame) -> alt.Chart:
+    """Return a stacked bar per run: forward and backward of every module, and the other parts.
+
+    Args:
+        parts: from `mimokit.analysis.time_parts`.
+    """
+    need(parts, "module_phases", "run", "part", "module", "column", "seconds", "share")
+    colors = _part_colors(parts)
+    order = list(colors)
+    rows = [
+        {**row, "order": order.index(row["part"]), "ms": row["seconds"] * MILLISECONDS}
+        for row in records(parts[parts["seconds"] > 0])
+    ]
+    names = list(dict.fromkeys(row["run"] for row in records(parts)))
+    bars = _axes.stacked(
+        rows,
+        _milliseconds(),
+        _axes.named_rows("run", names),
+        _axes.parts("part", rows, colors),
+        [
+            "run:N",
+            "part:N",
+            alt.Tooltip("ms:Q", format=".1f"),
+            alt.Tooltip("share:Q", format=".1%"),
+        ],
+    )
+    return titled(
+        bars,
+        "Where a step goes",
+        "median of a step, mean over ranks; light: forward, full: backward",
+        f"Parts of a step of {len(names)} runs, by module and phase",
+        height=alt.Step(22),
+    )
+
+
+def _part_colors(parts: pd.DataFrame) -> dict[str, str]:
+    """Return part -> colour, in the order of stacking."""
+    known = parts[["part", "module", "column"]].drop_duplicates()
+    known = known.sort_values("column", key=lambda column: column.map(_ORDER.index), kind="stable")
+    of_modules = known["column"].isin([phase.column for phase in MODULE_PHASES])
+    colors = _phase_colors(list(dict.fromkeys(known.loc[of_modules, "module"])))
+    colors[CommunicationPart.WAITING] = _palette.WAITING
+    return {
+        row["part"]: colors[_key(row["module"], row["column"].removesuffix("_time"))]
+        for row in records(known)
+    }
+
+
+def predicted_phases(
+    runs: Mapping[str, tuple[SharedPrediction, pd.DataFrame]], warmup_iterations: int = 0
+) -> alt.Chart:
+    """Return two stacked bars per layout, predicted above measured, in milliseconds.
+
+    Parts are phases, mean over ranks. On both sides, a phase includes its waiting for other ranks.
+
+    Args:
+        runs: name of a layout -> (its prediction, the step table of its run).
+
+    Raises:
+        ValueError: there is no run, or a table lacks a column.
+    """
+    if not runs:
+        raise ValueError("The chart predicted_phases needs at least one run.")
+    modules: list[str] = []
+    for _, steps in runs.values():
+        need(steps, "predicted_phases", "iteration", "total_time")
+        modules += [name for name in module_names(steps) if name not in modules]
+    colors = _phase_colors(modules)
+    rows = [
+        {"layout": name, "side": side, "key": key, "order": list(colors).index(key), "ms": ms}
+        for name, (prediction, steps) in runs.items()
+        for side, parts in zip(
+            SIDES, (_predicted(prediction), _measured(steps, warmup_iterations)), strict=True
+        )
+        for key, ms in parts.items()
+    ]
+    bars = _axes.stacked(
+        rows,
+        _milliseconds(),
+        alt.Y("side:N", title=None, sort=list(SIDES)),
+        _axes.parts("key", rows, colors, columns=5),
+        ["layout:N", "side:N", "key:N", alt.Tooltip("ms:Q", format=".1f")],
+    )
+    header = alt.Header(labelAngle=0, labelAlign="left", labelLimit=320)
+    return titled(
+        bars.encode(row=alt.Row("layout:N", title=None, sort=list(runs), header=header)),
+        "Predicted and measured step",
+        "mean over ranks; light: forward, full: backward; waiting included",
+        "Predicted and measured time of a step by phase, per layout",
+        height=alt.Step(18),
+    )
+
+
+def _predicted(prediction: SharedPrediction) -> dict[str, float]:
+    return {
+        _key(module, phase): MILLISECONDS * seconds
+        for (module, phase), seconds in prediction.phases().items()
+    }
+
+
+def _measured(steps: pd.DataFrame, warmup_iterations: int) -> dict[str, float]:
+    times = phase_times(steps, warmup_iterations)
+    ranks = times["rank"].nunique()
+    milliseconds: dict[str, float] = {}
+    for row in records(times):
+        key = _key(row["module"], row["phase"])
+        mean = MILLISECONDS * float(row["seconds"]) / ranks
+        milliseconds[key] = milliseconds.get(key, 0.0) + mean
+    return milliseconds
+
+
+def step_parts(predictions: Prediction | Sequence[Prediction]) -> alt.LayerChart:
+    """Return predicted steps as stacked bars in milliseconds, one per layout.
+
+    The thin line at the end of a bar is the confidence band.
+
+    Raises:
+        ValueError: there is no prediction.
+    """
+    shown = [predictions] if isinstance(predictions, Prediction) else list(predictions)
+    if not shown:
+        raise ValueError("The chart step_parts needs at least one prediction.")
+    layouts = _axes.named_rows("layout", [str(made.layout) for made in shown], 420)
+    rows = [row for prediction in shown for row in _parts(prediction)]
+    colors = {PART_WORDS[part]: hue for part, hue in _palette.STEP_COLORS.items()}
+    bars = _axes.stacked(
+        rows,
+        _milliseconds(),
+        layouts,
+        _axes.parts("part", rows, colors, columns=6),
+        ["layout:N", "part:N", alt.Tooltip("ms:Q", format=".1f")],
+    )
+    bands = [
+        {
+            "layout": str(prediction.layout),
+            "low": MILLISECONDS * prediction.low,
+            "high": MILLISECONDS * prediction.high,
+        }
+        for prediction in shown
+    ]
+    band = alt.Chart(inline(bands)).mark_rule(color=_palette.INK, strokeWidth=1.5)
+    return titled(
+        layered(bars, band.encode(x="low:Q", x2="high:Q", y=layouts)),
+        "Step time",
+        "by what it goes into; the line is the band",
+        "Predicted step time per layout and part",
+        height=alt.Step(26),
+    )
+
+
+def _parts(prediction: Prediction) -> list[dict[str, Any]]:
+    order = list(_palette.STEP_COLORS)
+    return [
+        {
+            "layout": str(prediction.layout),
+            "name": name,
+            "part": PART_WORDS[name],
+            "order": order.index(name),
+            "ms": MILLISECONDS * seconds,
+        }
+        for name, seconds in prediction.parts.items()
+        if seconds > 0
+    ]

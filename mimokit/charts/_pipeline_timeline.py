@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 
 from mimokit.charts import _axes, _palette
-from mimokit.charts._axes import inline, layered
+from mimokit.charts._axes import inline, layered, titled
 from mimokit.planning.schedule import Timeline
 from mimokit.units import counted
 
@@ -36,12 +36,7 @@ def pipeline_timeline(timeline: Timeline, unit: str = "units") -> alt.LayerChart
         until = max(float(row["start"]) for row in rows)
         rows = [{**row, "stop": min(row["stop"], until)} for row in rows]
     base = alt.Chart(inline(rows)).encode(
-        x=alt.X(
-            "start:Q",
-            title=unit,
-            axis=alt.Axis(grid=False, tickCount=8),
-            scale=alt.Scale(domain=[0, until], nice=False),
-        ),
+        x=_axes.clock(unit, until),
         x2="stop:Q",
         y=alt.Y(
             "stage:N",
@@ -57,16 +52,23 @@ def pipeline_timeline(timeline: Timeline, unit: str = "units") -> alt.LayerChart
             alt.Tooltip("stop:Q", format=".4~g"),
         ],
     )
-    colors = _colors(timeline)
-    shown = [key for key in colors if any(row["key"] == key for row in rows)]
+    colors = _palette.pass_colors(stage.module for stage in timeline.schedule.graph.stages)
     bars = base.mark_bar(stroke=_palette.PAPER, strokeWidth=0.5, height=alt.RelativeBandSize(0.9))
-    layers = [bars.encode(color=_axes.parts("key", shown, colors)), _critical(base)]
+    critical = base.transform_filter("datum.critical")
+    layers = [
+        bars.encode(color=_axes.parts("key", rows, colors)),
+        critical.mark_bar(color=_palette.INK, height=2, yOffset=10),
+    ]
     if len(rows) <= MOST_CELLS_WITH_TEXT:
         layers.append(_numbers(base, until * NARROWEST_WITH_TEXT))
-    chart: alt.LayerChart = layered(*layers).properties(
-        height=alt.Step(24), title=_title(timeline, unit, until), description=_description(timeline)
+    stages = counted(len(timeline.schedule.graph.stages), "pipeline stage")
+    return titled(
+        layered(*layers),
+        "Pipeline",
+        _subtitle(timeline, unit, until),
+        f"Timeline of {stages} and {counted(timeline.schedule.num_microbatches, 'micro-batch')}",
+        height=alt.Step(24),
     )
-    return chart
 
 
 def _rows(timeline: Timeline) -> Iterator[dict[str, Any]]:
@@ -100,20 +102,6 @@ def _names(timeline: Timeline) -> list[str]:
     return [f"{stage.module} {stage.place}" for stage in timeline.schedule.graph.stages]
 
 
-def _colors(timeline: Timeline) -> dict[str, str]:
-    """Return the colour of each pass of each module."""
-    hues = _palette.module_colors(dict.fromkeys(s.module for s in timeline.schedule.graph.stages))
-    forward = {f"{name} forward": _palette.forward_color(hue) for name, hue in hues.items()}
-    return forward | {f"{name} backward": hue for name, hue in hues.items()}
-
-
-def _critical(base: alt.Chart) -> alt.Chart:
-    on_it: alt.Chart = base.transform_filter("datum.critical").mark_bar(
-        color=_palette.INK, height=2, yOffset=10
-    )
-    return on_it
-
-
 def _numbers(base: alt.Chart, narrowest: float) -> alt.Chart:
     wide = base.transform_filter(f"datum.stop - datum.start >= {narrowest}")
     text: alt.Chart = wide.mark_text(fontSize=9, baseline="middle").encode(
@@ -127,19 +115,9 @@ def _numbers(base: alt.Chart, narrowest: float) -> alt.Chart:
     return text
 
 
-def _title(timeline: Timeline, unit: str, until: float) -> alt.TitleParams:
-    idle = max(timeline.bubble)
+def _subtitle(timeline: Timeline, unit: str, until: float) -> str:
     cut = f", the first {until:,.4g} shown" if until < timeline.makespan else ""
-    return alt.TitleParams(
-        "Pipeline",
-        subtitle=f"{timeline.makespan:,.4g} {unit}{cut}; the stage that idles most idles "
-        f"{idle:.1%}; underlined: the critical path",
-    )
-
-
-def _description(timeline: Timeline) -> str:
-    schedule = timeline.schedule
     return (
-        f"Timeline of {counted(len(schedule.graph.stages), 'pipeline stage')} and "
-        f"{counted(schedule.num_microbatches, 'micro-batch')}"
+        f"{timeline.makespan:,.4g} {unit}{cut}; the stage that idles most idles "
+        f"{max(timeline.bubble):.1%}; underlined: the critical path"
     )

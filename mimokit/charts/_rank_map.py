@@ -9,7 +9,7 @@ import altair as alt
 
 from mimokit.axes import GRID_AXES, SIZE_FIELDS, Axis
 from mimokit.charts import _palette
-from mimokit.charts._axes import inline, layered
+from mimokit.charts._axes import inline, layered, titled
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan
 
@@ -32,28 +32,19 @@ def rank_map(plan: LayoutPlan) -> alt.VConcatChart:
         _module_panel(layout, plan.world_size, colors[name])
         for name, layout in plan.modules.items()
     ]
-    chart: alt.VConcatChart = alt.vconcat(*panels, spacing=18).properties(
-        title=alt.TitleParams("Rank map", subtitle=_subtitle(plan)),
-        description=f"Rank map of {', '.join(plan.modules)} on {plan.world_size} ranks",
-    )
-    return chart
-
-
-def _subtitle(plan: LayoutPlan) -> str:
-    return (
+    return titled(
+        alt.vconcat(*panels, spacing=18),
+        "Rank map",
         f"{plan.world_size} ranks, {plan.deployment_mode}; ranks of one replica share a shade, "
-        "each holds the shard its tp says"
+        "each holds the shard its tp says",
+        f"Rank map of {', '.join(plan.modules)} on {plan.world_size} ranks",
     )
-
-
-def _axes_to_show(layout: ModuleRanks) -> list[Axis]:
-    return [axis for axis in GRID_AXES if layout.size_of(axis) > 1 or axis in _ALWAYS_SHOWN]
 
 
 def _row(layout: ModuleRanks, rank: int, per_row: int, color: str) -> dict[str, Any]:
     coordinates = dict(layout.coordinates(rank))
     odd = coordinates[Axis.DATA] % 2 == 1
-    shown = _axes_to_show(layout)
+    shown = [axis for axis in GRID_AXES if layout.size_of(axis) > 1 or axis in _ALWAYS_SHOWN]
     return {
         "rank": rank,
         "column": rank % per_row,
@@ -75,8 +66,8 @@ def _module_panel(layout: ModuleRanks, world_size: int, color: str) -> alt.Layer
         x=alt.X("column:O", axis=None, scale=alt.Scale(domain=list(range(per_row)))),
         y=alt.Y("row:O", axis=None, scale=alt.Scale(domain=list(range(rows_needed)))),
         tooltip=[
-            alt.Tooltip("module:N"),
-            alt.Tooltip("rank:Q"),
+            "module:N",
+            "rank:Q",
             *(
                 alt.Tooltip(f"{axis}:Q", title=f"{axis} ({SIZE_FIELDS[axis]})")
                 for axis in GRID_AXES
@@ -85,7 +76,7 @@ def _module_panel(layout: ModuleRanks, world_size: int, color: str) -> alt.Layer
     )
     cells = base.mark_rect(
         cornerRadius=4 if with_text else 1, stroke=_palette.PAPER, strokeWidth=3 if with_text else 1
-    ).encode(fill=_as_given("color"))
+    ).encode(fill=alt.Fill("color:N", scale=None))
     layers = [cells, *(_texts(base) if with_text else [])]
     chart: alt.LayerChart = layered(*layers).properties(
         width=cell[0] * per_row,
@@ -96,15 +87,11 @@ def _module_panel(layout: ModuleRanks, world_size: int, color: str) -> alt.Layer
 
 
 def _texts(base: alt.Chart) -> list[alt.Chart]:
-    ink = _as_given("ink")
+    ink = alt.Fill("ink:N", scale=None)
     return [
         base.mark_text(dy=-8, fontSize=13, fontWeight="bold").encode(text="rank:N", fill=ink),
         base.mark_text(dy=9, fontSize=11).encode(text="text:N", fill=ink),
     ]
-
-
-def _as_given(column: str) -> alt.Fill:
-    return alt.Fill(f"{column}:N", scale=None)
 
 
 def _heading(layout: ModuleRanks) -> str:

@@ -23,13 +23,15 @@ from mimokit.analysis import (
 )
 from mimokit.analysis.comparison import HEADINGS
 from mimokit.charts import _renderer
-from mimokit.charts._compared_layouts import compared_layouts
+from mimokit.charts._compared_runs import (
+    compared_layouts,
+    losses,
+    planned_and_measured,
+    scaling,
+)
 from mimokit.charts._heat_maps import stragglers
-from mimokit.charts._losses import losses
-from mimokit.charts._module_phases import module_phases
-from mimokit.charts._planned_and_measured import planned_and_measured
-from mimokit.charts._rank_memory import rank_memory
-from mimokit.charts._scaling import scaling
+from mimokit.charts._memory import rank_memory
+from mimokit.charts._phases import module_phases
 from mimokit.samples import over_ranks
 from mimokit.tables import html_table
 from mimokit.units import counted
@@ -86,7 +88,8 @@ def report(
     if importlib.util.find_spec("vl_convert") is None:
         raise ValueError("A report needs vl-convert-python; install mimokit with its extra `lab`.")
     comparison = _comparison(runs, baseline, metric, by)
-    parts = [f"<h1>{escape(_title(runs))}</h1>"]
+    title = counted(len(runs), "run")
+    parts = [f"<h1>{escape(title)}</h1>"]
     parts += _in_short(runs, comparison)
     parts += _section("Runs", [f'<div class="wide">{runs._repr_html_()}</div>'])
     if isinstance(comparison, Comparison):
@@ -96,7 +99,7 @@ def report(
     parts += _section("Where the time went", _explained(runs, comparison))
     if isinstance(comparison, Comparison):
         parts += _section("Ranks", _ranks(runs, comparison))
-    return _page(_title(runs), "".join(parts))
+    return _page(title, "".join(parts))
 
 
 def _comparison(runs: Runs, baseline: str | None, metric: str, by: str) -> Comparison | str:
@@ -104,10 +107,6 @@ def _comparison(runs: Runs, baseline: str | None, metric: str, by: str) -> Compa
     if runs.iterations.empty:
         return "No iteration of any run was measured, so there is nothing to compare."
     return compare(runs, baseline, metric, by=by)
-
-
-def _title(runs: Runs) -> str:
-    return counted(len(runs), "run")
 
 
 def _section(heading: str, parts: list[str]) -> list[str]:
@@ -138,12 +137,9 @@ def _planned(runs: Runs, hardware: Any) -> list[str]:
         table = planned_against_measured(runs, hardware)
     except ValueError as error:
         return [f"<p>{escape(str(error))}</p>"]
-    left_out = [f"<p>{escape(name)}: {escape(why)}</p>" for name, why in _left_out(table)]
+    reasons = table.attrs["left_out"].items()
+    left_out = [f"<p>{escape(name)}: {escape(why)}</p>" for name, why in reasons]
     return [_figure(planned_and_measured(table)), *left_out] if len(table) else left_out
-
-
-def _left_out(table: Any) -> Iterator[tuple[str, str]]:
-    yield from table.attrs["left_out"].items()
 
 
 def _losses(runs: Runs) -> list[str]:

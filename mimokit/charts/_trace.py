@@ -9,10 +9,9 @@ import altair as alt
 import pandas as pd
 
 from mimokit.charts import _axes, _palette
-from mimokit.charts._axes import inline, layered, need, records
+from mimokit.charts._axes import MILLISECONDS, inline, layered, need, records, titled
 from mimokit.step_kinds import MODULE_PHASES, Phase, StepKind
 
-_MILLISECONDS = 1e3
 MEASURED, PLANNED, PREDICTED = "measured", "planned", "predicted"
 WAITING = "messages, reduction and waiting"
 _WORK = tuple(map(str, MODULE_PHASES))
@@ -62,42 +61,36 @@ def trace_over_prediction(
 def _bars(kinds: Mapping[str, pd.DataFrame], title: str, subtitle: str) -> alt.LayerChart:
     """Return a bar per rank and table, in the order of the tables; only the first is opaque."""
     rows = [row for kind, table in kinds.items() for row in _rows(table, kind)]
-    colors = _colors(_modules(kinds[MEASURED]))
-    shown = [key for key in colors if any(row["key"] == key for row in rows)]
+    waiting = _palette.tint(_palette.PHASE_COLORS["communication"], 0.6)
+    modules = _modules(kinds[MEASURED])
+    passes = _palette.pass_colors(modules)
+    by_module = {key: passes[key] for name in modules for key in (f"{name} {p}" for p in _WORK)}
+    colors = {**by_module, WAITING: waiting, **_palette.PHASE_COLORS}
     base = alt.Chart(inline(rows)).encode(
-        x=alt.X(
-            "start:Q",
-            title="milliseconds",
-            axis=alt.Axis(grid=False, tickCount=8),
-            scale=alt.Scale(nice=False),
-        ),
+        x=_axes.clock("milliseconds"),
         x2="stop:Q",
-        y=alt.Y(
-            "rank:O",
-            title=None,
-            axis=alt.Axis(labelExpr="'rank ' + datum.value", minExtent=_axes.LEFT),
-        ),
+        y=_axes.ranks(),
         yOffset=alt.YOffset("kind:N", sort=list(kinds)),
         tooltip=[
             "kind:N",
-            alt.Tooltip("rank:O"),
-            alt.Tooltip("step:N"),
+            "rank:O",
+            "step:N",
             alt.Tooltip("microbatch:Q", title="micro-batch"),
             alt.Tooltip("start:Q", format=".4~g"),
             alt.Tooltip("stop:Q", format=".4~g"),
         ],
     )
-    color = _axes.parts("key", shown, colors, columns=5)
+    color = _axes.parts("key", rows, colors, columns=5)
     shades = alt.Scale(domain=list(kinds), range=[1.0, 0.55][: len(kinds)])
     bars = base.mark_bar(stroke=_palette.PAPER, strokeWidth=0.4)
-    chart: alt.LayerChart = layered(
-        bars.encode(color=color, opacity=alt.Opacity("kind:N", legend=None, scale=shades))
-    ).properties(
+    opacity = alt.Opacity("kind:N", legend=None, scale=shades)
+    return titled(
+        layered(bars.encode(color=color, opacity=opacity)),
+        title,
+        subtitle,
+        f"Timeline of {kinds[MEASURED]['rank'].nunique()} ranks, {', '.join(kinds)}",
         height=alt.Step(14 if len(kinds) == 1 else 11),
-        title=alt.TitleParams(title, subtitle=subtitle),
-        description=f"Timeline of {kinds[MEASURED]['rank'].nunique()} ranks, {', '.join(kinds)}",
     )
-    return chart
 
 
 def _rows(table: pd.DataFrame, kind: str) -> Iterator[dict[str, Any]]:
@@ -109,8 +102,8 @@ def _rows(table: pd.DataFrame, kind: str) -> Iterator[dict[str, Any]]:
             "key": _key(row["name"], row["module"]),
             "step": row["name"] if pd.isna(row["module"]) else f"{row['name']} {row['module']}",
             "microbatch": None if pd.isna(microbatch) else int(microbatch),
-            "start": row["start"] * _MILLISECONDS,
-            "stop": row["stop"] * _MILLISECONDS,
+            "start": row["start"] * MILLISECONDS,
+            "stop": row["stop"] * MILLISECONDS,
         }
 
 
@@ -128,15 +121,6 @@ def _modules(measured: pd.DataFrame) -> list[str]:
     return [str(name) for name in starts.index]
 
 
-def _colors(modules: list[str]) -> dict[str, str]:
-    colors = {}
-    for module, hue in _palette.module_colors(modules).items():
-        colors[f"{module} forward"] = _palette.forward_color(hue)
-        colors[f"{module} backward"] = hue
-    waiting = _palette.tint(_palette.PHASE_COLORS["communication"], 0.6)
-    return {**colors, WAITING: waiting, **_palette.PHASE_COLORS}
-
-
 def _length(steps: pd.DataFrame) -> float:
     """Return the milliseconds from the first start to the last stop."""
-    return float(steps["stop"].max() - steps["start"].min()) * _MILLISECONDS
+    return float(steps["stop"].max() - steps["start"].min()) * MILLISECONDS

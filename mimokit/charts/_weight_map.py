@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 
 from mimokit.charts import _palette
-from mimokit.charts._axes import inline, layered, ranks
+from mimokit.charts._axes import TEXT_WIDTH, inline, layered, ranks, titled
 from mimokit.planning.weights import RankWeights, SlicedTensor, WeightPlan, sliced_tensors
 from mimokit.units import samples_text, span_text
 
@@ -20,8 +20,6 @@ MOST_LINES = 48
 MOST_NAMED_STAGES = 8
 CELL, GAP, VECTOR = 26, 6, 10
 """Pixels of a matrix's height, between tensors, and of the height of one with one dimension."""
-TEXT_WIDTH = 6.5
-"""Pixels per letter; a text that does not fit into its bar is next to it."""
 
 
 def weight_map(plan: WeightPlan) -> alt.VConcatChart:
@@ -37,13 +35,12 @@ def weight_map(plan: WeightPlan) -> alt.VConcatChart:
     panels = _held(plan)
     stages = alt.hconcat(*panels, spacing=BETWEEN)
     width = len(panels) * (PANEL + BETWEEN) - BETWEEN
-    chart: alt.VConcatChart = alt.vconcat(
-        stages, _sliced(plan, tensors, width), spacing=22
-    ).properties(
-        title=alt.TitleParams(f"Weights of {plan.model_type}, {sizes}", subtitle=_subtitle(plan)),
-        description=f"Weights of {plan.model_type} on {len(plan.ranks)} ranks, {sizes}",
+    return titled(
+        alt.vconcat(stages, _sliced(plan, tensors, width), spacing=22),
+        f"Weights of {plan.model_type}, {sizes}",
+        _subtitle(plan),
+        f"Weights of {plan.model_type} on {len(plan.ranks)} ranks, {sizes}",
     )
-    return chart
 
 
 def _subtitle(plan: WeightPlan) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mimokit.cli.shared import Json, unwritable
 from mimokit.experiment.prepare import REFUSED
 
 if TYPE_CHECKING:
@@ -40,14 +41,14 @@ def analyze(
         str | None,
         typer.Option(help="GPU, hardware file or calibration to predict for, in the page."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not tables.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare runs, explain where their time went, and say what is broken in their folders."""
     from mimokit.analysis import load_runs
 
     with _one_sentence():
         if html is not None and not html.parent.is_dir():
-            raise _unwritable(html, f"folder {html.parent} does not exist")
+            raise unwritable(html, f"folder {html.parent} does not exist")
         runs = load_runs(paths)
         comparison = _compared(runs, baseline, metric, by)
         if html is not None:
@@ -77,13 +78,7 @@ def _write(
         with whole_file(html) as file:
             file.write(page)
     except OSError as error:
-        raise _unwritable(html, error.strerror or str(error)) from None
-
-
-def _unwritable(html: Path, why: str) -> ValueError:
-    return ValueError(
-        f"Output '{html}': it cannot be written ({why}); give a file in a folder that exists."
-    )
+        raise unwritable(html, error.strerror or str(error)) from None
 
 
 def _show(runs: Runs, comparison: Comparison | None) -> None:

@@ -1,4 +1,4 @@
-"""`mimokit import`: the layout in another tool's file, or a checkpoint as an experiment."""
+"""`mimokit import`: the layout in another tool's file, or a LLaVA's weights as an experiment."""
 
 from __future__ import annotations
 
@@ -9,15 +9,8 @@ from typing import Annotated, get_args
 
 import typer
 
-from mimokit.cli.layout_commands import (
-    Json,
-    ModelName,
-    Output,
-    SeqLength,
-    WorldSize,
-    model_named,
-    write_text,
-)
+from mimokit.cli.layout_commands import ModelName, Output, SeqLength, WorldSize, model_named
+from mimokit.cli.shared import Json, one_of, rejected, write_text
 from mimokit.experiment.prepare import refusals
 
 Source = Annotated[
@@ -43,9 +36,9 @@ def import_layout(
     output: Output = None,
     as_json: Json = False,
 ) -> None:
-    """Show the layout that another tool's file describes; write an experiment for a checkpoint."""
+    """Show the layout that another tool's file describes; write an experiment for a LLaVA."""
     if Path(source).is_dir():
-        _import_checkpoint(source, model, gpus, mode, seq_length, output, as_json)
+        _import_weights(source, model, gpus, mode, seq_length, output, as_json)
         return
     from mimokit.cli.layout_files import read_layout_file
 
@@ -62,7 +55,7 @@ def import_layout(
         typer.echo(note)
 
 
-def _import_checkpoint(
+def _import_weights(
     directory: str,
     model: str | None,
     gpus: int | None,
@@ -72,17 +65,14 @@ def _import_checkpoint(
     as_json: bool,
 ) -> None:
     """Write the experiment of a LLaVA."""
-    from mimokit.config.errors import unknown_name
     from mimokit.config.runtime import DeploymentMode
     from mimokit.interop import config_of_checkpoint
 
     with refusals():
         _check_options(f"'{directory}' is a directory", "a file", {"--model": model})
-        if mode is not None and mode not in get_args(DeploymentMode):
-            raise unknown_name("Mode", mode, get_args(DeploymentMode))
         config = config_of_checkpoint(
             directory,
-            mode=mode or "homogeneous",  # type: ignore[arg-type]
+            mode=one_of("Mode", mode or "homogeneous", get_args(DeploymentMode)),
             ranks=gpus,
             seq_length=seq_length,
         )
@@ -91,9 +81,7 @@ def _import_checkpoint(
 
 def _check_options(what: str, right: str, options: Mapping[str, object]) -> None:
     """Raise `ConfigError` if an option is given that belongs to another kind of source."""
-    from mimokit.config import ConfigError, Problem
-
     for option, value in options.items():
         if value is not None:
             sentence = f"Option {option}: {what}, and the option belongs to {right}; leave it out."
-            raise ConfigError([Problem("options", option, str(value), sentence)])
+            raise rejected(sentence, option, value)

@@ -8,18 +8,18 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from mimokit.cli.shared import Json, console, one_of, rejected, write_text
 from mimokit.experiment.prepare import refusals
 
 if TYPE_CHECKING:
     from mimokit.architecture import Model
-    from mimokit.cli.layout_files import LayoutFile, Searched
-    from mimokit.config import ConfigError
+    from mimokit.cli.layout_files import LayoutFile
     from mimokit.interop import Imported
-    from mimokit.layout_search import SearchProgress, SearchResult
+    from mimokit.layout_search import SearchProgress
 
 File = Annotated[
     str,
@@ -35,7 +35,6 @@ Gpu = Annotated[
         "h100."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, not tables.")]
 SeqLength = Annotated[
     int | None,
     typer.Option(
@@ -98,13 +97,13 @@ def search(
     An experiment says the samples of a step; for a model by name give --seq-length and
     --global-batch.
     """
-    from mimokit.cli.layout_files import searched
+    from mimokit.cli.layout_files import Format, searched, written
     from mimokit.layout_search import MODES, Constraints
     from mimokit.layout_search import search as find
 
     with refusals(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what was cut stands in the tables
-        form = None if export is None else _format(export)
+        form = None if export is None else one_of("Format", export, get_args(Format))
         asked = searched(source, seq_length, global_batch, gpu, price)
         rules = Constraints(modes=tuple(mode or MODES), memory_share=memory_share)  # type: ignore[arg-type]
         with _progress() as show:
@@ -123,10 +122,21 @@ def search(
     if as_json:
         typer.echo(json.dumps(result.to_json()))
     else:
-        _show_search(result, top)
+        from mimokit.layout_search import result_to_rich
+
+        to = console()
+        to.print(result_to_rich(result, top))
+        to.print(result.explain(), markup=False, highlight=False)
     if form is not None:
         with refusals():
-            text = _export_best(result, asked, form)
+            text = written(
+                result.best.layout,
+                result.task.workload,
+                form,
+                model=result.task.model,
+                experiment=asked.experiment,
+                supposed=asked.prediction,
+            )
         write_text(text, output)
 
 
@@ -142,14 +152,13 @@ def predict(
 ) -> None:
     """Predict step time and memory of a layout."""
     from mimokit.cli.layout_files import read_layout_file, with_samples
-    from mimokit.config import ConfigError, Problem
     from mimokit.prediction import predict as predict_layout
 
     with refusals():
         read = read_layout_file(file, gpus=gpus, model=model_named(model))
         imported = with_samples(read.found, seq_length, global_batch)
         if read.model is None or imported.workload is None:
-            raise ConfigError([Problem("file", "content", None, _lacking(file, read, imported))])
+            raise rejected(_lacking(file, read, imported), "file", file)
         supposed = read.supposed
         if price is not None:
             supposed.price_per_gpu_hour = price
@@ -166,7 +175,7 @@ def predict(
         return
     from mimokit.cli.prediction_text import prediction_to_rich
 
-    _console().print(prediction_to_rich(known))
+    console().print(prediction_to_rich(known))
 
 
 def export(
@@ -182,10 +191,10 @@ def export(
     output: Output = None,
 ) -> None:
     """Write a layout for another tool: YAML, Megatron-Bridge, Megatron-LM, torchrun, Slurm."""
-    from mimokit.cli.layout_files import read_layout_file, with_samples, written
+    from mimokit.cli.layout_files import Format, read_layout_file, with_samples, written
 
     with refusals():
-        form = _format(to)
+        form = one_of("Format", to, get_args(Format))
         read = read_layout_file(file, gpus=gpus, model=model_named(model))
         imported = with_samples(read.found, seq_length, global_batch)
         text = written(
@@ -202,19 +211,6 @@ def export(
     write_text(text, output)
 
 
-def _export_best(result: SearchResult, asked: Searched, form: Any) -> str:
-    from mimokit.cli.layout_files import written
-
-    return written(
-        result.best.layout,
-        result.task.workload,
-        form,
-        model=result.task.model,
-        experiment=asked.experiment,
-        supposed=asked.prediction,
-    )
-
-
 def _lacking(file: str, read: LayoutFile, imported: Imported) -> str:
     """Return the sentence that says what a file does not, and which options do."""
     lacks = []
@@ -226,60 +222,12 @@ def _lacking(file: str, read: LayoutFile, imported: Imported) -> str:
     return f"Layout file '{file}': it does not say {what}; give {options}."
 
 
-def _format(form: str) -> Any:
-    from typing import get_args
-
-    from mimokit.cli.layout_files import Format
-    from mimokit.config.errors import unknown_name
-
-    if form not in get_args(Format):
-        raise unknown_name("Format", form, get_args(Format))
-    return form
-
-
 def model_named(name: str | None) -> Model | None:
     """Return a shipped model, or one of Hugging Face; None for None."""
     from mimokit.layout_search import resolve_source
     from mimokit.prediction import Workload
 
     return None if name is None else resolve_source(name, Workload(1, 1))[0]
-
-
-def write_text(text: str, output: Path | None) -> None:
-    """Write to a file, or print."""
-    if output is None:
-        typer.echo(text, nl=False)
-        return
-    with refusals():
-        try:
-            output.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise _unwritable(output, error) from None
-    typer.echo(f"Written to {output}")
-
-
-def _unwritable(output: Path, error: OSError) -> ConfigError:
-    from mimokit.config import ConfigError, Problem
-
-    sentence = (
-        f"Output '{output}': it cannot be written ({error.strerror}); give a file in a folder that "
-        "there is."
-    )
-    return ConfigError([Problem("output", "path", str(output), sentence)])
-
-
-def _show_search(result: SearchResult, top: int) -> None:
-    from mimokit.layout_search import result_to_rich
-
-    console = _console()
-    console.print(result_to_rich(result, top))
-    console.print(result.explain(), markup=False, highlight=False)
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(soft_wrap=not sys.stdout.isatty())
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from mimokit.interop import (
     to_yaml,
     workload_of_config,
 )
-from mimokit.layout_search.source import load_source
+from mimokit.layout_search.task import load_source
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.task import section_of
 
@@ -57,11 +57,6 @@ def read_layout_file(
     source: str, *, gpus: int | None = None, model: Model | None = None
 ) -> LayoutFile:
     """Read an experiment (.yaml or preset:NAME), Bridge Python (.py) or Megatron-LM arguments.
-
-    Args:
-        source: the file, or `preset:NAME`.
-        gpus: how many there are, where the file does not say.
-        model: what is laid out; None: what the file says.
 
     Raises:
         ConfigError: it cannot be read.
@@ -112,10 +107,6 @@ def searched(
     Args:
         source: an experiment (.yaml, or preset:NAME), a shipped model's name, or a Hugging Face
             directory.
-        seq_length: tokens per sample of the language model.
-        global_batch_size: samples per step.
-        gpu: a name, or a hardware file.
-        price: dollars per GPU-hour.
 
     Raises:
         ConfigError: it cannot be read, or nothing says the samples of a step.
@@ -146,9 +137,7 @@ def written(
     """Return a layout in one of the forms that it can leave in.
 
     Args:
-        model: what is laid out, for an experiment.
         experiment: keeps its other sections.
-        supposed: GPU, price and software, for an experiment.
 
     Raises:
         ConfigError: the form cannot hold the layout, or the samples of a step are not known.

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from mimokit.cli.advice_commands import advise, memory
 from mimokit.cli.analyze_command import analyze
-from mimokit.cli.config_command import config
-from mimokit.cli.frames_command import frames
+from mimokit.cli.exchange_commands import frames, strategy
 from mimokit.cli.import_command import import_layout
 from mimokit.cli.layout_commands import export, predict, search
 from mimokit.cli.model_commands import check, generate
 from mimokit.cli.run_commands import run, verify
-from mimokit.cli.strategy_command import strategy
-from mimokit.cli.weight_commands import convert, weights
+from mimokit.cli.shared import File, Json, show
+from mimokit.cli.weight_commands import advise, convert, memory, weights
 from mimokit.experiment.prepare import refusals
 
 app = typer.Typer(
@@ -30,7 +28,7 @@ app = typer.Typer(
 
 @app.command()
 def plan(
-    file: Annotated[str, typer.Argument(help="A YAML config, or preset:NAME for a shipped one.")],
+    file: File,
     world_size: Annotated[
         int | None,
         typer.Option(help="Ranks of the world; by default the number that the modules need."),
@@ -39,7 +37,7 @@ def plan(
         int | None,
         typer.Option(help="Place the replicas of a strategy on equal hosts with so many engines."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not tables.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show a layout before it runs: ranks, batches, bridges, and what sharing frames saves."""
     from mimokit.prediction.planned import equal_hosts
@@ -49,15 +47,46 @@ def plan(
         layout = plan_layout(file, world_size)
         if engines_per_host is not None:
             layout = plan_layout(file, world_size, equal_hosts(layout, engines_per_host))
+    show(layout, as_json)
+
+
+@app.command()
+def config(
+    file: File,
+    resolved: Annotated[
+        bool,
+        typer.Option("--resolved", help="Check it, and print implied values and defaults as well."),
+    ] = False,
+    experiment: Annotated[
+        str | None,
+        typer.Option(help="One experiment of a file with a sweep, by name; implies --resolved."),
+    ] = None,
+    world_size: Annotated[
+        int | None,
+        typer.Option(help="Ranks of the world, to work out missing data_parallel sizes."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Print what a file and those that it inherits from come to, with the source of each value.
+
+    A file with a sweep is printed with it; --resolved then needs
+    --experiment.
+    """
+    from mimokit.config_files.resolved import resolved_values, to_commented_yaml, written_values
+
+    with refusals():
+        values = (
+            resolved_values(file, experiment=experiment, world_size=world_size)
+            if resolved or experiment is not None
+            else written_values(file)
+        )
     if as_json:
-        typer.echo(json.dumps(layout.to_json()))
-        return
-    from rich.console import Console
+        rows = [asdict(value) | {"path": ".".join(value.path)} for value in values]
+        typer.echo(json.dumps(rows, default=str))
+    else:
+        typer.echo(to_commented_yaml(values), nl=False)
 
-    Console(soft_wrap=not sys.stdout.isatty()).print(layout)
 
-
-app.command()(config)
 app.command()(predict)
 app.command()(search)
 app.command("import")(import_layout)

@@ -1,37 +1,45 @@
-"""`mimokit check` and `generate`: a checkpoint on engines."""
+"""`mimokit check` and `generate`: weights on engines."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mimokit.cli.engines import FAILED, Cluster, engines_for, failures
-from mimokit.cli.weight_commands import Directory, Pipeline, Tensor
+from mimokit.cli.shared import (
+    FAILED,
+    Cluster,
+    Directory,
+    Dtype,
+    Json,
+    Pipeline,
+    Tensor,
+    engines_for,
+    failures,
+    show,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
-    from mimokit.experiment.inference.check_report import CheckReport
     from mimokit.experiment.inference.health_report import HealthReport
+    from mimokit.experiment.inference.weight_check import CheckReport
 
 
 def check(
     directory: Directory,
     tp: Tensor = 1,
     pp: Pipeline = 1,
-    dtype: Annotated[
-        str | None, typer.Option(help="Dtype of loading; by default as in the files.")
-    ] = None,
+    dtype: Dtype = None,
     batch: Annotated[int, typer.Option(help="Rows of tokens, or images.")] = 2,
     length: Annotated[int, typer.Option(help="Tokens of the longest row.")] = 16,
     seed: Annotated[int, typer.Option(help="Of tokens or images.")] = 0,
     health: Annotated[
         bool, typer.Option("--health", help="Report the health of the ranks instead.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+    as_json: Json = False,
     cluster: Cluster = None,
 ) -> None:
     """Prove that a layout computes the model: logits and layers against Hugging Face's.
@@ -43,8 +51,6 @@ def check(
 
     Exit 1 if a difference is above the tolerance, 2 if the input is rejected.
     """
-    from rich.console import Console
-
     from mimokit.experiment import check_weights
     from mimokit.experiment.inference.health_report import HealthReport
     from mimokit.experiment.inference.weight_check import checkable
@@ -60,10 +66,7 @@ def check(
                     engines, directory, tensor_parallel=tp, pipeline_parallel=pp, dtype=dtype,
                     batch=batch, length=length, seed=seed,
                 )  # fmt: skip
-    if as_json:
-        typer.echo(json.dumps(report.to_json()))
-    else:
-        Console(soft_wrap=not sys.stdout.isatty()).print(report)
+    show(report, as_json)
     right = report.healthy if isinstance(report, HealthReport) else report.passed
     if not right:
         raise typer.Exit(FAILED)
@@ -105,19 +108,16 @@ def generate(
         list[int] | None,
         typer.Option(help="Token that ends a text; by default the eos_token_id of the files."),
     ] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="Dtype of loading; by default as in the files.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone.")] = False,
+    dtype: Dtype = None,
+    as_json: Json = False,
     cluster: Cluster = None,
 ) -> None:
     """Generate tokens on tensor parallel ranks, with a cache and without gathering logits."""
     with failures():
         from mimokit.experiment import ShardedModel
-        from mimokit.experiment.inference.prompts import decoded
-        from mimokit.experiment.inference.request_checks import check_request
+        from mimokit.experiment.inference.prompts import check_request, decoded
 
-        prompts = [_ids(text) for text in tokens]
+        prompts = [whole_numbers(t, "--tokens", "token ids") if t.strip() else [] for t in tokens]
         how: dict[str, Any] = {
             "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
             "repetition_penalty": repetition_penalty,
@@ -142,20 +142,3 @@ def generate(
         "token and rank",
         err=True,
     )
-
-
-def _ids(text: str) -> list[int]:
-    """Return the token ids of an option.
-
-    Raises:
-        ConfigError: it is something else.
-    """
-    from mimokit.planning.weights.headers import refused
-    from mimokit.units import shown
-
-    parts = [part.strip() for part in text.split(",")] if text.strip() else []
-    try:
-        return [int(part) for part in parts]
-    except ValueError:
-        what = f"{shown(text)} is not a list of token ids; write ids such as 1,2,3"
-        raise refused("Option --tokens", "tokens", text, what) from None

@@ -38,17 +38,19 @@ def _totals(prediction: Prediction) -> Text:
 
 
 def _parts(prediction: Prediction) -> Table:
-    table = rich_table("Step time", ("part", "seconds", "share"))
-    for name, seconds in sorted(prediction.parts.items(), key=lambda item: -item[1]):
-        if seconds > 0:
-            share = f"{seconds / prediction.seconds:.1%}"
-            table.add_row(PART_WORDS.get(name, name), f"{seconds:.4f}", share)
-    return table
+    rows = [
+        (PART_WORDS.get(name, name), f"{seconds:.4f}", f"{seconds / prediction.seconds:.1%}")
+        for name, seconds in sorted(prediction.parts.items(), key=lambda item: -item[1])
+        if seconds > 0
+    ]
+    return rich_table("Step time", ("part", "seconds", "share"), rows)
 
 
 def _memory(prediction: Prediction) -> Table:
-    table = rich_table("Memory of the fullest rank of each module", ("module", "part", "GiB"))
-    for module, parts in prediction.memory.items():
-        for name, amount in parts.items():
-            table.add_row(Text(module), name, f"{amount / GIB:.2f}")
-    return table
+    rows = [
+        (module, name, f"{amount / GIB:.2f}")
+        for module, parts in prediction.memory.items()
+        for name, amount in parts.items()
+    ]
+    heading = "Memory of the fullest rank of each module"
+    return rich_table(heading, ("module", "part", "GiB"), rows)

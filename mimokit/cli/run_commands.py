@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mimokit.cli.engines import FAILED, Cluster, connection, failures
+from mimokit.cli.shared import (
+    FAILED,
+    Cluster,
+    File,
+    Json,
+    connection,
+    console,
+    engines_for,
+    failures,
+    show,
+)
 from mimokit.experiment.sweeps.options import (
     ConfigOption,
     Data,
@@ -33,27 +42,22 @@ if TYPE_CHECKING:
 MOST_ENGINES = 16
 """Engines that a sweep starts on this machine at most, unless --engines says otherwise."""
 
-File = Annotated[str, typer.Argument(help="A YAML config, or preset:NAME for a shipped one.")]
-
 
 def verify(
     file: File,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+    as_json: Json = False,
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 5,
     tolerance: Annotated[float, typer.Option(help="Largest relative difference.")] = 1e-5,
     cluster: Cluster = None,
 ) -> None:
     """Prove that a layout computes what one process computes; exit 1 if it does not."""
-    from rich.console import Console
-
     from mimokit.experiment import verify as prove
 
-    with failures(), _cluster_for(file, cluster) as (engines, config):
-        report = prove(engines, config, steps=steps, tolerance=tolerance)
-    if as_json:
-        typer.echo(json.dumps(report.to_json()))
-    else:
-        Console(soft_wrap=not sys.stdout.isatty()).print(report)
+    with failures():
+        config = _runnable(file)
+        with engines_for(config.total_world_size, cluster, progress=True) as engines:
+            report = prove(engines, config, steps=steps, tolerance=tolerance)
+    show(report, as_json)
     if not report.passed:
         raise typer.Exit(FAILED)
 
@@ -101,7 +105,7 @@ def run(
     from mimokit.cluster import EngineCluster
     from mimokit.experiment.sweeps.report import follow
     from mimokit.experiment.sweeps.runner import SweepRun
-    from mimokit.experiment.sweeps.seats import InTurn, NoSeats, Seats, SideBySide
+    from mimokit.experiment.sweeps.start import InTurn, NoSeats, Seats, SideBySide
 
     experiments = named_experiments(file, config, experiments_dir, resume)
     request = SweepRequest(
@@ -122,7 +126,7 @@ def run(
                 there = stack.enter_context(EngineCluster(n=size))
             seats = SideBySide(there) if side_by_side else InTurn(there)
         started = SweepRun(seats, prepared, options)
-        status = follow(started, Console(soft_wrap=not sys.stdout.isatty()))
+        status = follow(started, console())
     if status:
         raise typer.Exit(status)
 
@@ -146,12 +150,8 @@ def _engines_for(experiments: Sequence[Experiment]) -> int:
     return largest_world(experiments, MOST_ENGINES if len(experiments) > 1 else sys.maxsize)
 
 
-@contextmanager
-def _cluster_for(
-    file: str, running: str | None
-) -> Iterator[tuple[EngineCluster, ExperimentConfig]]:
-    """Check the config, then give a cluster of as many engines as its layout has ranks."""
-    from mimokit.cluster import EngineCluster
+def _runnable(file: str) -> ExperimentConfig:
+    """Return the config of a file, which is rejected if it cannot be run."""
     from mimokit.config import check_runnable
     from mimokit.config.user_code import checked_code
     from mimokit.experiment.prepare import prepared
@@ -159,8 +159,4 @@ def _cluster_for(
     config = prepared(file)
     check_runnable(config)
     checked_code(config)
-    options: dict[str, Any] = {"n": config.total_world_size}
-    if running is not None:
-        options = connection(running)
-    with EngineCluster(**options) as engines:
-        yield engines, config
+    return config

@@ -1,37 +1,42 @@
-"""`mimokit weights` and `convert`: the commands for Hugging Face checkpoints."""
+"""`mimokit weights`, `convert`, `memory` and `advise`: weights without engines."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mimokit.axes import Axis
+from mimokit.cli.shared import (
+    Directory,
+    Dtype,
+    Json,
+    Pipeline,
+    Tensor,
+    console,
+    one_of,
+    whole_numbers,
+)
 from mimokit.experiment.prepare import refusals
-from mimokit.units import counted
+from mimokit.units import bytes_text, counted
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 FILE_WIDTH = 400
 """Columns of a table that does not go to a terminal: enough for every name."""
-
-Directory = Annotated[
-    str, typer.Argument(help="A directory with config.json and .safetensors files.")
-]
-Tensor = Annotated[int, typer.Option("--tp", help="Ranks that share every layer.")]
-Pipeline = Annotated[int, typer.Option("--pp", help="Pipeline stages.")]
 
 
 def weights(
     directory: Directory,
     tp: Tensor = 1,
     pp: Pipeline = 1,
-    dtype: Annotated[
-        str | None,
-        typer.Option(help="Dtype of loading: float32, bfloat16, …; by default as in the files."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not tables.")] = False,
+    dtype: Dtype = None,
+    as_json: Json = False,
 ) -> None:
-    """Show which bytes of a Hugging Face checkpoint every rank would hold; reads headers alone."""
+    """Show which bytes of Hugging Face weights every rank would hold; reads headers alone."""
     from mimokit.planning.weights import plan_weights
 
     with refusals():
@@ -41,16 +46,16 @@ def weights(
         return
     from rich.console import Console
 
-    from mimokit.planning.report.weights import tables
+    from mimokit.planning.report.weights import sections
 
-    console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
-    for table in tables(plan):
-        console.print(table)
+    wide = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+    for section in sections(plan):
+        wide.print(section.table())
 
 
 def convert(
     directory: Annotated[
-        str, typer.Argument(help="A Hugging Face checkpoint, or a directory written by convert.")
+        str, typer.Argument(help="A directory of Hugging Face weights, or one written by convert.")
     ],
     out: Annotated[str, typer.Argument(help="The new directory.")],
     tp: Annotated[int | None, typer.Option("--tp", help="Ranks that share every layer.")] = None,
@@ -84,14 +89,106 @@ def convert(
 
 def _check_target(to: str, sizes: bool, shard_size: bool) -> None:
     """Raise `ConfigError` unless the options of `convert` belong together."""
-    from mimokit.config.errors import unknown_name
-    from mimokit.planning.weights.headers import refused
+    from mimokit.planning.weights.directory import refused
 
-    if to not in ("layout", "hf"):
-        raise unknown_name("Target", to, ("layout", "hf"))
+    one_of("Target", to, ("layout", "hf"))
     if to == "hf" and sizes:
         what = "--to hf makes no shards; leave out --tp and --pp"
         raise refused("Options", "tp", to, what)
     if to == "layout" and shard_size:
         what = "--max-shard-size belongs to --to hf; a layout has one file a rank"
         raise refused("Options", "max_shard_size", to, what)
+
+
+def memory(
+    directory: Directory,
+    tp: Annotated[str, typer.Option("--tp", help="Tensor parallel sizes.")] = "1,2,4,8",
+    inference: Annotated[
+        bool, typer.Option("--inference", help="To generate, not to train.")
+    ] = False,
+    batch: Annotated[int, typer.Option(help="Sequences of a rank at once.")] = 1,
+    seq_length: Annotated[int, typer.Option(help="Tokens of each.")] = 4096,
+    dtype: Annotated[
+        str | None, typer.Option(help="Of weights and cache for inference; as in the files.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the bytes per rank at tensor parallel sizes, and what each saves; headers alone."""
+    from mimokit.planning.weights import WeightPlanner
+    from mimokit.planning.weights.layout_files import checkpoint_of
+    from mimokit.prediction.weights_memory import PARTS, checkpoint_memory
+
+    with refusals():
+        stored = WeightPlanner(checkpoint_of(directory)).checkpoint
+        predicted = checkpoint_memory(
+            stored, whole_numbers(tp, "--tp", "sizes"), inference=inference, batch=batch,
+            seq_length=seq_length, dtype=dtype,
+        )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(predicted.to_json()))
+        return
+    from mimokit.tables import rich_table
+
+    rows = []
+    for number, rank in enumerate(predicted.ranks):
+        saved = predicted.saved(number)
+        parts = [bytes_text(int(rank.parts[name])) for name in PARTS]
+        last = "" if saved is None else f"{saved:.0%}"
+        rows.append([str(rank.tensor_parallel), *parts, bytes_text(int(rank.total)), last])
+    columns = [Axis.TENSOR.label, *PARTS, "total", "saved"]
+    use = "inference" if inference else "training"
+    heading = f"{predicted.model_type}, {use}, {batch} x {seq_length:,} tokens, bytes per rank"
+    _print(rich_table(heading, columns, rows), *filter(None, [predicted.scope]))
+
+
+def advise(
+    directory: Directory,
+    gpu: Annotated[str, typer.Option(help="A GPU's name, or a hardware file.")],
+    gpus: Annotated[int, typer.Option(help="How many there are.")] = 8,
+    seq_length: Annotated[
+        int | None, typer.Option(help="Tokens of a sample; by default 4,096 at most.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say which tensor parallel size to take, and what to set before engines start."""
+    from mimokit.planning.weights import WeightPlanner
+    from mimokit.planning.weights.layout_files import checkpoint_of
+    from mimokit.prediction.advice import LEFT_UNSET
+    from mimokit.prediction.advice import advise as find
+
+    with refusals():
+        advice = find(WeightPlanner(checkpoint_of(directory)).checkpoint, gpu, gpus, seq_length)
+    if as_json:
+        typer.echo(json.dumps(advice.to_json()))
+        return
+    from mimokit.tables import rich_table
+
+    rows = (
+        [
+            str(size.tensor_parallel), str(size.data_parallel), f"{size.seconds:.3g} s",
+            f"{size.communication_share:.0%}", bytes_text(int(size.memory_bytes)),
+            "yes" if size.fits else "no",
+        ]
+        for size in advice.sizes
+    )  # fmt: skip
+    tensor, data = Axis.TENSOR.label, Axis.DATA.label
+    columns = [tensor, data, "step", "in collectives", "memory of a rank", "fits"]
+    heading = f"{gpus} x {advice.gpu}, {advice.seq_length:,} tokens a sample"
+    _print(
+        rich_table(heading, columns, rows),
+        *filter(None, [advice.scope]),
+        *(f"TP {size}: {why}." for size, why in advice.rejected.items()),
+        advice.why,
+        *(
+            f"Set {name}={value} before engines start: {reason}."
+            for name, (value, reason) in advice.environment.items()
+        ),
+        *(f"Leave {name} unset: {reason}" for name, reason in LEFT_UNSET.items()),
+    )
+
+
+def _print(table: Table, *sentences: str) -> None:
+    to = console()
+    to.print(table)
+    for sentence in sentences:
+        to.print(sentence, highlight=False)

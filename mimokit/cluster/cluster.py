@@ -23,9 +23,8 @@ from mimokit.cluster.calls import (
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.formation import Formation, in_use
 from mimokit.cluster.local.pool import LocalPool
-from mimokit.cluster.part import PoolPart, checked_slots
 from mimokit.cluster.pool import Engine, EnginePool, StartProgress, WeakListener, close_quietly
-from mimokit.cluster.remote import ConnectedPool
+from mimokit.cluster.remote import ConnectedPool, PoolPart, checked_slots
 from mimokit.cluster.run import ClusterRun, RankEvents
 from mimokit.cluster.sample_log import Sample
 from mimokit.cluster.worker.task import RankTask
@@ -176,11 +175,7 @@ class EngineCluster:
                 run.drain()
 
     def submit(
-        self,
-        function: Callable[..., Any],
-        *args: Any,
-        world_size: int | None = None,
-        **kwargs: Any,
+        self, function: Callable[..., Any], *args: Any, world_size: int | None = None, **kwargs: Any
     ) -> ClusterRun:
         """Start a function on all ranks and return at once.
 

@@ -32,7 +32,6 @@ class RankError(ClusterError):
     """A rank raised: the root cause, not the broken connections of its neighbours.
 
     Attributes:
-        type_name: the name of the exception's class.
         traceback_text: that rank's own traceback, which is also `traceback`.
     """
 
@@ -54,8 +53,6 @@ class RankDied(ClusterError):  # noqa: N818
     """The process of a rank is gone.
 
     Attributes:
-        rank: the rank in the world whose process died.
-        pid: the process id, None where it is not known.
         signal: the name of the signal that ended it ("SIGKILL"), None if it exited by itself or
             the cause is not known.
     """
@@ -83,9 +80,6 @@ class RankFrozen(RankDied):
     """A rank was there but did not run or did not answer any more, and was killed.
 
     Attributes:
-        rank: the rank in the world that was killed.
-        pid: the process id, None where it is not known.
-        signal: None.
         how: what was seen of it, as the predicate of a sentence.
     """
 

@@ -68,17 +68,12 @@ def places_on_hosts(hosts: Sequence[str]) -> tuple[int, ...]:
 
 
 def lay_out(
-    facts: tuple[EngineFacts, ...],
-    places: tuple[int, ...],
-    port: int,
-    timeout: float,
+    facts: tuple[EngineFacts, ...], places: tuple[int, ...], port: int, timeout: float
 ) -> tuple[WorldSpec, ...]:
     """The place of every rank, in rank order; rank 0's engine hosts the store.
 
     Args:
-        facts: of the engine of each rank.
         places: the number of each engine among those of its host, which its GPU has too.
-        timeout: of collectives, in seconds.
     """
     hosts = [fact.host for fact in facts]
     same_host = len(set(hosts)) == 1

@@ -109,15 +109,15 @@ class NetworkSizes(ConfigModel):
     """Learning rate and weight decay of the module, if they are not those of the run."""
 
     weights: Annotated[str, Field(min_length=1)] | None = None
-    """Directory of a Hugging Face checkpoint from which the module starts; in a file, counted from
+    """Directory of the Hugging Face weights from which the module starts; in a file, counted from
     the file's folder. Fields that are left out are those of its config.json, the others must agree
     with it. While it does not exist, a module that states its sizes can be planned, and not run.
     The vocabulary is padded to the next multiple of tensor_parallel. Of a LLaVA's tower the layers
     up to its vision_feature_layer run, without the norm after them. None: random weights."""
 
     weights_prefix: Annotated[str, Field(min_length=1)] | None = None
-    """Begins the names of the module's tensors in a larger checkpoint. None: found by known
-    names."""
+    """Begins the names of the module's tensors in files with other modules. None: found by
+    known names."""
 
     builder: Annotated[str, Field(min_length=1)] | None = None
     """package.module:function of the user's, a function of (architecture, process groups) that

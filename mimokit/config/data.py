@@ -95,11 +95,7 @@ class DataConfig(ConfigModel):
         return frames[sample % len(frames)] if present else 0
 
     def absent_microbatches(self, samples_per_microbatch: int) -> frozenset[tuple[str, int]]:
-        """Return (encoder, micro-batch of a step) where no sample of any replica has inputs.
-
-        Args:
-            samples_per_microbatch: samples per micro-batch over all replicas.
-        """
+        """Return (encoder, micro-batch of a step) where no sample of any replica has inputs."""
         return frozenset(
             (encoder, microbatch)
             for encoder, presence in self.modality_presence.items()

@@ -64,15 +64,12 @@ class ExperimentConfig(ConfigModel):
     _passed: PassedChecks = PrivateAttr(default_factory=PassedChecks)
 
     def finalize(self, world_size: int | None = None) -> Self:
-        """Check everything and work out missing data_parallel sizes, as the model's own does.
+        """Check everything and work out missing data_parallel sizes; return the same object.
 
         It reads the schedule, which decides whether a module on shared ranks may have a pipeline.
 
         Args:
             world_size: ranks of the world, or None for as many as all replicas of the layout need.
-
-        Returns:
-            The same object, every data_parallel filled in.
 
         Raises:
             ConfigError: all problems at once; nothing was changed then.

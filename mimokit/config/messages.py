@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -24,6 +24,7 @@ _A_NAME = "letters, digits, underscores and hyphens only"
 
 MOST = 100
 """Problems that are listed; a file with more of them is of another kind."""
+NO_FIX = object()
 
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> tuple[Problem, ...]:
@@ -40,21 +41,39 @@ def problems_of(error: ValidationError, model: type[BaseModel]) -> tuple[Problem
     return (*problems, Problem("config", "problems", len(details), further))
 
 
+def problem_at(path: str, value: object, sentence: str, right: object = NO_FIX) -> Problem:
+    """Return the problem of one value of a config.
+
+    Args:
+        path: of the value, with dots between the keys: runtime.precision.
+        sentence: without its begin, which names the module or the section.
+        right: what to set there, None to leave it out; by default no single change rights it.
+    """
+    keys = tuple(path.split("."))
+    module, begin = _owner_of(keys)
+    fix: Fix | None = None if right is NO_FIX else {"path": path, "value": right}
+    return Problem(module, _field_of(keys)[0], value, f"{begin}: {sentence}", fix)
+
+
 def owner_of(path: tuple[str, ...], model: type[BaseModel]) -> tuple[str, str]:
     """Return (what Problem.module holds, how a sentence begins) for the value at `path`.
 
     Path is counted from `model`. A module's name where the path leads through a module, the
     section where it leads through one, the class name otherwise.
     """
+    if len(path) > 1:
+        return _owner_of(path)
+    if "model" in model.model_fields:
+        return "config", "Config"
+    return model.__name__, model.__name__
+
+
+def _owner_of(path: tuple[str, ...]) -> tuple[str, str]:
     for mapping in _MAPPINGS_OF_MODULES:
         if mapping in path[:-1]:
             name = path[path.index(mapping) + 1]
             return name, f"Module '{name}'"
-    if len(path) > 1:
-        return path[0], f"Section '{path[0]}'"
-    if "model" in model.model_fields:
-        return "config", "Config"
-    return model.__name__, model.__name__
+    return path[0], f"Section '{path[0]}'"
 
 
 def written(value: object) -> str:
@@ -103,11 +122,11 @@ def _problem(detail: Any, model: type[BaseModel]) -> Problem:
     field, named = _field_of(path) if path else (model.__name__, model.__name__)
     value = detail["input"]
     if detail["type"] == "missing":
-        sentence = f"{begin}: {named} is missing; {_right(detail, path, model)}."
+        sentence = f"{begin}: {named} is missing; {_right(detail)}."
         return Problem(module, field, None, sentence)
     if detail["type"] == "extra_forbidden":
         return _unknown_key(path, value, model)
-    sentence = f"{begin}: {named} is {describe(value)}; {_right(detail, path, model)}."
+    sentence = f"{begin}: {named} is {describe(value)}; {_right(detail)}."
     return Problem(module, field, value, sentence, _number_fix(path, value, detail["type"]))
 
 
@@ -188,43 +207,32 @@ def _number_fix(path: tuple[str, ...], value: object, kind: str) -> Fix | None:
         return None
 
 
-def _right(detail: Any, path: tuple[str, ...], model: type[BaseModel]) -> str:
-    """Return what would have been right, as the end of a sentence."""
-    context = detail.get("ctx", {})
-    match detail["type"]:
-        case "missing":
-            return "give it a value"
-        case "int_type":
-            return "write a whole number, without quotes"
-        case "int_from_float":
-            return "write a whole number"
-        case "float_type":
-            return "write a number, without quotes"
-        case "finite_number":
-            return "write a finite number"
-        case "bool_type":
-            return "write true or false, without quotes"
-        case "string_type":
-            return "write text"
-        case "string_pattern_mismatch":
-            return f"write {_A_NAME}"
-        case "too_short":
-            return "give at least one entry"
-        case "too_long":
-            return f"it may have at most {context['max_length']:,} entries"
-        case "list_type":
-            return "write a list of names"
-        case "dict_type" | "model_type" | "model_attributes_type":
-            return "write a mapping of keys and values"
-        case "greater_than_equal":
-            return f"it must be at least {context['ge']}"
-        case "greater_than":
-            return f"it must be greater than {context['gt']}"
-        case "less_than_equal":
-            return f"it must be at most {context['le']}"
-        case "less_than":
-            return f"it must be less than {context['lt']}"
-        case "literal_error":
-            return f"choose {context['expected']}"
-        case _:
-            return str(detail["msg"])[:1].lower() + str(detail["msg"])[1:]
+_RIGHT: Mapping[str, str] = {
+    "missing": "give it a value",
+    "int_type": "write a whole number, without quotes",
+    "int_from_float": "write a whole number",
+    "float_type": "write a number, without quotes",
+    "finite_number": "write a finite number",
+    "bool_type": "write true or false, without quotes",
+    "string_type": "write text",
+    "string_pattern_mismatch": f"write {_A_NAME}",
+    "too_short": "give at least one entry",
+    "too_long": "it may have at most {max_length:,} entries",
+    "list_type": "write a list of names",
+    **dict.fromkeys(
+        ("dict_type", "model_type", "model_attributes_type"),
+        "write a mapping of keys and values",
+    ),
+    "greater_than_equal": "it must be at least {ge}",
+    "greater_than": "it must be greater than {gt}",
+    "less_than_equal": "it must be at most {le}",
+    "less_than": "it must be less than {lt}",
+    "literal_error": "choose {expected}",
+}
+"""Type of pydantic's error -> what would have been right, as the end of a sentence."""
+
+
+def _right(detail: Any) -> str:
+    if detail["type"] in _RIGHT:
+        return _RIGHT[detail["type"]].format(**detail.get("ctx", {}))
+    return str(detail["msg"])[:1].lower() + str(detail["msg"])[1:]

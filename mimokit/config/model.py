@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Self
+from collections.abc import Mapping
+from typing import Annotated, Self, TypeVar
 
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from mimokit.config.graph import downstream, upstream
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.runtime import DeploymentMode
 
+EntryT = TypeVar("EntryT")
 MOST_MODULES = 128
 """Of a model. Rules compare modules in pairs."""
 
@@ -51,13 +52,10 @@ class MimoParallelismConfig(ConfigModel):
     layout can be planned, but not run yet."""
 
     def finalize(self, world_size: int | None = None) -> Self:
-        """Compute missing data_parallel sizes and check everything.
+        """Compute missing data_parallel sizes and check everything; return the same object.
 
         Args:
             world_size: ranks of the world, or None for as many as the modules need.
-
-        Returns:
-            The same object, every data_parallel filled in.
 
         Raises:
             ConfigError: all problems at once; nothing was changed then.
@@ -127,9 +125,7 @@ class MimoParallelismConfig(ConfigModel):
         Raises:
             ConfigError: the module does not exist.
         """
-        if name not in self.module_parallelisms:
-            raise ConfigError([_absent(name, "module_parallelisms", self.module_parallelisms)])
-        return self.module_parallelisms[name]
+        return _entry(name, "module_parallelisms", self.module_parallelisms)
 
     def get_architecture(self, name: str) -> ModuleArchitecture:
         """Return the network of a module.
@@ -137,12 +133,12 @@ class MimoParallelismConfig(ConfigModel):
         Raises:
             ConfigError: the module does not exist.
         """
-        if name not in self.module_architectures:
-            raise ConfigError([_absent(name, "module_architectures", self.module_architectures)])
-        return self.module_architectures[name]
+        return _entry(name, "module_architectures", self.module_architectures)
 
 
-def _absent(name: str, field: str, known: Iterable[str]) -> Problem:
+def _entry(name: str, field: str, known: Mapping[str, EntryT]) -> EntryT:
+    if name in known:
+        return known[name]
     names = ", ".join(known) or "none"
     sentence = f"Module '{name}': it is not in {field}; the modules there are: {names}."
-    return Problem(name, field, None, sentence)
+    raise ConfigError([Problem(name, field, None, sentence)])

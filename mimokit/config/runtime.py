@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -93,9 +94,9 @@ class RuntimeConfig(ConfigModel):
     or a call names comes before it."""
 
     save_hf: str | None = None
-    """New directory for the trained language model, in the format of the Hugging Face checkpoint
-    that it started from (`weights`), with the encoder and projector that started from the same one,
-    as those of a LLaVA. Ranks write it; they have to share its file system."""
+    """New directory for the trained language model, in the format of the Hugging Face weights
+    that it started from (`weights`), with the encoder and projector that started from the same
+    directory, as those of a LLaVA. Ranks write it; they have to share its file system."""
 
     tensorboard_dir: str | None = None
     """Folder for TensorBoard files; several experiments write into its folders
@@ -164,3 +165,22 @@ class RuntimeConfig(ConfigModel):
         named = self.loggers or []
         implied = [TENSORBOARD] if self.tensorboard_dir is not None else []
         return tuple(dict.fromkeys([*implied, *named]))
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """When and on how much a run is tested.
+
+    Attributes:
+        interval: iterations between two tests, 0 for one at the end only.
+        samples: held-out samples of each test but the last, which has `final_samples`.
+    """
+
+    interval: int = 0
+    samples: int = 256
+    final_samples: int = 1024
+
+    def due(self, iteration: int, iterations: int) -> bool:
+        """Tell whether to test after an iteration (0-based) that is not the last."""
+        last = iteration + 1 >= iterations
+        return self.interval > 0 and (iteration + 1) % self.interval == 0 and not last

@@ -13,9 +13,6 @@ MOST_CHARACTERS = 2**20
 def read_text_file(path: str | os.PathLike[str], most: int = MOST_CHARACTERS) -> str:
     """Return the text of a regular file, quickly or not at all.
 
-    Args:
-        most: characters that it may have.
-
     Raises:
         OSError: it cannot be opened or read, is not a regular file, or has more characters than
             that; `strerror` says which.

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from mimokit.config.architecture import ModuleArchitecture
-from mimokit.config.errors import ConfigError, Fix, Problem, refuse_if_any, unknown_name
+from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
 from mimokit.config.experiment import ExperimentConfig
-from mimokit.config.rules.facts import network_path
+from mimokit.config.messages import problem_at
+from mimokit.config.rules.facts import network_path, size_path
 from mimokit.config.runtime import FRAME_PARALLEL, RuntimeConfig
 
 OwnModule: TypeAlias = "Callable[[ModuleArchitecture, Any], Any] | Any"
@@ -113,12 +114,6 @@ def checked_code(
 ) -> UserCode:
     """Return the code that a run is given, after importing what the config names.
 
-    Args:
-        config: finalized.
-        modules: module -> what builds it.
-        loss_func: of the language model.
-        forward_step: of a micro-batch.
-
     Raises:
         ConfigError: a name is not that of a module, a builder or function cannot be imported or is
             not one, the module cannot be the user's, or both a loss and a forward step are given.
@@ -199,44 +194,32 @@ def _out_of_place(config: ExperimentConfig, name: str) -> Iterator[Problem]:
     encoder = name in model.encoder_module_names
     if not encoder and name != model.llm_module_name:
         sentence = (
-            f"Module '{name}': it has a builder, which modules behind "
+            "it has a builder, which modules behind "
             f"'{model.llm_module_name}' cannot have so far; leave it out."
         )
-        yield Problem(name, "builder", network.builder, sentence, _without(name, "builder"))
+        yield problem_at(network_path(name, "builder"), network.builder, sentence, None)
         return
     if stages > 1:
         sentence = (
-            f"Module '{name}': pipeline_parallel is {stages}, but its builder builds a whole "
-            "module; set it to 1."
+            f"pipeline_parallel is {stages}, but its builder builds a whole module; set it to 1."
         )
-        path = f"model.module_parallelisms.{name}.pipeline_parallel"
-        yield Problem(name, "pipeline_parallel", stages, sentence, {"path": path, "value": 1})
+        yield problem_at(size_path(name, "pipeline_parallel"), stages, sentence, 1)
     if network.weights is not None:
         sentence = (
-            f"Module '{name}': weights is {network.weights}, but its builder builds a network "
+            f"weights is {network.weights}, but its builder builds a network "
             "with other parameters; leave weights out, and load them in the builder."
         )
-        yield Problem(name, "weights", network.weights, sentence, _without(name, "weights"))
+        yield problem_at(network_path(name, "weights"), network.weights, sentence, None)
     if encoder and FRAME_PARALLEL in config.runtime.patch_type:
         sentence = (
-            f"Section 'runtime': patch_type has {FRAME_PARALLEL}, which shares the images of "
+            f"patch_type has {FRAME_PARALLEL}, which shares the images of "
             f"mimokit's own encoders, but '{name}' has a builder; leave it out."
         )
-        fix: Fix = {"path": "runtime.patch_type", "value": []}
-        yield Problem("runtime", "patch_type", FRAME_PARALLEL, sentence, fix)
-
-
-def _without(name: str, part: str) -> Fix:
-    return {"path": network_path(name, part), "value": None}
+        yield problem_at("runtime.patch_type", FRAME_PARALLEL, sentence, [])
 
 
 def _imported(where: str, section: str, part: str, path: str) -> Any:
     """Return what `package.module:function` names.
-
-    Args:
-        where: begins the sentence of an error.
-        section: of the config, or a module.
-        part: the field that names it.
 
     Raises:
         ConfigError: it cannot be imported, or does not exist.

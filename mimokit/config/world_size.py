@@ -20,7 +20,6 @@ class ResolvedWorld:
     Attributes:
         world_size: ranks of the world, or None where nothing says it.
         sizes: module -> its sizes; data_parallel is None where it could not be worked out.
-        problems: why it could not.
         given: the modules whose data_parallel the user wrote.
     """
 

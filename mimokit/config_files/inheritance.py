@@ -8,7 +8,7 @@ A file has at most one parent: the one that it names with a top-level `extends: 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class Layer:
     content: Mapping[str, Any]
 
 
-def resolve_path(named: str, folder: Path) -> Path:
+def _resolved(named: str, folder: Path) -> Path:
     """Return the file that `preset:NAME`, or a path counted from a folder, names.
 
     Raises:
@@ -51,27 +51,16 @@ def resolve_path(named: str, folder: Path) -> Path:
     return folder / named
 
 
-def read_with_parents(path: Path) -> dict[str, Any]:
-    """Return the mapping of a file merged over those of its parents, without `extends`.
-
-    Raises:
-        ConfigError: as `read_layers` does.
-    """
-    return merged(read_layers(str(path), path))
-
-
-def read_layers(name: str, path: Path) -> tuple[Layer, ...]:
-    """Return a file, its parent, the parent of that, and so on.
-
-    Args:
-        name: what to call the file.
+def read_layers(config_path: str | os.PathLike[str]) -> tuple[Layer, ...]:
+    """Return a file, or `preset:NAME`, its parent, the parent of that, and so on.
 
     Raises:
         ConfigError: a file cannot be read, the files inherit in a circle, or there are more than
             `MOST_FILES`; the sentence shows the chain.
     """
     layers: list[Layer] = []
-    parent: tuple[str, Path] | None = (name, path)
+    name = os.fspath(config_path)
+    parent: tuple[str, Path] | None = (name, _resolved(name, Path()))
     while parent is not None:
         content = _read(*parent, layers)
         kept = counted_from(parent[1].parent, _inherited(content, lowest=not layers))
@@ -98,6 +87,15 @@ def merge(beneath: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
         else:
             result[key] = value
     return result
+
+
+def leaves(above: tuple[Any, ...], content: object) -> Iterator[tuple[tuple[Any, ...], object]]:
+    """Yield path and value of everything in nested mappings that is not a mapping, or empty."""
+    if isinstance(content, Mapping) and (content or not above):
+        for key, value in content.items():
+            yield from leaves((*above, key), value)
+    else:
+        yield above, content
 
 
 def layer_of(layers: Sequence[Layer], path: Sequence[str]) -> Layer | None:
@@ -143,7 +141,7 @@ def _parent(layers: Sequence[Layer], content: Mapping[str, Any]) -> tuple[str, P
         raise _refused(layer, named, f"extends is {describe(named)}; {right}")
     names = [each.name for each in layers]
     try:
-        path = resolve_path(named, layer.path.parent)
+        path = _resolved(named, layer.path.parent)
     except ConfigError as error:
         raise _with_chain(error, [*names, named]) from None
     name = named if named.startswith(PRESET_PREFIX) else os.path.normpath(path)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+from pydantic import ValidationError
 
 from mimokit.config.base import world_check
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.experiment import ExperimentConfig
+from mimokit.config.messages import model_at, problems_of
 from mimokit.config.rules import ValidationContext, all_problems
 from mimokit.config_files.implied import fill_in
-from mimokit.config_files.inheritance import PRESET_PREFIX, merged, read_layers, resolve_path
-from mimokit.config_files.partial import Reading, read_sections
+from mimokit.config_files.inheritance import PRESET_PREFIX, merged, read_layers
 
 SWEEP = "sweep"
 """Key of the lists that make several experiments of one file; see `mimokit.config_files.sweep`."""
@@ -39,10 +42,12 @@ def load_experiment_config(
     Raises:
         ConfigError: everything that is wrong with it, or it has a `sweep`.
     """
-    path = resolve_path(os.fspath(config_path), Path())
-    content = merged(read_layers(os.fspath(config_path), path))
+    layers = read_layers(config_path)
     config = config_from_mapping(
-        content, name=path.stem, world_size=world_size, world_may_be_open=world_size is None
+        merged(layers),
+        name=layers[0].path.stem,
+        world_size=world_size,
+        world_may_be_open=world_size is None,
     )
     if experiment_dir is not None:
         folder = Path(experiment_dir)
@@ -84,7 +89,13 @@ def config_from_mapping(
     reading = read_sections(sections)
     problems += reading.problems
     if reading.config is not None:
-        context = _context(reading.config, reading, derived, world_size, world_may_be_open)
+        invalid = reading.invalid_paths
+        context = ValidationContext.of(
+            reading.config,
+            world_size,
+            invalid_paths=invalid | {path for path, source in derived.items() if source in invalid},
+            world_may_be_open=world_may_be_open,
+        )
         problems += tuple(all_problems(context))
     refuse_if_any(problems)
     assert reading.config is not None, "a config without a problem was read"
@@ -106,27 +117,6 @@ def _sweep_problem(content: Mapping[str, Any]) -> tuple[Problem, ...]:
 def _world_is_open(config: ExperimentConfig) -> bool:
     sizes = config.model.module_parallelisms.values()
     return any(module.data_parallel is None for module in sizes)
-
-
-def _context(
-    config: ExperimentConfig,
-    reading: Reading,
-    derived: Mapping[str, str],
-    world_size: int | None,
-    world_may_be_open: bool,
-) -> ValidationContext:
-    invalid_paths = set(reading.invalid_paths)
-    invalid_paths |= {path for path, source in derived.items() if source in invalid_paths}
-    return ValidationContext(
-        config.model,
-        config.data,
-        config.runtime,
-        config.prediction,
-        config.strategy,
-        world_size=world_size,
-        invalid_paths=frozenset(invalid_paths),
-        world_may_be_open=world_may_be_open,
-    )
 
 
 def _normalise(
@@ -161,3 +151,63 @@ def _move_rank_offset(model: dict[str, Any]) -> tuple[Problem, ...]:
         )
         return (Problem(str(name), "rank_offset", module["rank_offset"], sentence),)
     return ()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What could be read.
+
+    Attributes:
+        config: the config with stand-ins, or None where too much is missing.
+    """
+
+    config: ExperimentConfig | None
+    problems: tuple[Problem, ...]
+    invalid_paths: frozenset[str]
+
+
+def read_sections(sections: dict[str, Any]) -> Reading:
+    """Read the sections of a config as far as they can be read, so that the rest is checked too.
+
+    A rejected value is replaced by a stand-in (its default, or 1), and its path is kept: checks
+    that depend on it stay silent.
+    """
+    try:
+        return Reading(ExperimentConfig.model_validate(sections), (), frozenset())
+    except ValidationError as error:
+        problems = problems_of(error, ExperimentConfig)
+        places = [tuple(detail["loc"]) for detail in error.errors(include_url=False)]
+    invalid_paths = frozenset(
+        ".".join(str(key) for key in place if key != "[key]") for place in places
+    )
+    patched = copy.deepcopy(sections)
+    if not all(_stand_in(patched, place) for place in places):
+        return Reading(None, problems, invalid_paths)
+    try:
+        return Reading(ExperimentConfig.model_validate(patched), problems, invalid_paths)
+    except ValidationError:
+        return Reading(None, problems, invalid_paths)
+
+
+def _stand_in(sections: dict[str, Any], place: tuple[Any, ...]) -> bool:
+    """Replace the value at a place; return whether something can stand in for it."""
+    keys = place[:-1] if place[-1] == "[key]" else place
+    parent = _parent(sections, keys[:-1])
+    if parent is None:
+        return True  # went away with something above it
+    owner = model_at((str(key) for key in keys[:-1]), ExperimentConfig)
+    field = None if owner is None else owner.model_fields.get(str(keys[-1]))
+    if field is None or not field.is_required():
+        parent.pop(keys[-1], None)
+        return True
+    if field.annotation is int or int in get_args(field.annotation):
+        parent[keys[-1]] = 1
+        return True
+    return False
+
+
+def _parent(sections: dict[str, Any], keys: Iterable[Any]) -> dict[Any, Any] | None:
+    current: Any = sections
+    for key in keys:
+        current = current.get(key) if isinstance(current, dict) else None
+    return current if isinstance(current, dict) else None

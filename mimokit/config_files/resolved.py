@@ -7,19 +7,18 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from mimokit.config.errors import unknown_name
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.world_size import needed_world_size
 from mimokit.config_files.implied import fill_in
-from mimokit.config_files.inheritance import Layer, layer_of, merged, read_layers, resolve_path
+from mimokit.config_files.inheritance import Layer, layer_of, leaves, merged, read_layers
 from mimokit.config_files.loading import SWEEP, config_from_mapping
 from mimokit.config_files.sweep import combinations
-from mimokit.config_files.sweep_names import file_name
+from mimokit.config_files.sweep_entries import file_name
 from mimokit.config_files.weights import counted_from
 
 _WORDS = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
@@ -35,7 +34,6 @@ class SourcedValue:
     """One value of a config.
 
     Attributes:
-        path: the keys that lead to it.
         value: a number, a text, a truth value, None, a list, or an empty mapping.
         source: the file that has it, or how it follows from others.
     """
@@ -51,10 +49,10 @@ def written_values(config_path: str | os.PathLike[str]) -> tuple[SourcedValue, .
     Raises:
         ConfigError: a file cannot be read, or the files inherit in a circle.
     """
-    layers = _layers(config_path)
+    layers = read_layers(config_path)
     return tuple(
         SourcedValue(tuple(map(str, path)), value, _file_of(layers, path) or "")
-        for path, value in _leaves((), merged(layers))
+        for path, value in leaves((), merged(layers))
     )
 
 
@@ -67,14 +65,13 @@ def resolved_values(
     """Return every value of the config that results: written, implied by others, or a default.
 
     Args:
-        config_path: the file, or `preset:NAME`.
         experiment: one of those of its `sweep`, by name; of a file without one its own name.
         world_size: ranks of the world, to work out missing data_parallel sizes.
 
     Raises:
         ConfigError: everything that is wrong with it.
     """
-    layers = _layers(config_path)
+    layers = read_layers(config_path)
     if experiment is not None:
         layers = _of_experiment(layers, experiment)
     content = merged(layers)
@@ -83,7 +80,7 @@ def resolved_values(
     sources = _Sources(layers, _implied(content), config)
     if world_size is not None or needed_world_size(config.model) is not None:
         config.finalize(world_size)
-    values = _leaves((), config.to_mapping())
+    values = leaves((), config.to_mapping())
     return tuple(SourcedValue(path, value, sources.of(path)) for path, value in values)
 
 
@@ -113,9 +110,7 @@ class _Sources:
     """Says where the values of a config come from.
 
     Attributes:
-        layers: the file and its parents.
         implied: path of a value that the rules filled in -> path that implies it.
-        config: as the files give it.
     """
 
     layers: tuple[Layer, ...]
@@ -154,11 +149,6 @@ def _of_experiment(layers: tuple[Layer, ...], experiment: str) -> tuple[Layer, .
     return (Layer(f"{lowest.name} (sweep)", lowest.path, content), *layers)
 
 
-def _layers(config_path: str | os.PathLike[str]) -> tuple[Layer, ...]:
-    name = os.fspath(config_path)
-    return read_layers(name, resolve_path(name, Path()))
-
-
 def _file_of(layers: Sequence[Layer], path: Sequence[str]) -> str | None:
     layer = layer_of(layers, path)
     return None if layer is None else layer.name
@@ -168,14 +158,6 @@ def _implied(content: Mapping[str, Any]) -> dict[str, str]:
     sections = copy.deepcopy(dict(content))
     sections.setdefault("runtime", {})
     return fill_in(sections)
-
-
-def _leaves(above: tuple[str, ...], content: object) -> Iterator[tuple[tuple[str, ...], object]]:
-    if isinstance(content, Mapping) and (content or not above):
-        for key, value in content.items():
-            yield from _leaves((*above, key), value)
-    else:
-        yield above, content
 
 
 def _in_yaml(value: object) -> str:

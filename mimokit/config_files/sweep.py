@@ -31,16 +31,15 @@ from typing import Any
 
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.experiment import ExperimentConfig
-from mimokit.config_files.inheritance import (
-    PRESET_PREFIX,
-    merge,
-    merged,
-    read_layers,
-    resolve_path,
-)
+from mimokit.config_files.inheritance import PRESET_PREFIX, merge, merged, read_layers
 from mimokit.config_files.loading import SWEEP, config_from_mapping
-from mimokit.config_files.sweep_entries import MOST_EXPERIMENTS, Variant, read_entries
-from mimokit.config_files.sweep_names import file_name, unique_names
+from mimokit.config_files.sweep_entries import (
+    MOST_EXPERIMENTS,
+    Variant,
+    file_name,
+    read_entries,
+    unique_names,
+)
 from mimokit.config_files.weights import counted_from
 
 
@@ -52,8 +51,6 @@ class LoadedExperiment:
         name: of the experiment and its folder: the file's name without its suffix; of a sweep also
             what differs, in letters, digits, dots, underscores and hyphens.
         changes: path -> what the sweep sets there; empty for a file without a sweep.
-        config: the config, or None if it was refused.
-        problems: why it was refused.
     """
 
     name: str
@@ -70,32 +67,28 @@ def load_experiments(
     A combination that is refused is among them, with its problems. A file that cannot be read, or
     whose sweep is wrong, is one refused experiment.
 
-    Args:
-        config_path: the file, or `preset:NAME`.
-        world_size: as `load_experiment_config` takes it.
+    The arguments are those of `load_experiment_config`.
     """
     name = os.fspath(config_path)
     stem = Path(name.removeprefix(PRESET_PREFIX)).stem
     try:
-        path = resolve_path(name, Path())
-        content = merged(read_layers(name, path))
+        layers = read_layers(name)
+        content = merged(layers)
         sweep = content.pop(SWEEP, None)
         experiments = () if sweep is None else combinations(sweep, file_name(stem))
     except ConfigError as error:
         return (LoadedExperiment(stem, {}, None, error.problems),)
     if sweep is None:
         return (_loaded(stem, {}, content, world_size),)
+    folder = layers[0].path.parent
     return tuple(
         _loaded(
             combination.name,
             combination.changes,
-            {**merge(content, changes), "name": combination.name},
+            {**merge(content, counted_from(folder, combination.content)), "name": combination.name},
             world_size,
         )
-        for combination, changes in (
-            (combination, counted_from(path.parent, combination.content))
-            for combination in experiments
-        )
+        for combination in experiments
     )
 
 
@@ -115,10 +108,6 @@ class Combination:
 
 def combinations(sweep: object, stem: str) -> tuple[Combination, ...]:
     """Return all combinations of a sweep, the values of its last entry changing fastest.
-
-    Args:
-        sweep: the section.
-        stem: what names begin with.
 
     Raises:
         ConfigError: it is not a mapping of lists and named settings, a key is not a path into a

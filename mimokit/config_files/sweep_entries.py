@@ -1,14 +1,70 @@
-"""Read the entries of a `sweep` section: what each of them varies, and how."""
+"""The entries of a `sweep` section: what each of them varies, and the names that result."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.messages import describe
-from mimokit.config_files.sweep_names import field_label, value_label
+from mimokit.config_files.inheritance import leaves
+from mimokit.units import shown
+
+LONGEST = 100
+"""Characters of a name; file systems allow 255 bytes, and results add theirs."""
+_LONGEST_STEM = 60
+
+_LABELS = {
+    field: axis.label.lower() for axis, field in CONFIG_FIELDS.items() if isinstance(axis, Axis)
+}
+"""Field of a module's parallel sizes -> its label: tensor_parallel -> tp."""
+
+
+def file_name(text: str) -> str:
+    """Return a text as a name that a folder may have everywhere: no separator, no leading dot."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", text).lstrip(".")
+    return plain.rstrip(".")[:_LONGEST_STEM] or "experiment"
+
+
+def field_label(path: str, others: Sequence[str]) -> str:
+    """Return what names write for a key: its last part, and as many more as make it unique."""
+    keys = path.split(".")
+    for length in range(1, len(keys) + 1):
+        tail = keys[-length:]
+        if sum(other.split(".")[-length:] == tail for other in others) <= 1:
+            break
+    return "_".join([*tail[:-1], _LABELS.get(tail[-1], tail[-1])])
+
+
+def value_label(field: str, value: object) -> str:
+    """Return what names write for one value of a key: tp4, num_microbatches_2."""
+    if isinstance(value, Mapping):
+        words = "_".join(value_label(_LABELS.get(str(k), str(k)), v) for k, v in value.items())
+    elif isinstance(value, list | tuple):
+        words = "_".join(value_label("", each) for each in value)
+    elif value is None or isinstance(value, bool):
+        words = {None: "none", True: "true", False: "false"}[value]
+    else:
+        words = value if isinstance(value, str) else shown(value)
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", words)
+    if not field or isinstance(value, Mapping):
+        return f"{field}_{plain}" if field else plain
+    label = field.rpartition("_")[2]
+    joined = label in _LABELS.values() and isinstance(value, int)
+    return f"{field}{plain}" if joined else f"{field}_{plain}"
+
+
+def unique_names(stem: str, labels: Sequence[Sequence[str]]) -> list[str]:
+    """Return one name per experiment; all are numbered where two would be equal or one too long."""
+    full = ["-".join([stem, *parts]) for parts in labels]
+    uses = Counter(name.casefold() for name in full)
+    plain = all(count == 1 for count in uses.values()) and max(map(len, full)) <= LONGEST
+    return full if plain else [f"{stem}-{number:04d}" for number in range(1, len(full) + 1)]
+
 
 MOST_EXPERIMENTS = 1000
 """Of one sweep; each is checked before the first one runs."""
@@ -22,7 +78,6 @@ class Variant:
     """One of the settings that an entry of a sweep lists.
 
     Attributes:
-        label: what it adds to the name of an experiment.
         changes: path with dots -> what it sets there.
     """
 
@@ -115,15 +170,8 @@ def _clashes(entries: Mapping[str, tuple[Variant, ...]]) -> Iterator[Problem]:
 
 def _leaves_of(variant: Variant) -> Iterator[tuple[str, ...]]:
     for path, value in variant.changes.items():
-        yield from _leaves(tuple(path.split(".")), value)
-
-
-def _leaves(path: tuple[str, ...], value: object) -> Iterator[tuple[str, ...]]:
-    if isinstance(value, Mapping) and value:
-        for key, inner in value.items():
-            yield from _leaves((*path, str(key)), inner)
-    else:
-        yield path
+        for leaf, _ in leaves(tuple(path.split(".")), value):
+            yield tuple(map(str, leaf))
 
 
 def _problem(field: object, what: str) -> Problem:

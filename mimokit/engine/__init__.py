@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from mimokit.engine.models.own_modules import layer_config as layer_config
     from mimokit.engine.models.provider import MimoModelProvider as MimoModelProvider
     from mimokit.engine.models.provider import MimoModelProviderResult as MimoModelProviderResult
-    from mimokit.engine.parallel.gradients import finalize_model_grads as finalize_model_grads
-    from mimokit.engine.parallel.gradients import (
-        get_module_to_grid_tuple as get_module_to_grid_tuple,
-    )
-    from mimokit.engine.parallel.gradients import multimodule_no_sync as multimodule_no_sync
-    from mimokit.engine.parallel.gradients import (
-        zero_grad_buffer_for_multimodule as zero_grad_buffer_for_multimodule,
-    )
     from mimokit.engine.parallel.grids import is_current_rank_in_grid as is_current_rank_in_grid
     from mimokit.engine.parallel.optimizer import MainGradAdamW as MainGradAdamW
+    from mimokit.engine.parallel.update import finalize_model_grads as finalize_model_grads
+    from mimokit.engine.parallel.update import (
+        get_module_to_grid_tuple as get_module_to_grid_tuple,
+    )
+    from mimokit.engine.parallel.update import multimodule_no_sync as multimodule_no_sync
+    from mimokit.engine.parallel.update import (
+        zero_grad_buffer_for_multimodule as zero_grad_buffer_for_multimodule,
+    )
     from mimokit.engine.pipeline.communicator import (
         MultiModulePipelineCommunicator as MultiModulePipelineCommunicator,
     )
@@ -55,9 +55,15 @@ if TYPE_CHECKING:
     from mimokit.engine.training.loop_monitor import (
         create_performance_monitor as create_performance_monitor,
     )
-    from mimokit.engine.user_loop.data import get_batch as get_batch
-    from mimokit.engine.user_loop.data import get_data_iterator as get_data_iterator
-    from mimokit.engine.user_loop.data import (
+    from mimokit.engine.user_loop.loop import (
+        forward_backward_1f1b_with_multimodule_communicator as forward_backward_1f1b_with_multimodule_communicator,  # noqa: E501
+    )
+    from mimokit.engine.user_loop.loop import (
+        forward_backward_no_pipelining as forward_backward_no_pipelining,
+    )
+    from mimokit.engine.user_loop.loop import get_batch as get_batch
+    from mimokit.engine.user_loop.loop import get_data_iterator as get_data_iterator
+    from mimokit.engine.user_loop.loop import (
         get_data_iterator_colocated as get_data_iterator_colocated,
     )
     from mimokit.engine.user_loop.models import get_mimo_model_of as get_mimo_model_of
@@ -67,12 +73,6 @@ if TYPE_CHECKING:
     )
     from mimokit.engine.user_loop.models import (
         get_vlm_mimo_model_homogeneous as get_vlm_mimo_model_homogeneous,
-    )
-    from mimokit.engine.user_loop.schedules import (
-        forward_backward_1f1b_with_multimodule_communicator as forward_backward_1f1b_with_multimodule_communicator,  # noqa: E501
-    )
-    from mimokit.engine.user_loop.schedules import (
-        forward_backward_no_pipelining as forward_backward_no_pipelining,
     )
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -29,10 +29,7 @@ def rank_device() -> torch.device:
 
 
 def group_timeout() -> timedelta:
-    """Return the timeout of the world, for its groups to have the same.
-
-    A group without a timeout has torch's default of half an hour, whatever that of the world is.
-    """
+    """Return the timeout of the world; other groups would have torch's default of half an hour."""
     backend = dist.group.WORLD._get_backend(rank_device())  # type: ignore[union-attr]
     timeout: timedelta = backend.options._timeout
     return timeout

@@ -18,19 +18,18 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16}
 def digest(tensor: torch.Tensor) -> torch.Tensor:
     """Return a checksum of the bits of a tensor and of their places: int64 on its device.
 
-    It is a sum of the entries' bits, each times a number that belongs to its place, modulo 2**64.
-    Another entry changes it, and so do two entries that are exchanged. Entries count in the order
-    of their indices, so that strides do not matter. No copy of a contiguous tensor is made.
+    It is a sum of the entries' bits, each times a number that belongs to its place, modulo 2**64:
+    two entries that are exchanged change it, strides do not. A contiguous tensor is not copied.
     """
     flat = tensor.detach().contiguous().view(-1)
     # Entries of 8 bytes count as two: the products of whole ones would lose high bits.
     bits = flat.view(_INTEGERS.get(flat.element_size(), torch.int32))
     numbers = _numbers(CHUNK, bits.device)
-    found = torch.full((), len(bits), dtype=torch.int64, device=bits.device)
+    total = torch.full((), len(bits), dtype=torch.int64, device=bits.device)
     for start in range(0, len(bits), CHUNK):
         part = bits[start : start + CHUNK]
-        found = found * STEP + (part * numbers[: len(part)]).sum()
-    return found
+        total = total * STEP + (part * numbers[: len(part)]).sum()
+    return total
 
 
 @functools.cache

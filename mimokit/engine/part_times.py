@@ -1,7 +1,6 @@
 """Seconds of parts within the steps of a schedule: what a step does for one module, or waits for.
 
-Whoever does such a part (a module's reduction, a mailbox, an optimizer) has an attribute `times`,
-which is `UNTIMED` unless a monitor replaces it.
+What does such a part has an attribute `times`, `UNTIMED` unless a monitor replaces it.
 """
 
 from __future__ import annotations

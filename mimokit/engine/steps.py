@@ -20,7 +20,6 @@ class Step:
     """An operation that a rank is about to run.
 
     Attributes:
-        name: the kind of step.
         module: the module that it belongs to; None for the whole rank.
         microbatch: 0-based, None outside the micro-batches.
         function: the function that runs when the generator continues; None where the lines after

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mimokit.config.evaluations import Evaluations as Evaluations
+    from mimokit.config.runtime import Evaluations as Evaluations
     from mimokit.experiment.calibration import calibrate as calibrate
     from mimokit.experiment.fits.run import FitResult as FitResult
     from mimokit.experiment.fits.run import FitRun as FitRun
     from mimokit.experiment.fits.trainer import Trainer as Trainer
-    from mimokit.experiment.inference.check_report import CheckReport as CheckReport
-    from mimokit.experiment.inference.generated import Generation as Generation
     from mimokit.experiment.inference.sharded_model import ShardedModel as ShardedModel
+    from mimokit.experiment.inference.weight_check import CheckReport as CheckReport
     from mimokit.experiment.inference.weight_check import check_weights as check_weights
+    from mimokit.experiment.inference.weights_on_rank import Generation as Generation
     from mimokit.experiment.snapshot import StepSnapshot as StepSnapshot
     from mimokit.experiment.stepper import Stepper as Stepper
     from mimokit.experiment.stepper import StepperError as StepperError

@@ -48,19 +48,11 @@ class BackgroundRun(ABC, Generic[Result]):
 
     @abstractmethod
     def _record(self, message: Mapping[str, Any]) -> None:
-        """Write what a message says.
-
-        Raises:
-            OSError: it cannot be written; `_complete` writes it again.
-        """
+        """Write what a message says; what an OSError keeps out, `_complete` writes again."""
 
     @abstractmethod
     def _complete(self, error: Exception | None) -> None:
-        """Complete the folder.
-
-        Raises:
-            OSError: something could not be written; it is called again then.
-        """
+        """Complete the folder; after an OSError it is called again."""
 
     @abstractmethod
     def _collect(self) -> Result:
@@ -69,8 +61,8 @@ class BackgroundRun(ABC, Generic[Result]):
     @property
     def samples(self) -> list[Sample]:
         """What the ranks have sent so far."""
-        found = (self._sample_of(message) for message in self._run.samples)
-        return [sample for sample in found if sample is not None]
+        sent = (self._sample_of(message) for message in self._run.samples)
+        return [sample for sample in sent if sample is not None]
 
     def on_sample(self, callback: Callable[[Sample], None]) -> None:
         """Call back for every sample, earlier ones included, from a separate thread."""
@@ -107,9 +99,6 @@ class BackgroundRun(ABC, Generic[Result]):
 
     def result(self, timeout: float | None = None) -> Result:
         """Wait for the end, complete the run's folder and return the tables.
-
-        Args:
-            timeout: seconds; None waits indefinitely.
 
         Raises:
             TimeoutError: the run did not end within the timeout.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mimokit import cluster
 from mimokit.config import ExperimentConfig, ModuleArchitecture
-from mimokit.config.evaluations import Evaluations
+from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.calibration import RankMeasurements
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mimokit.engine.replicas.world import Peers
     from mimokit.engine.verify.compare import StepDifference
     from mimokit.engine.verify.oracle import OracleStep
-    from mimokit.planning.stepper.check import StepRecord
+    from mimokit.planning.stepper.crossings import StepRecord
 
 
 def _send(sample: Sample) -> None:
@@ -88,8 +88,8 @@ def oracle_rank(
     from mimokit.engine.verify.oracle import run_oracle
 
     data = source or default_data
-    taken = run_oracle(plan, config, data, steps, decoders, code, tensor_parallel)
-    return data_of(data, config).name, taken
+    steps_of_replicas = run_oracle(plan, config, data, steps, decoders, code, tensor_parallel)
+    return data_of(data, config).name, steps_of_replicas
 
 
 def compare_rank(

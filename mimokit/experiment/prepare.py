@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeAlias
 
 from mimokit.config import ConfigError, ExperimentConfig, Problem, check_runnable
 from mimokit.config.user_code import checked_code
 from mimokit.config_files import load_experiment_config
-from mimokit.experiment.results.logger_backends import make_loggers
+from mimokit.experiment.results.loggers import make_loggers
+from mimokit.planning.types import LayoutPlan
 from mimokit.planning.weights.modules import check_saving, check_weights
 
 REFUSED = 2
@@ -28,7 +31,7 @@ def prepared(config: Config, world_size: int | None = None) -> ExperimentConfig:
         world_size: ranks; None for as many as the modules need.
 
     Raises:
-        ConfigError: with all problems, those of modules that contradict their checkpoints too.
+        ConfigError: with all problems, those of modules that contradict their weights too.
     """
     if not isinstance(config, ExperimentConfig):
         config = load_experiment_config(config, world_size=world_size)
@@ -40,9 +43,6 @@ def prepared(config: Config, world_size: int | None = None) -> ExperimentConfig:
 
 def check_trainable(config: ExperimentConfig) -> None:
     """Reject what cannot be trained from this process.
-
-    Args:
-        config: finalized.
 
     Raises:
         ConfigError: it cannot run yet, a builder it names cannot be imported, it cannot be saved as
@@ -59,11 +59,7 @@ def check_trainable(config: ExperimentConfig) -> None:
 
 
 def check_room(config: ExperimentConfig, engines: int) -> None:
-    """Reject more replicas of a layout than a cluster has room for.
-
-    Raises:
-        ConfigError: a strategy's replicas need more ranks than there are engines.
-    """
+    """Reject, with a ConfigError, more replicas than a cluster has engines for."""
     needed = config.total_world_size
     if config.strategy is None or needed <= engines:
         return
@@ -93,3 +89,26 @@ def score(exact_match: float, chance: float | None) -> str:
     """Return the exact-match score as text, next to the chance level if it is known."""
     text = f"exact match {exact_match:.1%} on held-out samples"
     return text if chance is None or math.isnan(chance) else f"{text}, chance {chance:.1%}"
+
+
+def placed(cluster: object, plan: LayoutPlan) -> LayoutPlan:
+    """Form the world of a layout's replicas, and return the plan with the hosts of its ranks.
+
+    Only exchanges cross hosts then. Where a replica does not fit a host, a warning says so. On one
+    host, and where ranks have places already, as in a torchrun job, nothing happens.
+
+    Raises:
+        ClusterError: an engine does not answer, or the world cannot be formed.
+    """
+    from mimokit.cluster import EngineCluster
+
+    if plan.replicas is None or not isinstance(cluster, EngineCluster):
+        return plan
+    hosts = cluster.hosts
+    if len(set(hosts)) < 2:
+        return plan
+    replicas, placement = plan.replicas.placed(hosts)
+    if placement.problem is not None:
+        warnings.warn(placement.problem, stacklevel=3)
+    cluster.form_world(ranks=placement.slots)
+    return replace(plan, replicas=replicas)

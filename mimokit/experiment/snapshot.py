@@ -19,7 +19,7 @@ from mimokit.planning.types import LayoutPlan
 from mimokit.units import samples_text
 
 if TYPE_CHECKING:
-    from mimokit.planning.stepper.check import StepRecord
+    from mimokit.planning.stepper.crossings import StepRecord
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,6 @@ class StepSnapshot:
 
     Attributes:
         number: of the tick, counted since the stepper was opened.
-        records: rank -> its report.
-        differences: transfers that differ from the plan.
     """
 
     number: int
@@ -60,13 +58,12 @@ class StepSnapshot:
         did = "; ".join(f"{step} (rank {', '.join(ranks)})" for step, ranks in steps.items())
         loss = f"; loss {self.result['loss']:.6g}" if self.result else ""
         wrong = "".join(f"\n{difference}" for difference in self.differences)
-        return f"step {self.number}: {did or self._idle()}{loss}{wrong}"
+        if not did:
+            idle = ", ".join(dict.fromkeys(str(step) for step in self.tick.steps.values()))
+            did = f"no rank had anything to do for {idle}"
+        return f"step {self.number}: {did}{loss}{wrong}"
 
     __repr__ = __str__
-
-    def _idle(self) -> str:
-        steps = ", ".join(dict.fromkeys(str(step) for step in self.tick.steps.values()))
-        return f"no rank had anything to do for {steps}"
 
 
 def state_table(

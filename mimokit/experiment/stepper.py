@@ -32,7 +32,7 @@ from mimokit.planning.stepper import (
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
-    from mimokit.planning.stepper.check import StepRecord
+    from mimokit.planning.stepper.crossings import StepRecord
 
 KEEP = 256
 
@@ -50,9 +50,6 @@ class Stepper:
     work on them, and `mimokit.engine.stepper.live()` returns the current tensors.
 
     Opening a stepper replaces the one that was open on the cluster.
-
-    Attributes:
-        config: the finalized config.
     """
 
     def __init__(
@@ -70,11 +67,9 @@ class Stepper:
 
         Args:
             cluster: with at least as many engines as the layout has ranks.
-            config: a config, or the path of one.
             data: makes the data, as for `train`.
             keep: the number of ticks for which ranks keep copies of their tensors, for `inspect`.
             modules: module -> what builds it in place of mimokit, as for `train`.
-            loss_func: of the language model, as for `train`.
             forward_step: of a micro-batch, as for `train`; it is one step, with its backward
                 another one.
 
@@ -115,7 +110,7 @@ class Stepper:
     @property
     def differences(self) -> tuple[PlanDifference, ...]:
         """All transfers so far that differ from the plan."""
-        return tuple(one for snapshot in self._taken for one in snapshot.differences)
+        return tuple(difference for snapshot in self._taken for difference in snapshot.differences)
 
     @property
     def ended(self) -> str | None:
@@ -181,7 +176,6 @@ class Stepper:
         """Go forwards until the next matching step has been done, and return it.
 
         Args:
-            rank: that does it; any by default.
             action: name of the step: "forward", "gather", "send-backward", "optimizer", ….
 
         Raises:
@@ -196,11 +190,7 @@ class Stepper:
         raise StepperError(self._no_match(rank, action, microbatch, module))
 
     def run_until_crossing(self) -> StepSnapshot:
-        """Go forwards until a transfer between ranks, by at most one optimizer step.
-
-        Raises:
-            StepperError: the layout has no transfers.
-        """
+        """Go forwards until a transfer between ranks; a StepperError says if there is none."""
         start = self._position + 1
         for number in range(start, start + len(self.clock)):
             if planned_crossings(self.plan, self._tick(number)):
@@ -297,16 +287,16 @@ class Stepper:
         pieces = [piece for record in records for piece in record.pieces]
         self._sent.update({piece.crossing: piece for piece in pieces if piece.sent})
         planned = planned_crossings(self.plan, Tick(tick.time, did))
-        found = differences(planned, pieces, self._sent)
+        wrong = differences(planned, pieces, self._sent)
         for piece in pieces:
             if not piece.sent:
                 self._sent.pop(piece.crossing, None)
-        return StepSnapshot(number, number // len(self.clock), tick, by_rank, found)
+        return StepSnapshot(number, number // len(self.clock), tick, by_rank, wrong)
 
     def _ask(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
         """Run a function on the ranks that have the model, and return their results."""
         results = self._run(function, *args, **options)
-        if any(one is None for one in results):
+        if any(answer is None for answer in results):
             self._ended = (
                 "the ranks no longer have its model, because another stepper was opened or their "
                 "world has been formed anew"

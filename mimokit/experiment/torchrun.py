@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from mimokit.cluster.errors import ClusterError
-from mimokit.cluster.torchrun.messages import RankWork
-from mimokit.cluster.torchrun.store import JobStore, started_by_torchrun
+from mimokit.cluster.torchrun.messages import JobStore, RankWork, started_by_torchrun
 from mimokit.config import ConfigError, ExperimentConfig
-from mimokit.config.evaluations import Evaluations
+from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.config_files import config_from_mapping
 from mimokit.experiment import on_rank
@@ -116,7 +115,7 @@ class _Driver:
         """Drive the sweep and train; return the exit status."""
         for number in (signal.SIGINT, signal.SIGTERM):
             # A handler must take no lock that the interrupted code may hold.
-            signal.signal(number, lambda given, _: self._later(given))
+            signal.signal(number, lambda signal_number, _: self._later(signal_number))
         thread = threading.Thread(target=self._drive, name="mimokit-driver", daemon=True)
         thread.start()
         self._cluster.member.serve()
@@ -152,7 +151,7 @@ class _Driver:
 
         from mimokit.experiment.sweeps.report import Following
         from mimokit.experiment.sweeps.runner import SweepRun
-        from mimokit.experiment.sweeps.seats import InTurn
+        from mimokit.experiment.sweeps.start import InTurn
 
         request, console = self._request, Console(soft_wrap=not sys.stdout.isatty())
         options = request.options()

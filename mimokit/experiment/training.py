@@ -13,17 +13,15 @@ import pandas as pd
 from mimokit.analysis import samples_to_evaluations, samples_to_steps
 from mimokit.cluster import ClusterRun
 from mimokit.config import ExperimentConfig
-from mimokit.config.evaluations import Evaluations
+from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun
-from mimokit.experiment.health.record import HealthRecord
-from mimokit.experiment.health.report import RunHealth
-from mimokit.experiment.placement import placed
-from mimokit.experiment.prepare import Config, check_room, check_trainable, prepared
+from mimokit.experiment.health.report import HealthRecord, RunHealth
+from mimokit.experiment.prepare import Config, check_room, check_trainable, placed, prepared
 from mimokit.experiment.results.folder import Folder, new_folder, unwritable
 from mimokit.experiment.results.info import RunSetting
-from mimokit.experiment.results.logger_backends import make_loggers
+from mimokit.experiment.results.loggers import make_loggers
 from mimokit.experiment.results.writer import RunWriter
 from mimokit.planning import plan_layout
 from mimokit.planning.types import LayoutPlan
@@ -42,8 +40,6 @@ class TrainingResult:
     """The tables of a run.
 
     Attributes:
-        steps: one row per rank and iteration.
-        evaluations: one row per test on held-out samples.
         directory: the run's folder: config.yaml, experiment_info.json, metrics.csv,
             metrics_by_rank.csv, evaluations.csv, and trace.json of a traced run.
     """
@@ -77,11 +73,7 @@ class TrainingCluster(Protocol):
 
 
 class TrainingRun(BackgroundRun[TrainingResult]):
-    """A training run in the background.
-
-    Attributes:
-        config: the finalized config.
-    """
+    """A training run in the background."""
 
     def __init__(
         self,

@@ -18,8 +18,7 @@ from mimokit.config.runtime import AS_DRAWN
 from mimokit.config.strategy import OPTIMIZER_TAKES
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
-from mimokit.experiment.placement import placed
-from mimokit.experiment.prepare import Config, check_room, prepared
+from mimokit.experiment.prepare import Config, check_room, placed, prepared
 from mimokit.experiment.verification_report import (
     ADAM_EPSILON,
     FROZEN,
@@ -49,7 +48,6 @@ class Oracle:
     Attributes:
         config: the single-rank config; two layouts have the same oracle if theirs are equal.
         decoders: networks of the modules behind the language model, by name.
-        source: makes the data; None for the default.
         replicas: loss, gradients and weights of every optimizer step, of each replica.
         tensor_parallel: module -> its size in the layout, where the strategy depends on it.
     """
@@ -108,15 +106,11 @@ def compute_oracle(
     """Train the model of a layout in one process; `verify` takes the result for any layout of it.
 
     Args:
-        cluster: with at least one engine.
         config: any layout of the model, or the path of one; the parallel sizes do not matter, the
             global batch does. With the strategies sparse_loco and demo, and with a codec,
             tensor_parallel does too.
         data: makes the samples, as for `verify`.
-        steps: optimizer steps.
-        modules: module -> what builds it in place of mimokit, as for `train`.
-        loss_func: of the language model, as for `train`.
-        forward_step: of a micro-batch, as for `train`.
+        modules, loss_func, forward_step: as for `train`.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet.
@@ -139,10 +133,10 @@ def _computed(
     plan = plan_layout(_unfrozen(alone))
     plan = replace(plan, executions=plan_executions(alone, plan.modules))
     cut = _cut_by_rank(layout)
-    name, taken = cluster.run(
+    name, steps_taken = cluster.run(
         on_rank.oracle_rank, plan, alone, data, steps, decoders, code, cut, world_size=1
     )[0]
-    return Oracle(alone, decoders, data, name, code, tuple(map(tuple, taken)), cut)
+    return Oracle(alone, decoders, data, name, code, tuple(map(tuple, steps_taken)), cut)
 
 
 def verify(
@@ -161,15 +155,11 @@ def verify(
 
     Args:
         cluster: with at least as many engines as the layout has ranks.
-        config: a config, or the path of one.
         data: makes the samples; by default strips of digits if the model can read them, else noise.
-        steps: optimizer steps.
         tolerance: largest relative difference that passes.
         oracle: of the same model, global batches and data, for at least `steps` steps; computed
             if None. All layouts of a model can share one.
-        modules: module -> what builds it in place of mimokit, as for `train`.
-        loss_func: of the language model, as for `train`.
-        forward_step: of a micro-batch, as for `train`.
+        modules, loss_func, forward_step: as for `train`.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet.
@@ -189,7 +179,7 @@ def verify(
         )
     if len(oracle.steps) < steps:
         raise ValueError(f"The oracle has {len(oracle.steps)} steps; {steps} are to be compared.")
-    expected = [list(one[:steps]) for one in oracle.replicas]
+    expected = [list(replica[:steps]) for replica in oracle.replicas]
     plan = placed(cluster, plan_layout(layout))
     by_rank: list[list[StepDifference]] = cluster.run(
         on_rank.compare_rank, plan, layout, data, expected, code, world_size=plan.world_size
@@ -200,17 +190,17 @@ def verify(
         data=oracle.data,
         layout={module: _sizes(layout.model.get_parallelism(module)) for module in plan.modules},
         tolerance=tolerance,
-        losses=tuple(mine for mine, _ in pairs),
+        losses=tuple(layout_loss for layout_loss, _ in pairs),
         oracle_losses=tuple(theirs for _, theirs in pairs),
         gradient_differences=tuple(
-            _worst([mine[step].gradients for mine in by_rank]) for step in range(steps)
+            _worst([records[step].gradients for records in by_rank]) for step in range(steps)
         ),
         weight_differences=tuple(
-            _worst([mine[step].weights for mine in by_rank]) for step in range(steps)
+            _worst([records[step].weights for records in by_rank]) for step in range(steps)
         ),
         worst_parameters=_worst_parameters(by_rank),
         strategy=_strategy_text(layout),
-        open_share=max(one.open_share for own in expected for one in own),
+        open_share=max(step.open_share for of_replica in expected for step in of_replica),
         halfway_share=max(_halfway_share(by_rank, step) for step in range(steps)),
         adam_epsilon=max(one.epsilon for own in expected for one in own),
         unproved=dict(_unproved(plan.modules, [one for own in expected for one in own])),
@@ -231,8 +221,8 @@ def _unproved(modules: Iterable[str], expected: Sequence[OracleStep]) -> Iterato
 
 def _halfway_share(by_rank: list[list[StepDifference]], step: int) -> float:
     """Return the share of the numbers that a codec rounded that were taken from the oracle."""
-    rounded = [mine[step].rounded for mine in by_rank]
-    return sum(one.taken for one in rounded) / max(1, sum(one.numbers for one in rounded))
+    rounded = [records[step].rounded for records in by_rank]
+    return sum(counts.taken for counts in rounded) / max(1, sum(c.numbers for c in rounded))
 
 
 def _worst_losses(
@@ -259,11 +249,7 @@ def _strategy_text(config: ExperimentConfig) -> str:
 def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
     """Return a config with the full learning rate from the first step, above rounding noise."""
     runtime = config.runtime.model_copy(
-        update={
-            "adam_epsilon": ADAM_EPSILON,
-            "learning_rate_warmup": 0,
-            "learning_rate_decay": 0,
-        }
+        update={"adam_epsilon": ADAM_EPSILON, "learning_rate_warmup": 0, "learning_rate_decay": 0}
     )
     data = config.data.model_copy(update={"num_workers": 0})
     changed = config.model_copy(update={"runtime": runtime, "data": data})
@@ -322,10 +308,8 @@ def _decoders(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
 
 
 def _unfrozen(config: ExperimentConfig) -> ExperimentConfig:
-    """Return a config without frozen modules, so that its layout can be planned.
-
-    All trained modules may be behind the language model, and a plan needs a trained one. On one
-    rank, freezing affects only how modules are executed.
+    """Return a config without frozen modules: a plan needs a trained one, and all trained modules
+    may be behind the language model. On one rank, freezing affects only how modules are executed.
     """
     networks = {
         name: network.model_copy(update={"frozen": False})
@@ -341,15 +325,15 @@ def _sizes(module: ModuleParallelismConfig) -> str:
 
 
 def _worst(differences: list[dict[str, float]]) -> dict[str, float]:
-    modules = {module for one in differences for module in one}
-    return {m: largest(one[m] for one in differences if m in one) for m in modules}
+    modules = {module for of_rank in differences for module in of_rank}
+    return {m: largest(of_rank[m] for of_rank in differences if m in of_rank) for m in modules}
 
 
 def _worst_parameters(by_rank: list[list[StepDifference]]) -> dict[str, str]:
     """Return the parameter of every module that differs most, where any does."""
-    found: dict[str, tuple[float, str]] = {}
+    worst: dict[str, tuple[float, str]] = {}
     for step in (step for steps in by_rank for step in steps):
         for module, parameter in step.parameters.items():
             difference = max(step.gradients[module], step.weights[module])
-            found[module] = max(found.get(module, (0.0, "")), (difference, parameter))
-    return {module: parameter for module, (_, parameter) in found.items() if parameter}
+            worst[module] = max(worst.get(module, (0.0, "")), (difference, parameter))
+    return {module: parameter for module, (_, parameter) in worst.items() if parameter}

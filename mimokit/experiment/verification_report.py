@@ -37,8 +37,6 @@ class VerificationReport(Report):
     """A layout against the one-process oracle, in fp32.
 
     Attributes:
-        layout: module -> its parallel sizes as text.
-        tolerance: largest difference that passes.
         losses: of the layout, per step, mean over the unmasked tokens; of several replicas that
             whose loss differs most.
         gradient_differences: per step: module -> largest difference of a gradient entry over all
@@ -74,7 +72,7 @@ class VerificationReport(Report):
     def loss_differences(self) -> tuple[float, ...]:
         """Per step, relative to the oracle's loss."""
         pairs = zip(self.losses, self.oracle_losses, strict=True)
-        return tuple(relative(mine, theirs) for mine, theirs in pairs)
+        return tuple(relative(loss, theirs) for loss, theirs in pairs)
 
     @property
     def max_loss_difference(self) -> float:
@@ -98,11 +96,7 @@ class VerificationReport(Report):
         At most `MOST_OPEN` of the entries may be left to rounding, and at most `MOST_HALFWAY` of
         the numbers of a codec.
         """
-        worst = (
-            self.max_loss_difference,
-            self.max_gradient_difference,
-            self.max_weight_difference,
-        )
+        worst = (self.max_loss_difference, self.max_gradient_difference, self.max_weight_difference)
         enough = self.open_share <= MOST_OPEN and self.halfway_share <= MOST_HALFWAY
         return enough and all(value <= self.tolerance for value in worst)
 
@@ -233,16 +227,16 @@ class VerificationReport(Report):
         return f"{table}<p>{mark} {escape(self.verdict)}</p>"
 
 
-def relative(mine: float, theirs: float) -> float:
+def relative(loss: float, theirs: float) -> float:
     """Return a difference relative to the oracle's loss, which is 0 if every token is masked.
 
     What is not finite differs from everything.
     """
-    if not math.isfinite(mine) or not math.isfinite(theirs):
+    if not math.isfinite(loss) or not math.isfinite(theirs):
         return math.inf
-    if mine == theirs:
+    if loss == theirs:
         return 0.0
-    return abs(mine - theirs) / abs(theirs) if theirs else math.inf
+    return abs(loss - theirs) / abs(theirs) if theirs else math.inf
 
 
 def largest(values: Iterable[float]) -> float:

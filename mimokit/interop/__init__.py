@@ -1,4 +1,4 @@
-"""Import and export: experiments, checkpoints, Megatron-Bridge, Megatron-LM, torchrun, Slurm."""
+"""Import and export: experiments, weights, Megatron-Bridge, Megatron-LM, torchrun, Slurm."""
 
 from mimokit.interop.bridge_read import from_bridge
 from mimokit.interop.bridge_write import to_bridge
@@ -7,7 +7,7 @@ from mimokit.interop.hugging_face import config_of_checkpoint
 from mimokit.interop.imported import Imported
 from mimokit.interop.launch import to_slurm, to_torchrun
 from mimokit.interop.megatron_lm import from_megatron_arguments, to_megatron_arguments
-from mimokit.prediction.from_config import layout_of_config, workload_of_config
+from mimokit.prediction.task import layout_of_config, workload_of_config
 
 __all__ = [
     "Imported",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
@@ -24,6 +25,7 @@ from mimokit.prediction.layout import LANGUAGE, in_first_stage
 from mimokit.units import shown
 
 WHERE = "Bridge config"
+_refused = partial(refused, WHERE)
 
 _EXPERT_TENSOR = MEGATRON_FIELDS[Axis.EXPERT_TENSOR]
 _DATA = MEGATRON_FIELDS[Axis.DATA]
@@ -57,14 +59,13 @@ def from_bridge(source: str) -> Imported:
     try:
         return _layout_of(ast.parse(source))
     except SyntaxError as error:
-        raise refused(
-            WHERE, "source", error.lineno, f"line {error.lineno} is not Python ({error.msg})."
-        ) from None
+        sentence = f"line {error.lineno} is not Python ({error.msg})."
+        raise _refused("source", error.lineno, sentence) from None
     except (ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, ConfigError):
             raise
         sentence = "it cannot be parsed as Python (zero bytes, or nested too deeply)."
-        raise refused(WHERE, "source", None, sentence) from None
+        raise _refused("source", None, sentence) from None
 
 
 def _layout_of(tree: ast.Module) -> Imported:
@@ -87,39 +88,31 @@ def _modules(tree: ast.Module) -> dict[str, ast.Call]:
     """Return the modules of the one dictionary of `ModuleParallelismConfig`s, language last."""
     layouts = [node for node in ast.walk(tree) if isinstance(node, ast.Dict) and _is_layout(node)]
     if len(layouts) != 1:
-        raise refused(
-            WHERE,
-            "module_parallelisms",
-            len(layouts),
+        sentence = (
             f"it has {len(layouts) or 'no'} dictionaries of ModuleParallelismConfig; give a file "
-            "with exactly one.",
+            "with exactly one."
         )
+        raise _refused("module_parallelisms", len(layouts), sentence)
     modules: dict[str, ast.Call] = {}
     for key, value in zip(layouts[0].keys, layouts[0].values, strict=True):
         name = key.value if isinstance(key, ast.Constant) else None
         if isinstance(key, ast.Name | ast.Attribute) and "LANGUAGE" in ast.unparse(key).upper():
             name = LANGUAGE
         if not isinstance(name, str):
-            raise refused(
-                WHERE,
-                "module_parallelisms",
-                None,
-                f"line {value.lineno} has a module whose name "
-                "is not text; write its name in quotes.",
+            sentence = (
+                f"line {value.lineno} has a module whose name is not text; write its name in "
+                "quotes."
             )
+            raise _refused("module_parallelisms", None, sentence)
         assert isinstance(value, ast.Call)
         modules[name] = value
     if LANGUAGE not in modules:
-        raise refused(
-            WHERE,
-            "module_parallelisms",
-            list(modules),
-            f"the modules are {', '.join(modules)}; Bridge calls the language module '{LANGUAGE}'.",
+        sentence = (
+            f"the modules are {', '.join(modules)}; Bridge calls the language module '{LANGUAGE}'."
         )
-    return {
-        **{name: call for name, call in modules.items() if name != LANGUAGE},
-        LANGUAGE: modules[LANGUAGE],
-    }
+        raise _refused("module_parallelisms", list(modules), sentence)
+    language = modules.pop(LANGUAGE)
+    return {**modules, LANGUAGE: language}
 
 
 def _is_layout(node: ast.Dict) -> bool:
@@ -134,30 +127,25 @@ def _values(name: str, call: ast.Call, names: Names) -> dict[str, int]:
     arguments = dict(zip(_MODULE_FIELDS, call.args, strict=False))
     for keyword in call.keywords:
         if keyword.arg not in _MODULE_FIELDS:
-            raise refused(
-                WHERE,
-                str(keyword.arg),
-                None,
-                f"line {keyword.value.lineno} gives '{name}' the "
-                f"field {keyword.arg}, which ModuleParallelismConfig does not have.",
+            sentence = (
+                f"line {keyword.value.lineno} gives '{name}' the field {keyword.arg}, which "
+                "ModuleParallelismConfig does not have."
             )
+            raise _refused(str(keyword.arg), None, sentence)
         arguments[keyword.arg] = keyword.value
     values = {field: number_at(node, names, WHERE) for field, node in arguments.items()}
     for field, value in values.items():
         if value < (0 if field == "rank_offset" else 1):
-            raise refused(
-                WHERE, field, value, f"module '{name}' has {field} {value}; it must be positive."
-            )
+            sentence = f"module '{name}' has {field} {value}; it must be positive."
+            raise _refused(field, value, sentence)
     if values.get(_EXPERT_TENSOR, 1) > 1:
-        raise refused(
-            WHERE,
-            _EXPERT_TENSOR,
-            values[_EXPERT_TENSOR],
+        sentence = (
             f"module '{name}' cuts its experts by tensor parallelism, which mimokit does not plan; "
-            f"set {_EXPERT_TENSOR} to 1.",
+            f"set {_EXPERT_TENSOR} to 1."
         )
+        raise _refused(_EXPERT_TENSOR, values[_EXPERT_TENSOR], sentence)
     if _DATA not in values:
-        raise refused(WHERE, _DATA, None, f"module '{name}' has no {_DATA}; give it a value.")
+        raise _refused(_DATA, None, f"module '{name}' has no {_DATA}; give it a value.")
     return values
 
 
@@ -212,9 +200,8 @@ def _override(name: str, field: str, choice: Axis | Choice, value: object) -> An
         right = f"a whole number of at least 1 and at most {LARGEST:,}, or None"
         if value is None or (type(value) is int and 1 <= value <= LARGEST):
             return value or 1
-    raise refused(
-        WHERE, field, value, f"module '{name}' has {field} {shown(value)}; it must be {right}."
-    )
+    sentence = f"module '{name}' has {field} {shown(value)}; it must be {right}."
+    raise _refused(field, value, sentence)
 
 
 def _literal(names: Names, constant: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -224,13 +211,11 @@ def _literal(names: Names, constant: str) -> Iterator[tuple[str, dict[str, Any]]
     if not isinstance(value, dict) or not all(
         isinstance(options, dict) for options in value.values()
     ):
-        raise refused(
-            WHERE,
-            constant,
-            None,
-            f"line {names[constant].lineno}: {constant} is not a dictionary of "
-            "modules and plain values; write it out.",
+        sentence = (
+            f"line {names[constant].lineno}: {constant} is not a dictionary of modules and plain "
+            "values; write it out."
         )
+        raise _refused(constant, None, sentence)
     yield from value.items()
 
 
@@ -239,18 +224,15 @@ def _with_step(workload: Workload, names: Names) -> Workload:
     precision = _value(names, "PRECISION", workload.precision)
     frozen = _value(names, "FROZEN_MODULES", [])
     if not isinstance(precision, str):
-        raise refused(WHERE, "PRECISION", precision, "PRECISION is not text; write a name.")
+        raise _refused("PRECISION", precision, "PRECISION is not text; write a name.")
     if not isinstance(frozen, list) or not all(isinstance(name, str) for name in frozen):
-        raise refused(
-            WHERE, "FROZEN_MODULES", frozen, "FROZEN_MODULES is not a list of names; write one."
-        )
+        sentence = "FROZEN_MODULES is not a list of names; write one."
+        raise _refused("FROZEN_MODULES", frozen, sentence)
     return replace(workload, precision=precision, frozen=frozenset(frozen))
 
 
 def _value(names: Names, constant: str, missing: object) -> object:
-    if constant not in names:
-        return missing
-    return _plain_value(names[constant])
+    return _plain_value(names[constant]) if constant in names else missing
 
 
 def _plain_value(node: ast.expr) -> object:
@@ -273,13 +255,11 @@ def _with_samples(layout: Layout, names: Names) -> tuple[Layout, Workload | None
     seq, batch, micro = (number_at(names[name], names, WHERE) for name in wanted)
     for name, sizes in layout.modules.items():
         if micro % sizes.data:
-            raise refused(
-                WHERE,
-                "MICRO_BATCH_SIZE",
-                micro,
-                f"MICRO_BATCH_SIZE is {micro}, which the "
-                f"{sizes.data} replicas of '{name}' do not divide; choose a multiple.",
+            sentence = (
+                f"MICRO_BATCH_SIZE is {micro}, which the {sizes.data} replicas of '{name}' do not "
+                "divide; choose a multiple."
             )
+            raise _refused("MICRO_BATCH_SIZE", micro, sentence)
     modules = {
         name: replace(sizes, micro_batch=micro // sizes.data)
         for name, sizes in layout.modules.items()

@@ -52,34 +52,34 @@ def config_of_checkpoint(
     Raises:
         ConfigError: the directory is of something else, or damaged; the layout is not possible.
     """
-    checkpoint = read_directory(directory)
-    kind = checkpoint.config.get("model_type")
-    where = f"Checkpoint '{directory}'"
-    if not checkpoint.is_llava:
+    weights = read_directory(directory)
+    kind = weights.config.get("model_type")
+    where = f"Weights '{directory}'"
+    if not weights.is_llava:
         sentence = (
             f"its model_type is {shown(kind)}; only llava becomes an experiment, so name this "
-            "checkpoint in the field weights of a module."
+            "directory in the field weights of a module."
         )
         raise refused(where, "model_type", kind, sentence)
-    model = WeightPlanner(checkpoint).family.model
+    model = WeightPlanner(weights).family.model
     assert isinstance(model, MultimodalModel)
     tower = model.branches[0].computed.encoder
     assert isinstance(tower, VisionEncoder)
-    positions = functions_of(checkpoint.config).positions or DEFAULT_SEQ_LENGTH
+    positions = functions_of(weights.config).positions or DEFAULT_SEQ_LENGTH
     length = seq_length or min(positions, DEFAULT_SEQ_LENGTH)
-    check_room_for_image(checkpoint, tower.tokens(), length)
+    check_room_for_image(weights, tower.tokens(), length)
     least = 2 if mode == "heterogeneous" else 1
     ranks = least if ranks is None else ranks
     if ranks < least:
         sentence = f"{ranks} GPUs are given; a {mode} layout needs at least {least}."
         raise refused(where, "gpus", ranks, sentence)
     sizes = _sizes(mode, ranks, model.language.net)
-    weights = str(Path(directory).absolute())
-    token = image_token(Fields(checkpoint.config))
+    path = str(Path(directory).absolute())
+    token = image_token(Fields(weights.config))
     images, words = int(sizes[0].data), int(sizes[1].data)
     first = images if mode == "heterogeneous" else 0
     return config_from_mapping({
-        "name": re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(weights).name) or "llava",
+        "name": re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(path).name) or "llava",
         "model": {
             "deployment_mode": mode,
             "llm_module_name": LANGUAGE,
@@ -88,8 +88,8 @@ def config_of_checkpoint(
                 LANGUAGE: {**rank_fields(sizes[1]), "rank_offset": first},
             },
             "module_architectures": {
-                IMAGES: {"weights": weights},
-                LANGUAGE: {"weights": weights, "seq_length": length},
+                IMAGES: {"weights": path},
+                LANGUAGE: {"weights": path, "seq_length": length},
             },
             "special_token_ids": {IMAGES: token},
         },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from mimokit.config.errors import Problem, refuse_if_any
+from mimokit.config.errors import ConfigError, Problem
 from mimokit.prediction import Layout
 from mimokit.prediction.validity import check_counts
 
@@ -50,16 +50,12 @@ def to_torchrun(
         ConfigError: the hosts have more or fewer GPUs than the layout takes.
     """
     nodes, each = nodes_of(layout, gpus_per_node)
-    _check(
-        nodes != len(set(hosts)) or len(set(hosts)) != len(hosts),
-        "hosts",
-        list(hosts),
-        (
-            f"the layout takes {layout.gpus} GPUs, {each} on each of {nodes} hosts, and "
-            f"{len(hosts)} {'host is' if len(hosts) == 1 else 'hosts are'} named; name {nodes} "
-            "different ones (--host NAME, once for each)."
-        ),
+    sentence = (
+        f"the layout takes {layout.gpus} GPUs, {each} on each of {nodes} hosts, and "
+        f"{len(hosts)} {'host is' if len(hosts) == 1 else 'hosts are'} named; name {nodes} "
+        "different ones (--host NAME, once for each)."
     )
+    _check(nodes == len(set(hosts)) == len(hosts), "hosts", list(hosts), sentence)
     command = " ".join(map(shlex.quote, (script, *arguments)))
     lines = []
     for number, host in enumerate(hosts):
@@ -112,37 +108,26 @@ def nodes_of(layout: Layout, gpus_per_node: int) -> tuple[int, int]:
     Raises:
         ConfigError: its GPUs are not a whole number of nodes.
     """
-    _check(
-        gpus_per_node < 1,
-        "gpus_per_node",
-        gpus_per_node,
-        (f"gpus_per_node is {gpus_per_node}; it must be a whole number of at least 1."),
-    )
+    sentence = f"gpus_per_node is {gpus_per_node}; it must be a whole number of at least 1."
+    _check(gpus_per_node >= 1, "gpus_per_node", gpus_per_node, sentence)
     check_counts(layout)
     if layout.gpus <= gpus_per_node:
         return 1, layout.gpus
-    _check(
-        layout.gpus % gpus_per_node != 0,
-        "gpus_per_node",
-        gpus_per_node,
-        (
-            f"the layout takes {layout.gpus} GPUs, which is not a whole number of nodes with "
-            f"{gpus_per_node} each; choose a layout whose GPUs are a multiple of {gpus_per_node}."
-        ),
+    sentence = (
+        f"the layout takes {layout.gpus} GPUs, which is not a whole number of nodes with "
+        f"{gpus_per_node} each; choose a layout whose GPUs are a multiple of {gpus_per_node}."
     )
+    _check(layout.gpus % gpus_per_node == 0, "gpus_per_node", gpus_per_node, sentence)
     return layout.gpus // gpus_per_node, gpus_per_node
 
 
 def _word(field: str, value: str) -> str:
     plain = bool(value) and all(letter.isalnum() or letter in "-_.," for letter in value)
-    _check(
-        not plain,
-        field,
-        value,
-        (f"{field} is {value!r}; write letters, digits, '-', '_', '.' or ','."),
-    )
+    sentence = f"{field} is {value!r}; write letters, digits, '-', '_', '.' or ','."
+    _check(plain, field, value, sentence)
     return value
 
 
-def _check(wrong: bool, field: str, value: object, sentence: str) -> None:
-    refuse_if_any([Problem("launch", field, value, f"Launch: {sentence}")] if wrong else [])
+def _check(right: bool, field: str, value: object, sentence: str) -> None:
+    if not right:
+        raise ConfigError([Problem("launch", field, value, f"Launch: {sentence}")])

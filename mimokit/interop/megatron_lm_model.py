@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import re
 
-from mimokit.architecture import (
-    LanguageModel,
-    LatentAttention,
-    MixtureOfExperts,
-    Transformer,
-)
+from mimokit.architecture import LanguageModel, LatentAttention, MixtureOfExperts, Transformer
 from mimokit.architecture.limits import check_parameters
 from mimokit.architecture.modules import ROTARY_BASE, VOCABULARY_MULTIPLE
 from mimokit.architecture.transformer import EPSILON, INIT_STD
-from mimokit.interop.imported import (
-    MEGATRON_LM,
-    Options,
-    number,
-    real,
-    refused,
-    whole_number,
-    word,
-)
+from mimokit.interop.imported import MEGATRON_LM, Options, number, real, refused, whole_number, word
 from mimokit.prediction.layout import LANGUAGE
 from mimokit.units import shown
 

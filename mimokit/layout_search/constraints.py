@@ -43,7 +43,6 @@ class Constraints:
     Attributes:
         memory_share: share of a GPU's memory that may be planned; the rest is for what is not
             predicted (fragments, communication buffers) and for the predictor's own error.
-        most_seconds: longest step, or None.
         sizes: module, "language" or "*" for every module -> dimension -> the values to try, instead
             of all that make sense. Dimensions are called as in `DIMENSIONS`; recompute takes names.
     """

@@ -30,11 +30,7 @@ ALONE_TOO_LARGE = "more memory than may be planned on a GPU, without any encoder
 
 @dataclass(frozen=True)
 class TotalTime(TimeBreakdown):
-    """Seconds whose parts were added up, so that combining modules adds one array, not seven.
-
-    Attributes:
-        seconds: the sum of all parts.
-    """
+    """Seconds whose parts were added up, so that combining modules adds one array, not seven."""
 
     seconds: Numbers = 0.0
 

@@ -33,7 +33,6 @@ class LayoutBatch:
     """Layouts that are evaluated together: one choice of encoders next to many language candidates.
 
     Attributes:
-        languages: range of language candidates.
         encoders: candidate of each encoder; empty where encoders follow the language model.
     """
 
@@ -50,7 +49,6 @@ class Kept:
         seconds: of a step, by the closed forms.
         memory: bytes of the fullest rank.
         mode: position in `MODES`.
-        language: candidate of the language model.
         encoders: candidates of the encoders, one column each; -1 where they follow.
     """
 
@@ -71,7 +69,6 @@ class Scan:
         keep: how many layouts of every batch are remembered next to its front.
         dropped: reason -> layouts that were dropped for it.
         fitting: of them, those that fit and are quick enough.
-        best: least score of those, or None.
         leanest: least memory seen, with its batch and language candidate.
         quickest: least seconds of those that fit in memory.
     """

@@ -14,9 +14,8 @@ from mimokit.architecture.parallel_sizes import (
 from mimokit.axes import SIZE_FIELDS, Axis
 from mimokit.config.rules.facts import PairFacts
 from mimokit.config.rules.pair_rules import SAMPLES
-from mimokit.layout_search.report import differences_text
 from mimokit.layout_search.task import SearchTask
-from mimokit.layout_search.why_not import broken_sentences
+from mimokit.layout_search.why_not import broken_sentences, differences_text
 from mimokit.prediction import PART_WORDS, Layout, Prediction
 from mimokit.prediction.layout import in_first_stage
 from mimokit.units import GIB, gib_text, seconds_text

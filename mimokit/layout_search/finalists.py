@@ -28,7 +28,6 @@ class Finalists:
 
     Attributes:
         finalists: those that the closed forms put first, and the best of every mode.
-        per_mode: mode -> its best.
         pareto: the front of step time, memory and GPUs, fewest GPUs first.
     """
 

@@ -1,21 +1,37 @@
-"""What a search found."""
+"""What a search found, in words and as tables, for terminals and notebooks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from mimokit.layout_search.explain import explain
-from mimokit.layout_search.report import result_to_html, result_to_rich
 from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import WhyNot, why_not
 from mimokit.prediction import Layout, Prediction
-from mimokit.units import GIB
+from mimokit.tables import html_table, rich_table
+from mimokit.units import GIB, gib_text, seconds_text
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Group
+
+
+COLUMNS = (
+    "mode",
+    "GPUs",
+    "layout",
+    "step",
+    "tokens/s",
+    "TFLOP/s per GPU",
+    "MFU",
+    "memory",
+)
+ROWS = 10
+REASONS = 8
+_WHY = ("reason", "how many")
 
 
 @dataclass(frozen=True)
@@ -24,7 +40,6 @@ class SearchResult:
 
     Attributes:
         finalists: layouts whose pipelines were simulated, the best first.
-        per_mode: mode -> its best layout.
         pareto: layouts that none beats in step time, memory and GPUs at once, fewest GPUs first;
             of a long front an even choice.
         dropped: reason -> how many; `module: reason` counts sizes of one module, a reason without
@@ -32,7 +47,6 @@ class SearchResult:
         evaluated: layouts whose time and memory were computed.
         fitting: of them, those that fit and are quick enough.
         cut: one sentence per part of the space that was too large to try.
-        complete: the search came to its end.
     """
 
     task: SearchTask
@@ -130,3 +144,69 @@ def _row(prediction: Prediction) -> dict[str, Any]:
         "dollars_per_million_tokens": prediction.dollars_per_million_tokens,
         **sizes,
     }
+
+
+def row_of(prediction: Prediction) -> tuple[str, ...]:
+    """Return a prediction as the cells of a table with `COLUMNS`."""
+    return (
+        prediction.layout.mode,
+        f"{prediction.layout.gpus:,}",
+        str(prediction.layout).split(": ", 1)[1],
+        seconds_text(prediction.seconds),
+        f"{prediction.tokens_per_second:,.0f}",
+        f"{prediction.tflops_per_gpu:.0f}",
+        f"{prediction.utilisation:.1%}",
+        gib_text(prediction.peak_memory),
+    )
+
+
+def title(result: SearchResult) -> str:
+    """Return one line that says what was found."""
+    task = result.task
+    end = "" if result.complete else ", stopped before its end"
+    return (
+        f"{task.model.name} on {task.gpus:,} x {task.hardware.name}: {result.evaluated:,} layouts "
+        f"evaluated in {result.seconds:.1f} s, {result.fitting:,} fit{end}"
+    )
+
+
+def result_to_rich(result: SearchResult, rows: int = ROWS) -> Group:
+    """Return what `rich` prints for a search."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = rich_table("Best layouts", ("",))
+    # Beside the figures a layout would have the width of a word in a terminal.
+    layouts = Table.grid("", "", padding=(0, 2, 0, 0))
+    figures = [index for index, name in enumerate(COLUMNS) if name != "layout"]
+    top = [row_of(prediction) for prediction in result.top(rows)]
+    for index in figures:
+        widest = max((len(row[index]) for row in top), default=0)
+        table.add_column(COLUMNS[index], min_width=widest)  # a heading may wrap, a figure not
+    for number, row in enumerate(top, start=1):
+        table.add_row(str(number), *(Text(row[index]) for index in figures))
+        layouts.add_row(str(number), Text(row[COLUMNS.index("layout")]))
+    why = rich_table("Dropped", _WHY, _reasons(result))
+    why.columns[1].justify = "right"
+    cut = [Text(sentence, style="yellow") for sentence in result.cut]
+    return Group(Text(title(result), style="bold"), *cut, table, layouts, Text(), why)
+
+
+def result_to_html(result: SearchResult, rows: int = ROWS) -> str:
+    """Return a search as one `<div>`."""
+    table = html_table(
+        COLUMNS,
+        [row_of(prediction) for prediction in result.top(rows)],
+        heading="Best layouts",
+        unwrapped=[name for name in COLUMNS if name != "layout"],
+    )
+    cut = "".join(f"<div>{escape(sentence)}</div>" for sentence in result.cut)
+    why = html_table(_WHY, _reasons(result), heading="Dropped", unwrapped=_WHY[1:])
+    style = "font-size:.9em;line-height:1.4;color:inherit;max-width:80em;overflow-x:auto"
+    head = f'<div style="font-weight:600">{escape(title(result))}</div>'
+    return f'<div style="{style}">{head}{cut}{table}{why}</div>'
+
+
+def _reasons(result: SearchResult) -> list[tuple[str, str]]:
+    return [(reason, f"{count:,}") for reason, count in list(result.dropped.items())[:REASONS]]

@@ -21,11 +21,10 @@ from mimokit.layout_search.constraints import (
 )
 from mimokit.layout_search.cost_tables import enumerate_modules, make_tables
 from mimokit.layout_search.evaluate import Scan, batches
-from mimokit.layout_search.finalists import Finalists, choose_finalists
+from mimokit.layout_search.finalists import choose_finalists
 from mimokit.layout_search.infeasible import nothing_fits
 from mimokit.layout_search.result import SearchResult
-from mimokit.layout_search.source import ModelSource, load_source, resolve_source
-from mimokit.layout_search.task import SearchTask
+from mimokit.layout_search.task import ModelSource, SearchTask, load_source, resolve_source
 from mimokit.prediction import Prediction, Workload
 from mimokit.prediction.step_time import Software
 from mimokit.prediction.task import (
@@ -84,15 +83,12 @@ def search(
     Args:
         model: a model, a shipped model's name, a Hugging Face directory, or an experiment.
         gpus: how many there are; layouts may take fewer.
-        gpu: a GPU's name, a hardware file, or a `Hardware`. None takes the GPU of the experiment's
-            prediction section, or else the default of `PredictionConfig`.
-        hardware: the same as `gpu`.
+        gpu, hardware: one of them, a GPU's name, a hardware file, or a `Hardware`. None takes the
+            GPU of the experiment's prediction section, or else the default of `PredictionConfig`.
         objective: what is minimised: `step_time`, `cost` (GPU-seconds of a step) or `memory`.
-        constraints: modes, memory, and values to try.
         workload: what one step computes; an experiment knows it.
         software: the training stack; None likewise.
         price_per_gpu_hour: in dollars, for the cost per million tokens; None likewise.
-        finalists: layouts to simulate.
         progress: called with a `SearchProgress`, at most twenty times a second.
         cancelled: asked between batches; when it says True the search ends with what it has, as
             with Ctrl-C.
@@ -128,7 +124,18 @@ def search(
     if not scan.fitting:
         raise nothing_fits(scan, dropped, complete)
     best = choose_finalists(scan, finalists)
-    return _result(scan, best, dropped, cut, complete, time.perf_counter() - began)
+    return SearchResult(
+        task=task,
+        finalists=_sorted(task, best.finalists),
+        per_mode={mode: _sorted(task, layouts)[0] for mode, layouts in best.per_mode.items()},
+        pareto=best.pareto,
+        dropped=dict(dropped.most_common()),
+        evaluated=scan.evaluated,
+        fitting=scan.fitting,
+        cut=cut,
+        complete=complete,
+        seconds=time.perf_counter() - began,
+    )
 
 
 def _run(scan: Scan, progress: ProgressCallback | None, cancelled: CancelCheck | None) -> bool:
@@ -163,31 +170,6 @@ def all_dropped(scan: Scan) -> Counter[str]:
 
 def _progress(scan: Scan, share: float) -> SearchProgress:
     return SearchProgress(float(share), scan.evaluated, scan.best)
-
-
-def _result(
-    scan: Scan,
-    chosen: Finalists,
-    dropped: Counter[str],
-    cut: tuple[str, ...],
-    complete: bool,
-    seconds: float,
-) -> SearchResult:
-    return SearchResult(
-        task=scan.task,
-        finalists=_sorted(scan.task, chosen.finalists),
-        per_mode={
-            mode: _sorted(scan.task, predictions)[0]
-            for mode, predictions in chosen.per_mode.items()
-        },
-        pareto=chosen.pareto,
-        dropped=dict(dropped.most_common()),
-        evaluated=scan.evaluated,
-        fitting=scan.fitting,
-        cut=cut,
-        complete=complete,
-        seconds=seconds,
-    )
 
 
 def _sorted(task: SearchTask, predictions: Iterable[Prediction]) -> tuple[Prediction, ...]:

@@ -11,9 +11,8 @@ from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.rules.module_rules import broken_rules
 from mimokit.layout_search.candidates import SEARCH_RULES, search_facts
 from mimokit.layout_search.constraints import DIMENSIONS, score
-from mimokit.layout_search.report import differences, differences_text
 from mimokit.layout_search.task import SearchTask
-from mimokit.prediction import Layout, Prediction
+from mimokit.prediction import PART_WORDS, Layout, Prediction
 from mimokit.prediction.layout import in_first_stage
 from mimokit.prediction.validity import broken_pairs, check_counts
 from mimokit.units import GIB, gib_text, seconds_text
@@ -187,3 +186,23 @@ def _values_left_out(task: SearchTask, prediction: Prediction) -> Iterator[str]:
                 f"Module '{name}': {dimension} {words[0]} was left out by the constraints, which "
                 f"have {', '.join(words[1:])}."
             )
+
+
+def differences(slow: Prediction, quick: Prediction) -> dict[str, float]:
+    """Return the seconds that one prediction loses to another, by part, largest first."""
+    gaps = {
+        name: slow.parts.get(name, 0.0) - quick.parts.get(name, 0.0)
+        for name in dict.fromkeys([*slow.parts, *quick.parts])
+    }
+    return dict(sorted(gaps.items(), key=lambda item: -abs(item[1])))
+
+
+def differences_text(slow: Prediction, quick: Prediction, most: int = 3) -> str:
+    """Return the largest differences in words."""
+    gaps = list(differences(slow, quick).items())[:most]
+    shown = [
+        f"{PART_WORDS.get(name, name)} {'+' if value > 0 else '−'}{seconds_text(abs(value))}"
+        for name, value in gaps
+        if abs(value) >= 0.001 * quick.seconds
+    ]
+    return ", ".join(shown) or "less than a thousandth in every part"

@@ -1,8 +1,7 @@
 """What ranks will execute, decided before running, as frozen data."""
 
-from mimokit.planning.batch import validate_heterogeneous_batch_config
-from mimokit.planning.bridges.disjoint import plan_disjoint_bridge
-from mimokit.planning.layout import ConfigSource, plan_layout
+from mimokit.planning.bridges.plan import plan_disjoint_bridge
+from mimokit.planning.layout import ConfigSource, plan_layout, validate_heterogeneous_batch_config
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.ranks import ModuleRanks, RankGrid
 from mimokit.planning.strategies import StrategyPlan, plan_strategy

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mimokit.config import ExperimentConfig, check_experiment
-from mimokit.config.errors import ConfigError, refuse_if_any
+from mimokit.config import (
+    ConfigError,
+    DataConfig,
+    DeploymentMode,
+    ExperimentConfig,
+    MimoParallelismConfig,
+    check_experiment,
+)
+from mimokit.config.errors import refuse_if_any
+from mimokit.config.graph import Topology
+from mimokit.config.rules import ValidationContext
 from mimokit.config.rules.message_tags import tag_problems
+from mimokit.config.rules.pair_rules import SAMPLES
+from mimokit.config.rules.sharding import pair_problems
 from mimokit.config.world_size import resolve, unknown_world_size
 from mimokit.config_files import config_from_mapping, load_experiment_config
-from mimokit.planning.batch import plan_batch
-from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER, plan_colocated_bridge
-from mimokit.planning.bridges.disjoint import (
+from mimokit.planning.bridges.plan import (
+    BYTES_PER_NUMBER,
+    plan_colocated_bridge,
     plan_disjoint_bridge,
     plan_first_stage_bridge,
     without_gradient,
@@ -22,9 +32,9 @@ from mimokit.planning.bridges.disjoint import (
 from mimokit.planning.execution import plan_executions
 from mimokit.planning.frames.batch_frames import frame_problems
 from mimokit.planning.pipeline import plan_program
-from mimokit.planning.ranks import ModuleRanks
+from mimokit.planning.ranks import ModuleRanks, RankRanges
 from mimokit.planning.strategies.replicas import plan_replicas
-from mimokit.planning.types import Bridge, LayoutPlan
+from mimokit.planning.types import BatchPlan, Bridge, LayoutPlan, ModuleBatch
 
 ConfigSource = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 
@@ -67,11 +77,7 @@ def checked_config(config: ConfigSource, world_size: int | None = None) -> Exper
 
 
 def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> LayoutPlan:
-    """Return the plan of a config that `checked_config` returned for the same world.
-
-    Raises:
-        ConfigError: as `plan_layout`, apart from what `checked_config` raises.
-    """
+    """Return the plan of what `checked_config` returned for the same world; see `plan_layout`."""
     refuse_if_any((*tag_problems(config.model, config.data), *frame_problems(config)))
     world = resolve(config.model, config.ranks_of_replica(world_size))
     if world.world_size is None or world.problems:
@@ -105,7 +111,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
             model.llm_module_name,
             topology,
             modules,
-            {name: own.loads for name, own in batch.modules.items()},
+            {name: module.loads for name, module in batch.modules.items()},
             batch.num_microbatches,
             {name: network.modality for name, network in model.module_architectures.items()},
             model.frozen_modules,
@@ -131,19 +137,13 @@ def _bridge(
     mode = config.model.deployment_mode
     staged = mode == "colocated" and destination.pipeline_parallel > 1
     if mode != "heterogeneous" and not staged:
-        shared = plan_colocated_bridge(
+        bridge: Bridge = plan_colocated_bridge(
             source, destination, samples_per_microbatch, bytes_per_sample
         )
-        if config.model.has_backward(source.module):
-            return shared
-        return replace(shared, bytes_backward=0)  # no gradient crosses
-    between = plan_first_stage_bridge if staged else plan_disjoint_bridge
-    bridge = between(
-        (source.module, source),
-        (destination.module, destination),
-        samples_per_microbatch,
-        bytes_per_sample,
-    )
+    else:
+        between = plan_first_stage_bridge if staged else plan_disjoint_bridge
+        ends = (source.module, source), (destination.module, destination)
+        bridge = between(*ends, samples_per_microbatch, bytes_per_sample)
     return bridge if config.model.has_backward(source.module) else without_gradient(bridge)
 
 
@@ -159,5 +159,87 @@ def _numbers_per_sample(config: ExperimentConfig, source: str) -> int:
         return data.seq_length * model.get_architecture(language).hidden_size
     if language in model.module_topology[source]:
         return data.modality_seq_length(source) * model.get_architecture(language).hidden_size
-    own = model.get_architecture(source)
-    return own.seq_length * own.hidden_size
+    network = model.get_architecture(source)
+    return network.seq_length * network.hidden_size
+
+
+def validate_heterogeneous_batch_config(
+    model_config: MimoParallelismConfig, data_config: DataConfig
+) -> int:
+    """Return the samples of one micro-batch, which every module's replicas must divide.
+
+    Over all replicas it is `base_batch_size * data_parallel of the language module`.
+
+    Raises:
+        ConfigError: a module whose data_parallel is missing or does not divide it.
+    """
+    world = resolve(model_config, None)
+    language = model_config.llm_module_name
+    context = ValidationContext(model_config, data_config)
+    problems = (*world.problems, *pair_problems(context, (SAMPLES,)))
+    if problems:
+        raise ConfigError(problems)
+    replicas = model_config.get_parallelism(language).data_parallel
+    return data_config.base_batch_size * (replicas or world.sizes[language].data_parallel or 1)
+
+
+def plan_batch(
+    mode: DeploymentMode,
+    llm_module_name: str,
+    modules: Mapping[str, ModuleRanks],
+    base_batch_size: int,
+    num_microbatches: int,
+    topology: Topology,
+) -> BatchPlan:
+    """Return the samples that each rank computes and reads, contiguous along data parallelism.
+
+    Replica r of a module computes samples [r * B / dp, (r + 1) * B / dp) of a micro-batch of B.
+    On colocated ranks a rank reads once for all its modules: the range of the module with the
+    fewest replicas, which contains those of all others. If the language model has a pipeline, the
+    ranks of its later stages compute other samples than their encoders: each module reads
+    separately.
+    """
+    samples_per_microbatch = base_batch_size * modules[llm_module_name].data_parallel
+    fewest = min(ranks.data_parallel for ranks in modules.values())
+    once = mode == "colocated" and modules[llm_module_name].pipeline_parallel == 1
+    batches = {}
+    for name, ranks in modules.items():
+        replicas_read = fewest if once else ranks.data_parallel
+        spans = _loading_spans(ranks, llm_module_name, topology)
+        batches[name] = ModuleBatch(
+            micro_batch_size=samples_per_microbatch // ranks.data_parallel,
+            samples=_pieces(ranks, (ranks.ranks,), ranks.data_parallel, samples_per_microbatch),
+            loads=tuple(rank for span in spans for rank in span),
+            loaded=_pieces(ranks, spans, replicas_read, samples_per_microbatch),
+        )
+    return BatchPlan(samples_per_microbatch, num_microbatches, batches)
+
+
+def _loading_spans(
+    ranks: ModuleRanks, llm_module_name: str, topology: Topology
+) -> tuple[range, ...]:
+    """Return the ranks that read inputs, at the first stage, or labels, at the last.
+
+    Modules that no module feeds read inputs, modules that feed none read labels, and the language
+    module reads both.
+    """
+    is_language = ranks.module == llm_module_name
+    fed = any(ranks.module in targets for targets in topology.values())
+    stages = []
+    if is_language or not fed:
+        stages.append(ranks.stage(0))
+    if is_language or not topology[ranks.module]:
+        stages.append(ranks.stage(-1))
+    return tuple(dict.fromkeys(stages))
+
+
+def _pieces(
+    ranks: ModuleRanks, spans: Iterable[range], replicas: int, samples_per_microbatch: int
+) -> RankRanges:
+    return RankRanges(
+        spans=tuple(spans),
+        rank_offset=ranks.rank_offset,
+        ranks_per_piece=ranks.ranks_per_stage // replicas,
+        pieces=replicas,
+        size=samples_per_microbatch // replicas,
+    )

@@ -32,7 +32,6 @@ class PipelinePlan:
     """The order in which stages work, and their ranks.
 
     Attributes:
-        schedule: the actions of all ranks, checked.
         ranks: by index of a stage: its ranks, all of which execute the same actions.
         modalities: (module, its modality), for every module of the graph.
         three_axes: modules that send integers of three axes; see `plan_slots`.
@@ -96,17 +95,13 @@ class PipelinePlan:
 
     def by_rank(self) -> Iterator[tuple[int, Stage]]:
         """Yield every rank that works on a stage, with its stage, ranks ascending."""
-        found = zip(self.graph.stages, self.ranks, strict=True)
-        for stage, ranks in sorted(found, key=lambda item: item[1].start):
+        stages = zip(self.graph.stages, self.ranks, strict=True)
+        for stage, ranks in sorted(stages, key=lambda item: item[1].start):
             for rank in ranks:
                 yield rank, stage
 
     def timeline(self) -> Timeline:
-        """Return the schedule on a clock with unit times.
-
-        A forward takes 1, a backward 2 and a transfer 0. `simulate(plan.schedule, ...)` takes other
-        times.
-        """
+        """Return the schedule on a clock on which a forward takes 1, a backward 2, a transfer 0."""
         return _unit_timeline(self.schedule)
 
 
@@ -134,16 +129,9 @@ def plan_program(
     micro-batches before it begins, and backward after it ends.
 
     Args:
-        mode: homogeneous, colocated or heterogeneous.
-        llm_module_name: the language module.
-        topology: module -> the modules that it feeds.
-        modules: module -> its ranks.
         loads: module -> the ranks that read data for it.
-        num_microbatches: micro-batches per optimizer step.
-        modalities: encoder -> its modality.
-        frozen: modules of which nothing is trained.
-        absent: (module, micro-batch) pairs for which a module has no input.
-        three_axes: modules that send integers of three axes.
+        frozen, absent: see `plan_schedule`.
+        three_axes: see `plan_slots`.
 
     Raises:
         ScheduleError: the schedule fails its check.
@@ -161,7 +149,7 @@ def plan_program(
         return shared_program(topology, names, modules, num_microbatches, modalities, frozen)
     ranks = tuple(modules[stage.module].stage(stage.place) for stage in graph.stages)
     reading = {rank for module in loads.values() for rank in module}
-    loading = [index for index, own in enumerate(ranks) if not reading.isdisjoint(own)]
+    loading = [index for index, span in enumerate(ranks) if not reading.isdisjoint(span)]
     schedule = plan_schedule(graph, num_microbatches, frozen=frozen, absent=absent, loading=loading)
     kinds: dict[str, Modality] = {**modalities, llm_module_name: "text"}
     names = [name for name, _ in graph.topology]
@@ -187,13 +175,8 @@ def shared_program(
     """Return what ranks do that share all modules, of which none is cut into stages.
 
     Args:
-        topology: module -> the modules that it feeds.
         names: modules with separate steps, in the order in which a rank computes them, the
             language model last. The steps of the others are part of the language model's.
-        modules: module -> its ranks.
-        num_microbatches: micro-batches per optimizer step.
-        modalities: encoder -> its modality.
-        frozen: modules of which nothing is trained.
     """
     inside = {name: tuple(fed for fed in topology[name] if fed in names) for name in names}
     graph = shared_graph(inside, names)

@@ -28,8 +28,6 @@ class RankGrid:
 
     Attributes:
         dimensions: their names; neighbouring ranks differ in the first.
-        shape: ranks along each.
-        rank_offset: the first rank.
     """
 
     dimensions: tuple[str, ...]
@@ -57,11 +55,12 @@ class RankGrid:
             ValueError: the rank is not in the grid.
         """
         if rank not in self.ranks:
-            raise ValueError(f"rank {rank} is not one of {self._span_text()}")
-        rest, found = rank - self.rank_offset, {}
+            last = self.rank_offset + self.size - 1
+            raise ValueError(f"rank {rank} is not one of ranks {self.rank_offset} to {last}")
+        rest, place = rank - self.rank_offset, {}
         for name, length in zip(self.dimensions, self.shape, strict=True):
-            rest, found[name] = divmod(rest, length)
-        return found
+            rest, place[name] = divmod(rest, length)
+        return place
 
     def rank(self, **coordinates: int) -> int:
         """Return the rank at the coordinates; a dimension that is left out counts as 0.
@@ -98,9 +97,7 @@ class RankGrid:
         axis_of = {index: axis for axis, index in enumerate(slowest_first)}
         order = [axis_of[index] for index in slowest_first if index not in chosen]
         order += [axis_of[index] for index in slowest_first if index in chosen]
-        ranks = np.arange(self.rank_offset, self.rank_offset + self.size, dtype=np.int64)
-        block = ranks.reshape(self.shape[::-1]).transpose(order)
-        return block.reshape(-1, self.size_of(*dimensions))
+        return self.block().transpose(order).reshape(-1, self.size_of(*dimensions))
 
     def groups(self, *dimensions: str) -> Groups:
         """Return the groups over one or several dimensions, as `group_array` orders them."""
@@ -112,28 +109,20 @@ class RankGrid:
         Raises:
             ValueError: as `coordinates` and `group_array`.
         """
-        own = self.coordinates(rank)
-        fixed = {name: value for name, value in own.items() if name not in dimensions}
-        shape = tuple(
-            length if name in dimensions else 1
-            for name, length in zip(self.dimensions, self.shape, strict=True)
-        )
-        # The group is the sub-block through the rank: offsets within it, plus its corner.
-        strides = np.cumprod([1, *self.shape[:-1]])
-        offsets = np.zeros((), dtype=np.int64)
-        for index in reversed(range(len(shape))):
-            offsets = offsets[..., None] + np.arange(shape[index]) * strides[index]
+        place = self.coordinates(rank)
         self.size_of(*dimensions)  # rejects unknown dimensions
-        group: list[int] = (offsets.reshape(-1) + self.rank(**fixed)).tolist()
-        return tuple(group)
+        through = [slice(None) if name in dimensions else place[name] for name in self.dimensions]
+        return tuple(self.block()[tuple(reversed(through))].ravel().tolist())
+
+    def block(self) -> NDArray[np.int64]:
+        """Return the ranks as an array with an axis per dimension, the first dimension last."""
+        ranks = np.arange(self.rank_offset, self.rank_offset + self.size, dtype=np.int64)
+        return ranks.reshape(self.shape[::-1])
 
     def _index(self, name: str) -> int:
         if name not in self.dimensions:
             raise ValueError(f"'{name}' is not one of {', '.join(self.dimensions)}")
         return self.dimensions.index(name)
-
-    def _span_text(self) -> str:
-        return f"ranks {self.rank_offset} to {self.rank_offset + self.size - 1}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +133,6 @@ class ModuleRanks(RankGrid):
     "pp"], rank_offset)`.
 
     Attributes:
-        module: the name of the module.
         expert_parallel: ranks over which the experts of a layer are spread.
     """
 
@@ -243,9 +231,7 @@ class RankRanges(Mapping[int, SampleRange]):
     Attributes:
         spans: the ranks that have an entry.
         rank_offset: the rank from which blocks are counted.
-        ranks_per_piece: consecutive ranks that share a piece.
         pieces: pieces before they repeat.
-        size: samples of a piece.
     """
 
     spans: tuple[range, ...]

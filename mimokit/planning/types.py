@@ -14,6 +14,7 @@ from mimokit.planning.bridges.routes import Direction, Route, Transfer
 from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.ranks import ModuleRanks, SampleRange
+from mimokit.planning.schedule import StageEdge
 from mimokit.planning.strategies.replicas import ReplicaPlan
 
 __all__ = [
@@ -92,8 +93,7 @@ class ColocatedBridge:
             are concatenated. Every rank of the span is in exactly one group.
         slices: rank -> the samples that the rank keeps, counted within the samples of its gather
             group (that is, within a replica of the module with fewer replicas).
-        bytes_forward: bytes received over all ranks in the forward direction, per micro-batch.
-        bytes_backward: the same for the gradient.
+        bytes_forward: received over all ranks; `bytes_backward` those of the gradient.
     """
 
     kind: ClassVar[Literal["colocated"]] = "colocated"
@@ -124,7 +124,6 @@ class DisjointBridge:
         leader_edges: (source rank, destination rank) of the leader form, which megatron-core's
             `BridgeCommunicator` uses: the last rank of every source replica's last stage, the
             first rank of every destination replica's first stage.
-        forward: how the output crosses.
         backward: how its gradient crosses, from the destination to the source.
     """
 
@@ -170,7 +169,6 @@ class LayoutPlan:
 
     Attributes:
         world_size: ranks of the world, of all replicas together.
-        deployment_mode: homogeneous, colocated or heterogeneous.
         topology: module -> the modules that it feeds.
         modules: module -> its ranks, in the order of the config; those of the first replica.
         executions: module -> how these ranks compute it.
@@ -213,13 +211,42 @@ class LayoutPlan:
     @property
     def optimizer_options(self) -> dict[str, dict[str, float]]:
         """Module -> the options of its optimizer, if some are not those of the run."""
-        options = {name: one.optimizer_options for name, one in self.executions.items()}
+        options = {name: module.optimizer_options for name, module in self.executions.items()}
         return {name: of_module for name, of_module in options.items() if of_module}
 
     @property
     def estimates(self) -> Estimates:
         """Nothing is predicted for a plan alone; `mimokit.plan` returns one with predictions."""
         return Estimates()
+
+    def edge_route(self, edge: StageEdge, *, backward: bool) -> Route | None:
+        """Return the route of an edge between modules in one direction; None inside a module."""
+        stages = self.program.graph.stages
+        ends = stages[edge.source].module, stages[edge.destination].module
+        for bridge in self.disjoint_bridges:
+            if (bridge.source, bridge.destination) == ends:
+                return bridge.backward if backward else bridge.forward
+        return None
+
+    def edge_transfers(self, edge: StageEdge, *, backward: bool) -> tuple[Transfer, ...]:
+        """Return what crosses an edge of the pipeline, in one direction, per micro-batch.
+
+        Between modules it is the route of their bridge. Inside a module every rank sends to its
+        peer, the rank with the same coordinates in the other stage.
+
+        Raises:
+            ValueError: the plan has no pipeline.
+        """
+        if self.pipeline is None:
+            raise ValueError("the layout has no pipeline")
+        route = self.edge_route(edge, backward=backward)
+        if route is not None:
+            return route.transfers
+        samples = self.batch.modules[edge.modality].samples
+        senders = self.program.ranks[edge.destination if backward else edge.source]
+        return tuple(
+            Transfer(rank, self.program.peer(rank, edge), *samples[rank]) for rank in senders
+        )
 
     def of_replica(self, replica: int) -> LayoutPlan:
         """Return the plan of one replica, whose ranks count from 0 and form a world."""

@@ -1,4 +1,4 @@
-"""Which tensor parallel size a checkpoint's model should train with, and what to set before."""
+"""Which tensor parallel size a model should train with, and what to set before."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from mimokit.architecture.modules import Model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.errors import ConfigError
 from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.directory import WeightDirectory
-from mimokit.planning.weights.headers import refused
+from mimokit.planning.weights.directory import WeightDirectory, refused
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.prediction import predict
@@ -36,14 +35,7 @@ SAMPLES_PER_GPU = 8
 
 @dataclass(frozen=True)
 class AdvisedSize:
-    """A tensor parallel size that divides.
-
-    Attributes:
-        data_parallel: replicas on the rest of the GPUs.
-        seconds: predicted, of a training step.
-        communication_share: of them in tensor parallel collectives that nothing overlaps.
-        memory_bytes: predicted, of the fullest rank.
-    """
+    """A tensor parallel size that divides."""
 
     tensor_parallel: int
     data_parallel: int
@@ -58,10 +50,7 @@ class Advice:
     """What to take, and why.
 
     Attributes:
-        seq_length: of the predicted step.
         rejected: other sizes up to the number of GPUs -> why.
-        take: the tensor parallel size; None if none fits.
-        environment: variable -> value and reason.
         scope: of a LLaVA, which modules the sizes are for; empty for a language model.
     """
 
@@ -78,44 +67,38 @@ class Advice:
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         return {
-            "gpu": self.gpu,
-            "gpus": self.gpus,
-            "seq_length": self.seq_length,
-            "sizes": [vars(one) for one in self.sizes],
+            **vars(self),
+            "sizes": [vars(size) for size in self.sizes],
             "rejected": {str(size): why for size, why in self.rejected.items()},
-            "take": self.take,
-            "why": self.why,
             "environment": {
                 name: {"value": value, "reason": reason}
                 for name, (value, reason) in self.environment.items()
             },
             "leave_unset": dict(LEFT_UNSET),
-            "scope": self.scope,
         }
 
 
 def advise(
-    checkpoint: WeightDirectory, gpu: str | Hardware, gpus: int, seq_length: int | None = None
+    weights: WeightDirectory, gpu: str | Hardware, gpus: int, seq_length: int | None = None
 ) -> Advice:
     """Return which tensor parallel size all modules should train with on so many GPUs.
 
     Args:
-        checkpoint: of a language model or a LLaVA; config and headers.
-        gpu: its name, or a hardware file.
+        weights: of a language model or a LLaVA; config and headers.
         seq_length: of the predicted step; None: 4,096, or the model's positions if fewer.
 
     Raises:
-        ConfigError: the GPU is unknown (with the nearest names), the checkpoint is wrong or of
+        ConfigError: the GPU is unknown (with the nearest names), the weights are wrong or of
             something else, a number is below 1, or an image leaves no room for text.
     """
     hardware = load_hardware(gpu)
     if gpus < 1:
         raise refused("Options", "gpus", gpus, f"gpus is {gpus}; it must be at least 1")
-    seq = seq_length or min(4096, functions_of(checkpoint.config).positions or 4096)
-    model, scope = computed_model(checkpoint, seq)
+    seq = seq_length or min(4096, functions_of(weights.config).positions or 4096)
+    model, scope = computed_model(weights, seq)
     sizes, rejected = [], {}
     for size in range(1, gpus + 1):
-        if why := _obstacle(checkpoint, size, gpus):
+        if why := _obstacle(weights, size, gpus):
             rejected[size] = why
         else:
             sizes.append(_advised(model, hardware, size, gpus, seq))
@@ -125,12 +108,12 @@ def advise(
     )
 
 
-def _obstacle(checkpoint: WeightDirectory, size: int, gpus: int) -> str | None:
+def _obstacle(weights: WeightDirectory, size: int, gpus: int) -> str | None:
     """Return why a size cannot be taken."""
     if gpus % size:
         return f"tensor_parallel {size} does not divide the {gpus} GPUs"
     try:
-        WeightPlanner(checkpoint, size)
+        WeightPlanner(weights, size)
     except ConfigError as error:
         return str(error.problems[0].sentence).removeprefix("Layout: ").rstrip(".")
     return None
@@ -138,31 +121,35 @@ def _obstacle(checkpoint: WeightDirectory, size: int, gpus: int) -> str | None:
 
 def _advised(model: Model, hardware: Hardware, size: int, gpus: int, seq: int) -> AdvisedSize:
     parallel = ParallelSizes(tensor=size, data=gpus // size, sequence_parallel=size > 1)
-    layout = Layout("homogeneous", {one.name: parallel for one in reversed(modules_of(model))})
+    layout = Layout(
+        "homogeneous", {module.name: parallel for module in reversed(modules_of(model))}
+    )
     workload = Workload(seq, SAMPLES_PER_GPU * gpus)
-    found = predict(model, layout, workload, hardware)
-    share = found.parts.get("tensor", 0.0) / found.seconds
-    return AdvisedSize(size, gpus // size, found.seconds, share, found.peak_memory, found.fits)
+    prediction = predict(model, layout, workload, hardware)
+    share = prediction.parts.get("tensor", 0.0) / prediction.seconds
+    return AdvisedSize(
+        size, gpus // size, prediction.seconds, share, prediction.peak_memory, prediction.fits
+    )
 
 
 def _choice(sizes: list[AdvisedSize], hardware: Hardware, gpus: int) -> tuple[int | None, str]:
     """Return the fastest size that fits, and why."""
     room = bytes_text(int(hardware.memory_bytes))
-    fitting = [one for one in sizes if one.fits]
+    fitting = [size for size in sizes if size.fits]
     if not fitting:
-        least = min(sizes, key=lambda one: one.memory_bytes)
+        least = min(sizes, key=lambda size: size.memory_bytes)
         return None, (
             f"No size fits: TP {least.tensor_parallel} needs "
             f"{bytes_text(int(least.memory_bytes))} of {room}; add pipeline stages, recompute or "
             "GPUs (`mimokit search` finds such layouts)."
         )
-    best = min(fitting, key=lambda one: one.seconds)
+    best = min(fitting, key=lambda size: size.seconds)
     why = (
         f"Take TP {best.tensor_parallel}: of the sizes that fit it has the shortest predicted "
         f"step, {best.seconds:.3g} s, with {best.communication_share:.0%} of it in tensor parallel "
         f"collectives, and {bytes_text(int(best.memory_bytes))} of {room}"
     )
-    smaller = [one for one in sizes if one.tensor_parallel < best.tensor_parallel]
+    smaller = [size for size in sizes if size.tensor_parallel < best.tensor_parallel]
     if smaller and not smaller[-1].fits:
         why += f"; TP {smaller[-1].tensor_parallel} does not fit"
     if best.tensor_parallel > hardware.domain_ranks:
@@ -172,7 +159,7 @@ def _choice(sizes: list[AdvisedSize], hardware: Hardware, gpus: int) -> tuple[in
 
 def _environment(gpu: str | Hardware, take: int | None) -> Mapping[str, tuple[str, str]]:
     name = (gpu.name if isinstance(gpu, Hardware) else str(gpu)).lower()
-    if take is None or take == 1 or any(one in name for one in BLACKWELL):
+    if take is None or take == 1 or any(family in name for family in BLACKWELL):
         return {}
     reason = (
         "CUDA reads it when it starts: with one connection, kernels begin in the order of their "

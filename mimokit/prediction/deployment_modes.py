@@ -23,10 +23,8 @@ class LayoutCost:
 
     Attributes:
         memory: bytes of the fullest rank.
-        encoder: the part of `seconds` that encoders add.
         bridge: the part that moves outputs between modules.
         bubble: the part in which the busiest stage waits.
-        update: the part for gradients, weights and the optimizer.
     """
 
     seconds: Numbers
@@ -54,10 +52,7 @@ def homogeneous(language: LanguageCost, encoders: Sequence[EncoderCost]) -> Layo
     alone, _ = slowest_and_once(first, middle, last, sizes.pipeline)
     bubble = (once - slowest) / sizes.virtual
     update = language.update + sum((encoder.update for encoder in encoders), np.float64(0))
-    extra = sum(
-        (one.memory(encoder_alive("homogeneous", language, one, encoders)) for one in encoders),
-        np.float64(0),
-    )
+    extra = _encoder_bytes("homogeneous", language, encoders)
     memory = np.maximum(total_bytes(language.first) + extra, total_bytes(language.last))
     passes = slowest * count + bubble + step.pipeline
     return LayoutCost(
@@ -80,9 +75,17 @@ def encoder_alive(
     through = micro_batches_through(language.sizes, count)
     if mode == "homogeneous":
         return through
-    deepest = reduce(np.maximum, (one.sizes.pipeline for one in encoders))
+    deepest = reduce(np.maximum, (other.sizes.pipeline for other in encoders))
     ahead = np.minimum(count, through + deepest)
     return encoder.micro_batches * ahead / count
+
+
+def _encoder_bytes(mode: str, language: LanguageCost, encoders: Sequence[EncoderCost]) -> Numbers:
+    """Return the bytes of all encoders on a rank that has them next to the language model."""
+    return sum(
+        (each.memory(encoder_alive(mode, language, each, encoders)) for each in encoders),
+        np.float64(0),
+    )
 
 
 def added_seconds(encoders: Sequence[EncoderCost], count: Numbers) -> tuple[Numbers, Numbers]:
@@ -98,10 +101,7 @@ def added_seconds(encoders: Sequence[EncoderCost], count: Numbers) -> tuple[Numb
 
 
 def colocated(
-    language: LanguageCost,
-    encoders: Sequence[EncoderCost],
-    workload: Workload,
-    system: System,
+    language: LanguageCost, encoders: Sequence[EncoderCost], workload: Workload, system: System
 ) -> LayoutCost:
     """Return the cost of three phases, one after the other, on the same ranks.
 
@@ -109,19 +109,14 @@ def colocated(
     model runs, then encoders run backward. No phase overlaps another (arXiv 2605.27678).
     """
     bridge = sum(
-        (2 * bridge_seconds(one, language.sizes, workload, system) for one in encoders),
+        (2 * bridge_seconds(encoder, language.sizes, workload, system) for encoder in encoders),
         np.float64(0),
     )
-    seconds = sum((one.seconds for one in encoders), np.float64(0))
-    update = language.update + sum((one.update for one in encoders), np.float64(0))
-    held = sum(
-        (one.memory(encoder_alive("colocated", language, one, encoders)) for one in encoders),
-        np.float64(0),
-    )
+    seconds = sum((encoder.seconds for encoder in encoders), np.float64(0))
+    update = language.update + sum((encoder.update for encoder in encoders), np.float64(0))
+    memory = language.memory + _encoder_bytes("colocated", language, encoders)
     total = seconds + bridge + language.step.passes + update
-    return LayoutCost(
-        total, language.memory + held, seconds, bridge, language.step.bubble + 0 * total, update
-    )
+    return LayoutCost(total, memory, seconds, bridge, language.step.bubble + 0 * total, update)
 
 
 def heterogeneous(
@@ -151,7 +146,7 @@ def heterogeneous(
     bubble = (once - slowest) / sizes.virtual + np.minimum(slowest, stage)
     update = np.maximum(
         language.update,
-        sum((one.update for one in encoders), np.float64(0)) / max(1, len(encoders)),
+        sum((branch.update for branch in encoders), np.float64(0)) / max(1, len(encoders)),
     )
     total = busiest * count + bubble + step.pipeline + crossing + update
     waits = np.maximum(0.0, stage - slowest) * count

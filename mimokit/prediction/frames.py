@@ -1,65 +1,63 @@
-"""What a micro-batch's frames take in encoders, as replicas read them and as they share them."""
+"""Frames of samples as a user writes them, and what sharing the frames of a micro-batch saves."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from mimokit.architecture import VisionEncoder
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.modules import EncoderBranch
-from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.planning.frames import FrameCost, FrameForecast, FrameLinks, forecast_frames
 from mimokit.planning.frames.batch_frames import BatchFrames, batch_frames
 from mimokit.planning.types import LayoutPlan
-from mimokit.prediction.from_config import layout_of_config, workload_of_config
-from mimokit.prediction.hardware import Hardware
+from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.module_costs import encoder_cost
-from mimokit.prediction.step_time import System
+from mimokit.prediction.step_time import load_software
 from mimokit.prediction.task import (
     PredictionTask,
-    chosen_hardware,
-    chosen_software,
+    layout_of_config,
     section_of,
+    system_of,
+    workload_of_config,
 )
 from mimokit.prediction.validity import check_precision
 from mimokit.prediction.workload import EncoderInput, branches_of, language_of
+from mimokit.units import shown
 
 LEAST_SECONDS = 1e-12
 """Of a frame: so little that nothing is saved by sharing frames that take no time."""
 
 
 def timed_frames(config: ExperimentConfig, plan: LayoutPlan) -> tuple[BatchFrames, ...]:
-    """Return the frames of each vision encoder in a micro-batch, and what sharing them saves.
-
-    Args:
-        config: of the plan; its prediction section names the GPU.
-    """
+    """Return the frames of each vision encoder in a micro-batch, and what sharing them saves."""
     return timed(config, plan, batch_frames(config, plan))
 
 
 def timed(
-    config: ExperimentConfig, plan: LayoutPlan, found: Sequence[BatchFrames]
+    config: ExperimentConfig, plan: LayoutPlan, batches: Sequence[BatchFrames]
 ) -> tuple[BatchFrames, ...]:
     """Return the frames of encoders with a forecast, or with why none can be made."""
     try:
         task = _task(config, plan.world_size)
         check_precision(task.system.hardware, task.workload)
-        return tuple(replace(batch, forecast=_forecast(task, batch)) for batch in found)
+        return tuple(replace(batch, forecast=_forecast(task, batch)) for batch in batches)
     except ConfigError as error:
         why = f"Encoder times are not estimated: {error.problems[0].sentence}"
-        return tuple(replace(batch, unknown=why) for batch in found)
+        return tuple(replace(batch, unknown=why) for batch in batches)
 
 
 def _task(config: ExperimentConfig, world_size: int) -> PredictionTask:
     """Return the task of a config that has been checked; see `task_of`."""
     section, workload = section_of(config), workload_of_config(config, world_size)
-    software = chosen_software(None, section)
+    hardware, software = load_hardware(section.chosen_gpu), load_software(section.chosen_software)
     return PredictionTask(
         model=model_of_config(config.model, config.name),
         layout=layout_of_config(config, world_size),
         workload=workload,
-        system=System(chosen_hardware(None, None, section), software, workload.precision),
+        system=system_of(hardware, software, workload),
     )
 
 
@@ -124,3 +122,43 @@ def _link(hardware: Hardware, batch: BatchFrames) -> tuple[float, float]:
     else:
         link, share = hardware.network, hardware.efficiency.network
     return link.bandwidth * share, link.latency
+
+
+MOST_FRAMES = 1_000_000
+BETWEEN_RANKS = "/"
+
+
+def read_counts(text: str) -> list[list[int]]:
+    """Return the frames per sample of every rank; a text without a slash is that of one rank.
+
+    Raises:
+        ConfigError: something is not a number of frames, or there are too many.
+    """
+    ranks = []
+    for part in text.split(BETWEEN_RANKS):
+        words = re.split(r"[\s,;]+", part.strip(" \t\r\n,;[]"))
+        wrong = next((word for word in words if not re.fullmatch(r"[0-9]{0,7}", word)), None)
+        if wrong is not None:
+            raise _refused(text, f"{shown(wrong, 24)} is not a number of frames; write 64 1 / 2")
+        ranks.append([int(word) for word in words if word])
+    total = sum(map(sum, ranks))
+    if total > MOST_FRAMES:
+        raise _refused(text, f"{total:,} are more than {MOST_FRAMES:,}")
+    return ranks
+
+
+def dealt(samples: Sequence[int], ranks: int) -> list[list[int]]:
+    """Return the samples of each rank, contiguous; the first ranks have one more if need be."""
+    each, more = divmod(len(samples), ranks)
+    ends = [(rank + 1) * each + min(rank + 1, more) for rank in range(ranks)]
+    return [list(samples[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def counts_text(ranks: Sequence[Sequence[int]]) -> str:
+    """Return the text that `read_counts` reads."""
+    return f" {BETWEEN_RANKS} ".join(" ".join(map(str, samples)) for samples in ranks)
+
+
+def _refused(value: str, why: str) -> ConfigError:
+    sentence = f"The frames of samples, {shown(value)}: {why}."
+    return ConfigError([Problem("frames", "counts", value, sentence)])

@@ -15,7 +15,7 @@ from mimokit.prediction.workload import Workload
 _SHOWN = (Axis.TENSOR, Axis.CONTEXT, Axis.PIPELINE, Axis.VIRTUAL_PIPELINE, Axis.EXPERT)
 """Axes in the text of a layout, in this order, if their size is above 1."""
 
-_WRITTEN = tuple(one for one in LAYOUT_FIELDS if one in (*COUNTS, Choice.RECOMPUTE))
+_WRITTEN = tuple(choice for choice in LAYOUT_FIELDS if choice in (*COUNTS, Choice.RECOMPUTE))
 """Fields of a module in the JSON of a layout."""
 
 LANGUAGE = "language"
@@ -76,8 +76,8 @@ def sizes_text(sizes: ParallelSizes) -> str:
 
 def sizes_mapping(sizes: ParallelSizes) -> dict[str, Any]:
     """Return sizes by their config names, with those that `ModuleParallelismConfig` lacks."""
-    found: dict[str, Any] = {LAYOUT_FIELDS[one]: int(sizes.size(one)) for one in _WRITTEN}
-    return {**found, LAYOUT_FIELDS[Choice.RECOMPUTE]: RECOMPUTE_NAMES[int(sizes.recompute)]}
+    counts: dict[str, Any] = {LAYOUT_FIELDS[choice]: int(sizes.size(choice)) for choice in _WRITTEN}
+    return {**counts, LAYOUT_FIELDS[Choice.RECOMPUTE]: RECOMPUTE_NAMES[int(sizes.recompute)]}
 
 
 def in_first_stage(language: ParallelSizes) -> ParallelSizes:
@@ -108,5 +108,5 @@ def plain_name(name: str, layout: Layout) -> str:
 
 def micro_batches(layout: Layout, workload: Workload) -> int:
     """Return the number of micro-batches of a step."""
-    own = layout.modules[layout.language]
-    return int(workload.global_batch_size // (own.data * own.micro_batch))
+    sizes = layout.modules[layout.language]
+    return int(workload.global_batch_size // (sizes.data * sizes.micro_batch))

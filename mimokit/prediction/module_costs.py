@@ -18,12 +18,7 @@ from mimokit.prediction.workload import Workload
 
 @dataclass(frozen=True)
 class LanguageCost:
-    """Cost of the language model without encoders.
-
-    Attributes:
-        first: bytes by part on the first stage.
-        last: bytes by part on the last stage.
-    """
+    """Cost of the language model without encoders."""
 
     sizes: ParallelSizes
     micro_batches: Numbers
@@ -50,8 +45,6 @@ class EncoderCost:
         forward: seconds of the forward passes over one replica's share of a step.
         update: seconds of gradient reduction, weight gathering and optimizer.
         held: bytes of weights, gradients, optimizer and buffers.
-        activations: bytes of the activations of one micro-batch.
-        micro_batches: of one replica per step.
         sample_bytes: bytes per sample that the language model receives.
         repeated: the cost if each context-parallel rank encodes all inputs of its replica. None
             without context parallelism.
@@ -89,8 +82,8 @@ def language_cost(
     """Return the cost of the language model."""
     micro_batches = workload.global_batch_size / (sizes.data * sizes.micro_batch)
     frozen = model.name in workload.frozen
-    given = ModuleInput(workload.seq_length, sizes.micro_batch, not frozen, encoders_trained)
-    step = module_step(model, sizes, given, system, micro_batches)
+    inputs = ModuleInput(workload.seq_length, sizes.micro_batch, not frozen, encoders_trained)
+    step = module_step(model, sizes, inputs, system, micro_batches)
 
     def memory(stage: Numbers) -> Mapping[str, Numbers]:
         return stage_memory(
@@ -136,8 +129,8 @@ def _encoder_cost(
     uneven = seen.imbalance_over(sizes.data, sizes.micro_batch)
     sequences = seen.count * sizes.micro_batch * uneven
     frozen = branch.name in workload.frozen
-    given = ModuleInput(seen.length, sequences, not frozen, passes_gradient=False)
-    step = module_step(branch, sizes, given, system, micro_batches)
+    inputs = ModuleInput(seen.length, sequences, not frozen, passes_gradient=False)
+    step = module_step(branch, sizes, inputs, system, micro_batches)
     parts = stage_memory(
         branch, sizes, seen.length, micro_batches, 0,
         samples=sequences, frozen=frozen, held_for=1, storage=system.storage,

@@ -73,11 +73,11 @@ def _stage_times(
     """Return forward and backward per stage and micro-batch, encoder stages first."""
     first, middle, last = language.step.stages
     stages = int(language.sizes.pipeline)
-    own = [first] + [middle] * max(0, stages - 2) + [last] * (stages > 1)
-    forward = [float(stage.forward.total) for stage in own]
-    backward = [float(stage.backward.total) for stage in own]
+    stage_times = [first] + [middle] * max(0, stages - 2) + [last] * (stages > 1)
+    forward = [float(stage.forward.total) for stage in stage_times]
+    backward = [float(stage.backward.total) for stage in stage_times]
     if layout.mode == "homogeneous":
-        for encoder in (one.repeated or one for one in encoders):
+        for encoder in (cost.repeated or cost for cost in encoders):
             for stage in range(stages if int(encoder.sizes.pipeline) > 1 else 1):
                 forward[stage] += float(encoder.forward) / count
                 backward[stage] += float(encoder.backward) / count

@@ -9,7 +9,6 @@ import numpy as np
 from mimokit.architecture.modules import Model
 from mimokit.config.errors import refuse_if_any
 from mimokit.planning.layout import ConfigSource
-from mimokit.planning.strategies.replicas import ReplicaPlan
 from mimokit.prediction.deployment_modes import (
     LayoutCost,
     colocated,
@@ -19,12 +18,7 @@ from mimokit.prediction.deployment_modes import (
 )
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.memory import MemoryLine, memory_lines, total_bytes
-from mimokit.prediction.module_costs import (
-    EncoderCost,
-    LanguageCost,
-    encoder_cost,
-    language_cost,
-)
+from mimokit.prediction.module_costs import EncoderCost, LanguageCost, encoder_cost, language_cost
 from mimokit.prediction.network import waiting_seconds_of_replicas
 from mimokit.prediction.pipeline import simulated_passes
 from mimokit.prediction.result import Prediction
@@ -60,8 +54,6 @@ def predict(
         model: an experiment: a config, a mapping in the form of a YAML file, the path of one, or
             `preset:NAME`. It has a layout and a workload. Or a model from `load_model` or
             `from_hf`, with `layout` and `workload`.
-        layout: sizes of all modules; for models only.
-        workload: samples of one step; for models only.
         gpu: a GPU's name, a hardware file, or a `Hardware`. None takes the GPU of the experiment's
             prediction section, or else the default of `PredictionConfig`.
         software: the training stack; None likewise.
@@ -113,13 +105,10 @@ def predict_task(task: PredictionTask) -> Prediction:
         utilisation=tflops / system.hardware.peak_flops[workload.precision],
         dollars_per_million_tokens=_dollars(task, seconds),
         precision=workload.precision,
-        exchange_seconds=_waiting(task.replicas, seconds),
+        exchange_seconds=None
+        if task.replicas is None
+        else waiting_seconds_of_replicas(task.replicas, seconds),
     )
-
-
-def _waiting(replicas: ReplicaPlan | None, seconds: float) -> float | None:
-    """Return how long replicas wait for exchanges per step, None without links between them."""
-    return None if replicas is None else waiting_seconds_of_replicas(replicas, seconds)
 
 
 def _dollars(task: PredictionTask, seconds: float) -> float | None:
@@ -137,8 +126,8 @@ def costs_of(
     language, branches = language_of(model), branches_of(model)
     refuse_if_any(misplaced([branch.name for branch in branches], layout))
     trained = any(branch.name not in workload.frozen for branch in branches)
-    own = layout.modules[layout.language]
-    cost = language_cost(language, own, workload, system, encoders_trained=trained)
+    sizes = layout.modules[layout.language]
+    cost = language_cost(language, sizes, workload, system, encoders_trained=trained)
     encoders = [
         encoder_cost(branch, layout.modules[branch.name], workload, system, language.net.hidden)
         for branch in branches
@@ -175,7 +164,7 @@ def _memory_table(
 ) -> Mapping[str, tuple[MemoryLine, ...]]:
     """Return module -> lines of the rank with the most memory, encoders first."""
     layout, workload, storage = task.layout, task.workload, task.system.storage
-    found: dict[str, tuple[MemoryLine, ...]] = {}
+    lines: dict[str, tuple[MemoryLine, ...]] = {}
     encoder_bytes = 0.0
     for branch, cost in zip(branches_of(task.model), encoders, strict=True):
         seen = workload.input_of(branch)
@@ -183,7 +172,7 @@ def _memory_table(
         uneven = seen.imbalance_over(inside.sizes.data, inside.sizes.micro_batch)
         alive = float(encoder_alive(layout.mode, language, inside, encoders))
         encoder_bytes += float(inside.memory(alive))
-        found[branch.name] = memory_lines(
+        lines[branch.name] = memory_lines(
             branch,
             inside.sizes,
             seen.length,
@@ -195,8 +184,8 @@ def _memory_table(
             storage=storage,
         )
     module = language_of(task.model)
-    trained = any(name not in workload.frozen for name in found)
-    found[layout.language] = memory_lines(
+    trained = any(name not in workload.frozen for name in lines)
+    lines[layout.language] = memory_lines(
         module,
         language.sizes,
         workload.seq_length,
@@ -206,7 +195,7 @@ def _memory_table(
         passes_gradient=trained,
         storage=storage,
     )
-    return found
+    return lines
 
 
 def _fullest_stage(layout: Layout, language: LanguageCost, encoder_bytes: float) -> int:

@@ -19,14 +19,11 @@ class Prediction:
     """Predicted step time, memory and price of a layout.
 
     Attributes:
-        seconds: of one step.
         low: lower end of the band that holds four of five measured steps.
         parts: `seconds` by part: encoder, bridge, bubble, update, and the language model's matrix,
             attention, memory, tensor, context, expert, host and pipeline parts.
         lines: module -> memory of its rank with the most memory, each number with its formula.
         peak_memory: bytes of the rank with the most memory.
-        capacity: bytes of a GPU.
-        tokens_per_second: of the language model, over all GPUs.
         utilisation: of the peak of the precision (MFU).
         precision: of matrix products.
         exchange_seconds: how long replicas wait for exchanges per step, on average. It comes on

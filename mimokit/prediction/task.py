@@ -1,4 +1,4 @@
-"""The input of a prediction, from a config or from a model with a layout."""
+"""The input of a prediction, from an experiment or from a model with a layout."""
 
 from __future__ import annotations
 
@@ -7,16 +7,25 @@ from dataclasses import dataclass
 
 from mimokit.architecture import Model
 from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.parallel_sizes import ParallelSizes, sizes_of
+from mimokit.architecture.tokens import geometry_of
 from mimokit.config import ExperimentConfig, PredictionConfig
-from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.errors import ConfigError, Problem, refuse_if_any
+from mimokit.config.runtime import PRECISION_OF_PREDICTIONS
+from mimokit.config.world_size import ResolvedWorld, resolve
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.strategies.replicas import ReplicaPlan
-from mimokit.prediction.from_config import layout_of_config, workload_of_config
 from mimokit.prediction.hardware import Hardware, load_hardware
-from mimokit.prediction.layout import Layout
+from mimokit.prediction.layout import Layout, in_first_stage
+from mimokit.prediction.memory.states import (
+    MASTER_WEIGHT,
+    OPTIMIZER,
+    inner_state_bytes_of,
+    state_bytes_of,
+)
 from mimokit.prediction.step_time import Software, System, load_software
 from mimokit.prediction.validity import check_price
-from mimokit.prediction.workload import Workload
+from mimokit.prediction.workload import EncoderInput, Workload, frame_pattern
 
 HardwareSource = str | os.PathLike[str] | Hardware
 """A GPU's name, a hardware file, or hardware."""
@@ -27,7 +36,6 @@ class PredictionTask:
     """Everything that a prediction depends on.
 
     Attributes:
-        layout: sizes of its modules.
         price_per_gpu_hour: in dollars, or None.
         replicas: of an experiment with a strategy between links that it describes.
     """
@@ -93,8 +101,8 @@ def system_of(hardware: Hardware, software: Software, workload: Workload) -> Sys
 
 def section_of(source: object) -> PredictionConfig:
     """Return the prediction section of an experiment, an empty section for anything else."""
-    found = source.prediction if isinstance(source, ExperimentConfig) else None
-    return found or PredictionConfig()
+    section = source.prediction if isinstance(source, ExperimentConfig) else None
+    return section or PredictionConfig()
 
 
 def chosen_hardware(
@@ -107,8 +115,8 @@ def chosen_hardware(
     """
     if hardware is not None and gpu is not None:
         raise _refused(f"gpu is {gpu} and hardware is {hardware}; they are the same, give one.")
-    given = hardware if gpu is None else gpu
-    return load_hardware(section.chosen_gpu if given is None else given)
+    chosen = hardware if gpu is None else gpu
+    return load_hardware(section.chosen_gpu if chosen is None else chosen)
 
 
 def chosen_software(software: str | Software | None, section: PredictionConfig) -> Software:
@@ -133,3 +141,99 @@ def chosen_price(price_per_gpu_hour: float | None, section: PredictionConfig) ->
 
 def _refused(why: str) -> ConfigError:
     return ConfigError([Problem("prediction", "model", None, f"Prediction: {why}")])
+
+
+def layout_of_config(config: ExperimentConfig, world_size: int | None = None) -> Layout:
+    """Return the layout of an experiment, the language module last.
+
+    Raises:
+        ConfigError: a data_parallel is missing, or a module comes after the language module, which
+            predictions do not support.
+    """
+    model = config.model
+    world = resolve(model, config.ranks_of_replica(world_size))
+    refuse_if_any(_behind(name) for name in model.decoder_module_names)
+    sizes = {name: _sizes(config, world, name) for name in model.encoder_module_names}
+    language = _sizes(config, world, model.llm_module_name)
+    if model.deployment_mode == "homogeneous":
+        sizes = dict.fromkeys(sizes, in_first_stage(language))
+    modules = {**sizes, model.llm_module_name: language}
+    return Layout(model.deployment_mode, modules, model.llm_module_name)
+
+
+def _behind(name: str) -> Problem:
+    sentence = (
+        f"Module '{name}': it comes behind the language module, which runs and is planned but not "
+        "predicted or searched yet; leave it out of what is predicted."
+    )
+    return Problem(name, "topology", None, sentence)
+
+
+def workload_of_config(config: ExperimentConfig, world_size: int | None = None) -> Workload:
+    """Return the workload of one step of an experiment.
+
+    Raises:
+        ConfigError: a data_parallel is missing, so the number of samples is unknown, or a module
+            comes after the language module.
+    """
+    data, model, strategy = config.data, config.model, config.strategy
+    world = resolve(model, config.ranks_of_replica(world_size))
+    refuse_if_any(_behind(name) for name in model.decoder_module_names)
+    inputs = {
+        name: _input(config, name, _micro_batch_samples(config, world))
+        for name in model.encoder_module_names
+        if name in model.module_architectures
+    }
+    return Workload(
+        seq_length=data.seq_length,
+        global_batch_size=_micro_batch_samples(config, world) * data.num_microbatches,
+        precision=config.runtime.precision or PRECISION_OF_PREDICTIONS,
+        inputs=inputs,
+        frozen=model.frozen_modules,
+        strategy_bytes=0.0 if strategy is None else state_bytes_of(strategy),
+        optimizer_bytes=OPTIMIZER
+        if strategy is None
+        else MASTER_WEIGHT + inner_state_bytes_of(strategy),
+    )
+
+
+def _input(config: ExperimentConfig, name: str, samples: int) -> EncoderInput:
+    """Return the inputs of an encoder; the prediction section goes before the data section."""
+    geometry = geometry_of(config.model.get_architecture(name))
+    tokens = config.data.modality_seq_length(name)
+    inputs = None if config.prediction is None else config.prediction.inputs
+    said = (inputs or {}).get(name)
+    pattern = frame_pattern(config, name, samples)
+    if said is None and pattern is not None:
+        return EncoderInput(geometry.positions, pattern.mean, pattern=pattern)
+    if said is None:
+        return EncoderInput(length=geometry.positions, count=tokens / geometry.tokens)
+    each = said.length * geometry.tokens / geometry.positions
+    count = said.count or tokens / each
+    is_said = said.imbalance is not None or said.count is not None
+    uneven = None if is_said else pattern
+    if uneven is not None:
+        count = uneven.mean
+    return EncoderInput(said.length, count, said.imbalance or 1.0, uneven)
+
+
+def _micro_batch_samples(config: ExperimentConfig, world: ResolvedWorld) -> int:
+    return config.data.base_batch_size * _replicas(world, config.model.llm_module_name)
+
+
+def _sizes(config: ExperimentConfig, world: ResolvedWorld, name: str) -> ParallelSizes:
+    replicas = _replicas(world, name)
+    samples = _micro_batch_samples(config, world)
+    each = samples // replicas if samples % replicas == 0 else samples / replicas
+    return sizes_of(config.model.get_parallelism(name), replicas, each)
+
+
+def _replicas(world: ResolvedWorld, name: str) -> int:
+    replicas = world.sizes[name].data_parallel
+    if replicas is None:
+        sentence = (
+            f"Module '{name}': data_parallel is missing, so the samples of a step are not known; "
+            "give it a value, or call model.finalize(world_size) first."
+        )
+        raise ConfigError([Problem(name, "data_parallel", None, sentence)])
+    return replicas

@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from mimokit.architecture.from_config import net_of_config
-from mimokit.architecture.layer_split import stage_layers
 from mimokit.architecture.layer_work.collectives import (
     WAYS,
     End,
@@ -19,6 +18,7 @@ from mimokit.architecture.layer_work.collectives import (
     layer_collectives,
     tensor_calls,
 )
+from mimokit.architecture.parameters_on_rank import stage_layers
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import FRAME_PARALLEL
 from mimokit.planning.ranks import ModuleRanks
@@ -33,15 +33,12 @@ class CollectiveSpan:
     most: int
 
     def __contains__(self, counted: int) -> bool:
-        """Whether a number is as planned."""
         return self.least <= counted <= self.most
 
     def __add__(self, other: CollectiveSpan) -> CollectiveSpan:
-        """Return what both together have."""
         return CollectiveSpan(self.least + other.least, self.most + other.most)
 
     def __str__(self) -> str:
-        """Return 12, or 12 to 19."""
         return f"{self.most}" if self.least == self.most else f"{self.least} to {self.most}"
 
 
@@ -53,19 +50,17 @@ def tensor_collectives(
     Where modules share a group, the first of them has those of all.
 
     Args:
-        config: finalized; of a layout that runs.
-        plan: of the config, or of one replica of it.
         lacking: encoders that may have no items in a micro-batch; see `may_lack_items`.
     """
     shared: dict[ModuleRanks, list[str]] = {}
     for name, ranks in plan.modules.items():
         if rank in ranks.ranks and ranks.tensor_parallel > 1:
             shared.setdefault(replace(ranks, module=""), []).append(name)
-    found = {}
+    counts = {}
     for names in shared.values():
         spans = [_of_step(config, plan, name, rank, lacking) for name in names]
-        found[names[0]] = sum(spans, CollectiveSpan(0, 0))
-    return found
+        counts[names[0]] = sum(spans, CollectiveSpan(0, 0))
+    return counts
 
 
 def may_lack_items(config: ExperimentConfig) -> frozenset[str]:

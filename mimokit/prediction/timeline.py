@@ -38,11 +38,8 @@ class Block:
     """One interval in which a stage works.
 
     Attributes:
-        lane: index of the stage in `PredictedTimeline.lanes`.
-        module: the module, None for the update.
         kind: forward, backward, the bridge between modules on shared ranks, or the update of
             gradients, optimizer and weights.
-        start: seconds from the start of the step.
         micro_batch: 0-based, None if the block is for all micro-batches.
         chunk: of an interleaved stage, 0-based. None if the stage is not interleaved.
     """
@@ -63,7 +60,6 @@ class PredictedTimeline:
     Attributes:
         lanes: names of the stages: the module, and the number of the stage if it has several.
         blocks: what the stages do. Between blocks a stage waits.
-        seconds: of the whole step, as in `predict`.
     """
 
     lanes: tuple[str, ...]
@@ -105,50 +101,48 @@ def predict_timeline(
 def task_timeline(task: PredictionTask) -> PredictedTimeline | None:
     """Return the timeline of a task; see `predict_timeline`."""
     layout, workload, system = task.layout, task.workload, task.system
-    found = predict_task(task)
+    prediction = predict_task(task)
     language, encoders = costs_of(task.model, layout, workload, system)
-    own = language.sizes
+    language_sizes = language.sizes
     count = float(language.micro_batches)
     stages = sum(int(sizes.pipeline) for sizes in layout.modules.values())
-    chunks = 0 if int(own.virtual) == 1 else int(own.virtual * own.pipeline)
+    chunks = (
+        0
+        if int(language_sizes.virtual) == 1
+        else int(language_sizes.virtual * language_sizes.pipeline)
+    )
     if count != int(count) or stages * count > MOST_BLOCKS or chunks * count > MOST_CHUNKS:
         return None
     phases = layout.mode == "colocated"
     before, after = _phases(encoders, language, workload, system) if phases else ((), ())
-    passes = _passes(layout, language, encoders, system)
+    names, passes = _passes(layout, language, encoders, system)
     begin = sum(seconds for *_, seconds in before)
-    end = found.seconds - found.parts["update"] - sum(seconds for *_, seconds in after)
-    stretch = (end - begin) / max(one.stop for one in passes.blocks)
-    lanes = range(len(passes.lanes))
+    end = prediction.seconds - prediction.parts["update"] - sum(seconds for *_, seconds in after)
+    stretch = (end - begin) / max(block.stop for block in passes)
+    lanes = range(len(names))
     blocks = [
         *_in_turn(before, lanes, 0.0),
         *(
-            replace(one, start=begin + stretch * one.start, stop=begin + stretch * one.stop)
-            for one in passes.blocks
+            replace(block, start=begin + stretch * block.start, stop=begin + stretch * block.stop)
+            for block in passes
         ),
         *_in_turn(after, lanes, end),
-        *_in_turn(((None, "update", found.parts["update"]),), lanes,
-                  found.seconds - found.parts["update"]),
+        *_in_turn(((None, "update", prediction.parts["update"]),), lanes,
+                  prediction.seconds - prediction.parts["update"]),
     ]  # fmt: skip
-    return PredictedTimeline(passes.lanes, tuple(blocks), found.seconds)
-
-
-@dataclass(frozen=True)
-class _Passes:
-    lanes: tuple[str, ...]
-    blocks: tuple[Block, ...]
+    return PredictedTimeline(names, tuple(blocks), prediction.seconds)
 
 
 def _passes(
     layout: Layout, language: LanguageCost, encoders: list[EncoderCost], system: System
-) -> _Passes:
-    """Return all forward and backward passes of a pipeline, starting at 0."""
+) -> tuple[tuple[str, ...], tuple[Block, ...]]:
+    """Return the lanes, and all forward and backward passes of a pipeline, starting at 0."""
     schedule, forward, backward, crossing = timed_pipeline(layout, language, encoders, system)
     if int(language.sizes.virtual) > 1:
-        return _chunks(layout, language, schedule, forward[:, 0].tolist(), backward[:, 0].tolist())
+        seconds = forward[:, 0].tolist(), backward[:, 0].tolist()
+        return _lanes(schedule), _chunks(layout, language, schedule, *seconds)
     timeline = simulate(schedule, forward, backward, crossing)
-    blocks = tuple(_pipeline(layout, timeline, encoders))
-    return _Passes(_lanes(schedule), blocks)
+    return _lanes(schedule), tuple(_pipeline(layout, timeline, encoders))
 
 
 def _chunks(
@@ -157,15 +151,11 @@ def _chunks(
     schedule: Schedule,
     forward: list[float],
     backward: list[float],
-) -> _Passes:
+) -> tuple[Block, ...]:
     """Return the passes of an interleaved pipeline, whose messages take no time here.
 
     Args:
-        layout: what is drawn.
-        language: its costs.
         schedule: of the plain pipeline, in which all chunks of a set of ranks are one stage.
-        forward: seconds by stage of the plain pipeline.
-        backward: the same.
     """
     name, chunks = layout.language, int(language.sizes.virtual)
     plain = schedule.graph
@@ -180,7 +170,7 @@ def _chunks(
         [forward[lane] / parts for lane, parts in zip(lanes, share, strict=True)],
         [backward[lane] / parts for lane, parts in zip(lanes, share, strict=True)],
     )
-    blocks = tuple(
+    return tuple(
         Block(
             lanes[stage],
             graph.stages[stage].module,
@@ -192,7 +182,6 @@ def _chunks(
         )
         for stage, micro_batch, going_back, start, stop in _computations(timeline)
     )
-    return _Passes(_lanes(schedule), blocks)
 
 
 def _computations(timeline: Timeline) -> Iterator[tuple[int, int, bool, float, float]]:
@@ -208,10 +197,7 @@ Phase = tuple[str | None, BlockKind, float]
 
 
 def _phases(
-    encoders: list[EncoderCost],
-    language: LanguageCost,
-    workload: Workload,
-    system: System,
+    encoders: list[EncoderCost], language: LanguageCost, workload: Workload, system: System
 ) -> tuple[tuple[Phase, ...], tuple[Phase, ...]]:
     """Return the phases of encoders on shared ranks before the language model, and after it."""
     before: list[Phase] = []
@@ -255,19 +241,19 @@ def _inside(
     """
     if layout.mode != "homogeneous" or not encoders:
         return {}
-    found: dict[tuple[int, bool], tuple[tuple[str, float], ...]] = {}
+    by_stage: dict[tuple[int, bool], tuple[tuple[str, float], ...]] = {}
     count = timeline.schedule.num_microbatches
     busy = _busy(timeline)
     for (stage, backward), seconds in busy.items():
         shares = []
         for cost in encoders:
-            own = cost.repeated or cost
-            if stage and int(own.sizes.pipeline) == 1:
+            inside = cost.repeated or cost
+            if stage and int(inside.sizes.pipeline) == 1:
                 continue
-            spent = float(own.backward if backward else own.forward) / count
+            spent = float(inside.backward if backward else inside.forward) / count
             shares.append((cost.name, spent / seconds if seconds else 0.0))
-        found[stage, backward] = tuple(shares)
-    return found
+        by_stage[stage, backward] = tuple(shares)
+    return by_stage
 
 
 def _busy(timeline: Timeline) -> dict[tuple[int, bool], float]:

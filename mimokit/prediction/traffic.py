@@ -31,7 +31,7 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, rank_parameters
 from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig
-from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
+from mimokit.planning.bridges.plan import BYTES_PER_NUMBER
 from mimokit.planning.bridges.routes import Route
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.ranks import ModuleRanks
@@ -45,12 +45,7 @@ Bytes = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """Bytes per step from rank to rank; a pair may be listed several times.
-
-    Attributes:
-        sources: ranks that send.
-        destinations: ranks that receive.
-    """
+    """Bytes per step from rank to rank; a pair may be listed several times."""
 
     kind: str
     sources: Ranks
@@ -105,12 +100,12 @@ def traffic(config: ConfigSource, world_size: int | None = None) -> Traffic:
 def traffic_of_plan(config: ExperimentConfig, plan: LayoutPlan) -> Traffic:
     """Return what the ranks of a plan, or of one replica of it, send each other in one step."""
     plan = plan.of_replica(0)
-    found: dict[str, list[Flow]] = {kind: [] for kind in KINDS}
+    by_kind: dict[str, list[Flow]] = {kind: [] for kind in KINDS}
     for flow in (*_bridges(plan), *_modules(config, plan)):
         if flow.sent.any():
-            found[flow.kind].append(flow)
+            by_kind[flow.kind].append(flow)
     return Traffic(
-        plan.world_size, {kind: _joined(kind, flows) for kind, flows in found.items() if flows}
+        plan.world_size, {kind: _joined(kind, flows) for kind, flows in by_kind.items() if flows}
     )
 
 
@@ -232,8 +227,8 @@ def _gradients(module: Module, ranks: ModuleRanks, sizes: ParallelSizes) -> Iter
         return
     groups = ranks.group_array("cp", "dp")
     for stage in range(ranks.pipeline_parallel):
-        held = float(rank_parameters(module, sizes, stage).total)
-        sent = 2 * (replicas - 1) / replicas * held * BYTES_PER_NUMBER
+        parameters = float(rank_parameters(module, sizes, stage).total)
+        sent = 2 * (replicas - 1) / replicas * parameters * BYTES_PER_NUMBER
         yield _ring("data", _of_stage(groups, ranks.stage(stage)), sent)
 
 

@@ -85,12 +85,8 @@ def check_counts(layout: Layout) -> None:
 
 
 def broken_layout_rules(model: Model, layout: Layout, workload: Workload) -> Iterator[Problem]:
-    """Yield one problem per rule that a layout breaks; its sizes are whole numbers of at least 1.
-
-    Args:
-        model: its modules are those of the layout.
-    """
-    encoders: list[tuple[str, Module]] = [(one.name, one) for one in branches_of(model)]
+    """Yield one problem per rule that a layout breaks; its sizes are whole numbers above 0."""
+    encoders: list[tuple[str, Module]] = [(branch.name, branch) for branch in branches_of(model)]
     for name, module in [*encoders, (layout.language, language_of(model))]:
         sizes = layout.modules[name]
         yield from broken_rules(sizes, facts_of(module, workload, name))
@@ -108,8 +104,8 @@ def broken_pairs(
     for name in encoders:
         samples = workload.global_batch_size
         facts = PairFacts(layout.mode, name, layout.language, global_batch_size=samples)
-        own = layout.modules[layout.language]
-        yield from broken_pair_rules(layout.modules[name], own, facts, rules)
+        language = layout.modules[layout.language]
+        yield from broken_pair_rules(layout.modules[name], language, facts, rules)
     if layout.mode == "colocated":  # every rank reads its samples once for all of its modules
         for first, second in itertools.combinations(encoders, 2):
             sizes = layout.modules[second], layout.modules[first]

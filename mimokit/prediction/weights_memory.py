@@ -1,4 +1,4 @@
-"""Bytes per rank of a checkpoint's model, with the real shapes of its shards."""
+"""Bytes per rank of the model of a weights directory, with the real shapes of its shards."""
 
 from __future__ import annotations
 
@@ -15,13 +15,8 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.architecture.transformer import Transformer
 from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.directory import WeightDirectory
-from mimokit.planning.weights.headers import FLOATING, refused
-from mimokit.planning.weights.running import (
-    check_language,
-    check_room_for_image,
-    part_planners,
-)
+from mimokit.planning.weights.directory import FLOATING, WeightDirectory, refused
+from mimokit.planning.weights.running import check_language, check_room_for_image, part_planners
 from mimokit.planning.weights.types import DTYPE_BYTES, RankWeights
 from mimokit.prediction.memory.stage import stage_memory
 from mimokit.prediction.memory.states import GRADIENT, OPTIMIZER, WEIGHT
@@ -30,7 +25,7 @@ from mimokit.prediction.workload import Workload, branches_of, language_of
 PARTS = ("weights", "gradients", "optimizer", "activations", "kv_cache")
 
 LANGUAGE = "language_module"
-"""The language model in a layout of a checkpoint."""
+"""The language model in a layout of weights."""
 
 _OUTSIDE = ("activations", "logits", "buffers")
 """Of a stage, what is not a state of the optimizer."""
@@ -48,7 +43,6 @@ class RankMemory:
 
     Attributes:
         parts: part -> bytes of all modules; 0 for what does not exist.
-        parameters: module -> its parameters on that rank.
     """
 
     tensor_parallel: int
@@ -63,13 +57,9 @@ class RankMemory:
 
 @dataclass(frozen=True)
 class CheckpointMemory:
-    """Memory of a checkpoint's model.
+    """Memory of the model of a weights directory.
 
     Attributes:
-        inference: without gradients and optimizer, with a cache.
-        batch: sequences of a rank at once.
-        seq_length: tokens of each.
-        ranks: by ascending size.
         scope: of a LLaVA, which modules the figures are for; empty for a language model.
     """
 
@@ -92,17 +82,17 @@ class CheckpointMemory:
         return {
             **{name: getattr(self, name) for name in fields},
             "sizes": {
-                str(one.tensor_parallel): {
-                    **one.parts, "total": one.total, "saved": self.saved(number),
-                    "parameters": dict(one.parameters),
+                str(rank.tensor_parallel): {
+                    **rank.parts, "total": rank.total, "saved": self.saved(number),
+                    "parameters": dict(rank.parameters),
                 }
-                for number, one in enumerate(self.ranks)
+                for number, rank in enumerate(self.ranks)
             },
         }  # fmt: skip
 
 
 def checkpoint_memory(
-    checkpoint: WeightDirectory,
+    weights: WeightDirectory,
     sizes: Sequence[int],
     *,
     inference: bool = False,
@@ -119,7 +109,6 @@ def checkpoint_memory(
 
     Args:
         inference: generate, do not train.
-        batch: sequences of a rank at once.
         seq_length: tokens of each, for a cache those that will be generated included.
         dtype: torch's name of the dtype of loading, for inference; None: as in the files.
 
@@ -131,21 +120,21 @@ def checkpoint_memory(
             raise refused("Options", name, value, f"{name} is {value}; it must be at least 1")
     if not sizes:
         raise refused("Options", "tp", None, "no tensor parallel size is given; write 1,2,4,8")
-    model, scope = computed_model(checkpoint, seq_length)
+    model, scope = computed_model(weights, seq_length)
     modules = modules_of(model)
-    found = []
+    ranks = []
     for size in sorted(set(sizes)):
-        planners = part_planners(checkpoint, size, dtype)
+        planners = part_planners(weights, size, dtype)
         shards = [
             _Shard(module, planner, size, batch, Workload(seq_length, 1).length_of(module))
             for module, planner in zip(modules, planners, strict=True)
         ]
         parts = _inference(shards, dtype) if inference else _training(shards)
-        parameters = {one.name: one.parameters for one in shards}
+        parameters = {shard.name: shard.parameters for shard in shards}
         every = {name: float(parts.get(name, 0)) for name in PARTS}
-        found.append(RankMemory(size, every, parameters))
-    kind = str(checkpoint.config.get("model_type"))
-    return CheckpointMemory(kind, inference, batch, seq_length, tuple(found), scope)
+        ranks.append(RankMemory(size, every, parameters))
+    kind = str(weights.config.get("model_type"))
+    return CheckpointMemory(kind, inference, batch, seq_length, tuple(ranks), scope)
 
 
 def modules_of(model: Model) -> tuple[Module, ...]:
@@ -153,30 +142,26 @@ def modules_of(model: Model) -> tuple[Module, ...]:
     return (language_of(model), *branches_of(model))
 
 
-def computed_model(checkpoint: WeightDirectory, seq_length: int) -> tuple[Model, str]:
-    """Return what a run computes of a checkpoint, and what figures are for.
+def computed_model(weights: WeightDirectory, seq_length: int) -> tuple[Model, str]:
+    """Return what a run computes of a weights directory, and what figures are for.
 
     Raises:
         ConfigError: it has no language model, or an image leaves no room for text.
     """
-    model, scope = WeightPlanner(checkpoint).family.model, ""
-    check_language(checkpoint)
+    model, scope = WeightPlanner(weights).family.model, ""
+    check_language(weights)
     if isinstance(model, MultimodalModel):
         model = model.computed
     for branch in branches_of(model):
         tokens = branch.encoder.tokens()
-        check_room_for_image(checkpoint, tokens, seq_length)
+        check_room_for_image(weights, tokens, seq_length)
         scope = TOGETHER.format(tokens=tokens)
     return model, scope
 
 
 @dataclass(frozen=True)
 class _Shard:
-    """A module on its fullest rank.
-
-    Attributes:
-        length: tokens or patches of each.
-    """
+    """A module on its fullest rank."""
 
     module: Module
     planner: WeightPlanner
@@ -198,16 +183,16 @@ class _Shard:
     def parameters(self) -> int:
         """On the rank that has most of them."""
         return max(
-            sum(math.prod(one.shape) for one in rank.parameters.values()) for rank in self.ranks
+            sum(math.prod(shard.shape) for shard in rank.parameters.values()) for rank in self.ranks
         )
 
 
 def _training(shards: Sequence[_Shard]) -> dict[str, float]:
-    parameters = sum(one.parameters for one in shards)
+    parameters = sum(shard.parameters for shard in shards)
     kept = 0.0
-    for one in shards:
-        sizes = ParallelSizes(tensor=one.tensor_parallel, micro_batch=one.batch)
-        stage = stage_memory(one.module, sizes, one.length, 1, 0)
+    for shard in shards:
+        sizes = ParallelSizes(tensor=shard.tensor_parallel, micro_batch=shard.batch)
+        stage = stage_memory(shard.module, sizes, shard.length, 1, 0)
         kept += sum(float(np.asarray(stage[name])) for name in _OUTSIDE if name in stage)
     return {
         "weights": WEIGHT * parameters,
@@ -219,17 +204,18 @@ def _training(shards: Sequence[_Shard]) -> dict[str, float]:
 
 def _inference(shards: Sequence[_Shard], dtype: str | None) -> dict[str, float]:
     language, entries = shards[0], []
-    for one in shards:
-        stored = one.planner.checkpoint.tensors[next(iter(one.planner.family.found.tensors))].dtype
+    for shard in shards:
+        first = next(iter(shard.planner.family.found.tensors))
+        stored = shard.planner.checkpoint.tensors[first].dtype
         entries.append(DTYPE_BYTES[dtype or FLOATING[stored]])
     size, batch, seq = language.tensor_parallel, language.batch, language.length
     activations = [
-        entry * _layer_entries(net_of(one.module), size) * batch * one.length
-        for one, entry in zip(shards, entries, strict=True)
+        entry * _layer_entries(net_of(shard.module), size) * batch * shard.length
+        for shard, entry in zip(shards, entries, strict=True)
     ]
     activations[0] += 4 * batch * (language.ranks[0].vocab or (0, 0))[1]
     return {
-        "weights": sum(max(rank.bytes for rank in one.ranks) for one in shards),
+        "weights": sum(max(rank.bytes for rank in shard.ranks) for shard in shards),
         "activations": max(activations),
         "kv_cache": cache_bytes(net_of(language.module), size, batch, seq, entries[0]),
     }
@@ -239,10 +225,6 @@ def cache_bytes(net: Transformer, tensor_parallel: int, batch: int, seq: int, en
     """Return the bytes of a rank's key and value cache.
 
     Below one group a rank they do not shrink further: every rank holds at least one.
-
-    Args:
-        seq: tokens of each.
-        entry: bytes of a number.
     """
     groups = max(net.kv_heads // tensor_parallel, 1)
     return 2 * net.layers * groups * net.head_dim * seq * batch * entry

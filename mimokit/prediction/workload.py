@@ -1,7 +1,8 @@
-"""What one optimizer step computes, independent of the layout."""
+"""What one optimizer step computes, independent of the layout, and how uneven its frames are."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -20,9 +21,79 @@ from mimokit.architecture.flops import forward_flops, passes
 from mimokit.architecture.modules import EncoderBranch
 from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.architecture.parameters_on_rank import Module
+from mimokit.config import ExperimentConfig
 from mimokit.config.errors import Problem, refuse_if_any
-from mimokit.prediction.frame_pattern import FramePattern
+from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
+from mimokit.planning.frames.plan import plan_frames
+from mimokit.planning.frames.routing import TOLERANCE
+from mimokit.planning.frames.samples import SampleWork, order_samples
 from mimokit.prediction.memory.states import OPTIMIZER
+
+
+@dataclass(frozen=True)
+class FramePattern:
+    """The frames of the samples of micro-batches, which all cost an encoder the same.
+
+    Attributes:
+        counts: for each micro-batch of a step, the frames of its samples: entry s, modulo the
+            length, for sample s.
+        shared: replicas share the frames of a micro-batch as `plan_frames` says.
+    """
+
+    counts: tuple[tuple[int, ...], ...]
+    ordered: bool = False
+    shared: bool = False
+
+    @property
+    def mean(self) -> float:
+        """Frames per sample."""
+        return float(np.mean([np.mean(samples) for samples in self.counts]))
+
+    def per_replica(self, replicas: int, samples: int) -> tuple[tuple[float, ...], ...]:
+        """Return the frames that replicas encode, for each micro-batch."""
+        return _per_replica(self, replicas, samples)
+
+    def imbalance(self, replicas: int, samples: int) -> float:
+        """Return the frames of the slowest replicas over those of the mean ones, at least 1."""
+        frames = self.per_replica(replicas, samples)
+        mean = sum(map(np.mean, frames))
+        return float(sum(map(max, frames)) / mean) if mean else 1.0
+
+
+@functools.lru_cache(maxsize=4096)
+def _per_replica(
+    pattern: FramePattern, replicas: int, samples: int
+) -> tuple[tuple[float, ...], ...]:
+    return tuple(
+        _shares(np.resize(counts, replicas * samples), replicas, pattern)
+        for counts in pattern.counts
+    )
+
+
+def _shares(counts: np.ndarray, replicas: int, pattern: FramePattern) -> tuple[float, ...]:
+    work = SampleWork.of(counts, replicas)
+    order = order_samples([work]) if pattern.ordered else range(len(counts))
+    read = work.per_replica(order)
+    if not pattern.shared or replicas == 1:
+        return tuple(read.tolist())
+    home = np.repeat(np.arange(replicas), read.astype(np.int64))
+    return plan_frames(np.ones(len(home)), replicas, home=home, tolerance=TOLERANCE).load_per_rank
+
+
+def frame_pattern(config: ExperimentConfig, encoder: str, samples: int) -> FramePattern | None:
+    """Return the frames that a config gives an encoder, None if it leaves them to the data set."""
+    data, runtime = config.data, config.runtime
+    if encoder not in data.modality_frames:
+        return None
+    counts = [
+        tuple(data.frames_of(encoder, number, sample) or 0 for sample in range(samples))
+        for number in range(data.num_microbatches)
+    ]
+    return FramePattern(
+        tuple(counts),
+        ordered=runtime.sample_order == BALANCED,
+        shared=FRAME_PARALLEL in runtime.patch_type,
+    )
 
 
 @dataclass(frozen=True)
@@ -31,7 +102,6 @@ class EncoderInput:
 
     Attributes:
         length: patches of one image, or positions of one window of audio.
-        count: images or windows per sample, on average.
         imbalance: work of the most loaded rank divided by that of the average rank; 1 is even.
         pattern: frames of every sample, from which the imbalance of a layout follows instead.
     """
@@ -55,18 +125,13 @@ class EncoderInput:
         )
 
     def imbalance_over(self, replicas: Numbers, samples: Numbers) -> Numbers:
-        """Return the work of the most loaded replica divided by that of the average one.
-
-        Args:
-            replicas: of the encoder, of one layout or of many.
-            samples: of a replica and micro-batch.
-        """
+        """Return the work of the most loaded replica divided by that of the average one."""
         if self.pattern is None:
             return self.imbalance
         pairs = np.stack(np.broadcast_arrays(replicas, np.maximum(samples, 1)), axis=-1)
         each, places = np.unique(pairs.reshape(-1, 2).astype(int), axis=0, return_inverse=True)
-        found = np.array([self.pattern.imbalance(*pair) for pair in each.tolist()])
-        spread: np.ndarray = found[places.ravel()].reshape(pairs.shape[:-1])
+        imbalances = np.array([self.pattern.imbalance(*pair) for pair in each.tolist()])
+        spread: np.ndarray = imbalances[places.ravel()].reshape(pairs.shape[:-1])
         return spread if spread.ndim else float(spread)
 
     @classmethod
@@ -77,10 +142,6 @@ class EncoderInput:
         n, that of attention to the sum of n^2. Equal images of L = sum n^2 / sum n patches,
         (sum n) / L of them, have both sums. L is rounded, so that the second sum is exact within
         half a patch.
-
-        Args:
-            lengths: patches of each image, or positions of each window.
-            samples: number of samples that contain them.
 
         Raises:
             ConfigError: there are no images, or one is empty.
@@ -101,7 +162,6 @@ class Workload:
 
     Attributes:
         seq_length: tokens per sample of the language model, image tokens included.
-        global_batch_size: samples per step.
         precision: of matrix products: bf16, fp8, mxfp8, nvfp4, …
         inputs: encoder -> its inputs. The default is one input of full size.
         strategy_bytes: what a strategy between replicas keeps per parameter that trains.
@@ -177,16 +237,11 @@ def branches_of(model: Model) -> tuple[EncoderBranch, ...]:
 
 def step_flops(model: Model, workload: Workload) -> float:
     """Return the model FLOPs of a step; see `mimokit.architecture.flops`."""
-    language, branches = language_of(model), branches_of(model)
-    encoders = [branch.name for branch in branches]
-    given = {language.name: (workload.seq_length, float(workload.global_batch_size))}
+    language, branches, samples = language_of(model), branches_of(model), workload.global_batch_size
+    behind = passes(language.name, workload.frozen, [branch.name for branch in branches])
+    flops = behind * forward_flops(language, workload.seq_length, float(samples)).total
     for branch in branches:
         seen = workload.input_of(branch)
-        given[branch.name] = (seen.length, seen.count * workload.global_batch_size)
-    before = {language.name: encoders}
-    modules: tuple[Module, ...] = (language, *branches)
-    return sum(
-        passes(module.name, workload.frozen, before.get(module.name, ()))
-        * forward_flops(module, *given[module.name]).total
-        for module in modules
-    )
+        forward = forward_flops(branch, seen.length, seen.count * samples).total
+        flops += passes(branch.name, workload.frozen, ()) * forward
+    return flops

@@ -83,7 +83,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.sampled_from(sorted(LLAMA)), VALUES)
 def test_any_value_is_read_or_refused(field: str, value: Any) -> None:
     content = {**LLAMA, field: value}
@@ -91,7 +91,7 @@ def test_any_value_is_read_or_refused(field: str, value: Any) -> None:
         assert from_hf(content).parameters > 0
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(VALUES)
 def test_any_section_is_read_or_refused(value: Any) -> None:
     content = {"model_type": "llava", "vision_config": value, "text_config": LLAMA}

@@ -96,7 +96,7 @@ def networks(draw: Any) -> Transformer:
     )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(networks(), MOE)
 def test_what_is_written_is_read_back(net: Transformer, moe: MixtureOfExperts) -> None:
     dense = {"dense_ffn": net.ffn}

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from mimokit.architecture.functions import NetworkFunctions, RotaryScaling
-from mimokit.architecture.huggingface.functions import functions_of
+from mimokit.architecture.huggingface.functions import NetworkFunctions, RotaryScaling, functions_of
 from mimokit.config.errors import ConfigError
 
 LLAMA = {"model_type": "llama", "rms_norm_eps": 1e-5, "max_position_embeddings": 131072}

@@ -15,7 +15,7 @@ from mimokit.architecture.layer_work.collectives import End, Way, end_collective
 from mimokit.architecture.layer_work.products import layer_products, score_work
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.prediction.hardware import load_hardware
-from mimokit.prediction.local_cpu.operation_counts import layer_amounts
+from mimokit.prediction.local_cpu.module_costs import layer_amounts
 from mimokit.prediction.step_time import System, load_software
 from mimokit.prediction.step_time.layer import product_seconds
 from tests.architecture.model_parallel import model_parallel

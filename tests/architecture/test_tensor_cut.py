@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut, TensorShard
@@ -44,7 +44,6 @@ def _as_megatron_cuts(whole: np.ndarray, cut: TensorCut, ranks: int) -> list[np.
     return [np.concatenate([one[rank] for one in shares], cut.dimension) for rank in range(ranks)]
 
 
-@settings(deadline=None)
 @given(drawn=cuts(), data=st.data())
 def test_shards_are_cut_as_megatron_cuts_them(drawn: tuple[TensorCut, int], data: st.DataObject):
     cut, ranks = drawn
@@ -87,7 +86,6 @@ def _check_tiling(cut: TensorCut, ranks: ModuleRanks) -> None:
     assert (held == groups[1] // (1 if cut.dimension is None else groups[0])).all()
 
 
-@settings(deadline=None)
 @given(drawn=cuts(), replicas=st.integers(1, 2), context=st.integers(1, 2), data=st.data())
 def test_ranks_tile_a_tensor_and_one_writes_each_entry(
     drawn: tuple[TensorCut, int], replicas: int, context: int, data: st.DataObject

@@ -26,7 +26,7 @@ from rich.table import Table
 import mimokit
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
-from mimokit.config.evaluations import Evaluations
+from mimokit.config.runtime import Evaluations
 from mimokit.planning import plan_layout
 from mimokit.prediction.calibration import Calibration
 from mimokit.prediction.local_cpu import predict_shared
@@ -112,7 +112,7 @@ def timed_steps(
 
 def spin() -> float:
     """Return the cores that this rank gets while all spin."""
-    from mimokit.engine.calibration.compute import cores
+    from mimokit.engine.calibration.timing import cores
 
     return cores()
 

@@ -42,7 +42,7 @@ def alternate_on_rank(
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.loop import prepared, training_step
-    from mimokit.engine.training.tracer import Tracer
+    from mimokit.engine.training.tracer import Tracer, align_clocks
 
     def step(traced: bool, number: int) -> tuple[float, float]:
         dist.barrier()
@@ -54,7 +54,7 @@ def alternate_on_rank(
 
     found = []
     with prepared(plan, config, default_data) as state:
-        tracer = Tracer.aligned(lambda sample: emit(to_wire(sample)))
+        tracer = Tracer(lambda sample: emit(to_wire(sample)), align_clocks())
         for number in range(WARMUP + pairs):
             order = (True, False) if number % 2 else (False, True)
             times = {traced: step(traced, number) for traced in order}

@@ -16,7 +16,7 @@ from unittest import mock
 import torch
 
 from mimokit.cluster import EngineCluster
-from mimokit.planning.bridges.disjoint import plan_disjoint_bridge
+from mimokit.planning.bridges.plan import plan_disjoint_bridge
 from mimokit.planning.ranks import RankGrid
 from mimokit.planning.types import DisjointBridge
 from tests.benchmarks.table import show

@@ -49,7 +49,7 @@ def alternate_on_rank(
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.loop import _step_sample, prepared, training_step
     from mimokit.engine.training.loop_monitor import create_performance_monitor
-    from mimokit.engine.training.watching import watch
+    from mimokit.engine.training.monitor import watch
 
     found = []
     with prepared(plan, config, default_data) as state:

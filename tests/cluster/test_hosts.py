@@ -14,7 +14,7 @@ import mimokit
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig, StrategyConfig
 from mimokit.experiment import TrainingRun, train, verify
-from mimokit.experiment.placement import placed
+from mimokit.experiment.prepare import placed
 from tests.layouts import digits_config
 from tests.network_hosts import (
     Host,

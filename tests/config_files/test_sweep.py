@@ -12,8 +12,7 @@ import mimokit
 from mimokit.config import ConfigError
 from mimokit.config_files import LoadedExperiment, load_experiments
 from mimokit.config_files.sweep import combinations
-from mimokit.config_files.sweep_entries import MOST_EXPERIMENTS
-from mimokit.config_files.sweep_names import LONGEST, file_name
+from mimokit.config_files.sweep_entries import LONGEST, MOST_EXPERIMENTS, file_name
 from tests.config.sections import only, sections
 from tests.config_files.test_files import write
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from mimokit.cli.main import app
 from mimokit.cluster import ClusterError, EngineCluster, RankError
 from mimokit.config import ConfigError, ExperimentConfig
-from mimokit.config.evaluations import Evaluations
+from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import checked_code
 from mimokit.experiment import Oracle, Stepper, compute_oracle, train, verify
 from tests.layouts import digits_config
@@ -251,7 +251,7 @@ def test_torchrun_takes_no_modules_of_a_notebook() -> None:
     from mimokit.experiment.torchrun import training_to_json
 
     code = UserCode({"images": _like_the_example})
-    with pytest.raises(ClusterError, match="name builders of modules, loss_func"):
+    with pytest.raises(ClusterError, match="builders of modules, loss_func"):
         training_to_json(None, None, None, None, False, None, code)  # type: ignore[arg-type]
 
 

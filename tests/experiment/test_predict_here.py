@@ -8,7 +8,7 @@ import pytest
 
 from mimokit.cluster import EngineCluster
 from mimokit.planning import plan_layout
-from mimokit.prediction.local_cpu.stored import stored_on_rank
+from mimokit.prediction.local_cpu.step_costs import stored_on_rank
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 

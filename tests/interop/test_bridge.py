@@ -39,7 +39,6 @@ def apart(draw: Any) -> Layout:
     return Layout("heterogeneous", {**modules, "language": own})
 
 
-@settings(deadline=None)
 @given(apart(), st.integers(1, 9), st.sampled_from(["bf16", "fp8"]), st.booleans())
 def test_what_goes_out_comes_back(
     layout: Layout, steps: int, precision: str, freezes: bool
@@ -120,7 +119,7 @@ def test_what_bridge_refuses_is_refused(
 FEW = st.integers(1, 4)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.tuples(FEW, FEW, FEW, FEW), st.tuples(FEW, FEW, FEW, FEW, FEW))
 def test_bridge_takes_what_is_written_and_nothing_else(
     encoder: tuple[int, ...], own: tuple[int, ...]
@@ -235,7 +234,7 @@ TOKENS = st.sampled_from(
 
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, len(PARTS) - 1), TOKENS), min_size=1, max_size=4))
 def test_any_file_is_read_or_refused(changes: list[tuple[int, str]]) -> None:
     parts = list(PARTS)

@@ -25,7 +25,7 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import load_experiment_config, load_preset
 from mimokit.interop import config_of_layout, layout_of_config, to_yaml, workload_of_config
-from mimokit.interop.lossless import lost_of_layout, lost_of_model, lost_of_workload
+from mimokit.interop.experiment import lost_of_layout, lost_of_model, lost_of_workload
 from mimokit.layout_search import Constraints, search
 from mimokit.prediction import EncoderInput, Layout, Workload, predict
 from mimokit.prediction.workload import branches_of, language_of

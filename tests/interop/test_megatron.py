@@ -24,7 +24,6 @@ from mimokit.prediction import Layout, Workload
 SIZE = st.integers(1, 8)
 
 
-@settings(deadline=None)
 @given(
     st.builds(
         ParallelSizes, SIZE, SIZE, SIZE, SIZE, SIZE, SIZE, SIZE, st.integers(0, 2), SIZE,
@@ -183,7 +182,7 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(WORDS, max_size=60), st.none() | st.integers(1, 8))
 def test_any_words_are_read_or_refused(words: list[str], gpus: int | None) -> None:
     with contextlib.suppress(ConfigError):

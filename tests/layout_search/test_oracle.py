@@ -109,7 +109,7 @@ def run(task: SearchTask) -> Any:
     )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_the_winner_and_the_counts_are_those_of_brute_force(data: st.DataObject) -> None:
     own, encoder = spaces(data.draw)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mimokit.layout_search.pareto import front, lower_edges
@@ -19,7 +19,6 @@ def dominated(one: tuple[int, int, int], others: list[tuple[int, int, int]]) -> 
     )
 
 
-@settings(deadline=None)
 @given(POINTS)
 def test_the_front_is_what_nothing_dominates(points: list[tuple[int, int, int]]) -> None:
     columns = [np.array(column, dtype=float) for column in zip(*points, strict=True)]
@@ -27,7 +26,6 @@ def test_the_front_is_what_nothing_dominates(points: list[tuple[int, int, int]])
     assert sorted(found) == sorted({one for one in points if not dominated(one, points)})
 
 
-@settings(deadline=None)
 @given(POINTS)
 def test_what_is_dropped_early_is_not_on_the_front(points: list[tuple[int, int, int]]) -> None:
     ascending = sorted(points, key=lambda one: one[0])

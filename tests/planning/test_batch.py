@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import mimokit
@@ -35,7 +35,6 @@ def test_a_batch_that_is_not_dealt_out_evenly() -> None:
         mimokit.plan(config)
 
 
-@settings(deadline=None)
 @given(encoder=DIVISORS_OF_12, language=DIVISORS_OF_12, times=st.integers(1, 3))
 def test_samples_are_contiguous(encoder: int, language: int, times: int) -> None:
     # Trap T19, by brute force: replica r computes [r * B / dp, (r + 1) * B / dp).

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import mimokit
 from mimokit.planning import ColocatedBridge, ModuleRanks
-from mimokit.planning.bridges.colocated import plan_colocated_bridge
+from mimokit.planning.bridges.plan import plan_colocated_bridge
 from mimokit.planning.ranks import DIMENSIONS
 from tests.planning.layouts import Sizes, layout, sizes
 
@@ -73,7 +73,6 @@ def test_modules_on_their_own_ranks_have_other_bridges() -> None:
     assert len(plan.bridges) == 1
 
 
-@settings(deadline=None)
 @given(
     many=st.sampled_from([1, 2, 4, 8, 16]),
     few=st.sampled_from([1, 2, 4, 8, 16]),

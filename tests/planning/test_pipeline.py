@@ -9,7 +9,6 @@ import pytest
 import mimokit
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import config_from_mapping
-from mimokit.planning.bridges.edges import edge_transfers, rank_transfers
 from tests.planning.layouts import layout, sizes
 
 WIDE = {"tp": 4, "dp": 2, "pp": 2, "offset": 8}
@@ -163,13 +162,14 @@ def test_ranks_agree_about_every_message(config) -> None:
     for rank, stage in plan.pipeline.by_rank():
         assert plan.pipeline.stages_of(rank) == (stage,)
         for action in plan.pipeline.actions(rank):
-            for t in rank_transfers(plan, rank, action):
-                assert rank == (
-                    t.source_rank if action.kind.startswith("send") else t.destination_rank
-                )
-                traffic = sent if action.kind.startswith("send") else received
-                way = action.kind.rsplit("-", 1)[1]
-                traffic[t.source_rank, t.destination_rank].append((way, action.microbatch, t))
+            if action.edge is None:
+                continue
+            edge = plan.pipeline.graph.edges[action.edge]
+            sends, way = action.kind.split("-")
+            traffic = sent if sends == "send" else received
+            for t in plan.edge_transfers(edge, backward=way == "backward"):
+                if rank == (t.source_rank if sends == "send" else t.destination_rank):
+                    traffic[t.ends].append((way, action.microbatch, t))
     assert sent == received
     assert sum(map(len, sent.values())) > 8
 
@@ -180,16 +180,12 @@ def test_stages_of_a_module_send_rank_to_rank() -> None:
     inside = next(e for e in plan.pipeline.graph.edges if (e.source, e.destination) == (0, 1))
     ends = [
         (t.source_rank, t.destination_rank, t.start, t.stop)
-        for t in edge_transfers(plan, inside, backward=True)
+        for t in plan.edge_transfers(inside, backward=True)
     ]
     assert ends == [(4, 0, 0, 4), (5, 1, 0, 4), (6, 2, 4, 8), (7, 3, 4, 8)]
     without = mimokit.plan(layout("colocated", sizes(dp=2), 4, images=sizes(dp=2)))
-    for refused in (
-        lambda: edge_transfers(without, inside, backward=False),
-        lambda: rank_transfers(without, 0, plan.pipeline.actions(0)[0]),
-    ):
-        with pytest.raises(ValueError, match="no pipeline"):
-            refused()
+    with pytest.raises(ValueError, match="no pipeline"):
+        without.edge_transfers(inside, backward=False)
     with pytest.raises(KeyError, match="rank 24"):
         plan.pipeline.stages_of(24)
 

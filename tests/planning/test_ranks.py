@@ -30,7 +30,7 @@ def rank_map(tp: int, cp: int, dp: int, pp: int, offset: int = 0, ep: int = 1) -
     return ModuleRanks(DIMENSIONS, (tp, cp, dp, pp), offset, module="images", expert_parallel=ep)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(shape=st.tuples(SIZE, SIZE, SIZE, SIZE), offset=st.integers(0, 50))
 def test_groups_equal_megatrons(
     grid_of: object, shape: tuple[int, int, int, int], offset: int
@@ -43,7 +43,7 @@ def test_groups_equal_megatrons(
         assert ours.groups(*reversed(dimensions)) == theirs
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     shape=st.lists(SIZE, min_size=1, max_size=5).map(tuple),
     offset=st.integers(0, 9),

@@ -12,7 +12,7 @@ import mimokit
 from mimokit.config import ConfigError, ExperimentConfig, check_runnable
 from mimokit.config_files import config_from_mapping
 from mimokit.planning import LayoutPlan, ModuleRanks
-from mimokit.planning.bridges.disjoint import plan_first_stage_bridge
+from mimokit.planning.bridges.plan import plan_first_stage_bridge
 from mimokit.planning.bridges.routes import Route
 from mimokit.planning.ranks import SampleRange
 from mimokit.prediction.traffic import traffic_of_plan
@@ -69,7 +69,7 @@ def shared(draw: st.DrawFn) -> ExperimentConfig:
     return three_phase(sizes(tp, dp, cp, pp), base, images=sizes(tensor, replicas))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(shared())
 def test_every_sample_reaches_the_first_stage_and_its_gradient_the_encoder(
     config: ExperimentConfig,

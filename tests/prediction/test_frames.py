@@ -19,9 +19,8 @@ from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from mimokit.config_files import load_preset
 from mimokit.planning.layout import plan_layout
 from mimokit.prediction import predict
-from mimokit.prediction.frame_pattern import FramePattern
 from mimokit.prediction.hardware import load_hardware, save_hardware
-from mimokit.prediction.workload import EncoderInput
+from mimokit.prediction.workload import EncoderInput, FramePattern
 
 UNEVEN = [64, 64, 48, 32, 8, 4, 2, 1]
 

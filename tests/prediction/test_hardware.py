@@ -16,7 +16,7 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
 from mimokit.prediction import Layout, Workload, predict
 from mimokit.prediction.hardware import hardware_names, load_hardware, save_hardware
-from mimokit.prediction.hardware.files import hardware_from_mapping
+from mimokit.prediction.hardware.hardware import hardware_from_mapping
 
 
 def test_all_gpus_are_shipped_with_their_sources() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -17,14 +18,16 @@ from mimokit.architecture.layer_work.products import (
     layer_products,
 )
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.parameters import dense_layer, expert_layer
+from mimokit.architecture.transformer import dense_layer, expert_layer
 from mimokit.axes import Axis
+from mimokit.prediction.calibration import fit_calibration
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import ModuleInput, System, load_software, module_step
 from mimokit.prediction.step_time.breakdown import LayerTime
 from mimokit.prediction.step_time.collectives import exchange_seconds, gather, tensor_seconds
-from mimokit.prediction.step_time.layer import layer_time
+from mimokit.prediction.step_time.layer import layer_time, product_seconds
 from mimokit.prediction.step_time.system import HALF
+from tests.prediction.calibration.synthetic_machine import Machine
 
 H100 = load_hardware("h100")
 BRIDGE = load_software("megatron-bridge")
@@ -196,3 +199,34 @@ def test_a_chip_sustains_the_same_in_all_products_that_have_it() -> None:
             for one in (load_hardware(product), load_hardware(chip))
         ]
         assert rates[0] == pytest.approx(rates[1], rel=1e-2)
+
+
+@pytest.mark.parametrize("shared", [0, 512])
+def test_collectives_of_a_layer_of_experts(shared: int) -> None:
+    """On 2 tensor and 4 expert parallel ranks; routed experts are reached by dispatch alone."""
+    moe = replace(EXPERTS, shared_ffn=shared)
+    sizes = ParallelSizes(2, data=8, expert=4, sequence_parallel=False)
+    around = 2 if shared else 1  # attention, and the shared experts
+    expected = {("all-reduce", 4096.0): around, ("all-to-all", 2048.0): 2}
+    for recompute, ways in ((0, 1), (2, 2)):
+        found: Counter[tuple[str, float]] = Counter()
+        for each in layer_collectives(NET, moe, replace(sizes, recompute=recompute), "backward"):
+            found[each.kind, float(each.numbers)] += int(each.count)
+        assert +found == {key: ways * count for key, count in expected.items()}
+    alone = layer_collectives(NET, moe, replace(sizes, expert=1), "forward")
+    assert sum(each.count for each in alone if each.axis == Axis.EXPERT) == 0
+
+
+@pytest.mark.parametrize("width", [32, 512])
+def test_narrow_products_take_as_long_as_the_calibrated_machine_does(width: int) -> None:
+    """The machine needs 1 + 32 / width times as long; every matrix here is `width` wide or high."""
+    machine = Machine()
+    hardware = replace(fit_calibration(machine.measurements()).hardware, memory_bandwidth=1e18)
+    system = System(hardware, load_software("megatron-core"), "fp32")
+    system = replace(system, software=replace(system.software, matrix_share=1.0))
+    net = Transformer(1, width, 1, 1, width, width, gated=False, norm="layer")
+    rate = machine.peak / (1 + machine.half_width / width)
+    expected = 2 * TOKENS * 6 * width**2 / rate
+    assert float(product_seconds(net, None, ParallelSizes(), TOKENS, system)) == pytest.approx(
+        expected, rel=1e-6
+    )

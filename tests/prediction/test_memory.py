@@ -18,8 +18,8 @@ from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_SELECTIVE,
     ParallelSizes,
 )
-from mimokit.architecture.parameters import dense_layer
 from mimokit.architecture.parameters_on_rank import rank_parameters
+from mimokit.architecture.transformer import dense_layer
 from mimokit.planning import schedule
 from mimokit.planning.schedule import plan_schedule, stage_graph
 from mimokit.prediction import Layout, Workload, predict

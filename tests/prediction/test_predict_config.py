@@ -23,8 +23,8 @@ from mimokit.prediction import (
     predict,
     predict_timeline,
 )
-from mimokit.prediction.from_config import layout_of_config, workload_of_config
 from mimokit.prediction.hardware import load_hardware, save_hardware
+from mimokit.prediction.task import layout_of_config, workload_of_config
 from tests.layouts import digits_config
 
 PRESET = "llava_7b_heterogeneous"

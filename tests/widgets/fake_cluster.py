@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mimokit.cluster import RankError
 from mimokit.planning.stepper import SeenCrossing, clock_of, planned_crossings
-from mimokit.planning.stepper.check import StepRecord, TensorFacts
+from mimokit.planning.stepper.crossings import StepRecord, TensorFacts
 
 
 class FakeCluster:

@@ -11,9 +11,9 @@ import traitlets
 
 from mimokit.axes import LAYOUT_FIELDS, Axis
 from mimokit.config import ConfigError
-from mimokit.planning.report.weights import plan_html
+from mimokit.planning.report.weights import sections
 from mimokit.planning.weights import WeightDirectory, WeightPlan, WeightPlanner, read_directory
-from mimokit.planning.weights.headers import refused
+from mimokit.planning.weights.directory import refused
 from mimokit.units import shown
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
@@ -148,7 +148,7 @@ class WeightMap(PersistentWidget):
 
     def _in_html(self) -> str:
         said = f"<div>{escape(self.problem)}</div>" if self.problem else ""
-        return f"{said}{plan_html(self.plan)}"
+        return said + "".join(section.to_html() for section in sections(self.plan))
 
 
 def _offered(planner: WeightPlanner) -> list[list[int]]:

@@ -56,18 +56,23 @@ def _check_patch(fields: Fields, patch: int, image: int) -> None:
         fields.refuse("patch_size", f"it contradicts image_size {image}, which it must not exceed")
 
 
-def _plain_net(fields: Fields, layers: int) -> Transformer:
-    """Return a ViT's layers: LayerNorm, GELU and biases everywhere."""
-    hidden = fields.size("hidden_size")
-    heads = fields.size("num_attention_heads", "num_heads")
-    fields.must_divide(heads, hidden, "num_attention_heads", "hidden_size")
+def _plain_net(
+    fields: Fields,
+    layers: int,
+    width: str = "hidden_size",
+    heads_names: tuple[str, ...] = ("num_attention_heads", "num_heads"),
+    ffn: str = "intermediate_size",
+) -> Transformer:
+    """Return layers with LayerNorm, GELU and biases everywhere, by the names of their fields."""
+    hidden, heads = fields.size(width), fields.size(*heads_names)
+    fields.must_divide(heads, hidden, heads_names[0], width)
     return Transformer(
         layers=layers,
         hidden=hidden,
         heads=heads,
         kv_heads=heads,
         head_dim=hidden // heads,
-        ffn=fields.size("intermediate_size"),
+        ffn=fields.size(ffn),
         gated=False,
         norm="layer",
         qkv_bias=True,
@@ -79,25 +84,11 @@ def _plain_net(fields: Fields, layers: int) -> Transformer:
 
 def whisper_encoder(fields: Fields, name: str) -> AudioEncoder:
     """Return Whisper's encoder; its key projections have no bias."""
-    hidden, heads = fields.size("d_model"), fields.size("encoder_attention_heads")
-    fields.must_divide(heads, hidden, "encoder_attention_heads", "d_model")
+    names = "d_model", ("encoder_attention_heads",), "encoder_ffn_dim"
+    net = _plain_net(fields, fields.size("encoder_layers"), *names)
     return AudioEncoder(
         name=name,
-        net=Transformer(
-            layers=fields.size("encoder_layers"),
-            hidden=hidden,
-            heads=heads,
-            kv_heads=heads,
-            head_dim=hidden // heads,
-            ffn=fields.size("encoder_ffn_dim"),
-            gated=False,
-            norm="layer",
-            qkv_bias=True,
-            key_bias=False,
-            output_bias=True,
-            ffn_bias=True,
-            causal=False,
-        ),
+        net=replace(net, key_bias=False),
         mel_bins=fields.size("num_mel_bins"),
         positions=fields.size("max_source_positions"),
     )

@@ -1,4 +1,4 @@
-"""Which tensors a checkpoint contains, by the `model_type` of its config."""
+"""Which tensors Hugging Face weights contain, by the `model_type` of its config."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mimokit.architecture.huggingface import IMAGES, from_hf
-from mimokit.architecture.huggingface.checkpoint_tensors import CheckpointTensors
-from mimokit.architecture.huggingface.language_tensors import (
+from mimokit.architecture.huggingface.weight_tensors import (
     GROUPED_TYPES,
+    OF_WHOLE_MODELS,
+    WeightTensors,
     add_gpt2,
     add_grouped,
-)
-from mimokit.architecture.huggingface.vision_tensors import (
-    OF_WHOLE_MODELS,
     add_projector,
     add_tower,
 )
@@ -53,16 +51,11 @@ PROJECTOR_WEIGHT = "linear_1.weight"
 
 @dataclass(frozen=True)
 class Family:
-    """The network of a checkpoint and its tensors.
-
-    Attributes:
-        found: its tensors and parameters.
-        vocab_multiple: the vocabulary is padded to a multiple of this times the ranks.
-    """
+    """The network of Hugging Face weights and its tensors."""
 
     model_type: str
     model: Model
-    found: CheckpointTensors
+    found: WeightTensors
     vocab_multiple: int = 1
 
     @property
@@ -94,7 +87,7 @@ class Family:
 
 
 def family_of(config: Mapping[str, Any], names: Collection[str]) -> Family:
-    """Return the tensors that a checkpoint must contain.
+    """Return the tensors that weights must contain.
 
     Args:
         names: of the tensors in its files; parts are found by known endings, since files of
@@ -111,7 +104,7 @@ def family_of(config: Mapping[str, Any], names: Collection[str]) -> Family:
     if isinstance(model, MultimodalModel):
         weights = _llava_tensors(model, config, names)
     elif isinstance(model, VisionEncoder):
-        weights = CheckpointTensors(by_name(encoder_tensors(model, "")))
+        weights = WeightTensors(by_name(encoder_tensors(model, "")))
         weights.passed_over += OF_WHOLE_MODELS
         add_tower(weights, model, prefix_of(names, "embeddings.patch_embedding.weight"))
     else:
@@ -122,10 +115,10 @@ def family_of(config: Mapping[str, Any], names: Collection[str]) -> Family:
 
 def language_tensors(
     kind: str, model: LanguageModel, names: Collection[str], vocab_multiple: int = 1
-) -> CheckpointTensors:
+) -> WeightTensors:
     """Return the tensors of a language model, by the `model_type` of the config."""
     padded = replace(model, vocab_multiple=vocab_multiple)
-    weights, head = CheckpointTensors(by_name(module_tensors(padded))), head_name(names)
+    weights, head = WeightTensors(by_name(module_tensors(padded))), head_name(names)
     if kind == "gpt2":
         add_gpt2(weights, model, prefix_of(names, "wte.weight"), head)
     else:
@@ -135,12 +128,12 @@ def language_tensors(
 
 def _llava_tensors(
     model: MultimodalModel, config: Mapping[str, Any], names: Collection[str]
-) -> CheckpointTensors:
+) -> WeightTensors:
     """Return language model, tower and projector; the latter two lie on the first stage."""
     check_language_type(config)
     (branch,) = model.branches
     assert isinstance(branch.encoder, VisionEncoder)
-    weights = CheckpointTensors(by_name(_llava_table(branch, model.language)))
+    weights = WeightTensors(by_name(_llava_table(branch, model.language)))
     tower = prefix_of(names, "embeddings.patch_embedding.weight")
     add_tower(weights, branch.encoder, tower, ENCODER)
     add_projector(weights, branch.projector, prefix_of(names, PROJECTOR_WEIGHT), PROJECTOR)
@@ -177,7 +170,7 @@ def prefix_of(names: Collection[str], ending: str) -> str:
     sentence = (
         f"Weights: there must be one tensor whose name ends in {ending}, "
         f"and there {f'are {many}' if many else 'is none'}; "
-        f"give the checkpoint that belongs to the config.json."
+        "give the weights that belong to the config.json."
     )
     raise ConfigError([Problem("weights", ending, len(prefixes), sentence)])
 

@@ -15,8 +15,6 @@ class Fields:
     """One section of a config; `check` raises everything that was wrong with what was read.
 
     Args:
-        values: the fields of the section.
-        where: the name of the section in messages.
         defaults: of Hugging Face's class, for fields that its file leaves out.
     """
 

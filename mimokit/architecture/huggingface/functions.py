@@ -1,19 +1,88 @@
-"""What a network computes between its matrices, from a Hugging Face config."""
+"""What a network computes between its matrices, and how a Hugging Face config states it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from mimokit.architecture.functions import NetworkFunctions, RotaryScaling
 from mimokit.architecture.huggingface.fields import Fields
+from mimokit.units import listed
+
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "quick_gelu")
+"""Activations that can run; "gelu" is the exact one, "quick_gelu" is x * sigmoid(1.702 x)."""
+
+SCALINGS = ("linear", "llama3")
+"""Kinds of rotary scaling that can run."""
+
+
+@dataclass(frozen=True)
+class RotaryScaling:
+    """How rotary frequencies are changed for longer sequences.
+
+    Attributes:
+        kind: "linear" divides all of them; "llama3" divides the low ones (Llama 3.1); any other is
+            as its file names it, and cannot run.
+        low: llama3: wavelengths longer than `original_positions / low` are divided by `factor`.
+        high: llama3: wavelengths shorter than `original_positions / high` stay as they are.
+        original_positions: llama3: positions that the model was trained for at first.
+    """
+
+    kind: str
+    factor: float = 1.0
+    low: float = 1.0
+    high: float = 4.0
+    original_positions: int = 8192
+
+
+@dataclass(frozen=True)
+class NetworkFunctions:
+    """What a network computes between its matrices.
+
+    Attributes:
+        activation: one of `ACTIVATIONS`; any other is as its file names it, and cannot run.
+        window: tokens that attention reaches back over, itself included; 0 for all.
+        positions: longest sequence in tokens; 0 where none is stated.
+        unknown: fields of the file that change what is computed, and that cannot run.
+    """
+
+    activation: str
+    epsilon: float
+    rotary_base: float = 10_000.0
+    rotary_scaling: RotaryScaling | None = None
+    window: int = 0
+    positions: int = 0
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def obstacles(self) -> Mapping[str, str]:
+        """What cannot run: field -> what is wrong with it, and what can."""
+        fields: dict[str, str] = {}
+        if self.activation not in ACTIVATIONS:
+            fields["activation"] = (
+                f"its activation is {self.activation!r}; {listed(ACTIVATIONS)} can run"
+            )
+        scaling = self.rotary_scaling
+        if scaling is not None and scaling.kind not in SCALINGS:
+            fields["rotary_scaling"] = (
+                f"its rotary scaling is {scaling.kind!r}; {listed(SCALINGS)} can run"
+            )
+        if self.window and not 0 < self.positions <= self.window:
+            fields["window"] = (
+                f"its attention has a sliding window of {self.window:,} tokens; a window can run "
+                "if it is as long as the longest sequence"
+            )
+        if self.unknown:
+            fields["fields"] = f"it sets {listed(self.unknown)}, which cannot run"
+        return fields
+
 
 ACTIVATION_NAMES: Mapping[str, str] = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_python": "gelu",
     "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_accurate": "gelu_tanh", "quick_gelu": "quick_gelu",
 }  # fmt: skip
-"""transformers' `ACT2FN`: its names of the activations of `mimokit.architecture.functions`."""
+"""transformers' `ACT2FN`: its names of the `ACTIVATIONS`."""
 
 _DEFAULTS: Mapping[str, tuple[str, float, int]] = {
     "llama": ("silu", 1e-6, 2048),
@@ -31,19 +100,17 @@ _ROTARY_BASES: Mapping[str, float] = {"mixtral": 1e6, "qwen2_5_vl_text": 1e6}
 _TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
 
 
-def functions_of(config: Mapping[str, Any], kind: str | None = None) -> NetworkFunctions:
+def functions_of(config: Mapping[str, Any]) -> NetworkFunctions:
     """Return what a network computes between its matrices.
 
     Args:
-        config: the content of a config.json, or a section of one.
-        kind: its model_type, where the section does not state it. Of a whole CLIP or SigLIP the
-            vision tower is meant, of a LLaVA the language model.
+        config: the content of a config.json. Of a whole CLIP or SigLIP the vision tower is meant,
+            of a LLaVA the language model.
 
     Raises:
         ConfigError: a field is of the wrong type.
     """
-    kind = str(config.get("model_type") if kind is None else kind)
-    fields = Fields(config)
+    kind, fields = str(config.get("model_type")), Fields(config)
     if kind in _TOWERS:
         fields, kind = fields.section("vision_config"), _TOWERS[kind]
     elif kind == "llava":
@@ -57,9 +124,6 @@ def functions_of(config: Mapping[str, Any], kind: str | None = None) -> NetworkF
 def tower_functions_of(config: Mapping[str, Any]) -> NetworkFunctions:
     """Return what the vision tower of a LLaVA computes between its matrices.
 
-    Args:
-        config: the content of its config.json.
-
     Raises:
         ConfigError: a field is of the wrong type.
     """
@@ -70,12 +134,7 @@ def tower_functions_of(config: Mapping[str, Any]) -> NetworkFunctions:
 
 
 def functions_of_section(fields: Fields, kind: str) -> NetworkFunctions:
-    """Return what a network computes between its matrices; problems are left in the fields.
-
-    Args:
-        fields: of the config of a language model or tower.
-        kind: its model_type.
-    """
+    """Return what a network computes between its matrices; problems are left in the fields."""
     activation, epsilon, positions = _DEFAULTS.get(kind, ("silu", 1e-6, 0))
     if kind == "gpt2":
         return NetworkFunctions(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from mimokit.architecture.functions import NetworkFunctions
 from mimokit.architecture.huggingface.fields import Fields
-from mimokit.architecture.huggingface.functions import functions_of_section
+from mimokit.architecture.huggingface.functions import NetworkFunctions, functions_of_section
 from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.transformer import (
     INIT_STD,
@@ -36,8 +35,6 @@ def language_model(fields: Fields, kind: str, name: str, tied: bool = False) -> 
     """Return the language model of a config whose `model_type` is `kind`.
 
     Args:
-        fields: of the config, or of its text section.
-        kind: its model_type.
         tied: whether embeddings are tied if the fields do not set it.
     """
     if kind == "gpt2":

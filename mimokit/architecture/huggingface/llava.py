@@ -7,17 +7,8 @@ from dataclasses import replace
 from mimokit.architecture.huggingface.encoders import VISION_DEFAULTS, vision_encoder
 from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.functions import ACTIVATION_NAMES
-from mimokit.architecture.huggingface.language import (
-    LANGUAGE_TYPES,
-    LLAMA_DEFAULTS,
-    language_model,
-)
-from mimokit.architecture.modules import (
-    EncoderBranch,
-    MultimodalModel,
-    Projector,
-    VisionEncoder,
-)
+from mimokit.architecture.huggingface.language import LANGUAGE_TYPES, LLAMA_DEFAULTS, language_model
+from mimokit.architecture.modules import EncoderBranch, MultimodalModel, Projector, VisionEncoder
 from mimokit.config.errors import unknown_name
 
 FEATURE_LAYER = -2
@@ -31,11 +22,7 @@ _STRATEGIES = ("default", "full")
 
 
 def llava(fields: Fields, name: str, images: str) -> MultimodalModel:
-    """Return LLaVA; problems are left in the fields.
-
-    Args:
-        images: name of the vision module.
-    """
+    """Return LLaVA; problems are left in the fields."""
     vision, text = fields.section("vision_config"), fields.section("text_config")
     tower = vision.text("model_type", "clip_vision_model")
     defaults = VISION_DEFAULTS.get(tower, {})

@@ -1,6 +1,6 @@
-"""The module of a run that starts from a checkpoint: its fields, and its tensors in the files.
+"""The module of a run that starts from weights: its fields, and its tensors in the files.
 
-A checkpoint may contain more than the module: a whole CLIP its tower, a LLaVA a language model and
+They may contain more than the module: a whole CLIP its tower, a LLaVA a language model and
 an encoder with its projector.
 """
 
@@ -19,8 +19,8 @@ from mimokit.architecture.config_fields import (
     NetworkField,
     read,
 )
+from mimokit.architecture.from_config import encoder_network, language_network, lone_encoder_network
 from mimokit.architecture.huggingface import from_hf
-from mimokit.architecture.huggingface.checkpoint_tensors import CheckpointTensors
 from mimokit.architecture.huggingface.families import (
     FAMILIES,
     PROJECTOR_WEIGHT,
@@ -29,8 +29,9 @@ from mimokit.architecture.huggingface.families import (
     language_tensors,
     prefix_of,
 )
-from mimokit.architecture.huggingface.vision_tensors import (
+from mimokit.architecture.huggingface.weight_tensors import (
     OF_WHOLE_MODELS,
+    WeightTensors,
     add_projector,
     add_tower,
 )
@@ -40,11 +41,6 @@ from mimokit.architecture.modules import (
     Model,
     MultimodalModel,
     VisionEncoder,
-)
-from mimokit.architecture.networks import (
-    encoder_network,
-    language_network,
-    lone_encoder_network,
 )
 from mimokit.architecture.tensors import (
     ENCODER_NAMES,
@@ -65,15 +61,8 @@ _COMPARED = ("image_size", "patch_size", "num_channels", "max_position_embedding
 Part = LanguageModel | VisionEncoder | EncoderBranch
 
 
-def network_fields(
-    directory: str | os.PathLike[str], *, language: bool, seq_length: int | None = None
-) -> dict[str, Any]:
-    """Return the fields of a module's architecture that a checkpoint states.
-
-    Args:
-        directory: with a config.json.
-        language: the module is the language model.
-        seq_length: of a language model; None: left out.
+def network_fields(directory: str | os.PathLike[str], *, language: bool) -> dict[str, Any]:
+    """Return the fields of a module's architecture that its weights state, its length aside.
 
     Raises:
         ConfigError: the config is wrong, or has no such part.
@@ -81,9 +70,8 @@ def network_fields(
     model = from_hf(directory)
     part = _part(model, language)
     if isinstance(part, LanguageModel):
-        fields = language_network(part, seq_length or 1)
-        if seq_length is None:
-            del fields["seq_length"]
+        fields = language_network(part, 1)
+        del fields["seq_length"]
     elif isinstance(part, EncoderBranch):
         assert isinstance(model, MultimodalModel)
         fields = encoder_network(part, model.language)
@@ -96,12 +84,7 @@ def network_fields(
 def contradictions(
     network: ModuleArchitecture, fields_of_weights: Mapping[str, Any], *, language: bool
 ) -> list[tuple[str, Any, Any]]:
-    """Return (field, value of the config, value of the checkpoint) where the two differ.
-
-    Args:
-        fields_of_weights: what `network_fields` returned for its checkpoint.
-        language: the module is the language model.
-    """
+    """Return (field, value of the config, value of the weights) where the two differ."""
     theirs = ModuleArchitecture(**{"seq_length": 1, **fields_of_weights})
     differing = []
     for row in (*LAYERS, *(LANGUAGE if language else VISION)):
@@ -134,7 +117,7 @@ def _part(model: Model, language: bool) -> Part:
     wanted = LanguageModel if language else VisionEncoder
     if not isinstance(model, wanted):
         kinds = "a language model" if language else "a vision tower"
-        sentence = f"Weights: config.json does not describe {kinds}; give the checkpoint of one."
+        sentence = f"Weights: config.json does not describe {kinds}; give the weights of one."
         raise ConfigError([Problem("weights", "model_type", None, sentence)])
     return model
 
@@ -150,9 +133,7 @@ def module_family(
     """Return the tensors of a module in the files, under the names that it has in a run.
 
     Args:
-        names: of the tensors, those of other parts among them.
         others: names among which an encoder's projector is if it is not among the former.
-        vocab_multiple: the vocabulary is padded to a multiple of this times tensor_parallel.
 
     Raises:
         ConfigError: as `family_of`, or the part does not exist.
@@ -171,7 +152,7 @@ def module_family(
     table = encoder_tensors(headless, name)
     if isinstance(part, EncoderBranch):
         table = module_tensors(replace(part, encoder=headless))
-    weights = CheckpointTensors(by_name(table))
+    weights = WeightTensors(by_name(table))
     prefix = prefix_of(names, "embeddings.patch_embedding.weight")
     add_tower(weights, headless, prefix, name)
     weights.passed_over += [f"{prefix}head.", *OF_WHOLE_MODELS]

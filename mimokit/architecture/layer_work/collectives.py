@@ -57,17 +57,13 @@ class LayerCollective:
 def layer_collectives(
     net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, way: Way
 ) -> tuple[LayerCollective, ...]:
-    """Return the collectives of a layer in one direction.
-
-    Args:
-        moe: experts of this layer, or None for a dense one.
-    """
-    found = tuple(_layer(net, moe, sizes, way))
+    """Return the collectives of a layer in one direction."""
+    collectives = tuple(_layer(net, moe, sizes, way))
     if way == "forward":
-        return found
+        return collectives
     again = (sizes.recompute == RECOMPUTE_FULL) * 1
     ahead = _layer(net, moe, sizes, "forward")
-    return (*found, *(replace(each, count=each.count * again) for each in ahead))
+    return (*collectives, *(replace(each, count=each.count * again) for each in ahead))
 
 
 def end_collectives(
@@ -81,7 +77,6 @@ def end_collectives(
     Args:
         end: of the module. The input and output of a projector are whole on every rank.
         width: numbers of a token that the end writes (forward) or has read (backward).
-        sizes: of the module, in one layout.
     """
     cut = bool(sizes.sequence_parallel) and end != "projector"
     kinds: dict[tuple[End, Way], tuple[Kind, ...]] = {

@@ -29,8 +29,6 @@ class MatrixProduct:
 
     Attributes:
         of: what is multiplied; products of the same tensor read it once.
-        inputs: numbers of a row that is multiplied.
-        outputs: numbers of a row of the result.
         rows: rows per token of the rank; less than 1 if ranks share the tokens.
         bias: entries that are added to a row of the result before the next operation. The biases
             of matrices that are cut along their inputs are added later, with the residual.
@@ -56,33 +54,29 @@ class MatrixProduct:
 def layer_products(
     net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes
 ) -> tuple[MatrixProduct, ...]:
-    """Return the products of a layer on one rank.
-
-    Args:
-        moe: experts of this layer, or None for a dense one.
-    """
-    found = [*(_attention(net, sizes) if net.mla is None else _latent(net, net.mla, sizes))]
-    found.append(MatrixProduct(CORE, net.heads * net.v_dim / sizes.tensor, net.hidden))
+    """Return the products of a layer on one rank."""
+    products = [*(_attention(net, sizes) if net.mla is None else _latent(net, net.mla, sizes))]
+    products.append(MatrixProduct(CORE, net.heads * net.v_dim / sizes.tensor, net.hidden))
     width = net.ffn if moe is None else moe.shared_ffn
     if width:
-        found += _feed_forward(net, width / sizes.tensor)
+        products += _feed_forward(net, width / sizes.tensor)
     if moe is not None:
         # Experts are not cut by tensor parallelism; its ranks share the tokens instead.
         into, back = _feed_forward(net, moe.ffn)
         each = moe.top_k / sizes.tensor
-        found.append(MatrixProduct(ROUTED, into.inputs, into.outputs, each))
-        found.append(MatrixProduct(ROUTED_INNER, back.inputs, back.outputs, each))
+        products.append(MatrixProduct(ROUTED, into.inputs, into.outputs, each))
+        products.append(MatrixProduct(ROUTED_INNER, back.inputs, back.outputs, each))
         scores = moe.experts + moe.shared_gate
-        found.append(MatrixProduct(ROUTER, net.hidden, scores, 1 / sizes.tensor))
-    return tuple(found)
+        products.append(MatrixProduct(ROUTER, net.hidden, scores, 1 / sizes.tensor))
+    return tuple(products)
 
 
 def token_weights(net: Transformer) -> float:
     """Return the multiplications of one token with the matrices of all layers."""
-    found = net.dense_layers * _weights(net, None)
+    weights = net.dense_layers * _weights(net, None)
     if net.moe is not None:
-        found += (net.layers - net.dense_layers) * _weights(net, net.moe)
-    return found
+        weights += (net.layers - net.dense_layers) * _weights(net, net.moe)
+    return weights
 
 
 def score_work(net: Transformer, sizes: ParallelSizes, seen: Numbers) -> Numbers:

@@ -35,7 +35,6 @@ class SavedTensor:
     Attributes:
         part: of the layer; dispatched tokens and router scores belong to the feed-forward part.
         numbers: per token of the rank.
-        bytes: of a number.
         only_product: only the gradient of a matrix needs it, so that it has the precision of
             products, and a frozen layer does not keep it. The output of the attention core is not
             among them, because the core keeps it.
@@ -48,38 +47,29 @@ class SavedTensor:
 
 
 def saved_tensors(
-    net: Transformer,
-    moe: MixtureOfExperts | None,
-    sizes: ParallelSizes,
-    *,
-    dropout: bool = False,
+    net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, *, dropout: bool = False
 ) -> tuple[SavedTensor, ...]:
-    """Return what a layer keeps without recomputation, except the scores of unfused attention.
-
-    Args:
-        moe: the experts of this layer, or None for a dense one.
-        dropout: masks are kept, one byte per number.
-    """
+    """Return what a layer keeps without recomputation, except the scores of unfused attention."""
     hidden = net.hidden / sizes.sequence_shards
-    found = [
+    tensors = [
         SavedTensor("residual", 2 * hidden),  # the inputs of both norms
         SavedTensor("residual", hidden, only_product=True),  # that of attention, normalized
         SavedTensor("residual", hidden, only_product=moe is None),
     ]
     if dropout:
-        found.append(SavedTensor("residual", 2 * hidden, bytes=1))
-    found += _attention(net, sizes)
+        tensors.append(SavedTensor("residual", 2 * hidden, bytes=1))
+    tensors += _attention(net, sizes)
     if moe is None:
-        return (*found, *_feed_forward(net, net.ffn / sizes.tensor))
+        return (*tensors, *_feed_forward(net, net.ffn / sizes.tensor))
     # As in NVIDIA/Megatron-LM#6782, experts and dispatched tokens scale with top-k. Experts are not
     # cut by tensor parallelism; instead a rank takes 1/t of the tokens.
     each = moe.top_k / sizes.tensor
-    found += _feed_forward(net, each * moe.ffn)
-    found += _feed_forward(net, moe.shared_ffn / sizes.tensor)
-    found.append(SavedTensor("feed-forward", each * net.hidden, only_product=True))
-    found.append(SavedTensor("feed-forward", each * net.hidden))
-    found.append(SavedTensor("feed-forward", moe.experts / sizes.tensor, bytes=4))
-    return tuple(found)
+    tensors += _feed_forward(net, each * moe.ffn)
+    tensors += _feed_forward(net, moe.shared_ffn / sizes.tensor)
+    tensors.append(SavedTensor("feed-forward", each * net.hidden, only_product=True))
+    tensors.append(SavedTensor("feed-forward", each * net.hidden))
+    tensors.append(SavedTensor("feed-forward", moe.experts / sizes.tensor, bytes=4))
+    return tuple(tensors)
 
 
 def layer_activations(
@@ -96,11 +86,8 @@ def layer_activations(
     """Return the bytes that one layer stores in its recompute mode.
 
     Args:
-        moe: the experts of this layer, or None for a dense one.
         tokens: tokens of one micro-batch on one rank, b s / c.
         seq: tokens that a token can attend to, s.
-        flash: flash attention, which stores no scores.
-        dropout: dropout masks are stored, one byte per number.
         product_input: bytes per stored number of the inputs of matrix products.
     """
     kept = tokens * sum(

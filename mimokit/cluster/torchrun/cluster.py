@@ -16,8 +16,13 @@ from mimokit.cluster.frozen import pid_here
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.run import ClusterRun
 from mimokit.cluster.torchrun.member import Member
-from mimokit.cluster.torchrun.messages import RankWork, Task, message_from_json, outcome_from_json
-from mimokit.cluster.torchrun.store import JobStore
+from mimokit.cluster.torchrun.messages import (
+    JobStore,
+    RankWork,
+    Task,
+    message_from_json,
+    outcome_from_json,
+)
 from mimokit.cluster.worker.session import ABORT_MESSAGE, STOP_MESSAGE
 
 POLL_SECONDS = 0.05
@@ -60,11 +65,7 @@ class TorchrunCluster:
         return self._store.size
 
     def submit(
-        self,
-        function: Callable[..., Any],
-        /,
-        *arguments: Any,
-        world_size: int,
+        self, function: Callable[..., Any], /, *arguments: Any, world_size: int
     ) -> ClusterRun:
         """Start the job's work on the first ranks and return at once.
 

@@ -10,12 +10,16 @@ from types import FrameType
 from typing import Any, Protocol
 
 from mimokit.cluster import rank as rank_side
-from mimokit.cluster.torchrun.messages import RankWork, Task, message_to_json, outcome_to_json
-from mimokit.cluster.torchrun.store import JobStore
+from mimokit.cluster.torchrun.messages import (
+    JobStore,
+    RankWork,
+    Task,
+    message_to_json,
+    outcome_to_json,
+)
 from mimokit.cluster.worker.membership import Membership, describe
-from mimokit.cluster.worker.memory import release
 from mimokit.cluster.worker.session import INTERRUPT_SIGNAL, RankInterrupted
-from mimokit.cluster.worker.task import Failure, RankOutcome, explain
+from mimokit.cluster.worker.task import Failure, RankOutcome, explain, release
 from mimokit.cluster.world import EngineFacts, lay_out, places_on_hosts
 
 COLLECTIVE_SECONDS = 300.0

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import linecache
 import pickle
+import sys
 import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mimokit.cluster.worker.membership import describe
-from mimokit.cluster.worker.memory import release
 from mimokit.cluster.worker.sender import SampleSender
 from mimokit.cluster.worker.session import (
     EngineSession,
@@ -194,7 +196,6 @@ class TorchModes:
 
     Attributes:
         gradients: whether operations are recorded for the backward pass.
-        dtype: of new floating-point tensors.
     """
 
     gradients: bool
@@ -213,3 +214,23 @@ class TorchModes:
 
         torch.set_grad_enabled(self.gradients)
         torch.set_default_dtype(self.dtype)
+
+
+def release() -> None:
+    """Free objects in reference cycles, and return what allocators keep for later.
+
+    A model is full of cycles, and each of its process groups keeps threads that poll.
+    """
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    _trim()
+
+
+def _trim() -> None:
+    """Have the C library return free memory to the system (glibc; elsewhere nothing)."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)

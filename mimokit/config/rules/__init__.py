@@ -56,13 +56,5 @@ def check_experiment(config: ExperimentConfig, world_size: int | None = None) ->
     check = world_check(world_size)
     if config.has_passed(check):
         return
-    context = ValidationContext(
-        config.model,
-        config.data,
-        config.runtime,
-        config.prediction,
-        config.strategy,
-        world_size=world_size,
-    )
-    refuse_if_any(all_problems(context))
+    refuse_if_any(all_problems(ValidationContext.of(config, world_size)))
     config.mark_passed([check])

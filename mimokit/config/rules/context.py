@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.facts import ModuleSizes
@@ -13,6 +13,7 @@ from mimokit.config.world_size import ResolvedWorld, resolve
 
 if TYPE_CHECKING:
     from mimokit.config.data import DataConfig
+    from mimokit.config.experiment import ExperimentConfig
     from mimokit.config.model import MimoParallelismConfig
     from mimokit.config.prediction import PredictionConfig
     from mimokit.config.runtime import RuntimeConfig
@@ -39,6 +40,12 @@ class ValidationContext:
     world_size: int | None = None
     invalid_paths: frozenset[str] = field(default_factory=frozenset)
     world_may_be_open: bool = False
+
+    @classmethod
+    def of(cls, config: ExperimentConfig, world_size: int | None, **known: Any) -> Self:
+        """Return the context of a whole config."""
+        sections = (config.model, config.data, config.runtime, config.prediction, config.strategy)
+        return cls(*sections, world_size=world_size, **known)
 
     @cached_property
     def world(self) -> ResolvedWorld:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from mimokit.config.errors import Problem
 from mimokit.config.graph import Topology, downstream, find_cycle, upstream
+from mimokit.config.messages import problem_at
 from mimokit.config.rules.context import ValidationContext
+from mimokit.config.rules.facts import module_problem
 
 
 def topology_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -23,13 +25,11 @@ def topology_problems(context: ValidationContext) -> Iterator[Problem]:
         return
     cycle = find_cycle(graph)
     if cycle:
-        yield Problem(
-            "model",
-            "topology",
-            list(cycle),
-            f"Section 'model': topology has a cycle, {' -> '.join(cycle)}, in which every module "
-            "waits for itself; remove one of these edges.",
+        sentence = (
+            f"topology has a cycle, {' -> '.join(cycle)}, in which every module "
+            "waits for itself; remove one of these edges."
         )
+        yield problem_at("model.topology", list(cycle), sentence)
         return
     yield from _disconnected(context, graph)
     if context.is_valid("model.deployment_mode"):
@@ -40,13 +40,11 @@ def _unknown_modules(context: ValidationContext, graph: Topology) -> Iterator[Pr
     known = context.model.module_parallelisms
     for name in dict.fromkeys((*graph, *(target for fed in graph.values() for target in fed))):
         if name not in known:
-            yield Problem(
-                "model",
-                "topology",
-                name,
-                f"Section 'model': topology names '{name}', which is not a module of "
-                f"module_parallelisms; choose one of {', '.join(known)}.",
+            sentence = (
+                f"topology names '{name}', which is not a module of "
+                f"module_parallelisms; choose one of {', '.join(known)}."
             )
+            yield problem_at("model.topology", name, sentence)
 
 
 def _disconnected(context: ValidationContext, graph: Topology) -> Iterator[Problem]:
@@ -58,13 +56,11 @@ def _disconnected(context: ValidationContext, graph: Topology) -> Iterator[Probl
             continue
         fed = [source for source, targets in graph.items() if name in targets]
         by = f"only {' and '.join(fed)} feeds it" if fed else "no module feeds it"
-        yield Problem(
-            name,
-            "topology",
-            list(graph[name]),
-            f"Module '{name}': by the topology {by} and it does not lead to '{language}'; let it "
-            f"feed '{language}', or be fed by it.",
+        sentence = (
+            f"by the topology {by} and it does not lead to '{language}'; let it "
+            f"feed '{language}', or be fed by it."
         )
+        yield module_problem(name, "topology", list(graph[name]), sentence)
 
 
 def _needs_heterogeneous(context: ValidationContext, graph: Topology) -> Iterator[Problem]:
@@ -73,11 +69,9 @@ def _needs_heterogeneous(context: ValidationContext, graph: Topology) -> Iterato
         return
     for name, fed in graph.items():
         if set(fed) != (set() if name == language else {language}):
-            yield Problem(
-                name,
-                "topology",
-                list(fed),
-                f"Module '{name}': by the topology it feeds {' and '.join(fed) or 'no module'}, "
+            sentence = (
+                f"by the topology it feeds {' and '.join(fed) or 'no module'}, "
                 f"but in {model.deployment_mode} mode every encoder feeds '{language}' "
-                "alone; leave topology out, or use heterogeneous mode.",
+                "alone; leave topology out, or use heterogeneous mode."
             )
+            yield module_problem(name, "topology", list(fed), sentence)

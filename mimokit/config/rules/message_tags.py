@@ -31,7 +31,6 @@ def slots_between_modules(modality: str, three_axes: bool) -> int:
     """Return the slots of the tensors that one module sends another in a micro-batch.
 
     Args:
-        modality: of the module that sends.
         three_axes: its items have grids. Only images do.
     """
     return HEADER_SLOTS + _ROWS_SLOTS + _GRID_SLOTS * (three_axes and modality == "vision")

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Fix, Problem
-from mimokit.config.messages import written
+from mimokit.config.messages import problem_at, written
 from mimokit.config.rules.context import ValidationContext
+from mimokit.config.rules.facts import module_problem
 
 _OF_IMAGES = ("class_token", "keep_class_token", "num_registers", "any_image_size")
 _ENCODER_FIELDS = ("modal_type", *_OF_IMAGES, "mel_bins")
@@ -44,13 +45,11 @@ def _network_problems(
                 name, network, field, "is not the language module", "the language module"
             )
     if network.any_image_size and network.image_size is None and network.modality == "vision":
-        yield Problem(
-            name,
-            "any_image_size",
-            True,
-            f"Module '{name}': any_image_size is true, but image_size is missing; give the longest "
-            "side of an image, and patch_size.",
+        sentence = (
+            "any_image_size is true, but image_size is missing; give the longest "
+            "side of an image, and patch_size."
         )
+        yield module_problem(name, "any_image_size", True, sentence)
     if network.modality == "text":
         why = "has modal_type text and so reads words"
         for field in _VISION_FIELDS:
@@ -59,13 +58,10 @@ def _network_problems(
         if network.mel_bins is not None:
             yield _out_of_place(name, network, "mel_bins", why, "an audio encoder")
         if network.vocab_size == 0:
-            yield Problem(
-                name,
-                "vocab_size",
-                0,
-                f"Module '{name}': modal_type is text, but vocab_size is 0; give the rows of its "
-                "token embedding.",
+            sentence = (
+                "modal_type is text, but vocab_size is 0; give the rows of its token embedding."
             )
+            yield module_problem(name, "vocab_size", 0, sentence)
         if network.merge_size > 1:
             yield _out_of_place(name, network, "merge_size", why, "an encoder of another kind")
     if network.modality == "audio":
@@ -75,13 +71,11 @@ def _network_problems(
                     name, network, field, "has mel_bins and so reads sound", "a vision encoder"
                 )
         if network.seq_length % network.merge_size:
-            yield Problem(
-                name,
-                "merge_size",
-                network.merge_size,
-                f"Module '{name}': merge_size is {network.merge_size}, which does not divide its "
-                f"{network.seq_length} positions (seq_length); choose a divisor of them.",
+            sentence = (
+                f"merge_size is {network.merge_size}, which does not divide its "
+                f"{network.seq_length} positions (seq_length); choose a divisor of them."
             )
+            yield module_problem(name, "merge_size", network.merge_size, sentence)
 
 
 def _section_problem(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
@@ -91,27 +85,22 @@ def _section_problem(name: str, network: ModuleArchitecture) -> Iterator[Problem
     unknown = network.kv_channels is None and network.hidden_size % network.num_attention_heads
     if section is None or unknown or sum(section) == half:
         return
-    yield Problem(
-        name,
-        "mrope_section",
-        section,
-        f"Module '{name}': mrope_section is {section}, {sum(section)} together, but a head of "
-        f"{network.head_dim} numbers has {half} frequencies; give each of them to one "
-        "axis.",
+    sentence = (
+        f"mrope_section is {section}, {sum(section)} together, but a head of "
+        f"{network.head_dim} numbers has {half} frequencies; give each of them to one axis."
     )
+    yield module_problem(name, "mrope_section", section, sentence)
 
 
 def _out_of_place(
     name: str, network: ModuleArchitecture, field: str, why: str, whose: str
 ) -> Problem:
     value = getattr(network, field)
-    return Problem(
-        name,
-        field,
-        value,
-        f"Module '{name}': {field} is {written(value)}, but the module {why}; only {whose} has "
-        f"{field}, leave it out.",
+    sentence = (
+        f"{field} is {written(value)}, but the module {why}; only {whose} has "
+        f"{field}, leave it out."
     )
+    return module_problem(name, field, value, sentence)
 
 
 def _all_frozen(context: ValidationContext) -> Iterator[Problem]:
@@ -121,14 +110,11 @@ def _all_frozen(context: ValidationContext) -> Iterator[Problem]:
     if context.is_valid("model.module_parallelisms", "model.module_architectures"):
         first = next(iter(modules))
         fix: Fix = {"path": f"model.module_architectures.{first}.frozen", "value": False}
-        yield Problem(
-            "model",
-            "frozen",
-            True,
+        sentence = (
             "Section 'model': every module is frozen, so that nothing is trained; set frozen to "
-            f"false for one of {', '.join(modules)}.",
-            fix,
+            f"false for one of {', '.join(modules)}."
         )
+        yield Problem("model", "frozen", True, sentence, fix)
 
 
 def _unknown_encoders(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
@@ -146,14 +132,12 @@ def _unknown_encoders(context: ValidationContext, data: DataConfig) -> Iterator[
                 and context.is_valid(f"data.{field}")
                 and context.has_valid_sizes(name)
             ):
-                yield Problem(
-                    name,
-                    field,
-                    value,
-                    f"Module '{name}': data.{field} has it, but it is not an encoder that feeds "
+                sentence = (
+                    f"data.{field} has it, but it is not an encoder that feeds "
                     f"'{model.llm_module_name}' (those are {', '.join(encoders) or 'none'}); "
-                    "remove the entry or add the encoder.",
+                    "remove the entry or add the encoder."
                 )
+                yield module_problem(name, field, value, sentence)
 
 
 def _text_heads(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
@@ -165,44 +149,35 @@ def _text_heads(context: ValidationContext, data: DataConfig) -> Iterator[Proble
         if name in model.encoder_module_names and network.modality == "text"
     }
     for name in list(heads)[1:]:
-        yield Problem(
-            name,
-            "modal_type",
-            "text",
-            f"Module '{name}': modal_type is text, but '{next(iter(heads))}' reads the words "
-            "already; leave it out of one of them.",
+        sentence = (
+            f"modal_type is text, but '{next(iter(heads))}' reads the words "
+            "already; leave it out of one of them."
         )
+        yield module_problem(name, "modal_type", "text", sentence)
     for name, network in heads.items():
         if data.vocab_size > network.vocab_size > 0 and context.is_valid("data.vocab_size"):
-            yield Problem(
-                "data",
-                "vocab_size",
-                data.vocab_size,
-                f"Section 'data': vocab_size is {data.vocab_size}, more than the "
-                f"{network.vocab_size} of module '{name}' in module_architectures; lower it, or "
-                "raise that.",
+            sentence = (
+                f"vocab_size is {data.vocab_size}, more than the {network.vocab_size} of module "
+                f"'{name}' in module_architectures; lower it, or raise that."
             )
+            yield problem_at("data.vocab_size", data.vocab_size, sentence)
         if name in data.modality_presence:
-            yield Problem(
-                name,
-                "modality_presence",
-                data.modality_presence[name],
-                f"Module '{name}': data.modality_presence has it, but it reads words, which every "
-                "sample has; remove the entry.",
+            sentence = (
+                "data.modality_presence has it, but it reads words, which every "
+                "sample has; remove the entry."
             )
+            yield module_problem(name, "modality_presence", data.modality_presence[name], sentence)
 
 
 def _no_frames(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
     for name in data.modality_frames:
         network = context.model.module_architectures.get(name)
         if network is not None and network.modality != "vision":
-            yield Problem(
-                name,
-                "modality_frames",
-                data.modality_frames[name],
-                f"Module '{name}': data.modality_frames has it, but it is not a vision encoder, "
-                "so it has no frames; remove the entry.",
+            sentence = (
+                "data.modality_frames has it, but it is not a vision encoder, "
+                "so it has no frames; remove the entry."
             )
+            yield module_problem(name, "modality_frames", data.modality_frames[name], sentence)
 
 
 def _no_room(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
@@ -210,11 +185,9 @@ def _no_room(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
     if total >= data.seq_length and context.is_valid(
         "data.modality_seq_lengths", "data.seq_length"
     ):
-        yield Problem(
-            "data",
-            "modality_seq_lengths",
-            dict(data.modality_seq_lengths),
-            f"Section 'data': modality_seq_lengths add up to {total}, but a sample has "
+        sentence = (
+            f"modality_seq_lengths add up to {total}, but a sample has "
             f"{data.seq_length} tokens (data.seq_length), those of all encoders among them; make "
-            "them smaller, so that text has room.",
+            "them smaller, so that text has room."
         )
+        yield problem_at("data.modality_seq_lengths", dict(data.modality_seq_lengths), sentence)

@@ -34,9 +34,7 @@ class SizeRule:
     """One rule about the sizes of one module.
 
     Attributes:
-        name: by which other rules refer to it.
         reason: what is wrong, without numbers, as a search counts it.
-        reads: the fields of `ModuleSizes` that the predicate reads.
         holds: whether sizes keep the rule; an array where sizes are arrays.
         problem: what is wrong with one layout, with numbers, and what would be right.
         unless: rules that make this one silent where they are broken: they have to be met first.

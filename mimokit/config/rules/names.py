@@ -6,7 +6,9 @@ import difflib
 from collections.abc import Iterable, Iterator
 
 from mimokit.config.errors import Problem
+from mimokit.config.messages import problem_at
 from mimokit.config.rules.context import ValidationContext
+from mimokit.config.rules.facts import module_problem
 
 
 def name_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -35,13 +37,11 @@ def _encoder_name(context: ValidationContext) -> Iterator[Problem]:
         yield _unknown("encoder_module_name", name, model.encoder_module_names)
     elif name == model.llm_module_name:
         encoders = ", ".join(model.encoder_module_names) or "none"
-        yield Problem(
-            "model",
-            "encoder_module_name",
-            name,
-            f"Section 'model': encoder_module_name is '{name}', which is the language module; "
-            f"name one of the encoders ({encoders}) or leave it out.",
+        sentence = (
+            f"encoder_module_name is '{name}', which is the language module; "
+            f"name one of the encoders ({encoders}) or leave it out."
         )
+        yield problem_at("model.encoder_module_name", name, sentence)
 
 
 def _architectures(context: ValidationContext) -> Iterator[Problem]:
@@ -50,14 +50,11 @@ def _architectures(context: ValidationContext) -> Iterator[Problem]:
         return  # a model that was written for its ranks only
     for name in model.module_parallelisms:
         if name not in model.module_architectures and _readable(context, name):
-            yield Problem(
-                name,
-                "module_architectures",
-                None,
-                f"Module '{name}': it is in module_parallelisms but missing from "
-                "module_architectures; give its num_layers, hidden_size, num_attention_heads, "
-                "seq_length and vocab_size there.",
+            sentence = (
+                "it is in module_parallelisms but missing from module_architectures; give its "
+                "num_layers, hidden_size, num_attention_heads, seq_length and vocab_size there."
             )
+            yield module_problem(name, "module_architectures", None, sentence)
     for name in model.module_architectures:
         if name not in model.module_parallelisms and _readable(context, name):
             yield _stray(name, "module_architectures", model.module_parallelisms)
@@ -72,13 +69,11 @@ def _special_tokens(context: ValidationContext) -> Iterator[Problem]:
     model = context.model
     for name, token in model.special_token_ids.items():
         if name == model.llm_module_name:
-            yield Problem(
-                name,
-                "special_token_ids",
-                token,
-                f"Module '{name}': special_token_ids gives it {token}, but it is the language "
-                "module, whose tokens hold no place for another; remove the entry.",
+            sentence = (
+                f"special_token_ids gives it {token}, but it is the language "
+                "module, whose tokens hold no place for another; remove the entry."
             )
+            yield module_problem(name, "special_token_ids", token, sentence)
         elif name not in model.module_parallelisms and context.has_valid_sizes(name):
             yield _stray(name, "special_token_ids", model.encoder_module_names)
     if context.data is None and not model.special_token_ids:
@@ -90,13 +85,8 @@ def _special_tokens(context: ValidationContext) -> Iterator[Problem]:
             continue  # its output takes no places among the tokens
         path = f"model.special_token_ids.{name}"
         if name not in model.special_token_ids and context.is_valid(path):
-            yield Problem(
-                name,
-                "special_token_ids",
-                None,
-                f"Module '{name}': it has no entry in special_token_ids; give it a token id "
-                "that no text has.",
-            )
+            sentence = "it has no entry in special_token_ids; give it a token id that no text has."
+            yield module_problem(name, "special_token_ids", None, sentence)
 
 
 def _unknown(field: str, name: str, known: Iterable[str]) -> Problem:
@@ -113,5 +103,5 @@ def _unknown(field: str, name: str, known: Iterable[str]) -> Problem:
 def _stray(name: str, field: str, known: Iterable[str]) -> Problem:
     nearest = difflib.get_close_matches(name, list(known), n=1)
     right = f"did you mean '{nearest[0]}'?" if nearest else "add it there or remove it here."
-    sentence = f"Module '{name}': {field} has it, but module_parallelisms has not; {right}"
-    return Problem(name, field, name, sentence)
+    sentence = f"{field} has it, but module_parallelisms has not; {right}"
+    return module_problem(name, field, name, sentence)

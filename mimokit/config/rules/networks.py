@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
-from mimokit.config.messages import written
+from mimokit.config.messages import problem_at, written
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import network_path, not_a_multiple
+from mimokit.config.rules.facts import module_problem, network_path, not_a_multiple
 
 _OF_LATENT_ATTENTION = (
     "kv_lora_rank",
@@ -73,23 +73,16 @@ def _head_problem(
 def _image_problems(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
     if (network.image_size is None) != (network.patch_size is None):
         absent = "image_size" if network.image_size is None else "patch_size"
-        yield Problem(
-            name,
-            absent,
-            None,
-            f"Module '{name}': {absent} is missing; image_size and patch_size go together, give "
-            "both or none.",
-        )
+        sentence = f"{absent} is missing; image_size and patch_size go together, give both or none."
+        yield module_problem(name, absent, None, sentence)
     if network.image_size is None or network.patch_size is None:
         if network.image_size is None and network.seq_length % network.merge_size**2:
             side = network.merge_size
-            yield Problem(
-                name,
-                "merge_size",
-                side,
-                f"Module '{name}': merge_size is {side}, but its {network.seq_length} patches "
-                f"(seq_length) are no multiple of {side} x {side}; choose another.",
+            sentence = (
+                f"merge_size is {side}, but its {network.seq_length} patches "
+                f"(seq_length) are no multiple of {side} x {side}; choose another."
             )
+            yield module_problem(name, "merge_size", side, sentence)
         return
     if network.image_size % network.patch_size:
         yield not_a_multiple(
@@ -97,13 +90,11 @@ def _image_problems(name: str, network: ModuleArchitecture) -> Iterator[Problem]
         )
     elif (network.image_size // network.patch_size) % network.merge_size:
         patches = network.image_size // network.patch_size
-        yield Problem(
-            name,
-            "merge_size",
-            network.merge_size,
-            f"Module '{name}': merge_size is {network.merge_size}, which does not divide the "
-            f"{patches} patches along a side of an image; choose a divisor of {patches}.",
+        sentence = (
+            f"merge_size is {network.merge_size}, which does not divide the "
+            f"{patches} patches along a side of an image; choose a divisor of {patches}."
         )
+        yield module_problem(name, "merge_size", network.merge_size, sentence)
 
 
 def _kept_class_token(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
@@ -121,11 +112,12 @@ def _kept_class_token(name: str, network: ModuleArchitecture) -> Iterator[Proble
 
 def _problem(name: str, field: str, value: object, what: str, leave_out: bool = False) -> Problem:
     verb = f"is {written(value)}" if isinstance(value, int | str) else "is given"
-    return Problem(
+    sentence = f"{field} {'is missing' if value is None else verb}, {what}"
+    return module_problem(
         name,
         field,
         value,
-        f"Module '{name}': {field} {'is missing' if value is None else verb}, {what}",
+        sentence,
         {"path": network_path(name, field), "value": None} if leave_out else None,
     )
 
@@ -212,14 +204,11 @@ def _out_of_place(
     wrong = [*_OF_ENCODERS, *_OF_VISION] if language else list(_OF_LANGUAGE)
     decoder = name in context.model.decoder_module_names
     if (language or decoder) and not isinstance(network.frozen, bool):
-        yield Problem(
-            name,
-            "frozen",
-            network.frozen,
-            f"Module '{name}': frozen names the parts {', '.join(network.frozen) or 'none'}, which "
-            "encoders alone have; write true or false.",
-            {"path": network_path(name, "frozen"), "value": True},
+        sentence = (
+            f"frozen names the parts {', '.join(network.frozen) or 'none'}, which "
+            "encoders alone have; write true or false."
         )
+        yield problem_at(network_path(name, "frozen"), network.frozen, sentence, True)
     whose = "an encoder" if language else "the language module"
     why = "is the language module" if language else "is not the language module"
     if not language and network.modality == "vision":

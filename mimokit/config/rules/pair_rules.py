@@ -198,16 +198,12 @@ PAIR_RULES = (
 
 
 def broken_pair_rules(
-    sizes: ModuleSizes,
-    other: ModuleSizes,
-    facts: PairFacts,
-    rules: Sequence[PairRule] = PAIR_RULES,
+    sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts, rules: Sequence[PairRule] = PAIR_RULES
 ) -> Iterator[Problem]:
     """Yield one problem per rule that one module next to another breaks.
 
     Args:
         sizes: of the module, single numbers; rules that read replicas or samples of 0 are silent.
-        other: of the language model, or of another encoder.
     """
     broken: set[str] = set()
     unknown = unknown_sizes(sizes) | unknown_sizes(other)

@@ -6,9 +6,10 @@ import warnings
 from collections.abc import Iterator
 
 from mimokit.config.errors import Fix, Problem
+from mimokit.config.messages import problem_at
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import PairFacts, size_path
+from mimokit.config.rules.facts import PairFacts, module_problem, size_path
 from mimokit.config.rules.pair_rules import (
     REPLICAS,
     broken_pair_rules,
@@ -37,9 +38,8 @@ def mode_problems(context: ValidationContext) -> Iterator[Problem]:
 
 
 def _homogeneous(context: ValidationContext) -> Iterator[Problem]:
-    language_name = context.model.llm_module_name
     yield from _offset_problems(context, "homogeneous")
-    yield from _count_problem(context, language_name)
+    yield from _count_problem(context, context.model.llm_module_name)
 
 
 def _colocated(context: ValidationContext) -> Iterator[Problem]:
@@ -71,14 +71,11 @@ def _language_pipeline(context: ValidationContext) -> Iterator[Problem]:
 def _offset_problems(context: ValidationContext, mode: str) -> Iterator[Problem]:
     for name, module in context.sizes.items():
         if module.rank_offset and context.is_valid(size_path(name, "rank_offset")):
-            yield Problem(
-                name,
-                "rank_offset",
-                module.rank_offset,
-                f"Module '{name}': rank_offset is {module.rank_offset}, but in {mode} mode all "
-                "modules share the ranks from 0 on; set it to 0, or use heterogeneous mode.",
-                {"path": size_path(name, "rank_offset"), "value": 0},
+            sentence = (
+                f"rank_offset is {module.rank_offset}, but in {mode} mode all "
+                "modules share the ranks from 0 on; set it to 0, or use heterogeneous mode."
             )
+            yield problem_at(size_path(name, "rank_offset"), module.rank_offset, sentence, 0)
 
 
 def _count_problem(context: ValidationContext, name: str) -> Iterator[Problem]:
@@ -148,14 +145,11 @@ def _heterogeneous(context: ValidationContext) -> Iterator[Problem]:
 
 def _overlap(name: str, module: ModuleParallelismConfig, before: str, end: int) -> Problem:
     last = min(end, module.rank_offset + module.total_ranks) - 1
-    return Problem(
-        name,
-        "rank_offset",
-        module.rank_offset,
-        f"Module '{name}': rank_offset is {module.rank_offset}, so it overlaps '{before}' on ranks "
-        f"{module.rank_offset} to {last}; begin it at rank {end}, or use colocated mode.",
-        {"path": size_path(name, "rank_offset"), "value": end},
+    sentence = (
+        f"rank_offset is {module.rank_offset}, so it overlaps '{before}' on ranks "
+        f"{module.rank_offset} to {last}; begin it at rank {end}, or use colocated mode."
     )
+    return problem_at(size_path(name, "rank_offset"), module.rank_offset, sentence, end)
 
 
 def _gap(context: ValidationContext, name: str, before: str, end: int) -> Iterator[Problem]:
@@ -173,14 +167,11 @@ def _gap(context: ValidationContext, name: str, before: str, end: int) -> Iterat
         if not left:
             fix = {"path": size_path(before, "data_parallel"), "value": replicas}
             right += f", give '{before}' data_parallel {replicas}"
-    yield Problem(
-        name,
-        "rank_offset",
-        start,
-        f"Module '{name}': rank_offset is {start}, but the ranks before it end at {end}, {gap}; "
-        f"{right}, or set allow_rank_gaps to true.",
-        fix,
+    sentence = (
+        f"rank_offset is {start}, but the ranks before it end at {end}, {gap}; "
+        f"{right}, or set allow_rank_gaps to true."
     )
+    yield module_problem(name, "rank_offset", start, sentence, fix)
 
 
 def _end(context: ValidationContext, last: str, end: int) -> Iterator[Problem]:
@@ -199,10 +190,11 @@ def _end(context: ValidationContext, last: str, end: int) -> Iterator[Problem]:
         if fits
         else f"use a world of {end * context.replicas} ranks"
     )
+    sentence = f"{idle}{end}, but {_room_text(context, world)}; {right}."
     yield Problem(
         last,
         "data_parallel",
         module.data_parallel,
-        f"{idle}{end}, but {_room_text(context, world)}; {right}.",
+        sentence,
         {"path": size_path(last, "data_parallel"), "value": replicas} if fits else None,
     )

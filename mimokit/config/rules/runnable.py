@@ -9,9 +9,10 @@ from mimokit.config.base import RUNNABLE
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.experiment import ExperimentConfig
+from mimokit.config.messages import problem_at
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import LEFT_OUT, ModuleParallelismConfig
-from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, network_path
+from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, module_problem, network_path
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
@@ -39,14 +40,10 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
     """Reject what can be planned but cannot be run yet.
 
     Raises:
-        ConfigError: a module has a context or expert parallel size above 1, a pipeline in a mode
-            other than heterogeneous, a graph of modules other than encoders that feed the language
-            module and text decoders that it feeds, ranks without a module, a field of
-            `ModuleParallelismConfig` or `ModuleArchitecture` that runs do not have yet, a schedule
-            of three phases, a precision other than fp32, frame parallel in an encoder with a
-            pipeline, or more micro-batches or edges than a message tag holds; a data set without
-            one micro-batch, or no tokens for an encoder; or between replicas of a layout the inner
-            optimizer muon.
+        ConfigError: a size, field of a network, graph of modules, schedule, precision or inner
+            optimizer that runs do not have yet (the tables of this file and of
+            `runnable_networks`), more micro-batches or edges than a message tag holds, a data set
+            without one micro-batch, or no tokens for an encoder.
     """
     if isinstance(config, ExperimentConfig) and config.has_passed(RUNNABLE):
         return
@@ -82,14 +79,11 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield from _planned_sizes(name, module)
     yield from unrunnable_networks(model)
     if model.allow_rank_gaps:
-        yield Problem(
-            "model",
-            "allow_rank_gaps",
-            True,
-            "Section 'model': allow_rank_gaps is true, which can be planned but not run yet; set "
-            "it to false and give every rank a module.",
-            {"path": "model.allow_rank_gaps", "value": False},
+        sentence = (
+            "allow_rank_gaps is true, which can be planned but not run yet; set "
+            "it to false and give every rank a module."
         )
+        yield problem_at("model.allow_rank_gaps", True, sentence, False)
 
 
 def _planned_sizes(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
@@ -104,27 +98,21 @@ def _schedule(config: ExperimentConfig) -> Iterator[Problem]:
     """Yield a schedule that is only planned, unless its pipeline is rejected already."""
     stages = config.model.get_parallelism(config.model.llm_module_name).pipeline_parallel
     if config.runtime.pipeline_schedule == THREE_PHASE and stages == 1:
-        yield Problem(
-            "runtime",
-            "pipeline_schedule",
-            THREE_PHASE,
-            f"Section 'runtime': pipeline_schedule is {THREE_PHASE}, which can be planned but not "
-            "run yet; leave it out until then.",
-            {"path": "runtime.pipeline_schedule", "value": None},
+        sentence = (
+            f"pipeline_schedule is {THREE_PHASE}, which can be planned but not "
+            "run yet; leave it out until then."
         )
+        yield problem_at("runtime.pipeline_schedule", THREE_PHASE, sentence, None)
 
 
 def _precision(runtime: RuntimeConfig) -> Iterator[Problem]:
     value = runtime.precision
     if value not in (None, PRECISION_OF_RUNS):
-        yield Problem(
-            "runtime",
-            "precision",
-            value,
-            f"Section 'runtime': precision is {value}, which can be predicted but not run yet; "
-            "leave it out to run in fp32.",
-            {"path": "runtime.precision", "value": None},
+        sentence = (
+            f"precision is {value}, which can be predicted but not run yet; "
+            "leave it out to run in fp32."
         )
+        yield problem_at("runtime.precision", value, sentence, None)
 
 
 def _samples(config: ExperimentConfig) -> Iterator[Problem]:
@@ -133,24 +121,19 @@ def _samples(config: ExperimentConfig) -> Iterator[Problem]:
     replicas = model.get_parallelism(model.llm_module_name).data_parallel or 1
     needed = data.base_batch_size * replicas
     if data.dataset_size < needed:
-        yield Problem(
-            "data",
-            "dataset_size",
-            data.dataset_size,
-            f"Section 'data': dataset_size is {data.dataset_size:,}, less than the {needed:,} "
+        sentence = (
+            f"dataset_size is {data.dataset_size:,}, less than the {needed:,} "
             f"samples of a micro-batch (base_batch_size {data.base_batch_size:,} for each of "
-            f"{counted(replicas, 'replica')}); raise it, or lower base_batch_size.",
-            {"path": "data.dataset_size", "value": needed},
+            f"{counted(replicas, 'replica')}); raise it, or lower base_batch_size."
         )
+        yield problem_at("data.dataset_size", data.dataset_size, sentence, needed)
     for name in model.encoder_module_names:
         if name in model.module_architectures and not data.modality_seq_length(name):
-            yield Problem(
-                "data",
-                "image_seq_length",
-                data.image_seq_length,
-                f"Section 'data': image_seq_length is 0, which leaves no tokens to module "
-                f"'{name}'; raise it, or give the module its own in modality_seq_lengths.",
+            sentence = (
+                f"image_seq_length is 0, which leaves no tokens to module "
+                f"'{name}'; raise it, or give the module its own in modality_seq_lengths."
             )
+            yield problem_at("data.image_seq_length", data.image_seq_length, sentence)
 
 
 def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
@@ -181,10 +164,10 @@ def _padded(config: ExperimentConfig) -> Iterator[Problem]:
         multiple = config.model.get_architecture(name).make_vocab_size_divisible_by
         if multiple is not None:
             sentence = (
-                f"Module '{name}': make_vocab_size_divisible_by is {multiple}, which can be "
+                f"make_vocab_size_divisible_by is {multiple}, which can be "
                 "planned but not run yet with strategy.name demo; leave it out."
             )
-            yield Problem(name, "make_vocab_size_divisible_by", multiple, sentence)
+            yield module_problem(name, "make_vocab_size_divisible_by", multiple, sentence)
 
 
 def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
@@ -197,45 +180,31 @@ def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
         if model.get_architecture(name).modality not in ("audio", "text")
     ]
     if not encoders:
-        yield Problem(
-            "runtime",
-            "patch_type",
-            FRAME_PARALLEL,
-            f"Section 'runtime': patch_type has {FRAME_PARALLEL}, but no module encodes images; "
-            "leave it out.",
-            {"path": "runtime.patch_type", "value": []},
-        )
+        sentence = f"patch_type has {FRAME_PARALLEL}, but no module encodes images; leave it out."
+        yield problem_at("runtime.patch_type", FRAME_PARALLEL, sentence, [])
     for name in encoders:
         if model.get_architecture(name).keep_class_token:
-            yield Problem(
-                name,
-                "keep_class_token",
-                True,
-                f"Module '{name}': keep_class_token is true, but {FRAME_PARALLEL} shares the "
-                "tokens of patches only; leave one of them out.",
-                {"path": network_path(name, "keep_class_token"), "value": False},
+            sentence = (
+                f"keep_class_token is true, but {FRAME_PARALLEL} shares the "
+                "tokens of patches only; leave one of them out."
             )
+            yield problem_at(network_path(name, "keep_class_token"), True, sentence, False)
         stages = model.get_parallelism(name).pipeline_parallel
         if stages > 1:
-            yield Problem(
-                name,
-                "pipeline_parallel",
-                stages,
-                f"Module '{name}': pipeline_parallel is {stages}, but {FRAME_PARALLEL} runs "
-                "encoders of one stage only; set it to 1, or leave the patch out.",
-                {"path": f"model.module_parallelisms.{name}.pipeline_parallel", "value": 1},
+            sentence = (
+                f"pipeline_parallel is {stages}, but {FRAME_PARALLEL} runs "
+                "encoders of one stage only; set it to 1, or leave the patch out."
+            )
+            yield problem_at(
+                f"model.module_parallelisms.{name}.pipeline_parallel", stages, sentence, 1
             )
 
 
 def _too_large(name: str, field: str, value: int) -> Problem:
-    return Problem(
-        name,
-        field,
-        value,
-        f"Module '{name}': {field} is {value}, which can be planned but not run yet; run it with "
-        "1 until then.",
-        {"path": f"model.module_parallelisms.{name}.{field}", "value": 1},
+    sentence = (
+        f"{field} is {value}, which can be planned but not run yet; run it with 1 until then."
     )
+    return problem_at(f"model.module_parallelisms.{name}.{field}", value, sentence, 1)
 
 
 def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:
@@ -244,7 +213,6 @@ def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> It
     Args:
         model: its encoders may feed the language module alone, the modules behind the language
             module none.
-        data: its vocabulary is what decoders write. None: unknown.
     """
     language, decoders = model.llm_module_name, model.decoder_module_names
     for name, fed in model.module_topology.items():
@@ -254,13 +222,11 @@ def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> It
                 if name in decoders
                 else f"let every encoder feed '{language}' alone"
             )
-            yield Problem(
-                name,
-                "topology",
-                ", ".join(fed),
-                f"Module '{name}': it feeds {', '.join(fed) or 'no module'}, which can be planned "
-                f"but not run yet; {right} until then.",
+            sentence = (
+                f"it feeds {', '.join(fed) or 'no module'}, which can be planned "
+                f"but not run yet; {right} until then."
             )
+            yield module_problem(name, "topology", ", ".join(fed), sentence)
     for name in decoders:
         if name in model.module_architectures:
             yield from _decoder_problems(model, name, data)
@@ -272,23 +238,29 @@ def _decoder_problems(
     network, sizes = model.get_architecture(name), model.get_parallelism(name)
     path = f"model.module_architectures.{name}"
     if network.modality != "text":
-        yield Problem(
+        sentence = (
+            f"it comes behind '{model.llm_module_name}' and is not a text "
+            "decoder, which can be planned but not run yet; set its modal_type to text, and its "
+            "vocab_size to the tokens that it writes."
+        )
+        yield module_problem(
             name,
             "modal_type",
             network.modal_type,
-            f"Module '{name}': it comes behind '{model.llm_module_name}' and is not a text "
-            "decoder, which can be planned but not run yet; set its modal_type to text, and its "
-            "vocab_size to the tokens that it writes.",
+            sentence,
             {"path": f"{path}.modal_type", "value": "text"},
         )
         return
     if data is not None and network.vocab_size < data.vocab_size:
-        yield Problem(
+        sentence = (
+            f"vocab_size is {network.vocab_size}, but it writes tokens of the "
+            f"{data.vocab_size} of data.vocab_size; raise it."
+        )
+        yield module_problem(
             name,
             "vocab_size",
             network.vocab_size,
-            f"Module '{name}': vocab_size is {network.vocab_size}, but it writes tokens of the "
-            f"{data.vocab_size} of data.vocab_size; raise it.",
+            sentence,
             {"path": f"{path}.vocab_size", "value": data.vocab_size},
         )
     else:

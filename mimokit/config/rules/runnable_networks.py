@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
-from mimokit.config.messages import written
+from mimokit.config.messages import problem_at, written
 from mimokit.config.model import MimoParallelismConfig
-from mimokit.config.rules.facts import network_path
+from mimokit.config.rules.facts import module_problem, network_path
 
 _NOT_RUNNING: Mapping[str, object] = {
     "add_key_bias": True,
@@ -60,11 +60,7 @@ def _planned(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
 def _positions(
     name: str, network: ModuleArchitecture, learned: bool, either: bool
 ) -> Iterator[Problem]:
-    """Yield positions of a kind that the module does not have in runs.
-
-    Args:
-        learned: its positions are learned; else they are rotary.
-    """
+    """Yield positions of a kind that the module does not have in runs."""
     field = "position_embedding_type"
     positions = network.has_learned_positions(by_default=learned)
     if positions != learned and not either:
@@ -76,32 +72,30 @@ def _positions(
         field = "max_position_embeddings"
         yield leave_out(name, field, table, network_path(name, field))
     if not learned and table is not None and table < network.seq_length:
-        yield Problem(
+        sentence = (
+            f"max_position_embeddings is {table}, fewer than the "
+            f"{network.seq_length} tokens of its longest sequence (seq_length); shorten that."
+        )
+        yield module_problem(
             name,
             "max_position_embeddings",
             table,
-            f"Module '{name}': max_position_embeddings is {table}, fewer than the "
-            f"{network.seq_length} tokens of its longest sequence (seq_length); shorten that.",
+            sentence,
             {"path": network_path(name, "seq_length"), "value": table},
         )
     if not positions and network.head_dim % 2 and not network.multi_latent_attention:
-        yield Problem(
-            name,
-            "kv_channels",
-            network.head_dim,
-            f"Module '{name}': a head has {network.head_dim} dimensions (kv_channels), and rotary "
-            "positions rotate pairs of them; make it even.",
+        sentence = (
+            f"a head has {network.head_dim} dimensions (kv_channels), and rotary "
+            "positions rotate pairs of them; make it even."
         )
+        yield module_problem(name, "kv_channels", network.head_dim, sentence)
     scaling = network.rope_scaling
     if scaling is not None and scaling.rope_type not in ("linear", "llama3"):
-        yield Problem(
-            name,
-            "rope_scaling",
-            scaling.rope_type,
-            f"Module '{name}': rope_scaling has the rope_type {scaling.rope_type}, which can be "
-            "planned but not run yet; linear and llama3 run.",
-            {"path": network_path(name, "rope_scaling"), "value": None},
+        sentence = (
+            f"rope_scaling has the rope_type {scaling.rope_type}, which can be "
+            "planned but not run yet; linear and llama3 run."
         )
+        yield problem_at(network_path(name, "rope_scaling"), scaling.rope_type, sentence, None)
 
 
 def _ends(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
@@ -123,11 +117,5 @@ def _ends(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
 def leave_out(name: str, field: str, value: object, path: str) -> Problem:
     """Return the problem of a field that is only planned."""
     verb = f"is {written(value)}" if isinstance(value, int | str) else "is given"
-    return Problem(
-        name,
-        field,
-        value,
-        f"Module '{name}': {field} {verb}, which can be planned but not run yet; leave it out "
-        "until then.",
-        {"path": path, "value": None},
-    )
+    sentence = f"{field} {verb}, which can be planned but not run yet; leave it out until then."
+    return module_problem(name, field, value, sentence, {"path": path, "value": None})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.messages import problem_at
 from mimokit.config.parallelism import LARGEST_WORLD
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.facts import network_path
@@ -20,14 +21,11 @@ def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
     readable = context.is_valid("runtime.pipeline_schedule", "model.deployment_mode")
     if readable and schedule is not None and MODE_OF_SCHEDULE[schedule] != mode:
         right = SCHEDULE_OF_MODE[mode]
-        yield Problem(
-            "runtime",
-            "pipeline_schedule",
-            schedule,
-            f"Section 'runtime': pipeline_schedule is '{schedule}', but model.deployment_mode is "
-            f"'{mode}', which goes with '{right}'; change one of the two.",
-            {"path": "runtime.pipeline_schedule", "value": right},
+        sentence = (
+            f"pipeline_schedule is '{schedule}', but model.deployment_mode is "
+            f"'{mode}', which goes with '{right}'; change one of the two."
         )
+        yield problem_at("runtime.pipeline_schedule", schedule, sentence, right)
     yield from _profiler(runtime, context)
     yield from _profiled_steps(runtime, context)
     yield from _validation(runtime, context)
@@ -37,14 +35,11 @@ def _profiler(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Pr
     fields = ("use_pytorch_profiler", "enable_profiling")
     unused = runtime.use_pytorch_profiler and not runtime.enable_profiling
     if unused and context.is_valid(*(f"runtime.{f}" for f in fields)):
-        yield Problem(
-            "runtime",
-            "enable_profiling",
-            False,
-            "Section 'runtime': use_pytorch_profiler is true, but enable_profiling is false, so "
-            "that no step is profiled; set enable_profiling to true.",
-            {"path": "runtime.enable_profiling", "value": True},
+        sentence = (
+            "use_pytorch_profiler is true, but enable_profiling is false, so "
+            "that no step is profiled; set enable_profiling to true."
         )
+        yield problem_at("runtime.enable_profiling", False, sentence, True)
 
 
 def _profiled_steps(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
@@ -57,22 +52,22 @@ def _profiled_steps(runtime: RuntimeConfig, context: ValidationContext) -> Itera
     if not runtime.enable_profiling or not context.is_valid(*(f"runtime.{f}" for f in fields)):
         return
     if start >= end:
-        yield Problem(
-            "runtime",
-            "profile_end_step",
-            end,
-            f"Section 'runtime': profile_end_step is {end}, but profiling begins at step {start} "
-            f"(profile_start_step); make it greater than {start}.",
-            {"path": "runtime.profile_end_step", "value": start + 1},
+        sentence = (
+            f"profile_end_step is {end}, but profiling begins at step {start} "
+            f"(profile_start_step); make it greater than {start}."
         )
+        yield problem_at("runtime.profile_end_step", end, sentence, start + 1)
     elif end > last:
-        yield Problem(
-            "runtime",
-            "profile_end_step",
-            end,
+        sentence = (
             f"Section 'runtime': profile_end_step is {end}, but the run has {last} iterations "
             f"(num_iterations), whose steps are counted from 0; profile steps before {last} alone, "
-            "or raise num_iterations.",
+            "or raise num_iterations."
+        )
+        yield Problem(
+            "runtime",
+            "profile_end_step",
+            end,
+            sentence,
             {"path": "runtime.num_iterations", "value": end},
         )
 
@@ -82,15 +77,11 @@ def _validation(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[
     if validation is None or not context.is_valid("runtime.validation", "runtime.num_iterations"):
         return
     if validation.interval > last:
-        yield Problem(
-            "runtime",
-            "interval",
-            validation.interval,
-            f"Section 'runtime': validation.interval is {validation.interval}, but the run has "
-            f"{last} iterations (num_iterations), so that none is validated; make it at most "
-            f"{last}.",
-            {"path": "runtime.validation.interval", "value": last},
+        sentence = (
+            f"validation.interval is {validation.interval}, but the run has {last} iterations "
+            f"(num_iterations), so that none is validated; make it at most {last}."
         )
+        yield problem_at("runtime.validation.interval", validation.interval, sentence, last)
 
 
 def prediction_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -101,14 +92,11 @@ def prediction_problems(context: ValidationContext) -> Iterator[Problem]:
     encoders = context.model.encoder_module_names
     for name, seen in (prediction.inputs or {}).items():
         if name not in encoders and context.has_valid_sizes(name):
-            yield Problem(
-                name,
-                "inputs",
-                dict(seen),
-                f"Module '{name}': prediction.inputs has it, but it is not an encoder (those are "
-                f"{', '.join(encoders) or 'none'}); remove the entry or add the encoder.",
-                {"path": f"prediction.inputs.{name}", "value": None},
+            sentence = (
+                "prediction.inputs has it, but it is not an encoder (those are "
+                f"{', '.join(encoders) or 'none'}); remove the entry or add the encoder."
             )
+            yield problem_at(f"prediction.inputs.{name}", dict(seen), sentence, None)
 
 
 def strategy_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -129,35 +117,27 @@ def _stepped_apart(context: ValidationContext) -> Iterator[Problem]:
     """Yield modules with an own learning rate under a strategy that is the optimizer of all."""
     for name, network in context.model.module_architectures.items():
         if network.optimizer is not None:
-            yield Problem(
-                name,
-                "optimizer",
-                network.optimizer,
-                f"Module '{name}': optimizer is given, but strategy.name is demo, which is an "
-                "optimizer with one lr and weight_decay for all modules; leave it out, or choose "
-                "another strategy.",
-                {"path": network_path(name, "optimizer"), "value": None},
+            sentence = (
+                "optimizer is given, but strategy.name is demo, which is an optimizer with one lr "
+                "and weight_decay for all modules; leave it out, or choose another strategy."
             )
+            yield problem_at(network_path(name, "optimizer"), network.optimizer, sentence, None)
 
 
 def _world(context: ValidationContext, replicas: int) -> Iterator[Problem]:
     size = context.world_size
     if replicas > 1 and isinstance(size, int) and size % replicas:
         fitting = [n for n in range(min(replicas, size), 0, -1) if size % n == 0]
-        yield Problem(
-            "strategy",
-            "replicas",
-            replicas,
+        sentence = (
             f"Section 'strategy': strategy.replicas is {replicas}, which does not divide the "
-            f"{size} ranks of the world; choose {fitting[0] if fitting else 1}, or another world.",
+            f"{size} ranks of the world; choose {fitting[0] if fitting else 1}, or another world."
         )
+        yield Problem("strategy", "replicas", replicas, sentence)
         return
     each = context.world.world_size
     if size is None and each is not None and each * replicas > LARGEST_WORLD:
-        yield Problem(
-            "strategy",
-            "replicas",
-            replicas,
+        sentence = (
             f"Section 'strategy': strategy.replicas is {replicas}, but with {each} ranks each that "
-            f"is more than the {LARGEST_WORLD} ranks of the largest world; lower it.",
+            f"is more than the {LARGEST_WORLD} ranks of the largest world; lower it."
         )
+        yield Problem("strategy", "replicas", replicas, sentence)

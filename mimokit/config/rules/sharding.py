@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
-from mimokit.config.messages import written
+from mimokit.config.messages import problem_at, written
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import ModuleFacts, PairFacts, size_path
+from mimokit.config.rules.facts import ModuleFacts, PairFacts, module_problem, size_path
 from mimokit.config.rules.module_rules import broken_rules
 from mimokit.config.rules.pair_rules import (
     PAIR_RULES,
@@ -140,27 +140,23 @@ def _ends(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
         return
     fields = [f"account_for_{end}_in_pipeline_split" for end in ("embedding", "loss")]
     set_field, other = fields if embedding else fields[::-1]
-    yield Problem(
-        name,
-        set_field,
-        True,
-        f"Module '{name}': {set_field} is true, but {other} is not; layers are dealt to stages "
-        "with both ends or with none, so write both or none.",
-        {"path": size_path(name, other), "value": True},
+    sentence = (
+        f"{set_field} is true, but {other} is not; layers are dealt to stages "
+        "with both ends or with none, so write both or none."
+    )
+    yield module_problem(
+        name, set_field, True, sentence, {"path": size_path(name, other), "value": True}
     )
 
 
 def _sharded(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
     field = "use_distributed_optimizer"
     if module.use_megatron_fsdp and module.use_distributed_optimizer is False:
-        yield Problem(
-            name,
-            field,
-            False,
-            f"Module '{name}': {field} is false, but use_megatron_fsdp is true, which cuts the "
-            "optimizer's state as well; leave it out.",
-            {"path": size_path(name, field), "value": None},
+        sentence = (
+            f"{field} is false, but use_megatron_fsdp is true, which cuts the "
+            "optimizer's state as well; leave it out."
         )
+        yield problem_at(size_path(name, field), False, sentence, None)
 
 
 def _homogeneous(context: ValidationContext) -> Iterator[Problem]:
@@ -175,11 +171,8 @@ def _homogeneous(context: ValidationContext) -> Iterator[Problem]:
         for field in (*OF_LANGUAGE_WHERE_HOMOGENEOUS, *OF_PIPELINES):
             value, right = getattr(context.sizes[name], field), getattr(language, field)
             if value is not None and value != right:
-                yield Problem(
-                    name,
-                    field,
-                    value,
-                    f"Module '{name}': {field} is {written(value)}, but in homogeneous mode it has "
-                    f"what '{model.llm_module_name}' has; leave it out, or use colocated mode.",
-                    {"path": size_path(name, field), "value": None},
+                sentence = (
+                    f"{field} is {written(value)}, but in homogeneous mode it has "
+                    f"what '{model.llm_module_name}' has; leave it out, or use colocated mode."
                 )
+                yield problem_at(size_path(name, field), value, sentence, None)

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Fix, Problem
+from mimokit.config.messages import problem_at
 from mimokit.config.rules.context import ValidationContext
+from mimokit.config.rules.facts import module_problem
 
 
 def token_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -27,13 +29,12 @@ def _shared_ids(context: ValidationContext) -> Iterator[Problem]:
         if token in owners:
             free = max(used) + 1
             used.add(free)
-            yield Problem(
-                name,
-                "special_token_ids",
-                token,
-                f"Module '{name}': its special token id {token} in special_token_ids is also that "
-                f"of '{owners[token]}'; give each its own, {free} say.",
-                {"path": path, "value": free},
+            sentence = (
+                f"its special token id {token} in special_token_ids is also that "
+                f"of '{owners[token]}'; give each its own, {free} say."
+            )
+            yield module_problem(
+                name, "special_token_ids", token, sentence, {"path": path, "value": free}
             )
         owners.setdefault(token, name)
 
@@ -52,12 +53,15 @@ def _placeholder(context: ValidationContext, data: DataConfig) -> Iterator[Probl
             "path": "data.image_special_token_id",
             "value": next(iter(expected.values())),
         }
+        sentence = (
+            f"Section 'data': image_special_token_id is {data.image_special_token_id}, but in "
+            f"model.special_token_ids {known}; write the same id in both."
+        )
         yield Problem(
             "data",
             "image_special_token_id",
             data.image_special_token_id,
-            f"Section 'data': image_special_token_id is {data.image_special_token_id}, but in "
-            f"model.special_token_ids {known}; write the same id in both.",
+            sentence,
             fix if len(expected) == 1 else None,
         )
 
@@ -66,14 +70,12 @@ def _lengths(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
     if data.image_seq_length >= data.seq_length and context.is_valid(
         "data.image_seq_length", "data.seq_length"
     ):
-        yield Problem(
-            "data",
-            "image_seq_length",
-            data.image_seq_length,
-            f"Section 'data': image_seq_length is {data.image_seq_length}, but a sample has "
+        sentence = (
+            f"image_seq_length is {data.image_seq_length}, but a sample has "
             f"{data.seq_length} tokens (data.seq_length), its image tokens among them; make it "
-            "smaller, so that text has room.",
+            "smaller, so that text has room."
         )
+        yield problem_at("data.image_seq_length", data.image_seq_length, sentence)
     language = context.model.llm_module_name
     network = context.model.module_architectures.get(language)
     if network is None or not context.is_valid(f"model.module_architectures.{language}"):
@@ -83,11 +85,14 @@ def _lengths(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
         ("vocab_size", data.vocab_size, network.vocab_size),
     ):
         if value > limit_field and context.is_valid(f"data.{field}"):
+            sentence = (
+                f"Section 'data': {field} is {value}, more than the {limit_field} of module "
+                f"'{language}' in module_architectures; lower it, or raise that."
+            )
             yield Problem(
                 "data",
                 field,
                 value,
-                f"Section 'data': {field} is {value}, more than the {limit_field} of module "
-                f"'{language}' in module_architectures; lower it, or raise that.",
+                sentence,
                 {"path": f"data.{field}", "value": limit_field} if limit_field else None,
             )

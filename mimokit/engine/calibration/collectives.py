@@ -10,7 +10,7 @@ from statistics import fmean
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.calibration.clock import Stopwatch, others_seconds, timed
+from mimokit.engine.calibration.timing import Stopwatch, others_seconds, timed
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import CPU_ONLY
 from mimokit.engine.parallel.collectives import gather_uneven
@@ -52,11 +52,7 @@ class TimedCollective:
     others: list[float] = field(default_factory=list)
 
     def time(self, uncounted: int) -> CollectiveTime:
-        """Return its time in training.
-
-        Args:
-            uncounted: number of first rounds to leave out.
-        """
+        """Return its time in training, over the rounds after the first uncounted ones."""
         cpu = self.watch.mean(uncounted).cpu_seconds + fmean(self.others[uncounted:])
         each = cpu / calls_in_a_row(self.kind)
         return CollectiveTime(self.kind, self.ranks, self.size, self.across, self.seconds, each)
@@ -65,9 +61,8 @@ class TimedCollective:
 class CpuCharges:
     """Charges the CPU seconds of a process's other threads to the collective that they serve.
 
-    A rank continues as soon as it has its own result, while gloo's threads still send what other
-    ranks wait for. They also receive what other ranks send before this rank calls. All of this
-    between two collectives is charged to the first.
+    A rank continues as soon as it has its own result, while gloo's threads still send and receive
+    what other ranks need. All of this between two collectives is charged to the first.
     """
 
     def __init__(self) -> None:
@@ -121,10 +116,7 @@ def collectives_over(size: int, hosts: Sequence[str]) -> list[TimedCollective]:
 def _calls(
     size: int, members: list[int], group: dist.ProcessGroup
 ) -> dict[CollectiveKind, Callable[[], object]]:
-    """Return the collectives whose whole result has `size` bytes, as training calls them.
-
-    A single number is only reduced.
-    """
+    """Return the collectives whose result has `size` bytes; a single number is only reduced."""
     ranks, numbers = len(members), size // 4
     whole = torch.zeros(numbers, device=rank_device())
     part = torch.zeros(numbers // ranks, device=rank_device())
@@ -146,11 +138,7 @@ def _calls(
 
 
 def _message(values: torch.Tensor, members: Sequence[int]) -> Callable[[], object]:
-    """Return a call that sends a message from one of two ranks to the other, each way in turn.
-
-    A message is a header with counts of rows, then its tensors. One rank sends it and the other
-    waits for it, as between stages of a pipeline.
-    """
+    """Return a call that sends a message between two ranks, each way in turn, as stages do."""
     mailbox, tag, ways = Mailbox(rank_device()), Tag(0, 0, 0), cycle(permutations(members))
 
     def message() -> None:

@@ -17,21 +17,21 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.calibration.clock import Stopwatch
 from mimokit.engine.calibration.collectives import (
     CpuCharges,
     TimedCollective,
     collectives_over,
     group_sizes,
 )
-from mimokit.engine.calibration.compute import (
+from mimokit.engine.calibration.pieces import TimedPiece, pieces_of_step
+from mimokit.engine.calibration.single_rank import IMAGES, LANGUAGE, Alone
+from mimokit.engine.calibration.timing import (
+    Stopwatch,
     attention_rates,
     cores,
     memory_bandwidth,
     product_times,
 )
-from mimokit.engine.calibration.pieces import TimedPiece, pieces_of_step
-from mimokit.engine.calibration.single_rank import IMAGES, LANGUAGE, Alone
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.megatron import CPU_ONLY
 from mimokit.engine.parallel.collectives import gather_json
@@ -65,19 +65,19 @@ def measure_round(
     Returns:
         The times of pieces and collectives, None on a rank that slept.
     """
-    found = None
+    measured = None
     if dist.get_rank() < ranks:
-        found = _go_round(
+        measured = _go_round(
             [replace(piece, watch=Stopwatch()) for piece in pieces],
             [
-                replace(one, watch=Stopwatch(), others=[])
-                for one in collectives
-                if one.last_member < ranks
+                replace(c, watch=Stopwatch(), others=[])
+                for c in collectives
+                if c.last_member < ranks
             ],
             ranks,
         )
     dist.barrier()
-    return found
+    return measured
 
 
 def _go_round(
@@ -96,7 +96,7 @@ def _go_round(
     return Round(
         ranks,
         tuple(piece.time(UNCOUNTED) for piece in pieces),
-        tuple(one.time(UNCOUNTED) for one in collectives),
+        tuple(collective.time(UNCOUNTED) for collective in collectives),
         median(stop - start for start, stop in pairwise(begun[UNCOUNTED:])),
     )
 
@@ -116,11 +116,7 @@ def step_time(emit: Emit) -> PieceTime:
 
 
 def measure(emit: Emit) -> RankMeasurements:
-    """Measure on this rank. Collective over the world.
-
-    Args:
-        emit: takes a `CalibrationSample` before each part, and other samples.
-    """
+    """Measure on this rank, and emit a `CalibrationSample` before each part. Collective."""
     if CPU_ONLY:
         torch.set_num_threads(1)
 
@@ -129,7 +125,7 @@ def measure(emit: Emit) -> RankMeasurements:
         if dist.get_rank() == 0:
             emit(CalibrationSample(name))
 
-    before, hosts = open_groups(), _hosts()
+    before, hosts = open_groups(), gather_json(platform.node())
     next_part("cores and memory")
     share, bandwidth = cores(), memory_bandwidth()
     next_part("matrix products and attention")
@@ -140,7 +136,7 @@ def measure(emit: Emit) -> RankMeasurements:
         collectives += collectives_over(size, hosts)
     pieces, stages = pieces_of_step(Alone.create())
     # Groups of all sizes in turn, so that no size follows only one kind of piece.
-    collectives.sort(key=lambda one: (one.size, one.kind, one.ranks))
+    collectives.sort(key=lambda collective: (collective.size, collective.kind, collective.ranks))
     rounds = []
     for ranks in at_work(dist.get_world_size()):
         next_part(f"pieces of a training step, {ranks} ranks at work")
@@ -161,9 +157,7 @@ def measure(emit: Emit) -> RankMeasurements:
         cores=share,
         products=tuple(products),
         attention=attention,
-        rounds=tuple(
-            replace(one, pieces=(around, *one.pieces)) for one in rounds if one is not None
-        ),
+        rounds=tuple(replace(r, pieces=(around, *r.pieces)) for r in rounds if r is not None),
     )
 
 
@@ -173,10 +167,6 @@ def at_work(world: int) -> list[int]:
     The speed of ranks with separate devices does not depend on other ranks.
     """
     return [*group_sizes(world - 1), world] if CPU_ONLY else [world]
-
-
-def _hosts() -> list[str]:
-    return gather_json(platform.node())
 
 
 def _device(hosts: list[str]) -> tuple[str, float]:

@@ -15,7 +15,6 @@ import torch
 
 from mimokit.architecture.from_config import branch_of_config, language_of_config
 from mimokit.config import ModuleArchitecture, RuntimeConfig
-from mimokit.engine.calibration.clock import Stopwatch
 from mimokit.engine.calibration.single_rank import (
     IMAGE_TOKEN,
     IMAGES,
@@ -24,12 +23,13 @@ from mimokit.engine.calibration.single_rank import (
     language_stage,
     vision_stage,
 )
+from mimokit.engine.calibration.timing import Stopwatch
 from mimokit.engine.data.batch import (
     ITEMS,
     Batch,
+    check_tokens,
     slice_modality,
     slice_text,
-    take_checked_batch,
     to_device,
 )
 from mimokit.engine.device import rank_device
@@ -39,7 +39,7 @@ from mimokit.engine.parallel.optimizer import MainGradAdamW
 from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput
 from mimokit.prediction.calibration.measurements import PieceTime
-from mimokit.prediction.local_cpu.operation_counts import (
+from mimokit.prediction.local_cpu.module_costs import (
     Amounts,
     language_ends,
     layer_amounts,
@@ -50,28 +50,17 @@ HIDDEN, LAYERS, SAMPLES, LOADED = (32, 96), (1, 3), (1, 8), (1, 2, 4, 8)
 HEAD_WIDTH, TOKENS, VOCABULARY = 8, 42, 16
 
 
-def language_architecture(hidden: int, layers: int) -> ModuleArchitecture:
-    """Return a small language model."""
-    return ModuleArchitecture(
+def architectures(hidden: int, layers: int) -> tuple[ModuleArchitecture, ModuleArchitecture]:
+    """Return a small language model and a small encoder of the scans of digits."""
+    language = ModuleArchitecture(
         num_layers=layers,
         hidden_size=hidden,
         num_attention_heads=hidden // HEAD_WIDTH,
         seq_length=TOKENS,
         vocab_size=VOCABULARY,
     )
-
-
-def vision_architecture(hidden: int, layers: int) -> ModuleArchitecture:
-    """Return a small encoder of the scans of digits."""
-    return ModuleArchitecture(
-        num_layers=layers,
-        hidden_size=hidden,
-        num_attention_heads=hidden // HEAD_WIDTH,
-        seq_length=4,
-        vocab_size=0,
-        image_size=8,
-        patch_size=4,
-    )
+    scans = {"seq_length": 4, "vocab_size": 0, "image_size": 8, "patch_size": 4}
+    return language, language.model_copy(update=scans)
 
 
 @dataclass
@@ -89,11 +78,7 @@ class TimedPiece:
     watch: Stopwatch = field(default_factory=Stopwatch)
 
     def time(self, uncounted: int) -> PieceTime:
-        """Return the mean over the rounds.
-
-        Args:
-            uncounted: number of first rounds to leave out.
-        """
+        """Return the mean over the rounds after the first uncounted ones."""
         timing = self.watch.mean(uncounted)
         return PieceTime(self.name, self.terms, timing.seconds, timing.cpu_seconds)
 
@@ -101,16 +86,14 @@ class TimedPiece:
 def pieces_of_step(alone: Alone) -> tuple[list[TimedPiece], list[ModuleStage]]:
     """Return all pieces in the order of small training steps, and the stages to release at the end.
 
-    The cost of a piece depends on what ran before it. No piece follows one of its kind, whose code
-    would still be in the caches.
+    No piece follows one of its kind, whose code would still be in the caches.
     """
     pieces: list[TimedPiece] = []
     stages: list[ModuleStage] = []
     loaded = cycle(LOADED)
     for hidden in HIDDEN:
         for layers in LAYERS:
-            architecture = language_architecture(hidden, layers)
-            encoder = vision_architecture(hidden, layers)
+            architecture, encoder = architectures(hidden, layers)
             language = language_stage(architecture, alone)
             images = vision_stage(encoder, architecture, alone)
             for samples in SAMPLES:
@@ -124,9 +107,7 @@ def pieces_of_step(alone: Alone) -> tuple[list[TimedPiece], list[ModuleStage]]:
 
 def _batches(samples: int) -> Iterator[Batch]:
     """Return batches for modules of any width and depth."""
-    return batches_of(
-        samples, language_architecture(HIDDEN[0], 1), vision_architecture(HIDDEN[0], 1)
-    )
+    return batches_of(samples, *architectures(HIDDEN[0], 1))
 
 
 def _load(samples: int) -> TimedPiece:
@@ -135,7 +116,8 @@ def _load(samples: int) -> TimedPiece:
 
     def run(watch: Stopwatch) -> None:
         watch.start()
-        batch = take_checked_batch(batches, {IMAGES: IMAGE_TOKEN}, {IMAGES: 4})
+        batch = next(batches)
+        check_tokens(batch, {IMAGES: IMAGE_TOKEN}, {IMAGES: 4})
         batch = to_device(batch, rank_device())
         slice_text(batch, 0, samples)
         slice_modality(batch["modality_inputs"][IMAGES], 0, samples)

@@ -20,18 +20,18 @@ from mimokit.config import (
 )
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.digits import DigitCollate, DigitStrips
-from mimokit.engine.data.iterators import iterate_shared_batches
+from mimokit.engine.data.iterators import iterate_batches
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import (
     MimoModelConfig,
     ProcessGroupCollection,
     ensure_memory_buffer,
 )
-from mimokit.engine.models.build import ModuleBuild
 from mimokit.engine.models.language import language_model_spec
 from mimokit.engine.models.provider import SeededMimoModel, inject_process_groups
 from mimokit.engine.models.rng import seed_modules
 from mimokit.engine.models.specs import encoder_kind, encoder_spec
+from mimokit.engine.models.transformer import ModuleBuild
 from mimokit.engine.parallel.data_parallel import wrap_data_parallel
 from mimokit.engine.parallel.grids import process_groups
 from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage
@@ -120,8 +120,7 @@ def batches_of(
             llm_module_name=LANGUAGE,
             deployment_mode="homogeneous",
             module_parallelisms={
-                IMAGES: ModuleParallelismConfig(data_parallel=1),
-                LANGUAGE: ModuleParallelismConfig(data_parallel=1),
+                name: ModuleParallelismConfig(data_parallel=1) for name in (IMAGES, LANGUAGE)
             },
             special_token_ids={IMAGES: IMAGE_TOKEN},
             module_architectures={IMAGES: images, LANGUAGE: language},
@@ -140,4 +139,6 @@ def batches_of(
     config.model.finalize(1)
     strips = DigitStrips("train", "read", size=STRIPS)
     collate = DigitCollate(language.seq_length, IMAGE_TOKEN, tokens)
-    return iterate_shared_batches(plan_layout(config), config.data, 0, strips, collate, SEED)
+    batches = iterate_batches(plan_layout(config), config.data, 0, strips, collate, SEED)
+    assert batches is not None
+    return batches

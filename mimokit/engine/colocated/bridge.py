@@ -1,4 +1,4 @@
-"""Moves encoder output to the language model where both share ranks but not their DP size.
+"""Modules that share their ranks but not their DP size: the samples of each, and their bridges.
 
 The plan says which ranks gather together and which samples a rank keeps. Embeddings are sent as
 rows `[tokens, hidden]`, in sample order. Samples may have different numbers of rows. Every rank of
@@ -8,7 +8,7 @@ the other ranks without communication.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,13 @@ import torch
 import torch.distributed as dist
 
 from mimokit.engine.colocated.checks import EveryCall
+from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample, slice_modality, slice_text
 from mimokit.engine.device import group_timeout
+from mimokit.engine.digests import digest
+from mimokit.engine.models.encoder import Encoder
 from mimokit.engine.parallel.collectives import gather_uneven
-from mimokit.planning.types import ColocatedBridge
+from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.planning.types import ColocatedBridge, LayoutPlan
 
 
 class ReplicaMismatchError(RuntimeError):
@@ -31,7 +35,6 @@ class RowCuts:
 
     Attributes:
         starts: first row of each rank within the gathered rows.
-        sizes: number of rows of each rank.
         position: index of this rank in the gather group.
     """
 
@@ -97,13 +100,11 @@ class ColocatedBridgeCommunicator:
     """Executes the bridge plan between two modules that share their ranks.
 
     Attributes:
-        plan: the planned bridge.
         listeners: called after every call of the bridge.
         checks: decides which calls check the replicas of the source; by default all do.
         comparisons: how many did, which are as many collectives of the tensor-parallel group.
 
     Args:
-        plan: the planned bridge.
         source_tensor_group: tensor-parallel group of the source module on this rank; its members
             must have the same output.
     """
@@ -124,11 +125,7 @@ class ColocatedBridgeCommunicator:
             )
 
     def cuts(self, rows_per_sample: Sequence[int]) -> RowCuts:
-        """Return the ranges of rows of all ranks of the gather group.
-
-        Args:
-            rows_per_sample: rows of every sample of the gather group's batch.
-        """
+        """Return the ranges of rows of all ranks of the gather group, by those of its samples."""
         slices = [self.plan.slices[member] for member in self._members]
         bounds = [0]
         for rows in rows_per_sample:
@@ -147,7 +144,7 @@ class ColocatedBridgeCommunicator:
             rows_per_sample: rows of every sample in the batch of the module with fewer replicas.
 
         Returns:
-            [rows, hidden], the destination's input on this rank.
+            [rows, hidden], the destination's input.
 
         Raises:
             ReplicaMismatchError: if the source's tensor-parallel ranks disagree, in a call that
@@ -183,7 +180,7 @@ class ColocatedBridgeCommunicator:
         """Reject outputs that differ between the source's tensor-parallel ranks.
 
         Only one copy of each replica is used, so a difference would be dropped silently and the
-        gradient would be wrong. The check compares three sums over the bits exactly.
+        gradient would be wrong.
 
         Raises:
             ReplicaMismatchError: on all of these ranks, with module and ranks.
@@ -191,11 +188,12 @@ class ColocatedBridgeCommunicator:
         if not self.compares:
             return
         self.comparisons += 1
-        mine = fingerprint(embeddings)
-        prints = [torch.empty_like(mine) for _ in range(self._tensor_group.size())]
-        dist.all_gather(prints, mine, group=self._tensor_group)
+        own = digest(embeddings)[None]
+        gathered = [torch.empty_like(own) for _ in range(self._tensor_group.size())]
+        dist.all_gather(gathered, own, group=self._tensor_group)
+        first, *digests = torch.cat(gathered).tolist()
         ranks = dist.get_process_group_ranks(self._tensor_group)
-        other = [rank for rank, one in zip(ranks, prints, strict=True) if not one.equal(prints[0])]
+        other = [rank for rank, value in zip(ranks[1:], digests, strict=True) if value != first]
         if other:
             raise ReplicaMismatchError(
                 f"The output of module {self.plan.source!r} differs between its tensor-parallel "
@@ -204,23 +202,73 @@ class ColocatedBridgeCommunicator:
             )
 
 
-def fingerprint(values: torch.Tensor) -> torch.Tensor:
-    """Return [rows, plain sum, sums weighted by row and by column] of a matrix's bits, as int64."""
-    bits = values.detach().contiguous().view(torch.int32)
-    blocks = torch.split(bits, max(1, _BLOCK // max(1, bits.shape[1])))
-    by_row = torch.cat([block.sum(1, dtype=torch.int64) for block in blocks])
-    by_column = torch.stack([block.sum(0, dtype=torch.int64) for block in blocks]).sum(0)
-    rows = torch.tensor(len(bits), device=bits.device)
-    return torch.stack((rows, by_row.sum(), _weighted(by_row), _weighted(by_column)))
-
-
-_BLOCK = 1 << 18
-"""Numbers of a block, 1 MB, that is summed both ways while it is in the cache."""
-
-
-def _weighted(sums: torch.Tensor) -> torch.Tensor:
-    return (sums * torch.arange(1, len(sums) + 1, device=sums.device)).sum()
-
-
 def _listed(ranks: list[int]) -> str:
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+
+
+class LoadedBatch:
+    """A batch that this rank has read, in which the modules have different samples.
+
+    Attributes:
+        batch: as read.
+    """
+
+    def __init__(
+        self, plan: LayoutPlan, modules: Mapping[str, ModuleDataParallel], batch: Batch
+    ) -> None:
+        self._plan = plan
+        self._rank = dist.get_rank()
+        self.batch = batch
+        self._rows: dict[str, list[int]] = {}
+        self._inputs: dict[str, Batch] = dict(batch.get("modality_inputs") or {})
+        for name, module in modules.items():
+            if name not in self._inputs and shares_items(module):
+                ((kind, encoder),) = module.module.encoders.items()
+                none = batch["input_ids"].new_zeros(len(batch["input_ids"]))
+                self._inputs[name] = {ITEMS: none, kind: encoder.no_items()}
+
+    def of_rank(self) -> Batch:
+        """Return the samples that this rank computes, of every module its own."""
+        inputs = {
+            name: slice_modality(given, *self._within(name)) for name, given in self._inputs.items()
+        }
+        text = slice_text(self.batch, *self._within(self._plan.llm_module_name))
+        return {**text, "modality_inputs": inputs}
+
+    def rows_of_group(self, name: str, tokens_per_item: int) -> list[int]:
+        """Return the rows of every sample of the gather group of an encoder; empty if it has none.
+
+        Args:
+            tokens_per_item: unless the batch contains it.
+        """
+        inputs = self._inputs.get(name)
+        if inputs is None:
+            return []
+        if name not in self._rows:
+            rows = rows_per_sample(inputs, len(inputs[ITEMS]), tokens_per_item)
+            group = slice(*self._within(name, self._plan.llm_module_name))
+            self._rows[name] = rows[group].tolist()
+        return self._rows[name]
+
+    def rows_of_language(self, name: str, rows: list[int]) -> list[int]:
+        """Return the rows of the language model's samples, of those of an encoder's group."""
+        language = self._plan.llm_module_name
+        begin, _ = self._within(name, language)
+        start, stop = self._within(language)
+        return rows[start - begin : stop - begin]
+
+    def _within(self, *modules: str) -> tuple[int, int]:
+        """Return the range of modules' samples within the batch.
+
+        Of several modules, the samples of one include those of the others.
+        """
+        batches = [self._plan.batch.modules[module] for module in modules]
+        first = batches[0].loaded[self._rank][0]
+        starts, stops = zip(*(batch.samples[self._rank] for batch in batches), strict=True)
+        return min(starts) - first, max(stops) - first
+
+
+def shares_items(module: ModuleDataParallel) -> bool:
+    """Return whether an encoder shares its items with other replicas, and so always runs."""
+    encoders: Iterable[Encoder] = getattr(module.module, "encoders", {}).values()
+    return any(getattr(encoder, "shares_items", False) for encoder in encoders)

@@ -23,15 +23,15 @@ A batch is a dictionary:
 Every tensor is sliced along its sample dimension. Items are in the order of their samples, and
 their rows are in the order of the items.
 
-One entry per encoder that feeds the language model. A sample without inputs of an encoder has 0
-items. Where no sample of the batch has any, the entry may contain tensors of 0 items or be missing.
-Both mean that the modality is absent and its encoder does not run. The batch does not show whether
-another replica of the same micro-batch has items; `DataConfig.is_present` says so for all replicas.
+A sample without inputs of an encoder has 0 items. Where no sample of the batch has any, the entry
+may contain tensors of 0 items or be missing: the modality is absent and its encoder does not run.
+The batch does not show whether another replica of the same micro-batch has items;
+`DataConfig.is_present` says so for all replicas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,21 +41,6 @@ from mimokit.units import listed
 
 Batch = dict[str, Any]
 ITEMS = "items_per_sample"
-
-
-def take_checked_batch(
-    iterator: Iterator[Batch],
-    special_token_ids: Mapping[str, int],
-    tokens_per_item: Mapping[str, int],
-) -> Batch:
-    """Take the next batch and check that placeholders and items agree within every sample.
-
-    Raises:
-        ValueError: see `check_tokens`.
-    """
-    batch = next(iterator)
-    check_tokens(batch, special_token_ids, tokens_per_item)
-    return batch
 
 
 def check_tokens(
@@ -96,11 +81,7 @@ def check_tokens(
 
 
 def _check_predicted(batch: Batch, module: str, token: int) -> None:
-    """Reject a placeholder as a label that counts, as text never contains it.
-
-    The check against the vocabulary does not find it where the placeholder is within the vocabulary
-    (Qwen2-VL: 151655 of 152064).
-    """
+    """Reject a placeholder as a label that counts, also one within the vocabulary (Qwen2-VL's)."""
     predicted = (batch["labels"] == token) & (batch["loss_mask"] != 0)
     if bool(predicted.any()):
         sample, place = predicted.nonzero()[0].tolist()
@@ -259,8 +240,7 @@ def targets_of(batch: Batch, module: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the targets of a module: those in the batch, else the token after the next.
 
     Returns:
-        Labels and loss mask, both [samples, tokens]: for every token of the language model's
-        sequence, the token that the module predicts there, and whether it counts.
+        Labels and loss mask, both [samples, tokens].
 
     Raises:
         ValueError: the shape of the targets in the batch differs from that of its tokens.

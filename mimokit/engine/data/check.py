@@ -29,7 +29,6 @@ def check_batch(batch: Any, samples: int, data: DataConfig) -> None:
     """Reject a batch that does not have the form described in `mimokit.engine.data.batch`.
 
     Args:
-        batch: the result of the collate function.
         data: labels that count are below its vocab_size; rows have at most seq_length tokens.
 
     Raises:
@@ -56,9 +55,7 @@ def check_words(input_ids: torch.Tensor, special: Sequence[int], vocab_size: int
     """Reject token ids for which the language model has no embedding.
 
     Args:
-        input_ids: [samples, tokens].
         special: the placeholders, which are never embedded.
-        vocab_size: rows of the embedding.
 
     Raises:
         ValueError: with the first such id and its sample.

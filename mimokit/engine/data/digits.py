@@ -1,9 +1,8 @@
 """Strips of handwritten digits with a question: real scans, small enough for a laptop.
 
-The scans are the 1,797 8x8 images that ship with scikit-learn (a copy of the test set of the UCI
-"Optical Recognition of Handwritten Digits" data). A sample is a strip of 1 to 8 scans and a
-question; the answer is either the digits of the strip or their sum. Training and test strips are
-made of different scans.
+The scans are the 1,797 8x8 images that ship with scikit-learn (the test set of the UCI "Optical
+Recognition of Handwritten Digits" data). A sample is a strip of 1 to 8 scans and a question; the
+answer is the digits of the strip or their sum. Training and test strips have different scans.
 """
 
 from __future__ import annotations
@@ -70,7 +69,6 @@ class DigitStrips(Dataset[DigitSample]):
         split: "train" or "test"; their scans are disjoint.
         task: "read" (write the digits of the strip), "sum" (write their sum) or None for both,
             alternating.
-        max_digits: longest strip.
         frames: (micro-batch, sample of the global micro-batch) -> scans of the strip there, or
             None where it is drawn.
     """
@@ -116,8 +114,8 @@ class DigitStrips(Dataset[DigitSample]):
         """Return the generator that draws the rest of a strip, and its number of scans."""
         generator = np.random.default_rng((self.seed, self.split == "test", index))
         drawn = int(generator.integers(1, max(self.max_digits, 1) + 1))
-        given = None if self.frames is None else self.frames(*place_of(index))
-        return generator, drawn if given is None else given
+        stated = None if self.frames is None else self.frames(*place_of(index))
+        return generator, drawn if stated is None else stated
 
 
 def _answer(values: list[int], task: Task) -> list[int]:
@@ -134,7 +132,6 @@ def chance_of_exact_match(
     Reading: 10^-n, averaged over the lengths. Sum: the most frequent sum of n uniform digits.
 
     Args:
-        max_digits: longest strip.
         lengths: of the strips; None: 1 to `max_digits`, equally often.
     """
     wanted = range(1, max_digits + 1) if lengths is None else lengths
@@ -146,12 +143,7 @@ def chance_of_exact_match(
 
 
 class DigitCollate:
-    """Makes token sequences of strips: image tokens, question, answer, padding.
-
-    Args:
-        seq_length: tokens per sequence.
-        tokens_per_image: placeholders per scan.
-    """
+    """Makes token sequences of strips: image tokens, question, answer, padding."""
 
     def __init__(self, seq_length: int, image_token_id: int, tokens_per_image: int) -> None:
         self.seq_length = seq_length

@@ -1,10 +1,9 @@
-"""The samples that a rank reads in every micro-batch, according to the batch plan, and their order
-for data sets that state sizes beforehand."""
+"""The samples that a rank reads in every micro-batch, according to the batch plan."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -32,10 +31,6 @@ class StatesSizes(Protocol):
 
 def order_of(config: ExperimentConfig, plan: LayoutPlan, dataset: Any) -> Order | None:
     """Return how the samples of every micro-batch are ordered; None for the order of the data.
-
-    Args:
-        config: `runtime.sample_order` says whether replicas are balanced.
-        dataset: states the sizes of its samples.
 
     Raises:
         ValueError: the config asks for balance, but the data set states no sizes.
@@ -82,10 +77,7 @@ class PlannedIndex(int):
 
 
 def place_of(index: int) -> tuple[int, int]:
-    """Return (micro-batch of a step, sample of the global micro-batch) of an index.
-
-    A plain integer has the first place.
-    """
+    """Return (micro-batch of a step, sample of the global one); (0, 0) of a plain integer."""
     return (index.microbatch, index.sample) if isinstance(index, PlannedIndex) else (0, 0)
 
 
@@ -96,12 +88,10 @@ class PlannedBatches(Sampler[list[int]]):
     the next `samples_per_microbatch` indices of it, and the rank takes its planned range.
 
     Args:
-        dataset_size: samples per epoch.
-        samples_per_microbatch: samples per micro-batch over all replicas.
+        samples_per_microbatch: over all replicas.
         taken: the range within the micro-batch that this rank reads.
         first: number of global micro-batches to skip, for a run that is continued.
-        num_microbatches: micro-batches of an optimizer step, for the places of the samples.
-        order: of the samples of every global micro-batch, see `order_of`.
+        num_microbatches: of an optimizer step, for the places of the samples.
         turn: (replica, replicas): step s takes the micro-batches of step s * replicas + replica.
 
     Raises:
@@ -158,28 +148,7 @@ class PlannedBatches(Sampler[list[int]]):
         return torch.randperm(self._size, generator=generator).tolist()
 
 
-def iterate_module_batches(
-    plan: LayoutPlan,
-    data_config: DataConfig,
-    rank: int,
-    module: str,
-    dataset: Dataset[Any],
-    collate_fn: Collate,
-    seed: int,
-    order: Order | None = None,
-) -> Iterator[Batch]:
-    """Iterate over the batches that a rank reads for one module, with the samples it computes.
-
-    Raises:
-        ValueError: if the rank does not read for the module, or the data set is too small.
-    """
-    batch = plan.batch.modules[module]
-    if rank not in batch.loads:
-        raise ValueError(f"Rank {rank} does not read data for module {module!r}.")
-    return _iterate(plan, data_config, batch.samples[rank], dataset, collate_fn, seed, order)
-
-
-def iterate_shared_batches(
+def iterate_batches(
     plan: LayoutPlan,
     data_config: DataConfig,
     rank: int,
@@ -187,35 +156,30 @@ def iterate_shared_batches(
     collate_fn: Collate,
     seed: int,
     order: Order | None = None,
-) -> Iterator[Batch]:
-    """Iterate over the batches that a rank reads once for all its modules.
+) -> Iterator[Batch] | None:
+    """Iterate over the batches that a rank reads, once for all its modules.
 
-    They contain the samples of the module with the fewest replicas; the schedule slices them for
-    the others.
+    Where modules share ranks, a batch has the samples of the module with the fewest replicas; the
+    schedule slices them for the others.
+
+    Args:
+        seed: of the order of the samples.
+        order: of the samples within a micro-batch, see `order_of`.
+
+    Returns:
+        The batches, None on a rank that reads no data.
 
     Raises:
-        ValueError: if the rank's modules read different ranges, or the data set is too small.
+        ValueError: the rank's modules read different samples, or the data set is too small or has
+            no length.
     """
-    ranges = _loaded_ranges(plan.batch.modules, rank)
+    modules = plan.batch.modules.items()
+    ranges = {name: batch.loaded[rank] for name, batch in modules if rank in batch.loads}
+    if not ranges:
+        return None
     if len(set(ranges.values())) != 1:
         raise ValueError(f"The modules of rank {rank} read different samples: {ranges}.")
     taken = next(iter(ranges.values()))
-    return _iterate(plan, data_config, taken, dataset, collate_fn, seed, order)
-
-
-def _loaded_ranges(modules: Mapping[str, Any], rank: int) -> dict[str, SampleRange]:
-    return {name: batch.loaded[rank] for name, batch in modules.items() if rank in batch.loads}
-
-
-def _iterate(
-    plan: LayoutPlan,
-    data_config: DataConfig,
-    taken: SampleRange,
-    dataset: Dataset[Any],
-    collate_fn: Collate,
-    seed: int,
-    order: Order | None,
-) -> Iterator[Batch]:
     workers = data_config.num_workers
     if not isinstance(dataset, Sized):
         raise ValueError(

@@ -18,8 +18,13 @@ from mimokit.architecture.tokens import (
 )
 from mimokit.config import ExperimentConfig
 from mimokit.engine.data.batch import ITEMS
-from mimokit.engine.data.positions import merged_grid, three_axis_positions
-from mimokit.engine.models.patches import GRID, ITEM_TOKENS, cut_patches
+from mimokit.engine.models.patches import (
+    GRID,
+    ITEM_TOKENS,
+    cut_patches,
+    merged_grid,
+    three_axis_positions,
+)
 from mimokit.engine.models.specs import encoder_kind
 
 Presence = Callable[[str, int, int], bool]
@@ -48,12 +53,7 @@ class MultimodalSample(TypedDict):
 
 @dataclass(frozen=True)
 class EncoderInputs:
-    """The inputs of one encoder.
-
-    Attributes:
-        geometry: of an image, a recording or a text.
-        max_items: largest number of items in a sample.
-    """
+    """The inputs of one encoder."""
 
     module: str
     encoder: str
@@ -88,7 +88,7 @@ def encoder_inputs(config: ExperimentConfig) -> tuple[EncoderInputs, ...]:
         ValueError: if sizes do not divide each other, or not even one item of an encoder fits.
     """
     model, data = config.model, config.data
-    found = []
+    inputs = []
     for name in model.encoder_module_names:
         architecture = model.get_architecture(name)
         geometry = geometry_of(architecture)
@@ -98,16 +98,9 @@ def encoder_inputs(config: ExperimentConfig) -> tuple[EncoderInputs, ...]:
                 f"data.modality_seq_lengths (or image_seq_length) gives module {name!r} {room} "
                 f"tokens, less than the {geometry.tokens} of one item; raise it."
             )
-        found.append(
-            EncoderInputs(
-                name,
-                encoder_kind(architecture).name,
-                model.special_token_ids[name],
-                geometry,
-                room // geometry.tokens,
-            )
-        )
-    return tuple(found)
+        kind, token = encoder_kind(architecture).name, model.special_token_ids[name]
+        inputs.append(EncoderInputs(name, kind, token, geometry, room // geometry.tokens))
+    return tuple(inputs)
 
 
 def drawn_grids(
@@ -124,7 +117,7 @@ def drawn_grids(
 class MultimodalCollate:
     """Makes sequences of samples: the placeholders of each encoder, words, padding.
 
-    A text head receives the words, and its placeholders take their places.
+    The words of a text head become placeholders as well.
 
     Args:
         three_axes: give every token a position on three axes, rather than its place.
@@ -137,8 +130,8 @@ class MultimodalCollate:
         padding: int,
         three_axes: bool = False,
     ) -> None:
-        self.encoders = tuple(one for one in encoders if not one.reads_words)
-        self.text_heads = tuple(one for one in encoders if one.reads_words)
+        self.encoders = tuple(encoder for encoder in encoders if not encoder.reads_words)
+        self.text_heads = tuple(encoder for encoder in encoders if encoder.reads_words)
         self.seq_length = seq_length
         self.padding = padding
         self.three_axes = three_axes
@@ -154,7 +147,7 @@ class MultimodalCollate:
         for row, sample in enumerate(samples):
             self._lay_out(sample, tokens[row], learned[row])
         ids = tokens[:, :-1].clone()
-        texts = {one.module: self._take_words(one, samples, ids) for one in self.text_heads}
+        texts = {head.module: self._take_words(head, samples, ids) for head in self.text_heads}
         labels = tokens[:, 1:].clone()
         for encoder in self.encoders:
             labels[labels == encoder.token] = self.padding
@@ -245,6 +238,6 @@ def _patches(images: torch.Tensor, grids: torch.Tensor, geometry: ImageGeometry)
     """Return the concatenated patches of all images: [patches, channels x patch size^2]."""
     parts = [images.new_zeros(0, geometry.num_channels * geometry.patch_size**2)]
     for image, (_, rows, columns) in zip(images, grids.tolist(), strict=True):
-        own = image[:, : rows * geometry.patch_size, : columns * geometry.patch_size]
-        parts.append(cut_patches(own[None], geometry)[0])
+        cropped = image[:, : rows * geometry.patch_size, : columns * geometry.patch_size]
+        parts.append(cut_patches(cropped[None], geometry)[0])
     return torch.cat(parts)

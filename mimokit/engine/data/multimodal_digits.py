@@ -1,10 +1,9 @@
 """Digits that are seen, heard and read: one task for encoders of several kinds.
 
-A sample has scans of digits (see `mimokit.engine.data.digits`), spoken digits (see
-`mimokit.engine.data.speech`), and one or two digits as text. Every vision encoder receives the
-scans in its image size (or, if it accepts any size, each in a different size), and every audio
-encoder the spoken digits. The answer is all digits in this order. Digits that are absent according
-to the presence pattern of the data config are absent in the answer as well.
+A sample has scans of digits, spoken digits, and one or two digits as text. Every vision encoder
+receives the scans in its image size (or, if it accepts any size, each in a different size), and
+every audio encoder the spoken digits. The answer is all digits in this order, except those that are
+absent according to the presence pattern of the data config.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ class MultimodalDigits(Dataset[MultimodalSample]):
     """Digits for every encoder, drawn at random but always the same for one index.
 
     Args:
-        presence: where a sample may have inputs of an encoder.
         split: "train" or "test"; their scans are disjoint, and so are the distortions of speech.
     """
 
@@ -89,13 +87,9 @@ class MultimodalDigits(Dataset[MultimodalSample]):
         learned = torch.zeros(len(question) + len(answer))
         learned[len(question) :] = 1.0
         words = torch.tensor(question + answer)
-        return {
-            "items": items,
-            "tokens": tokens,
-            "grids": grids,
-            "words": words,
-            "learned": learned,
-        }
+        return MultimodalSample(
+            items=items, tokens=tokens, grids=grids, words=words, learned=learned
+        )
 
     def sample_sizes(self, index: int) -> SampleSizes:
         """Return the numbers of scans and spoken digits of a sample, without reading it."""
@@ -141,8 +135,7 @@ def chance_of_exact_match(
 ) -> float:
     """Return the exact-match rate of a guess that knows all lengths and what is written.
 
-    n digits are guessed with 10^-n, averaged over the lengths and over the places of a step, in
-    which different modalities are present.
+    n digits: 10^-n, averaged over the lengths and over the places of a step.
     """
     rates = []
     for place in itertools.product(range(num_microbatches), range(samples_per_microbatch)):

@@ -83,11 +83,7 @@ def data_of(source: DataSource, config: ExperimentConfig) -> TrainingData:
 
 @dataclass(frozen=True)
 class DigitData:
-    """Strips of handwritten digits.
-
-    Attributes:
-        task: "read" or "sum".
-    """
+    """Strips of handwritten digits."""
 
     task: Task = "read"
 
@@ -101,8 +97,8 @@ class DigitData:
         if reason is not None:
             raise ValueError(f"Strips of digits do not fit the config: {reason}.")
         tokens = image_geometry(_encoder(config)).tokens
-        given, most = config.data.modality_frames.get(IMAGES), _longest_strip(config)
-        at = None if given is None else functools.partial(config.data.frames_of, IMAGES)
+        lengths, most = config.data.modality_frames.get(IMAGES), _longest_strip(config)
+        at = None if lengths is None else functools.partial(config.data.frames_of, IMAGES)
         strips = functools.partial(DigitStrips, task=self.task, max_digits=most, frames=at)
         return TrainingData(
             name=f"digits ({self.task})",
@@ -111,7 +107,7 @@ class DigitData:
                 config.data.seq_length, config.data.image_special_token_id, tokens
             ),
             test=strips("test", size=10_000),
-            chance=chance_of_exact_match(self.task, most, given),
+            chance=chance_of_exact_match(self.task, most, lengths),
         )
 
 
@@ -120,9 +116,9 @@ def why_no_digits(config: ExperimentConfig) -> str | None:
     names = config.model.encoder_module_names
     if len(names) != 1:
         return f"it has {len(names)} encoders, not one"
-    if config.model.get_architecture(names[0]).modality != "vision":
-        return f"its encoder {names[0]!r} hears and does not see"
     name = names[0]
+    if config.model.get_architecture(name).modality != "vision":
+        return f"its encoder {name!r} hears and does not see"
     geometry = image_geometry(_encoder(config))
     if name != IMAGES:
         return f"its encoder is called {name!r}, not {IMAGES!r}"
@@ -137,8 +133,8 @@ def why_no_digits(config: ExperimentConfig) -> str | None:
         return "its language model has positions of three axes, strips have places in a row"
     if config.data.vocab_size < len(VOCABULARY):
         return f"data.vocab_size is {config.data.vocab_size}, less than {len(VOCABULARY)}"
-    if (taken := _placeholder_of_a_character(config)) is not None:
-        return taken
+    if (reason := _placeholder_of_a_character(config)) is not None:
+        return reason
     digits = _longest_strip(config)
     if digits < 1 and IMAGES not in config.data.modality_frames:
         return f"data.image_seq_length is {config.data.image_seq_length}, less than one image"
@@ -150,9 +146,9 @@ def why_no_digits(config: ExperimentConfig) -> str | None:
 
 def _longest_strip(config: ExperimentConfig) -> int:
     """Return the scans of the longest strip: what the config says, or what fits."""
-    given = config.data.modality_frames.get(IMAGES)
+    lengths = config.data.modality_frames.get(IMAGES)
     tokens = image_geometry(_encoder(config)).tokens
-    return max(given) if given else min(MAX_DIGITS, config.data.image_seq_length // tokens)
+    return max(lengths) if lengths else min(MAX_DIGITS, config.data.image_seq_length // tokens)
 
 
 def _placeholder_of_a_character(config: ExperimentConfig) -> str | None:
@@ -208,8 +204,8 @@ def why_no_multimodal_digits(config: ExperimentConfig) -> str | None:
             return f"module {name!r} takes {shape.frames} frames, less than {longest_frames()}"
     if data.vocab_size < len(VOCABULARY):
         return f"data.vocab_size is {data.vocab_size}, less than {len(VOCABULARY)}"
-    if (taken := _placeholder_of_a_character(config)) is not None:
-        return taken
+    if (reason := _placeholder_of_a_character(config)) is not None:
+        return reason
     seen, heard = (most_digits(encoders, kind) for kind in (ImageGeometry, AudioGeometry))
     placeholders = sum(
         (heard if isinstance(e.geometry, AudioGeometry) else seen) * e.geometry.tokens
@@ -257,11 +253,11 @@ def synthetic_data(config: ExperimentConfig) -> TrainingData:
 
 
 def _text_heads(config: ExperimentConfig) -> list[EncoderInputs]:
-    return [one for one in encoder_inputs(config) if one.reads_words]
+    return [encoder for encoder in encoder_inputs(config) if encoder.reads_words]
 
 
 def _without_text_heads(config: ExperimentConfig) -> list[EncoderInputs]:
-    return [one for one in encoder_inputs(config) if not one.reads_words]
+    return [encoder for encoder in encoder_inputs(config) if not encoder.reads_words]
 
 
 def _collate(config: ExperimentConfig, padding: int) -> MultimodalCollate:

@@ -1,8 +1,8 @@
 """Spoken digits as log-mel frames, from recordings small enough for a laptop.
 
-The recordings are the ten spoken digits that ship with the package `captcha` (one voice, 8 kHz, a
-quarter to a third of a second each). There is one recording of every digit. Each time a digit is
-spoken, its recording is distorted at random: faster or slower, louder or softer, with noise.
+The package `captcha` ships one recording of every digit (one voice, 8 kHz, a quarter to a third of
+a second). Each time a digit is spoken, its recording is distorted at random: faster or slower,
+louder or softer, with noise.
 """
 
 from __future__ import annotations

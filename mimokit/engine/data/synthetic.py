@@ -28,7 +28,6 @@ class SyntheticSamples(Dataset[MultimodalSample]):
     """Samples of 1 to `max_items` items of every encoder and 1 to as many words as fit.
 
     Args:
-        presence: where a sample may have items of an encoder.
         vocab_size: words are ids in [0, vocab_size).
         placeholders: ids that are not drawn as words.
         max_words: largest number of words in a sample; by default as many as fit.
@@ -98,13 +97,9 @@ class SyntheticSamples(Dataset[MultimodalSample]):
             words += words >= placeholder
         learned = torch.ones(len(words))
         learned[0] = 0.0
-        return {
-            "items": items,
-            "tokens": tokens,
-            "grids": grids,
-            "words": torch.tensor(words),
-            "learned": learned,
-        }
+        return MultimodalSample(
+            items=items, tokens=tokens, grids=grids, words=torch.tensor(words), learned=learned
+        )
 
 
 def _noise(

@@ -24,11 +24,10 @@ LONGEST = 1000
 
 def gathered(value: Value, nodes: int) -> list[Value]:
     """Return the values of all nodes. Collective."""
-    if nodes < 2:
-        return [value]
-    found: list[Any] = [None] * nodes
-    dist.all_gather_object(found, value)
-    return found
+    values: list[Any] = [value] * nodes
+    if nodes > 1:
+        dist.all_gather_object(values, value)
+    return values
 
 
 @dataclass(frozen=True)
@@ -36,9 +35,8 @@ class Facts:
     """What nodes compare before the first step.
 
     Attributes:
-        tensors: name and shape of each tensor of the model.
         batches: of an epoch; None: not known.
-        minibatch_size: samples of a micro-batch, as node 0 has found.
+        minibatch_size: that of node 0 counts.
     """
 
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
@@ -49,21 +47,17 @@ class Facts:
 def tensors_of(model: nn.Module) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Return name and shape of each parameter and buffer."""
     named = [*model.named_parameters(), *model.named_buffers()]
-    return tuple((name, tuple(one.shape)) for name, one in named)
+    return tuple((name, tuple(tensor.shape)) for name, tensor in named)
 
 
 def check_same_model(facts: Sequence[Facts], rank: int) -> None:
-    """Check that this node has the model of node 0.
-
-    Raises:
-        FitError: it has not; names the first tensor that differs.
-    """
-    first, mine = dict(facts[0].tensors), dict(facts[rank].tensors)
-    for name in [*first, *mine]:
-        if first.get(name) != mine.get(name):
+    """Raise `FitError` if this node has not the model of node 0; it names the first difference."""
+    first, local = dict(facts[0].tensors), dict(facts[rank].tensors)
+    for name in [*first, *local]:
+        if first.get(name) != local.get(name):
             here, there = (
                 f"has shape {list(shape)}" if shape is not None else "does not exist"
-                for shape in (mine.get(name), first.get(name))
+                for shape in (local.get(name), first.get(name))
             )
             raise FitError(
                 f"node {rank}: tensor {name!r} {here}, but on node 0 it {there}; all nodes need "
@@ -74,51 +68,46 @@ def check_same_model(facts: Sequence[Facts], rank: int) -> None:
 def steps_of(
     facts: Sequence[Facts], num_epochs: int, max_steps: int | None
 ) -> tuple[int, tuple[str, ...]]:
-    """Return the steps of a fit, and what the user should hear.
-
-    Raises:
-        FitError: the length of the data is not known, and `max_steps` is not given.
-    """
+    """Return the steps of a fit, and sentences for the user; `FitError` if they are not known."""
     if max_steps is not None:
         return max_steps, ()
-    batches = [one.batches for one in facts]
-    unknown = next((node for node, count in enumerate(batches) if count is None), None)
-    if unknown is not None:
-        raise FitError(f"node {unknown}: its data has no length; give max_steps")
-    known = [count for count in batches if count is not None]
-    least = min(known)
-    if least == max(known):
-        return num_epochs * least, ()
-    node, most = known.index(least), known.index(max(known))
-    return num_epochs * least, (
-        f"node {node} has {least} batches, but node {most} has {max(known)}: all nodes stop after "
-        f"step {num_epochs * least}",
+    batches = []
+    for node, fact in enumerate(facts):
+        if fact.batches is None:
+            raise FitError(f"node {node}: its data has no length; give max_steps")
+        batches.append(fact.batches)
+    least, most = min(batches), max(batches)
+    steps = num_epochs * least
+    if least == most:
+        return steps, ()
+    return steps, (
+        f"node {batches.index(least)} has {least} batches, but node {batches.index(most)} has "
+        f"{most}: all nodes stop after step {steps}",
     )
 
 
 def start_alike(model: nn.Module) -> None:
     """Give all nodes the weights and buffers of node 0, in one message per type. Collective."""
     tensors: dict[torch.dtype, list[Tensor]] = {}
-    for one in [*model.parameters(), *model.buffers()]:
-        tensors.setdefault(one.dtype, []).append(one.detach())
+    for tensor in [*model.parameters(), *model.buffers()]:
+        tensors.setdefault(tensor.dtype, []).append(tensor.detach())
     with communicate.ledger.counting("start"):
         for group in tensors.values():
-            flat = torch.cat([one.reshape(-1) for one in group])
+            flat = torch.cat([tensor.reshape(-1) for tensor in group])
             communicate.broadcast(flat)
-            parts = torch.split(flat, [one.numel() for one in group])
-            for one, part in zip(group, parts, strict=True):
-                one.copy_(part.view(one.shape))
+            parts = torch.split(flat, [tensor.numel() for tensor in group])
+            for tensor, part in zip(group, parts, strict=True):
+                tensor.copy_(part.view(tensor.shape))
 
 
 class StopAgreement:
     """Whether all nodes stop after a step, without holding any up.
 
-    Every so many steps nodes begin to swap whether they have been asked to stop; they look at the
+    Every few steps nodes begin to exchange whether they have been asked to stop, and read the
     answer the next time. So all stop after the same step, within about half a second.
     """
 
     def __init__(self, should_stop: Callable[[], bool], nodes: int, first_step: int) -> None:
-        """Take what says whether this node has been asked."""
         self._should_stop, self._nodes = should_stop, nodes
         self._next = first_step + 1
         self._since = (first_step, time.monotonic())

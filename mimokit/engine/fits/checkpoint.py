@@ -1,8 +1,8 @@
 """Checkpoints of a node: everything that its next step depends on.
 
 Model and strategy are saved as they are, so that whatever a strategy remembers is saved too: outer
-weights, residuals, what is under way. Files are read with pickle, which executes what they say:
-read those of your own fits alone.
+weights, residuals, exchanges under way. Reading a pickle runs what is in it: read only files of
+your own fits.
 
 A node keeps its last two checkpoints. All nodes have written a checkpoint before any replaces the
 one before it, so after a killed node all have one of a common step.
@@ -30,8 +30,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from mimokit.engine.fits.agreement import gathered
 from mimokit.engine.fits.job import FitError, FitJob
 from mimokit.engine.fits.records import Record
-from mimokit.engine.strategies.optim import OptimSpec
-from mimokit.engine.strategies.schedule import LAMBDA_COSINE, lambda_cosine
+from mimokit.engine.strategies.optim import LAMBDA_COSINE, OptimSpec, lambda_cosine
 from mimokit.engine.strategies.strategy import Strategy
 
 LAST, BEFORE = "checkpoint.pt", "previous.pt"
@@ -42,9 +41,7 @@ class Header:
     """What a checkpoint is of.
 
     Attributes:
-        step: optimizer steps completed.
-        minibatch_size: samples of a micro-batch.
-        setting: argument -> its value as text: what a fit must have alike to go on from it.
+        setting: argument -> its value as text; a fit that goes on must have the same.
     """
 
     step: int
@@ -55,11 +52,9 @@ class Header:
 
 @dataclass
 class NodeState:
-    """A checkpoint.
+    """A checkpoint; its records are what the node has reported since the one before.
 
-    Attributes:
-        strategy: with its optimizers; refers to the model.
-        records: what the node has reported since the checkpoint before.
+    The strategy has the optimizers, and refers to the model.
     """
 
     header: Header
@@ -80,11 +75,26 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
 
+_MOVED = {
+    "streaming_diloco": "diloco",
+    "sparta_diloco": "diloco",
+    "index_selectors": "sparta",
+    "federated_averaging": "averaging",
+    "noloco": "averaging",
+    "schedule": "optim",
+    "communicate_optimize_strategy": "modules",
+}
+"""Earlier -> present module of `mimokit.engine.strategies`."""
+
+
 class _Unpickler(pickle.Unpickler):
-    """Finds the classes of checkpoints that were written when this room lay elsewhere."""
+    """Finds the classes of checkpoints that were written when modules lay elsewhere."""
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         module = module_name.replace("mimokit.engine.strategies.fit.", "mimokit.engine.fits.")
+        package, _, name = module.rpartition(".")
+        if package == "mimokit.engine.strategies":
+            module = f"{package}.{_MOVED.get(name, name)}"
         return super().find_class(module, global_name)
 
 
@@ -100,39 +110,35 @@ _pickle = SimpleNamespace(
 def setting_of(job: FitJob) -> dict[str, str]:
     """Return what must be alike in a fit that goes on; called before the strategy begins."""
     strategy = job.strategy
-    found = {"strategy": type(strategy).__name__}
+    setting = {"strategy": type(strategy).__name__}
     if strategy.config is not None:
         arguments = strategy.config.model_dump(exclude={"name", "replicas"})
-        found |= {f"strategy.{key}": repr(value) for key, value in arguments.items()}
+        setting |= {f"strategy.{key}": repr(value) for key, value in arguments.items()}
     simple = (int, float, str, OptimSpec, type(None))
-    found |= {
+    setting |= {
         f"strategy.{key}": repr(value)
         for key, value in vars(strategy).items()
         if isinstance(value, simple) and key not in ("seed", "max_steps", "local_step", "config")
     }
     for name in ("batch_size", "shuffle", "seed", "autocast"):
-        found[name] = repr(getattr(job, name))
-    return found
+        setting[name] = repr(getattr(job, name))
+    return setting
 
 
 def save(folder: Path, state: NodeState, rank: int, nodes: int) -> None:
-    """Write the checkpoint of a node next to the one before, and rename it. Collective.
-
-    Raises:
-        FitError: it cannot be written.
-    """
-    own = folder / str(rank)
-    part = own / f".{LAST}.part"
+    """Write the checkpoint of a node next to the one before, and rename it. Collective."""
+    folder = folder / str(rank)
+    part = folder / f".{LAST}.part"
     try:
-        own.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         torch.save(state, part, pickle_module=_pickle)
     except Exception as error:
         raise FitError(f"node {rank}: its checkpoint cannot be written: {error}") from error
     if nodes > 1:
         dist.barrier()
-    if (own / LAST).exists():
-        os.replace(own / LAST, own / BEFORE)
-    os.replace(part, own / LAST)
+    if (folder / LAST).exists():
+        os.replace(folder / LAST, folder / BEFORE)
+    os.replace(part, folder / LAST)
 
 
 def load(
@@ -163,17 +169,14 @@ def load(
 def _check(
     headers: Sequence[Header | None], setting: Mapping[str, str], nodes: int, folder: Path
 ) -> None:
-    one = next(header for header in headers if header is not None)
-    if one.nodes != nodes:
-        raise FitError(
-            f"the checkpoint in {folder} is of {one.nodes} nodes, but num_nodes is {nodes}"
-        )
-    for name in dict.fromkeys([*one.setting, *setting]):
-        before, now = one.setting.get(name), setting.get(name)
+    first = next(header for header in headers if header is not None)
+    checkpoint = f"the checkpoint in {folder} is of"
+    if first.nodes != nodes:
+        raise FitError(f"{checkpoint} {first.nodes} nodes, but num_nodes is {nodes}")
+    for name in dict.fromkeys([*first.setting, *setting]):
+        before, now = first.setting.get(name), setting.get(name)
         if before != now:
-            raise FitError(
-                f"the checkpoint in {folder} is of another fit: {name} was {before} and is {now}"
-            )
+            raise FitError(f"{checkpoint} another fit: {name} was {before} and is {now}")
     missing = [node for node, header in enumerate(headers) if header is None]
     if missing:
         raise FitError(f"node {missing[0]}: has no checkpoint in {folder}, but others have")
@@ -203,11 +206,11 @@ def extend(strategy: Strategy, max_steps: int) -> None:
 
 def generator_states() -> dict[str, Any]:
     """Return the states of all random generators of this process."""
-    found = {"python": random.getstate(), "numpy": np.random.get_state()}
-    found["torch"] = torch.get_rng_state()
+    states = {"python": random.getstate(), "numpy": np.random.get_state()}
+    states["torch"] = torch.get_rng_state()
     if torch.cuda.is_available():
-        found["cuda"] = torch.cuda.get_rng_state_all()
-    return found
+        states["cuda"] = torch.cuda.get_rng_state_all()
+    return states
 
 
 def set_generator_states(states: Mapping[str, Any]) -> None:
@@ -216,4 +219,4 @@ def set_generator_states(states: Mapping[str, Any]) -> None:
     np.random.set_state(states["numpy"])
     torch.set_rng_state(states["torch"].cpu())
     if "cuda" in states:
-        torch.cuda.set_rng_state_all([one.cpu() for one in states["cuda"]])
+        torch.cuda.set_rng_state_all([state.cpu() for state in states["cuda"]])

@@ -1,17 +1,18 @@
-"""Losses on validation samples: of node 0's weights, and of the mean of all nodes' weights."""
+"""Losses on validation samples, of node 0 and of the mean of all nodes; how far nodes are apart."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from mimokit.engine.fits.data import ValidationData, on_device
-from mimokit.engine.fits.forward import scalar_loss
-from mimokit.engine.fits.records import Validation
+from mimokit.engine.fits.forward import loss_of
+from mimokit.engine.fits.job import ValidationData
+from mimokit.engine.fits.records import Drift, Validation
 from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.buckets import Bucket, trainable
 from mimokit.engine.strategies.metrics import collecting, means
@@ -33,7 +34,6 @@ class Evaluator:
         minibatch_size: int,
         autocast: bool = False,
     ) -> None:
-        """Take the model that trains, and the samples."""
         self._model, self._data, self._minibatch_size = model, data, minibatch_size
         self._rank, self._nodes, self._autocast = rank, nodes, autocast
         self._copy = copy.deepcopy(model) if rank == 0 and nodes > 1 else None
@@ -57,7 +57,7 @@ class Evaluator:
             return None
         model = self._model if self._copy is None else self._copy
         state = model.state_dict()
-        return {name: one.detach().cpu() for name, one in state.items()}
+        return {name: tensor.detach().cpu() for name, tensor in state.items()}
 
     def _average(self, step: int) -> None:
         if self._nodes < 2 or self._averaged_at == step:
@@ -70,23 +70,20 @@ class Evaluator:
         if self._copy is not None:
             self._bucket.flat.div_(self._nodes)
             self._bucket.write(averaged(self._copy))
-            for there, one in zip(self._copy.buffers(), self._model.buffers(), strict=True):
-                if not one.is_floating_point():
-                    there.copy_(one)
+            for target, buffer in zip(self._copy.buffers(), self._model.buffers(), strict=True):
+                if not buffer.is_floating_point():
+                    target.copy_(buffer)
 
     @torch.no_grad()
     def _losses(self, model: nn.Module, name: str) -> dict[str, float]:
         total, samples = 0.0, 0
         device = next((one.device for one in model.parameters()), torch.device("cpu"))
-        with evaluating(model), collecting() as found:
+        with evaluating(model), collecting() as metrics:
             for batch, count in self._data.micros(self._minibatch_size):
-                with torch.autocast(device.type, torch.bfloat16, enabled=self._autocast):
-                    loss = scalar_loss(model(on_device(batch, device)), self._rank)
+                loss = loss_of(model, batch, device, self._rank, autocast=self._autocast)
                 total, samples = total + count * float(loss), samples + count
-        return {
-            f"{name}_{metric}": value
-            for metric, value in {"loss": total / samples, **means(found)}.items()
-        }
+        values = {"loss": total / samples, **means(metrics)}
+        return {f"{name}_{metric}": value for metric, value in values.items()}
 
 
 def averaged(model: nn.Module) -> list[Tensor]:
@@ -107,3 +104,39 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         finally:
             for module, training in modes.items():
                 module.training = training
+
+
+BLOCK = 1 << 20
+"""Entries that travel at once."""
+
+
+def measure_drift(tensors: Sequence[Tensor], nodes: int, step: int) -> Drift:
+    """Return correlation and distance of the weights of all nodes, at least 2. Collective.
+
+    Weights travel in blocks; of a block the dot products of each pair of nodes are kept.
+    """
+    device = tensors[0].device
+    flat = torch.cat([tensor.detach().reshape(-1).float() for tensor in tensors])
+    sums = torch.zeros(nodes, dtype=torch.float64, device=device)
+    products = torch.zeros(nodes, nodes, dtype=torch.float64, device=device)
+    apart = torch.zeros_like(products)
+    for block in torch.split(flat, BLOCK):
+        blocks = [torch.empty_like(block) for _ in range(nodes)]
+        with communicate.ledger.counting("evaluation"):
+            communicate.all_gather(blocks, block)
+        rows = torch.stack(blocks).double()
+        sums += rows.sum(1)
+        products += rows @ rows.T
+        # Nodes are close to each other: less their mean, dot products lose no digits.
+        rows -= rows.mean(0)
+        apart += rows @ rows.T
+    sums, products, apart = sums.cpu(), products.cpu(), apart.cpu()
+    covariance = products - torch.outer(sums, sums) / flat.numel()
+    deviations = covariance.diagonal().clamp(min=0).sqrt()
+    pairs = torch.triu_indices(nodes, nodes, offset=1)
+    scale = (deviations[pairs[0]] * deviations[pairs[1]]).clamp(min=1e-300)
+    correlations = covariance[pairs[0], pairs[1]] / scale
+    lengths = apart.diagonal()
+    squares = lengths[pairs[0]] + lengths[pairs[1]] - 2 * apart[pairs[0], pairs[1]]
+    largest = math.sqrt(max(0.0, float(squares.max())))
+    return Drift(step, float(correlations.clamp(-1, 1).mean()), largest)

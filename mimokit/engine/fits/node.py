@@ -21,28 +21,20 @@ from mimokit.engine.fits.agreement import (
     steps_of,
     tensors_of,
 )
-from mimokit.engine.fits.data import Micro, NodeBatches, ValidationData
-from mimokit.engine.fits.drift import measure_drift
-from mimokit.engine.fits.evaluation import Evaluator
-from mimokit.engine.fits.forward import accumulate, check_finite
-from mimokit.engine.fits.job import Emit, FitError, FitJob
-from mimokit.engine.fits.minibatch import find_minibatch_size
-from mimokit.engine.fits.records import Begun, NodeStep, Record, Validation
-from mimokit.engine.fits.report import Reporter, Watch
+from mimokit.engine.fits.evaluation import Evaluator, measure_drift
+from mimokit.engine.fits.forward import accumulate, check_finite, find_minibatch_size
+from mimokit.engine.fits.job import Emit, FitError, FitJob, Micro, NodeBatches, ValidationData
+from mimokit.engine.fits.records import Begun, NodeStep, Record, Reporter, Validation, Watch
 from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.buckets import trainable
-from mimokit.engine.strategies.communicate_optimize_strategy import CommunicateOptimizeStrategy
 from mimokit.engine.strategies.metrics import collecting, means
+from mimokit.engine.strategies.modules import CommunicateOptimizeStrategy
 
 
 def fit_node(job: FitJob, emit: Emit, should_stop: Callable[[], bool]) -> dict[str, Tensor] | None:
-    """Train on this node. Collective.
+    """Train on this node; return the state of the model on node 0, with the mean of all weights.
 
-    Args:
-        should_stop: says whether this node has been asked to stop.
-
-    Returns:
-        On node 0 the state of the model with the mean of all nodes' weights; elsewhere None.
+    Collective.
 
     Raises:
         FitError: the fit cannot begin or go on.
@@ -119,10 +111,9 @@ class FitNode:
         if size is None:
             trial = (self._model, self._job, self._data, self._nodes, self._device)
             size = find_minibatch_size(*trial) if self._rank == 0 else 1
-        mine = Facts(tensors_of(self._model), self._data.batches, size)
-        found = gathered(mine, self._nodes)
-        check_same_model(found, self._rank)
-        return found
+        facts = gathered(Facts(tensors_of(self._model), self._data.batches, size), self._nodes)
+        check_same_model(facts, self._rank)
+        return facts
 
     def _start(self) -> None:
         strategy = self._strategy
@@ -136,13 +127,13 @@ class FitNode:
         self._model.train()
 
     def _go_on(self) -> bool:
-        """Take the place of the last checkpoint, and return whether there is one."""
+        """Continue from the last checkpoint, and return whether there is one."""
         where = (self._job.checkpoints, self._setting, self._rank, self._nodes, self._device)
         state = checkpoint.load(*where)
         if state is None:
             return False
         self._model, self._strategy = state.model, state.strategy
-        communicate.resume_ledger(self._strategy.ledger)
+        communicate.start_ledger(self._strategy.ledger)
         checkpoint.extend(self._strategy, self._total)
         checkpoint.set_generator_states(state.generators)
         self._step = self._validated = self._saved = state.header.step
@@ -154,7 +145,7 @@ class FitNode:
         strategy, watch = self._strategy, self._watch
         step = communicate.ledger.step = self._step + 1
         parts = {"data_time": watch.lap()}
-        with collecting() as found:
+        with collecting() as metrics:
             strategy.zero_grad()
             loss, samples, forward = accumulate(
                 self._model, micros, self._device, self._rank, autocast=self._job.autocast
@@ -176,7 +167,7 @@ class FitNode:
         parts["time"] = time.time()
         record = NodeStep(
             self._rank, step, samples, loss, rate, watch.total - watch.exchanging, watch.total,
-            means(found),
+            means(metrics),
         )  # fmt: skip
         watch.next_step()
         return record, parts
@@ -187,9 +178,9 @@ class FitNode:
         if self._rank or not due:
             self._report.step(record, parts)
         if due:
-            found = self._validate()
+            validation = self._validate()
             if self._rank == 0:
-                self._report.step(record, parts, found)
+                self._report.step(record, parts, validation)
             self._begin_together()
 
     def _validate(self) -> Validation | None:
@@ -198,17 +189,16 @@ class FitNode:
         return self._evaluator.evaluate(self._step)
 
     def _send_validation(self) -> None:
-        found = self._validate()
-        self._report.send(*([] if found is None else [found]))
+        validation = self._validate()
+        self._report.send(*([] if validation is None else [validation]))
         self._begin_together()
 
     def _measure_drift(self) -> None:
         if self._nodes < 2:
             return
         communicate.ledger.step = self._step
-        weights = list(trainable(self._model).values())
-        found = measure_drift(weights, self._nodes, self._step)
-        self._report.send(*([found] if self._rank == 0 else []))
+        drift = measure_drift(list(trainable(self._model).values()), self._nodes, self._step)
+        self._report.send(*([drift] if self._rank == 0 else []))
         self._begin_together()
 
     def _save(self) -> None:
@@ -223,11 +213,8 @@ class FitNode:
         self._begin_together()
 
     def _begin_together(self) -> None:
-        """Measure from now on.
-
-        On an emulated network nodes wait for each other: else the next exchange would last longer
-        by what one of them was busy with, which no network and no algorithm asks for.
-        """
+        """Measure from now on."""
+        # On an emulated network the next exchange would last longer by what one node was busy with.
         if self._job.pace is not None and self._nodes > 1:
             dist.barrier()
         self._watch = Watch()
@@ -235,18 +222,16 @@ class FitNode:
 
 def device_of(job: FitJob, rank: int) -> torch.device:
     """Return the device of a node: nodes share GPUs round robin; by default what there is."""
-    kind = job.device or ""
-    if not kind:
-        mps = torch.backends.mps.is_available()
-        kind = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
-    if kind == "cuda" and not torch.cuda.is_available():
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    kind = job.device or ("cuda" if cuda else "mps" if mps else "cpu")
+    if kind != "cuda":
+        return torch.device(kind)
+    if not cuda:
         raise FitError(f"node {rank}: device is cuda, but torch finds no GPU")
-    if kind == "cuda":
-        devices = list(job.devices or range(torch.cuda.device_count()))
-        device = torch.device("cuda", devices[rank % len(devices)])
-        torch.cuda.set_device(device)
-        return device
-    return torch.device(kind)
+    devices = list(job.devices or range(torch.cuda.device_count()))
+    device = torch.device("cuda", devices[rank % len(devices)])
+    torch.cuda.set_device(device)
+    return device
 
 
 def seed_everything(seed: int) -> None:

@@ -7,12 +7,12 @@ from mimokit.engine.frames.dispatch import (
     input_dispatch,
     output_dispatch,
 )
-from mimokit.engine.frames.huggingface import share_frames
-from mimokit.engine.frames.registry import (
+from mimokit.engine.frames.patches import (
     VIT_FRAME_PARALLEL,
     FrameParallel,
     apply_patch,
     register,
+    share_frames,
     wrap_vit_forward,
 )
 

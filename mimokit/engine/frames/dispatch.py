@@ -38,7 +38,6 @@ class FrameContext:
 
     Attributes:
         trained: some rank needs gradients of what the encoder computes.
-        equal_gradients: see `input_dispatch`.
     """
 
     routes: FrameRoutes
@@ -146,7 +145,6 @@ def output_dispatch(
     All outputs of one type travel in one message.
 
     Args:
-        context: of `input_dispatch`.
         outputs: [rows, …] each, frame by frame, as the encoder returned them.
         patches_per_row: for each output, how many patches one of its rows represents: 1 for hidden
             states of patches, merge_size^2 for tokens.
@@ -165,7 +163,7 @@ def output_dispatch(
         return list(outputs)
     if context.routes.all_at_home:
         raise FrameDispatchError(wrong)
-    found: dict[int, torch.Tensor] = {}
+    received: dict[int, torch.Tensor] = {}
     for dtype in dict.fromkeys(output.dtype for output in outputs):
         places = [place for place, output in enumerate(outputs) if output.dtype == dtype]
         rows = [_rows_back(context, outputs[n], patches_per_row[n]) for n in places]
@@ -174,20 +172,20 @@ def output_dispatch(
         )
         if any(statuses):
             raise FrameDispatchError(wrong or _other_ranks(statuses))
-        found.update(zip(places, tensors, strict=True))
-    return [_in_own_order(context, found[n], patches_per_row[n]) for n in range(len(outputs))]
+        received.update(zip(places, tensors, strict=True))
+    return [_in_own_order(context, received[n], scale) for n, scale in enumerate(patches_per_row)]
 
 
 def _wrong_rows(
     context: FrameContext, outputs: Sequence[torch.Tensor], patches_per_row: Sequence[int]
 ) -> str | None:
-    given = sum(context.routes.encodes(context.rank).splits)
+    count = sum(context.routes.encodes(context.rank).splits)
     for place, (output, scale) in enumerate(zip(outputs, patches_per_row, strict=True)):
-        if len(output) * scale != given:
+        if len(output) * scale != count:
             return (
-                f"On rank {context.rank} of the group, the encoder was given {given} patches, and "
+                f"On rank {context.rank} of the group, the encoder was given {count} patches, and "
                 f"output {place} has {len(output)} rows of {scale} patches each; it must have "
-                f"{given / scale:g}."
+                f"{count / scale:g}."
             )
     return None
 
@@ -198,7 +196,7 @@ def _rows_back(context: FrameContext, output: torch.Tensor, scale: int) -> Rows:
     encoded = routes.encodes(rank).frames
     wanted = routes.rows(back.frames, encoded, scale)
     expected = sum(routes.encodes(rank).splits) // scale
-    if len(output) != expected:  # the status informs all ranks; they wait for as many rows
+    if len(output) != expected:  # the status informs all ranks, which wait for that many rows
         output = output.new_zeros(expected, *output.shape[1:])
     return Rows(
         _take(output, wanted),
@@ -210,11 +208,11 @@ def _rows_back(context: FrameContext, output: torch.Tensor, scale: int) -> Rows:
 def _in_own_order(context: FrameContext, rows: torch.Tensor, scale: int) -> torch.Tensor:
     routes, rank = context.routes, context.rank
     order = routes.rows(routes.own(rank), routes.regains(rank).frames, scale)
-    found = _take(rows, order)
+    ordered = _take(rows, order)
     copies = routes.held.count(routes.held[rank])
-    if context.equal_gradients and copies > 1 and found.requires_grad:
-        found.register_hook(lambda gradient: gradient / copies)  # type: ignore[no-untyped-call]
-    return found
+    if context.equal_gradients and copies > 1 and ordered.requires_grad:
+        ordered.register_hook(lambda gradient: gradient / copies)  # type: ignore[no-untyped-call]
+    return ordered
 
 
 def _take(tensor: torch.Tensor, rows: np.ndarray) -> torch.Tensor:

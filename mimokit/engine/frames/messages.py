@@ -13,18 +13,18 @@ from mimokit.engine.torch_calls import all_gather_single
 
 
 def gather_integers(
-    own: Sequence[int], group: dist.ProcessGroup, device: torch.device
+    integers: Sequence[int], group: dist.ProcessGroup, device: torch.device
 ) -> list[list[int]]:
     """Return the integers of every rank of a group, which all have equally many. Collective."""
-    sent = torch.tensor(own, dtype=torch.int64, device=device)
-    received = sent.new_empty(group.size() * len(own))
+    sent = torch.tensor(integers, dtype=torch.int64, device=device)
+    received = sent.new_empty(group.size() * len(integers))
     all_gather_single(received, sent, group=group)
     gathered: list[list[int]] = received.view(group.size(), -1).tolist()
     return gathered
 
 
 class _AllToAll(torch.autograd.Function):
-    """`all_to_all_single`, whose gradient goes the same way back."""
+    """`all_to_all_single`, whose gradient goes the same way back; that is collective as well."""
 
     @staticmethod
     def forward(
@@ -45,27 +45,6 @@ class _AllToAll(torch.autograd.Function):
         return _exchange(gradient, *way_back), None, None, None
 
 
-def all_to_all(
-    sent: torch.Tensor,
-    send_splits: Sequence[int],
-    receive_splits: Sequence[int],
-    group: dist.ProcessGroup,
-) -> torch.Tensor:
-    """Send a part of a tensor to every rank and return what they have sent. Collective.
-
-    Its backward is a collective as well: every rank of the group must run it, or none.
-
-    Args:
-        sent: [elements], the parts one after the other.
-        send_splits: [ranks], elements to each.
-        receive_splits: [ranks], elements from each.
-    """
-    result: torch.Tensor = _AllToAll.apply(  # type: ignore[no-untyped-call]
-        sent, send_splits, receive_splits, group
-    )
-    return result
-
-
 def _exchange(
     sent: torch.Tensor,
     send_splits: Sequence[int],
@@ -81,13 +60,7 @@ def _exchange(
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one tensor, in the order in which they are sent.
-
-    Attributes:
-        tensor: [rows, …].
-        to: [ranks], rows to every rank.
-        of: [ranks], rows from every rank.
-    """
+    """Rows of one tensor as they are sent, and how many go to and come of each rank."""
 
     tensor: torch.Tensor
     to: Sequence[int]
@@ -111,7 +84,6 @@ def exchange_rows(
     Args:
         rows: the tensors, with equally wide rows on all ranks.
         differentiable: every rank runs the backward of the result, or none does.
-        status: sent to all ranks.
 
     Returns:
         The received rows of every tensor, by the rank that sent them, and the status of every rank.
@@ -130,12 +102,12 @@ def exchange_rows(
     send = [1 + sum(part.to[rank] * part.width for part in rows) for rank in range(group.size())]
     lengths = [[1, *(part.of[rank] * part.width for part in rows)] for rank in range(group.size())]
     with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
-        received = all_to_all(torch.cat(message), send, [sum(length) for length in lengths], group)
+        received = _AllToAll.apply(torch.cat(message), send, list(map(sum, lengths)), group)  # type: ignore[no-untyped-call]
     parts = torch.split(received, [number for length in lengths for number in length])
     stride = 1 + len(rows)
     statuses = [int(number) for number in torch.cat(parts[::stride]).tolist()]
-    found = [
+    tensors = [
         torch.cat(parts[1 + place :: stride]).view(sum(part.of), *part.tensor.shape[1:])
         for place, part in enumerate(rows)
     ]
-    return found, statuses
+    return tensors, statuses

@@ -1,6 +1,6 @@
 """Collectives of a tensor parallel group, and what a rank sends in them.
 
-They are methods of the group, so that a group that is not registered with torch.distributed, such
+They call methods of the group, so that a group that is not registered with torch.distributed, such
 as one of threads, works as well.
 """
 
@@ -22,11 +22,9 @@ process."""
 
 @dataclass
 class CollectiveTraffic:
-    """What this rank has given to collectives.
+    """What this rank has given to collectives: bytes of its tensors, and seconds until the end.
 
-    Attributes:
-        bytes: of the tensors that it gave to them; an algorithm may send them more than once.
-        seconds: until they were done; on a GPU, until they were launched.
+    An algorithm may send bytes more than once. On a GPU a collective ends when it is launched.
     """
 
     calls: int = 0
@@ -48,14 +46,14 @@ def counted() -> Iterator[CollectiveTraffic]:
         _counting.reset(token)
 
 
-def _await(work: dist.Work, mine: torch.Tensor) -> None:
+def _await(work: dist.Work, tensor: torch.Tensor) -> None:
     """Wait for a collective, and count it."""
     began = time.perf_counter()
     work.wait()
     seconds = time.perf_counter() - began
     for traffic in _counting.get():
         traffic.calls += 1
-        traffic.bytes += mine.numel() * mine.element_size()
+        traffic.bytes += tensor.nbytes
         traffic.seconds += seconds
 
 
@@ -69,19 +67,19 @@ def size_of(group: Group) -> int:
     return 1 if group is None else group.size()
 
 
-def gathered(mine: torch.Tensor, group: Group) -> torch.Tensor:
+def gathered(tensor: torch.Tensor, group: Group) -> torch.Tensor:
     """Return the tensors of all ranks: [ranks, …]. Collective."""
     if group is None or group.size() == 1:
-        return mine[None]
-    mine = mine.contiguous()
-    parts = [torch.empty_like(mine) for _ in range(group.size())]
-    _await(group.allgather([parts], [mine]), mine)
+        return tensor[None]
+    tensor = tensor.contiguous()
+    parts = [torch.empty_like(tensor) for _ in range(group.size())]
+    _await(group.allgather([parts], [tensor]), tensor)
     return torch.stack(parts)
 
 
-def summed(mine: torch.Tensor, group: Group) -> torch.Tensor:
+def summed(tensor: torch.Tensor, group: Group) -> torch.Tensor:
     """Return the sum over all ranks, in place. Collective."""
     if group is None or group.size() == 1:
-        return mine
-    _await(group.allreduce([mine]), mine)
-    return mine
+        return tensor
+    _await(group.allreduce([tensor]), tensor)
+    return tensor

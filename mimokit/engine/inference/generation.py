@@ -17,7 +17,6 @@ class GenerationRequest:
     """What is generated.
 
     Attributes:
-        prompts: token ids.
         rows: numbers of the prompts among all that are asked for at once; draws depend on them.
         stop: a row ends with one of these tokens.
     """
@@ -36,8 +35,8 @@ class Continuation:
 
     Attributes:
         tokens: new ids of every row, the stop token included.
-        log_probs: of these tokens, by the softmax of the logits as they come from the model; known
-            once all tokens are.
+        log_probs: of these tokens, by the softmax of the unchanged logits; known once all tokens
+            are.
         steps: forward passes.
     """
 
@@ -59,65 +58,40 @@ def generate(
 ) -> Continuation:
     """Return the tokens that follow prompts. Collective.
 
-    Args:
-        stopping: whether this rank was asked to stop; all stop after the token of a step in which
-            one was.
+    All ranks stop after the token of a step in which one was asked to (`stopping`).
     """
-    prompts = [list(one) for one in request.prompts]
-    batch = PaddedTokens.of(prompts, model.device)
-    cache = model.new_cache(len(prompts), batch.ids.shape[1] + request.max_new_tokens)
-    made = Continuation([[] for _ in prompts])
+    rows = len(request.prompts)
+    batch = PaddedTokens.of(request.prompts, model.device)
+    cache = model.new_cache(rows, batch.ids.shape[1] + request.max_new_tokens)
+    continuation = Continuation([[] for _ in range(rows)])
     shares: list[torch.Tensor] = []
-    open_rows = set(range(len(prompts)))
-    seen = torch.where(_real(batch), batch.ids, -1)
+    open_rows = set(range(rows))
+    seen = torch.where(batch.places >= 0, batch.ids, -1)
     stopped = False
-    while open_rows and made.steps < request.max_new_tokens and not stopped:
+    while open_rows and continuation.steps < request.max_new_tokens and not stopped:
         logits = model(batch, cache, last_only=True)[:, -1]
-        wanted = stopping is not None and stopping()
-        ids, stopped = _next(model, request, logits, seen, made.steps, wanted)
+        ids, stopped = draw(
+            logits, model.group, request.how, token_ids=seen, seed=request.seed,
+            step=continuation.steps, rows=request.rows, vocab_size=model.model.vocab,
+            raised=stopping is not None and stopping(),
+        )  # fmt: skip
         shares.append(_share(model, logits, ids))
         new = ids.tolist()
         new_tokens = {}
         for row in sorted(open_rows):
-            made.tokens[row].append(new[row])
+            continuation.tokens[row].append(new[row])
             new_tokens[request.rows[row]] = new[row]
             if new[row] in request.stop:
                 open_rows.discard(row)
-        made.steps += 1
+        continuation.steps += 1
         if on_tokens is not None:
             on_tokens(new_tokens)
         batch = batch.next(ids)
         if request.how.repetition_penalty is not None:
             seen = torch.cat((seen, ids[:, None]), dim=1)
-    probs = _log_probs(model, shares)
-    made.log_probs = [each[: len(row)] for each, row in zip(probs, made.tokens, strict=True)]
-    return made
-
-
-def _real(batch: PaddedTokens) -> torch.Tensor:
-    places = torch.arange(batch.ids.shape[1], device=batch.ids.device)
-    return places >= batch.padding[:, None]
-
-
-def _next(
-    model: LanguageShard,
-    request: GenerationRequest,
-    logits: torch.Tensor,
-    seen: torch.Tensor,
-    step: int,
-    stopping: bool,
-) -> tuple[torch.Tensor, bool]:
-    return draw(
-        logits,
-        model.group,
-        request.how,
-        token_ids=seen,
-        seed=request.seed,
-        step=step,
-        rows=request.rows,
-        vocab_size=model.model.vocab,
-        raised=stopping,
-    )
+    log_probs = zip(_log_probs(model, shares), continuation.tokens, strict=True)
+    continuation.log_probs = [probs[: len(tokens)] for probs, tokens in log_probs]
+    return continuation
 
 
 def _share(model: LanguageShard, logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -130,13 +104,13 @@ def _share(model: LanguageShard, logits: torch.Tensor, ids: torch.Tensor) -> tor
     scores = logits.double()
     share = scores[:, :real].logsumexp(dim=1)
     local = ids - start
-    mine = (local >= 0) & (local < width)
-    chosen = scores.gather(1, local.where(mine, 0)[:, None])[:, 0].where(mine, -torch.inf)
+    here = (local >= 0) & (local < width)
+    chosen = scores.gather(1, local.where(here, 0)[:, None])[:, 0].where(here, -torch.inf)
     return torch.stack((share, chosen))
 
 
 def _log_probs(model: LanguageShard, shares: list[torch.Tensor]) -> list[list[float]]:
     """Return the log-probabilities of every row's tokens, exchanged for all steps at once."""
     both = gathered(torch.stack(shares, dim=2), model.group)  # [ranks, 2, rows, steps]
-    made: list[list[float]] = (both[:, 1].amax(dim=0) - both[:, 0].logsumexp(dim=0)).tolist()
-    return made
+    probs: list[list[float]] = (both[:, 1].amax(dim=0) - both[:, 0].logsumexp(dim=0)).tolist()
+    return probs

@@ -17,7 +17,7 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.engine.digests import digest
 from mimokit.engine.inference.exchange import counted, size_of, summed
 from mimokit.engine.inference.language import LanguageShard, PaddedTokens
-from mimokit.planning.weights.check_plan import OUTPUT
+from mimokit.planning.weights.running import OUTPUT
 
 PROBE_TOKENS = 8
 REPEATS = 20
@@ -99,9 +99,9 @@ def _longest(model: LanguageShard) -> int:
 
 
 def _all_reduce_seconds(model: LanguageShard) -> float:
-    taken = []
+    seconds = []
     for _ in range(REPEATS):
         began = time.perf_counter()
         summed(torch.zeros(64, device=model.device), model.group)
-        taken.append(time.perf_counter() - began)
-    return sorted(taken)[REPEATS // 2]
+        seconds.append(time.perf_counter() - began)
+    return sorted(seconds)[REPEATS // 2]

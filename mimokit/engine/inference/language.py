@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 
-from mimokit.architecture.functions import NetworkFunctions
+from mimokit.architecture.huggingface.functions import NetworkFunctions
 from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.tensor_cut import Span
 from mimokit.engine.inference.exchange import Group, gathered, rank_of, summed
 from mimokit.engine.inference.layers import (
     FINAL_NORM,
     KeyValueCache,
-    Layers,
     Parameters,
+    StackShard,
     Tokens,
     Watch,
+    frequencies,
+    turns,
     unwatched,
 )
-from mimokit.engine.inference.rotary import frequencies, turns
-from mimokit.planning.weights.check_plan import EMBEDDING, OUTPUT
+from mimokit.planning.weights.running import EMBEDDING, OUTPUT
 
 TABLE = "embedding.word_embeddings.weight"
 POSITIONS = "embedding.position_embeddings.weight"
@@ -30,10 +32,9 @@ HEAD = "output_layer.weight"
 
 @dataclass(frozen=True)
 class PaddedTokens:
-    """Token ids, padded on the left.
+    """Token ids [batch, tokens], padded with 0 on the left.
 
     Attributes:
-        ids: [batch, tokens]; 0 where a row is padded.
         padding: [batch], the padded tokens in front of each row.
         padded: whether a row may have some.
     """
@@ -43,25 +44,27 @@ class PaddedTokens:
     padded: bool = True
 
     @classmethod
-    def of(cls, rows: list[list[int]], device: torch.device | str = "cpu") -> PaddedTokens:
+    def of(cls, rows: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> PaddedTokens:
         """Return a batch of rows of any length."""
         longest = max(map(len, rows))
         padding = [longest - len(row) for row in rows]
-        ids = [[0] * pad + row for pad, row in zip(padding, rows, strict=True)]
+        ids = [[0] * pad + list(row) for pad, row in zip(padding, rows, strict=True)]
         tensors = torch.tensor(ids, device=device), torch.tensor(padding, device=device)
         return cls(*tensors, any(padding))
+
+    @property
+    def places(self) -> torch.Tensor:
+        """Place of each token in its row, negative in the padding: [batch, tokens]."""
+        columns = torch.arange(self.ids.shape[1], device=self.ids.device)
+        return columns - self.padding[:, None]
 
     def next(self, ids: torch.Tensor) -> PaddedTokens:
         """Return a batch of one new token for every row: [batch]."""
         return PaddedTokens(ids[:, None], self.padding, self.padded)
 
 
-class LanguageShard:
-    """The part of a language model that one rank has.
-
-    Args:
-        parameters: of this rank, as `read_shard` returns them.
-    """
+class LanguageShard(StackShard):
+    """The part of a language model that one rank has."""
 
     def __init__(
         self,
@@ -69,29 +72,14 @@ class LanguageShard:
         model: LanguageModel,
         functions: NetworkFunctions,
         group: Group,
-        layers: Span,
+        span: Span,
     ) -> None:
-        self.parameters = parameters
+        super().__init__(parameters, model.net, functions, group, span)
         self.model = model
-        self.functions = functions
-        self.group = group
-        self.layers = Layers(parameters, model.net, functions, group, layers)
-        some = next(iter(parameters.values()))
-        self.device, self.dtype = some.device, some.dtype
         self._frequencies = frequencies(model.net.head_dim, functions).to(self.device)
 
-    @property
-    def is_first(self) -> bool:
-        """Whether the rank is of the first stage, which embeds tokens."""
-        return self.layers.span[0] == 0
-
-    @property
-    def is_last(self) -> bool:
-        """Whether the rank is of the last stage, which makes logits."""
-        return self.layers.span[1] == self.model.net.layers
-
     def new_cache(self, batch: int, tokens: int) -> KeyValueCache:
-        """Return an empty cache for so many tokens a row."""
+        """Return an empty cache for a number of tokens per row."""
         groups, width = self.layers.cached_groups, self.model.net.head_dim
         like = next(iter(self.parameters.values()))
         return KeyValueCache(self.layers.span, (batch, groups, tokens, width), like)
@@ -112,7 +100,6 @@ class LanguageShard:
             batch: the new tokens; those in the cache come before them.
             cache: gets the keys and values of the new tokens; None: no tokens come before them.
             hidden: of the stage before; None on the first.
-            last_only: make logits of the last token alone.
 
         Returns:
             [batch, tokens, padded vocabulary / ranks], or [batch, tokens, hidden].
@@ -123,8 +110,9 @@ class LanguageShard:
         positions = (places - batch.padding[:, None]).clamp(min=0)
         learned = self.model.positions
         turned = None if learned else turns(positions, self._frequencies, self.dtype)
-        alone = new == 1 and not batch.padded  # attends to all tokens
-        tokens = Tokens(None if alone else _allowed(places, batch.padding, before + new), turned)
+        sees_all = new == 1 and not batch.padded
+        allowed = None if sees_all else _allowed(places, batch.padding, before + new)
+        tokens = Tokens(allowed, turned)
         if hidden is None:
             hidden = self._embedded(batch.ids, positions)
             watch(EMBEDDING, hidden)
@@ -144,9 +132,8 @@ class LanguageShard:
         """Return the embeddings of tokens; each is on one rank, the others add zeros."""
         table = self.parameters[TABLE]
         local = ids - rank_of(self.group) * len(table)
-        mine = (local >= 0) & (local < len(table))
-        found = F.embedding(local.where(mine, 0), table) * mine[..., None]
-        hidden = summed(found, self.group)
+        here = (local >= 0) & (local < len(table))
+        hidden = summed(F.embedding(local.where(here, 0), table) * here[..., None], self.group)
         if self.model.positions:
             hidden = hidden + F.embedding(positions, self.parameters[POSITIONS])
         return hidden

@@ -8,6 +8,7 @@ earlier tokens are sharded over the ranks as the heads are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,45 +16,74 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from mimokit.architecture.functions import NetworkFunctions
+from mimokit.architecture.huggingface.functions import NetworkFunctions, RotaryScaling
 from mimokit.architecture.tensor_cut import Span
 from mimokit.architecture.transformer import Transformer
 from mimokit.engine.inference.exchange import Group, gathered, rank_of, size_of, summed
-from mimokit.engine.inference.rotary import Turns, rotated
+
+Turns = tuple[torch.Tensor, torch.Tensor]
+"""Cosines and sines, as `turns` returns them."""
+
+
+def frequencies(width: int, functions: NetworkFunctions) -> torch.Tensor:
+    """Return the radians per position of the pairs of a head: [width / 2], fp32."""
+    exponents = torch.arange(0, width, 2, dtype=torch.int64).float() / width
+    plain = 1.0 / functions.rotary_base**exponents
+    scaling = functions.rotary_scaling
+    if scaling is None:
+        return plain
+    return plain / scaling.factor if scaling.kind == "linear" else _llama3(plain, scaling)
+
+
+def _llama3(plain: torch.Tensor, scaling: RotaryScaling) -> torch.Tensor:
+    """Divide the frequencies of long wavelengths, keep those of short ones, blend between."""
+    turns = scaling.original_positions * plain / (2 * math.pi)  # over the original length
+    kept = ((turns - scaling.low) / (scaling.high - scaling.low)).clamp(0, 1)
+    return plain * (kept + (1 - kept) / scaling.factor)
+
+
+def turns(positions: torch.Tensor, each: torch.Tensor, dtype: torch.dtype) -> Turns:
+    """Return the cosines and sines of the angles of tokens at positions [batch, tokens].
+
+    Both are [batch, tokens, 1, 1, width of a head], with equal halves; `each` is of `frequencies`.
+    """
+    half = positions[..., None, None, None].float() * each
+    angles = torch.cat((half, half), dim=-1)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def rotated(heads: torch.Tensor, turned: Turns) -> torch.Tensor:
+    """Return queries and keys with positions: [batch, tokens, groups, heads of a group, width]."""
+    first, second = heads.chunk(2, dim=-1)
+    cos, sin = turned
+    return heads * cos + torch.cat((-second, first), dim=-1) * sin
 
 
 class KeyValueCache:
-    """Keys and values of the layers of a rank.
+    """Keys and values of the layers of a rank: [2, layers, batch, groups, tokens, width of a head].
 
-    Bytes: 2 x layers x groups x width x tokens x batch x bytes of an entry.
-
-    Args:
-        shape: batch, groups of this rank, tokens at most, width of a head.
-        like: a tensor of the dtype and on the device.
+    The shape is without the first two; dtype and device are those of `like`.
     """
 
     def __init__(self, layers: Span, shape: tuple[int, int, int, int], like: torch.Tensor) -> None:
         self.length = 0
         self._first = layers[0]
-        self._held = like.new_zeros(2, layers[1] - layers[0], *shape)
+        self._entries = like.new_zeros(2, layers[1] - layers[0], *shape)
 
     @property
     def bytes(self) -> int:
         """Bytes of all of it."""
-        return self._held.numel() * self._held.element_size()
+        return self._entries.nbytes
 
     def extended(
         self, layer: int, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Add the new tokens of a layer and return all: [batch, groups, tokens, width].
 
-        Args:
-            layer: numbered as in the whole model.
-            keys: [batch, groups, new tokens, width].
-            values: likewise.
+        Layers are numbered as in the whole model.
         """
         stop = self.length + keys.shape[2]
-        both = self._held[:, layer - self._first]
+        both = self._entries[:, layer - self._first]
         both[0, :, :, self.length : stop] = keys
         both[1, :, :, self.length : stop] = values
         return both[0, :, :, :stop], both[1, :, :, :stop]
@@ -90,7 +120,7 @@ class Tokens:
 
     Attributes:
         allowed: [batch, 1, new tokens, all tokens]: which tokens attend to which; None: all to all.
-        turned: rotary positions of the new tokens; None for none.
+        turned: rotary positions of the new tokens, if there are some.
     """
 
     allowed: torch.Tensor | None = None
@@ -143,9 +173,8 @@ class Layers:
 
     def _column(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
         """Return this rank's outputs of a matrix whose rows are cut."""
-        return F.linear(
-            hidden, self.parameters[f"{name}.weight"], self.parameters.get(f"{name}.bias")
-        )
+        bias = self.parameters.get(f"{name}.bias")
+        return F.linear(hidden, self.parameters[f"{name}.weight"], bias)
 
     def _row(self, inner: torch.Tensor, name: str) -> torch.Tensor:
         """Return the outputs of a matrix whose columns are cut; the bias is added once."""
@@ -154,22 +183,14 @@ class Layers:
         return made if bias is None else made + bias
 
     def feed_forward(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
-        """Return two matrices with an activation between them. Collective.
+        """Return two matrices with an activation between them: [batch, tokens, hidden]. Collective.
 
-        Args:
-            hidden: [batch, tokens, hidden].
-            name: in front of linear_fc1 and linear_fc2.
+        The name is that in front of linear_fc1 and linear_fc2.
         """
-        inner, activation = (
-            self._column(hidden, f"{name}.linear_fc1"),
-            ACTIVATIONS[self.functions.activation],
-        )
-        if self.net.gated:
-            gate, up = inner.chunk(2, dim=-1)
-            inner = activation(gate) * up
-        else:
-            inner = activation(inner)
-        return self._row(inner, f"{name}.linear_fc2")
+        inner = self._column(hidden, f"{name}.linear_fc1")
+        gate, up = inner.chunk(2, dim=-1) if self.net.gated else (inner, None)
+        inner = ACTIVATIONS[self.functions.activation](gate)
+        return self._row(inner if up is None else inner * up, f"{name}.linear_fc2")
 
     def _attention(
         self, hidden: torch.Tensor, number: int, tokens: Tokens, cache: KeyValueCache | None
@@ -186,11 +207,9 @@ class Layers:
         return self._row(mixed, f"{name}.linear_proj")
 
     def _heads(self, hidden: torch.Tensor, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what this rank's groups make of tokens.
+        """Return the heads of this rank's groups: queries with their key behind them, and values.
 
-        Returns:
-            [batch, tokens, groups, queries + 1, width], the key behind the queries of a group;
-            [batch, tokens, groups, width] of the values.
+        [batch, tokens, groups, queries + 1, width] and [batch, tokens, groups, width].
         """
         net, ranks, rank = self.net, size_of(self.group), rank_of(self.group)
         queries = net.heads // net.kv_heads
@@ -201,25 +220,49 @@ class Layers:
         whole = gathered(fused, self.group).movedim(0, -2).flatten(-2)
         groups = whole.reshape(*whole.shape[:2], -1, queries + 2, net.head_dim)
         sharers = ranks // net.kv_heads
-        own, first = groups[:, :, rank // sharers], rank % sharers * (queries // sharers)
-        query = own[:, :, first : first + queries // sharers]
-        return torch.cat((query, own[:, :, -2:-1]), dim=2)[:, :, None], own[:, :, -1:]
+        group, first = groups[:, :, rank // sharers], rank % sharers * (queries // sharers)
+        query = group[:, :, first : first + queries // sharers]
+        return torch.cat((query, group[:, :, -2:-1]), dim=2)[:, :, None], group[:, :, -1:]
+
+
+class StackShard:
+    """The part of a network around a stack of layers that one rank has; see `read_shard`."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        net: Transformer,
+        functions: NetworkFunctions,
+        group: Group,
+        span: Span,
+    ) -> None:
+        self.parameters, self.functions, self.group = parameters, functions, group
+        self.layers = Layers(parameters, net, functions, group, span)
+        like = next(iter(parameters.values()))
+        self.device, self.dtype = like.device, like.dtype
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the rank is of the first stage, which embeds."""
+        return self.layers.span[0] == 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the rank is of the last stage."""
+        return self.layers.span[1] == self.layers.net.layers
 
 
 def _mixed(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, allowed: torch.Tensor | None
 ) -> torch.Tensor:
-    """Return what attention makes of tokens: [batch, new tokens, heads x width].
+    """Return the output of attention: [batch, new tokens, heads x width].
 
-    Args:
-        query: [batch, new tokens, groups, queries of a group, width].
-        key: [batch, groups, all tokens, width].
-        value: likewise.
-        allowed: see `Tokens`.
+    A query is [batch, new tokens, groups, queries of a group, width]; key and value are
+    [batch, groups, all tokens, width].
     """
-    if query.shape[1] == 1:  # the queries of a group read its keys as so many tokens would
-        made = F.scaled_dot_product_attention(query[:, 0], key, value, attn_mask=allowed)
-        return made.flatten(1)[:, None]
+    if query.shape[1] == 1:  # the queries of a group read its keys, as several tokens would
+        mixed = F.scaled_dot_product_attention(query[:, 0], key, value, attn_mask=allowed)
+        return mixed.flatten(1)[:, None]
     query = query.flatten(2, 3).transpose(1, 2)
-    made = F.scaled_dot_product_attention(query, key, value, attn_mask=allowed, enable_gqa=True)
-    return made.transpose(1, 2).flatten(2)
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=allowed, enable_gqa=True)
+    return mixed.transpose(1, 2).flatten(2)

@@ -1,11 +1,9 @@
-"""Loads the part of a network that one rank computes, from the files of a checkpoint,
-and keeps models between the calls of their owner."""
+"""Loads the part of a network that one rank computes, and keeps models between calls."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -13,10 +11,8 @@ import torch.distributed as dist
 from mimokit.architecture.modules import LanguageModel, MultimodalModel, VisionEncoder
 from mimokit.engine.inference.exchange import Group, rank_of, size_of
 from mimokit.engine.inference.language import LanguageShard
-from mimokit.engine.inference.llava import LlavaShard
-from mimokit.engine.inference.tower import TowerShard
-from mimokit.engine.weights.files import TensorSource
-from mimokit.engine.weights.layout_tensors import opened
+from mimokit.engine.inference.vision import LlavaShard, TowerShard
+from mimokit.engine.weights.files import TensorSource, opened
 from mimokit.engine.weights.reading import read_parameter
 from mimokit.planning.weights import RankWeights, WeightPlanner
 from mimokit.planning.weights.running import (
@@ -48,19 +44,19 @@ def load_shard(
     Raises:
         ConfigError: as `read_shard`, or the network has what cannot run.
     """
-    with opened(directory) as (checkpoint, source):
-        planner = WeightPlanner(checkpoint, size_of(group), pipeline_parallel, dtype)
-        functions = runnable_functions(checkpoint)
+    with opened(directory) as (weights, source):
+        planner = WeightPlanner(weights, size_of(group), pipeline_parallel, dtype)
         planned = planner.rank(planner.grid.rank(tp=rank_of(group), pp=pipeline_rank))
+        functions = runnable_functions(weights)
         parameters = _read(planned, source, device, arithmetic)
-    model = planner.family.model
-    if isinstance(model, LanguageModel):
-        return LanguageShard(parameters, model, functions, group, planned.layers)
+    model, span = planner.family.model, planned.layers
     if isinstance(model, MultimodalModel):
-        tower = runnable_tower_functions(checkpoint)
-        return LlavaShard(parameters, model, functions, tower, group, planned.layers)
+        tower = runnable_tower_functions(weights)
+        return LlavaShard(parameters, model, functions, tower, group, span)
+    if isinstance(model, LanguageModel):
+        return LanguageShard(parameters, model, functions, group, span)
     assert isinstance(model, VisionEncoder)
-    return TowerShard(parameters, model, functions, group, planned.layers)
+    return TowerShard(parameters, model, functions, group, span)
 
 
 def load_language(
@@ -70,16 +66,10 @@ def load_language(
     dtype: str | None = None,
     device: torch.device | str = "cpu",
 ) -> LanguageShard:
-    """Return what this rank computes of a language model, or of that in a LLaVA.
-
-    Arguments are as of `load_shard`.
-
-    Raises:
-        ConfigError: likewise, or the checkpoint is of a tower.
-    """
-    with opened(directory) as (checkpoint, source):
-        planner = language_planner(checkpoint, size_of(group), dtype)
-        functions = runnable_functions(checkpoint)
+    """Return this rank's part of a language model, or of that in a LLaVA; see `load_shard`."""
+    with opened(directory) as (weights, source):
+        planner = language_planner(weights, size_of(group), dtype)
+        functions = runnable_functions(weights)
         planned = planner.rank(rank_of(group))
         parameters = _read(planned, source, device)
     model = planner.family.model
@@ -94,33 +84,21 @@ def _read(
     arithmetic: torch.dtype | None = None,
 ) -> dict[str, torch.Tensor]:
     return {
-        name: read_parameter(one, source).to(device, arithmetic)
-        for name, one in planned.parameters.items()
+        name: read_parameter(parameter, source).to(device, arithmetic)
+        for name, parameter in planned.parameters.items()
     }
 
 
-@dataclass(frozen=True)
-class Resident:
-    """A model on this rank.
-
-    Attributes:
-        world: in which its group was made.
-    """
-
-    shard: LanguageShard
-    world: object
-
-
-_residents: dict[str, Resident] = {}
+_residents: dict[str, tuple[LanguageShard, object]] = {}
+"""Models on this rank, with the world in which the group of each was made."""
 
 
 def resident(name: str, load: Callable[[], LanguageShard]) -> LanguageShard:
     """Return a model, loaded again if its world has ended. Collective."""
-    held = _residents.get(name)
-    if held is None or held.world is not dist.group.WORLD:
-        _residents.pop(name, None)
-        held = _residents[name] = Resident(load(), dist.group.WORLD)
-    return held.shard
+    if name not in _residents or _residents[name][1] is not dist.group.WORLD:
+        release(name)
+        _residents[name] = (load(), dist.group.WORLD)
+    return _residents[name][0]
 
 
 def release(name: str) -> None:

@@ -2,7 +2,7 @@
 
 Penalty, temperature, top-k, top-p and min-p come in the order of Hugging Face's `generate`, and
 keep the sets that its warpers keep; of equal logits at the threshold of top-p all are kept, where
-Hugging Face keeps as many as its sort happens to put in front.
+Hugging Face keeps those that its sort happens to put in front.
 
 Probabilities are whole numbers: exp(logit - maximum) in units of 2**-40. Their sums do not depend
 on the order of summation, so that a draw is the same for any number of ranks.
@@ -33,11 +33,14 @@ class Sampling:
 
     Attributes:
         temperature: logits are divided by it; None or 0 for the most likely token.
-        top_k: only as many tokens can be drawn; None for all.
+        top_k: number of the most likely tokens that can be drawn; None for all.
         top_p: only the most likely tokens that reach this probability together; None for all.
         min_p: only tokens with this share of the highest probability; None for all.
         repetition_penalty: logits of tokens that were seen are divided by it, or multiplied with it
             if they are negative; None for 1.
+
+    Raises:
+        ConfigError: a value is out of its range.
     """
 
     temperature: float | None = None
@@ -47,11 +50,7 @@ class Sampling:
     repetition_penalty: float | None = None
 
     def __post_init__(self) -> None:
-        """Reject values that mean nothing.
-
-        Raises:
-            ConfigError: a value is out of its range.
-        """
+        """Reject values that mean nothing."""
         top_k, penalty = self.top_k, self.repetition_penalty
         self._check("temperature", (self.temperature or 0) >= 0, "a number of at least 0")
         self._check("top_k", top_k is None or top_k >= 1, "a whole number of at least 1")
@@ -90,13 +89,9 @@ def sample(
     Args:
         logits_shard: [rows, vocabulary / ranks], this rank's part of the padded vocabulary.
         group: the ranks with the other parts, in the order of the parts; None for a single process.
-        temperature: see `Sampling`.
-        top_k: likewise.
-        top_p: likewise.
-        min_p: likewise.
-        repetition_penalty: likewise.
+        temperature, top_k, top_p, min_p, repetition_penalty: see `Sampling`.
         token_ids: [rows, seen], ids that the penalty is for; those below 0 are none.
-        seed: a draw depends on seed, step and row alone.
+        seed: a draw depends only on seed, step and row.
         rows: numbers of the rows, for a part of a batch; 0, 1, … by default.
         vocab_size: without padding; None where there is none.
 
@@ -131,11 +126,7 @@ def draw(
 ) -> tuple[torch.Tensor, bool]:
     """Return a token id per row, and whether any rank has raised its flag. Collective.
 
-    The arguments are those of `sample`, besides:
-
-    Args:
-        vocab_size: likewise.
-        raised: the flag of this rank, sent with its highest scores.
+    The arguments are those of `sample`; the flag of this rank is sent with its highest scores.
     """
     scores, best = warped(logits_shard, group, how, token_ids, vocab_size, raised)
     if how.greedy:
@@ -150,13 +141,7 @@ def draw(
 
 @dataclass(frozen=True)
 class Best:
-    """What ranks say of their highest scores.
-
-    Attributes:
-        highest: score of each row.
-        first: the lowest id that has it.
-        raised: whether any rank has raised its flag.
-    """
+    """The highest score of each row, the lowest id that has it, and whether a flag is raised."""
 
     highest: torch.Tensor
     first: torch.Tensor
@@ -171,11 +156,9 @@ def warped(
     vocab_size: int | None = None,
     raised: bool = False,
 ) -> tuple[torch.Tensor, Best]:
-    """Return what can be drawn: this rank's scores, and the best of all ranks; see `draw`.
+    """Return this rank's scores, and the best of all ranks before any was excluded; see `draw`.
 
-    Returns:
-        [rows, vocabulary / ranks] in fp32, -inf where a token cannot be drawn or is padding; and
-        the best before any was taken away.
+    Scores are [rows, vocabulary / ranks] in fp32, -inf where a token cannot be drawn or is padding.
     """
     width = logits_shard.shape[-1]
     start, size = rank_of(group) * width, size_of(group)
@@ -225,18 +208,14 @@ def _penalize(
 
 
 def _best(scores: torch.Tensor, start: int, group: Group, raised: bool) -> Best:
-    """Return the highest score of each row, and the lowest id that has it.
-
-    Raises:
-        FloatingPointError: a score of a rank is not a number, or a row has no finite one.
-    """
+    """Raises FloatingPointError: a score of a rank is not a number, or a row has no finite one."""
     ids = torch.arange(start, start + scores.shape[1], device=scores.device)
     highest = scores.amax(dim=1)  # NaN if there is one
     first = torch.where(scores == highest[:, None], ids, torch.iinfo(torch.int64).max)
-    found = first.amin(dim=1).clamp(max=2**53)  # of a NaN there is none
+    lowest_id = first.amin(dim=1).clamp(max=2**53)  # of a NaN there is none
     flag = highest.new_full((2, 1), float(raised), dtype=torch.float64)
-    mine = torch.cat((torch.stack((highest.double(), found.double())), flag), dim=1)
-    both = gathered(mine, group)
+    message = torch.cat((torch.stack((highest.double(), lowest_id.double())), flag), dim=1)
+    both = gathered(message, group)
     values, places = both[:, 0, :-1], both[:, 1, :-1]
     wrong = values.isnan() | (values == torch.inf)
     if bool(wrong.any()):
@@ -278,8 +257,8 @@ def _lowest_of_top_p(
     trying some at once: every rank says what its scores above each weigh.
     """
     order, at = _ordered(scores).sort(dim=1, descending=True)
-    mine = weights(scores, highest).gather(1, at).cumsum(dim=1)
-    above = torch.cat((torch.zeros_like(mine[:, :1]), mine), dim=1)
+    reached = weights(scores, highest).gather(1, at).cumsum(dim=1)
+    above = torch.cat((torch.zeros_like(reached[:, :1]), reached), dim=1)
     wanted = summed(above[:, -1].clone(), group).double() * top_p
     ascending = -order  # for searchsorted
     low = torch.full_like(wanted, -(2**31) - 1, dtype=torch.int64)  # keeps too much, or all
@@ -296,7 +275,7 @@ def _lowest_of_top_p(
 
 
 def _uniform(seed: int, step: int, rows: Iterable[int]) -> list[float]:
-    """Return a number in [0, 1) per row that depends on seed, step and row alone."""
+    """Return a number in [0, 1) per row that depends only on seed, step and row."""
     key = np.array([seed % 2**64, 0], dtype=np.uint64)
     return [
         np.random.Generator(
@@ -309,17 +288,15 @@ def _uniform(seed: int, step: int, rows: Iterable[int]) -> list[float]:
 def _drawn(weight: torch.Tensor, group: Group, uniform: Sequence[float]) -> torch.Tensor:
     """Return the id whose interval contains the number: [rows].
 
-    Intervals follow one another in the order of ids. The rank that has the interval finds the id
-    and sends it to the others.
+    Intervals are in the order of ids. The rank that has it finds the id and sends it to the others.
     """
     reached = weight.cumsum(dim=1)
     totals = gathered(reached[:, -1].clone(), group)
     ends = totals.cumsum(dim=0)
     numbers = zip(uniform, ends[-1].tolist(), strict=True)
-    targets = [min(int(one * total), total - 1) for one, total in numbers]
+    targets = [min(int(number * total), total - 1) for number, total in numbers]
     rank = rank_of(group)
     offset = torch.tensor(targets, device=weight.device) - (ends[rank] - totals[rank])
-    mine = (offset >= 0) & (offset < totals[rank])
-    found = torch.searchsorted(reached, offset[:, None], right=True)[:, 0]
-    ids = torch.where(mine, found + rank * weight.shape[1], 0)
-    return summed(ids, group)
+    here = (offset >= 0) & (offset < totals[rank])
+    column = torch.searchsorted(reached, offset[:, None], right=True)[:, 0]
+    return summed(torch.where(here, column + rank * weight.shape[1], 0), group)

@@ -11,10 +11,7 @@ from mimokit.cluster.rank import on_leave
 
 
 def ensure_memory_buffer() -> None:
-    """Create the buffer into which Megatron's attention writes its scores.
-
-    Usually `initialize_model_parallel` creates it, which mimokit does not call.
-    """
+    """Create the buffer of attention scores, as `initialize_model_parallel` is not called."""
     if parallel_state._GLOBAL_MEMORY_BUFFER is None:
         parallel_state._set_global_memory_buffer()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,18 +23,12 @@ from mimokit.engine.megatron import (
     TransformerConfig,
     WrappedTorchNorm,
 )
-from mimokit.engine.models.build import ModuleBuild
-from mimokit.engine.models.transformer import WHOLE, StagePart, layer_spec
+from mimokit.engine.models.transformer import WHOLE, ModuleBuild, StagePart, layer_spec
 
 
 @dataclass(frozen=True)
 class OuterNorms:
-    """The norms of an encoder outside its layers.
-
-    Attributes:
-        before: one in front of the layers.
-        after: one behind them.
-    """
+    """The norms of an encoder outside its layers."""
 
     before: bool
     after: bool
@@ -51,11 +44,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     """An encoder of independent items (images, recordings): no item attends to another.
 
     A pipeline stage embeds if it is the first, runs its layers, and finishes if it is the last.
-    Inputs are the tensors of `modality_inputs[module][encoder name]` in
-    `mimokit.engine.data.batch`, by name.
-
-    Args:
-        part: the part of the encoder on this pipeline stage.
+    Inputs are named as in `mimokit.engine.data.batch`.
 
     Attributes:
         shares_items: its replicas share their items, so each runs it for every batch, also without
@@ -99,7 +88,6 @@ class Encoder(MegatronModule):  # type: ignore[misc]
 
         Args:
             tokens_per_item: [items], where items have different numbers of tokens.
-            inputs: see `embed`.
 
         Returns:
             [tokens of all items, features], items in order.
@@ -107,15 +95,14 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         hidden = self.run_layers(self.embed(**inputs), tokens_per_item)
         return self.finish(hidden, tokens_per_item)
 
-    @abstractmethod
     def embed(self, **inputs: torch.Tensor) -> torch.Tensor:
         """Items to [positions, items, hidden]; on the first stage."""
+        raise NotImplementedError
 
     def run_layers(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """Run [positions, items, hidden] through the layers of this stage.
 
         Args:
-            hidden: received from the stage before, or embedded here.
             sizes: sizes of the items, see `EncoderKind`; None where all are equal.
         """
         if not hidden.shape[1]:
@@ -132,9 +119,9 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         """Return the inputs of 0 items."""
         raise NotImplementedError(f"{type(self).__name__} cannot run without items.")
 
-    @abstractmethod
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, items, hidden] to [tokens of all items, features]; on the last stage."""
+        raise NotImplementedError
 
     def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
         """Return the number of tokens of every item, from its size: [items]."""
@@ -146,11 +133,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
 
 
 def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
-    """Return a projector with the parallelism of the encoder that ends in the language width.
-
-    It is two matrices with an exact GELU between them, whatever the layers of encoder and language
-    model are like.
-    """
+    """Return a projector of two matrices and an exact GELU that ends in the language width."""
     stated, language = build.architecture.projector or ProjectorArchitecture(), build.language
     (inside,) = stated.hidden_sizes or [language.feed_forward_size]
     plain = ModuleArchitecture(

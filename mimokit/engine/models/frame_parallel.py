@@ -18,10 +18,14 @@ from mimokit.engine.frames import (
     wrap_vit_forward,
 )
 from mimokit.engine.megatron import ProcessGroupCollection
-from mimokit.engine.models.any_size import ANY_SIZE_VISION, AnySizeVisionTransformer
 from mimokit.engine.models.patches import GRID
 from mimokit.engine.models.specs import encoder_kind
-from mimokit.engine.models.vision import VISION, VisionTransformer
+from mimokit.engine.models.vision import (
+    ANY_SIZE_VISION,
+    VISION,
+    AnySizeVisionTransformer,
+    VisionTransformer,
+)
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.planning.frames import FrameCost
 

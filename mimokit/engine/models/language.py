@@ -1,4 +1,4 @@
-"""The language model: Megatron's `GPTModel`."""
+"""The language model, and text decoders behind it: both are Megatron's `GPTModel`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from mimokit.architecture.modules import ROTARY_BASE
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut, padded_vocabulary
 from mimokit.config import RopeScaling
 from mimokit.engine.device import rank_device
-from mimokit.engine.megatron import AttnMaskType, GPTModel, ModuleSpec
-from mimokit.engine.models.build import ModuleBuild
-from mimokit.engine.models.transformer import layer_spec
+from mimokit.engine.megatron import AttnMaskType, GPTModel, ModuleSpec, TransformerConfig
+from mimokit.engine.models.transformer import WHOLE, ModuleBuild, StagePart, layer_spec
 
 
 @dataclass(frozen=True)
@@ -24,9 +23,7 @@ class Vocabulary:
     """A vocabulary that is padded until tensor parallelism divides it.
 
     Attributes:
-        size: its tokens.
-        multiple: the rows of the embedding over all tensor-parallel ranks are padded to a multiple
-            of this times the ranks.
+        multiple: the embedding has a multiple of this times the tensor-parallel ranks as rows.
         initial_seed: the tables are drawn from seeds that follow those of the layers, so that they
             do not depend on the padding, whose rows are zero.
     """
@@ -45,9 +42,6 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
 
     Learned positions are added to every token, to those of images as well, which `MimoModel` does
     to words alone.
-
-    Args:
-        padding: of the vocabulary; None where nothing is padded.
 
     Attributes:
         vocab_size: tokens of the vocabulary, without padding.
@@ -171,12 +165,12 @@ def hidden_states_of(language_model: GPTModel) -> Iterator[list[torch.Tensor]]:
 
     On the last stage Megatron returns the logits only, without these hidden states.
     """
-    found: list[torch.Tensor] = []
+    outputs: list[torch.Tensor] = []
     hook = language_model.decoder.register_forward_hook(
-        lambda _, given, output: found.append(output)
+        lambda _, inputs, output: outputs.append(output)
     )
     try:
-        yield found
+        yield outputs
     finally:
         hook.remove()
 
@@ -209,6 +203,70 @@ def language_model_spec(build: ModuleBuild) -> ModuleSpec:
             "scaling": scaling,
             "pre_process": True,
             "post_process": True,
+            "pg_collection": None,
+        },
+    )
+
+
+class TextDecoder(GPTModel):  # type: ignore[misc]
+    """Megatron's `GPTModel` over rows instead of words: projection, layers, logits.
+
+    It reads the hidden states of the language model and predicts another token, by default the one
+    after the next: a head of multi-token prediction (Gloeckle et al. 2024, arXiv:2404.19737) with
+    separate layers, width and ranks.
+
+    Args:
+        initial_seed: seed of the projection, which is replicated over tensor-parallel ranks.
+    """
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        input_size: int,
+        initial_seed: int,
+        part: StagePart,
+        **options: Any,
+    ) -> None:
+        super().__init__(config, pre_process=False, post_process=part.last, **options)
+        self.part = part
+        if part.first:
+            torch.manual_seed(initial_seed)
+            self.projection = torch.nn.Parameter(torch.empty(config.hidden_size, input_size))
+            config.init_method(self.projection)
+
+    def forward(self, hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Run the part of this stage.
+
+        Args:
+            hidden: [tokens, samples, width]; the width is that of the rows on the first stage.
+            attention_mask: [1, 1, tokens, tokens], True where attention is forbidden.
+
+        Returns:
+            [tokens, samples, hidden]; on the last stage logits [samples, tokens, vocabulary / TP].
+        """
+        if self.part.first:
+            hidden = torch.nn.functional.linear(hidden, self.projection)
+        self.set_input_tensor(hidden)
+        output: torch.Tensor = super().forward(
+            input_ids=None, position_ids=None, attention_mask=attention_mask
+        )
+        return output
+
+
+def text_decoder_spec(build: ModuleBuild) -> ModuleSpec:
+    """Return the spec of a decoder; the provider injects groups and stage."""
+    network = build.architecture
+    return ModuleSpec(
+        module=TextDecoder,
+        params={
+            "config": build.config,
+            "input_size": build.language.hidden_size,
+            "initial_seed": build.seed,
+            "part": WHOLE,
+            "transformer_layer_spec": layer_spec(network, build.seed, AttnMaskType.causal),
+            "vocab_size": network.vocab_size,
+            "max_sequence_length": network.seq_length,
+            "position_embedding_type": "rope",
             "pg_collection": None,
         },
     )

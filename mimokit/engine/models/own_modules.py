@@ -1,8 +1,4 @@
-"""An encoder that the user builds, behind the interface of mimokit's own, and a language model: a
-`GPTModel` of Megatron or of a class derived from it.
-
-What it must obey is in `docs/own_modules.md`.
-"""
+"""An encoder and a language model that the user builds; `docs/own_modules.md` has their rules."""
 
 from __future__ import annotations
 
@@ -20,11 +16,10 @@ from mimokit.engine.megatron import (
     TransformerConfig,
     build_module,
 )
-from mimokit.engine.models.build import ModuleBuild
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, tokens_of_grid
 from mimokit.engine.models.provider import inject_process_groups
-from mimokit.engine.models.transformer import WHOLE
+from mimokit.engine.models.transformer import WHOLE, ModuleBuild
 from mimokit.engine.parallel.marks import check_marks
 
 
@@ -99,14 +94,10 @@ class OwnEncoder(Encoder):
     def forward(
         self, tokens_per_item: torch.Tensor | None = None, **inputs: torch.Tensor
     ) -> torch.Tensor:
-        """Encode items.
+        """Encode items: [tokens of all items, features], items in order.
 
-        Args:
-            tokens_per_item: [items], tokens per item according to the batch, or None. The user's
-                encoder gets it where items differ in size and no other input says so.
-
-        Returns:
-            [tokens of all items, features], items in order.
+        The user's encoder gets `tokens_per_item`, [items], where items differ in size and no other
+        input says so.
 
         Raises:
             ValueError: the user's encoder returned something else.
@@ -133,27 +124,19 @@ class OwnEncoder(Encoder):
                 f"Module {self._name!r}: its {type(self.module).__name__} returned a "
                 f"{type(output).__name__}; it must return a tensor {self._wanted(rows)}."
             )
-        found = output.flatten(0, 1) if output.dim() == 3 else output
-        if tuple(found.shape) != (rows, self._features):
+        flat = output.flatten(0, 1) if output.dim() == 3 else output
+        if tuple(flat.shape) != (rows, self._features):
             raise ValueError(
                 f"Module {self._name!r}: its {type(self.module).__name__} returned a tensor of "
                 f"{list(output.shape)}; it must be {self._wanted(rows)}."
             )
-        return found
+        return flat
 
     def _wanted(self, rows: int) -> str:
         return (
             f"of [{rows}, {self._features}]: one row per token of every item in order, and the "
             "width of the network's output (hidden_size, times what merge_size merges)"
         )
-
-    def embed(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """Not called: the encoder runs as a whole."""
-        raise NotImplementedError
-
-    def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
-        """Not called: the encoder runs as a whole."""
-        raise NotImplementedError
 
 
 class OwnLanguageModel:

@@ -1,10 +1,12 @@
-"""Images as rows of patches: their order, and the grids that describe them.
+"""Images as rows of patches: their order, their grids, and positions of their tokens in a sequence.
 
 A grid (`grid_thw`, as Qwen2-VL calls it) is [images, 3], int64: frames, rows and columns of every
 image, in patches. The patches of a square that becomes one token follow each other.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -16,11 +18,7 @@ ITEM_TOKENS = "tokens_per_item"
 
 
 def cut_patches(images: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
-    """Cut images of one size: [images, (channels,) height, width] to [images, patches, features].
-
-    Args:
-        images: each side a multiple of patch size x merge size.
-    """
+    """Cut images [images, (channels,) height, width] to [images, patches, features]."""
     patch, merge, channels = geometry.patch_size, geometry.merge_size, geometry.num_channels
     number, (height, width) = len(images), images.shape[-2:]
     rows, columns = height // patch // merge, width // patch // merge
@@ -35,10 +33,7 @@ def tokens_of_grid(grid: torch.Tensor, merge_size: int) -> torch.Tensor:
 
 
 def check_grid(grid: torch.Tensor, geometry: ImageGeometry, rows: int) -> None:
-    """Reject a grid that an encoder does not accept.
-
-    Args:
-        grid: [images, 3].
+    """Reject a grid [images, 3] that an encoder does not accept.
 
     Raises:
         ValueError: an image has more than one frame, is too large, or has a side that cannot be
@@ -57,3 +52,72 @@ def check_grid(grid: torch.Tensor, geometry: ImageGeometry, rows: int) -> None:
     described = int(grid.prod(dim=1).sum())
     if described != rows:
         raise ValueError(f"The images have {rows} patches, but {GRID} describes {described}.")
+
+
+Grid = list[int]
+"""Frames, rows and columns of an image, in tokens."""
+
+
+def merged_grid(grid: torch.Tensor, merge_size: int) -> torch.Tensor:
+    """Return the grids of images in tokens rather than patches: [images, 3]."""
+    return grid // torch.tensor([1, merge_size, merge_size], device=grid.device)
+
+
+def three_axis_positions(
+    input_ids: torch.Tensor, grids: Mapping[int, torch.Tensor]
+) -> torch.Tensor:
+    """Return time, height and width of every token: [3, samples, tokens], int64.
+
+    The rule is that of Qwen2-VL (Wang et al. 2024, arXiv 2409.12191, section 2.1). A word advances
+    all axes by one. The tokens of an image that begins at position p have the positions p + frame,
+    p + row and p + column; the next token follows the largest of them.
+
+    Args:
+        grids: placeholder -> [images, 3], frames, rows and columns in tokens, image after image and
+            sample after sample. A placeholder that is left out counts like a word.
+
+    Raises:
+        ValueError: placeholders and grids do not match.
+    """
+    coming = {token: iter(grid.tolist()) for token, grid in grids.items()}
+    samples = [_positions_of(row, coming, number) for number, row in enumerate(input_ids.tolist())]
+    for token, left in coming.items():
+        if unused := len(list(left)):
+            raise ValueError(f"{unused} images have a grid, but no placeholders {token} are left.")
+    return torch.stack(samples, dim=1).to(input_ids.device)
+
+
+def _positions_of(
+    row: list[int], coming: Mapping[int, Iterator[Grid]], sample: int
+) -> torch.Tensor:
+    """Return the positions of one sample: [3, tokens]."""
+    parts: list[torch.Tensor] = []
+    place = begin = 0
+    while place < len(row):
+        token = row[place]
+        if token in coming:
+            grid = _next_grid(coming[token], row[place:], sample)
+            part = torch.cartesian_prod(*map(torch.arange, grid)).T
+            further = max(grid)
+        else:
+            words = next((n for n, token in enumerate(row[place:]) if token in coming), None)
+            further = len(row) - place if words is None else words
+            part = torch.arange(further).expand(3, -1)
+        parts.append(begin + part)
+        place, begin = place + part.shape[1], begin + further
+    return torch.cat(parts, dim=1)
+
+
+def _next_grid(left: Iterator[Grid], row: list[int], sample: int) -> Grid:
+    """Return the grid of the first image in a run of placeholders."""
+    token, grid = row[0], next(left, None)
+    if grid is None:
+        raise ValueError(f"Sample {sample} has placeholders {token}, but no grid is left for them.")
+    frames, rows, columns = grid
+    tokens = frames * rows * columns
+    if row[:tokens] != [token] * tokens:
+        raise ValueError(
+            f"Sample {sample} has an image of {frames} x {rows} x {columns} tokens, but not as "
+            f"many placeholders {token} in a row."
+        )
+    return grid

@@ -41,13 +41,9 @@ class MimoModelProviderResult:
     """The modules of a rank, and its groups.
 
     Attributes:
-        model: Megatron's `MimoModel` with the modules that this rank takes part in, each cut to
-            its pipeline stage; None on a rank that takes part in no module. Where modules have
-            separate ranks, `language_model` is None on the ranks of the others.
-        topology: module -> the modules it feeds.
-        pg_collections: the process groups of the modules this rank takes part in.
+        model: the modules that this rank takes part in, each cut to its pipeline stage; None on a
+            rank that takes part in no module.
         config: the layout, with the networks of all modules.
-        plan: of the layout.
     """
 
     model: SeededMimoModel | None
@@ -63,12 +59,10 @@ class MimoModelProvider:
     """Builds the modules of a multi-module model on the ranks that take part in them.
 
     Attributes:
-        language_model_spec: spec of the language model; `pg_collection` is injected.
-        modality_submodules_spec: modality -> spec; every key is a module of the layout.
+        language_model_spec: `pg_collection` is injected.
         special_token_ids: modality -> the token id that its embeddings replace.
-        mimo_parallelism_config: the finalized layout; networks of it may start from weights.
+        mimo_parallelism_config: finalized; networks of it may start from weights.
         seed: every module starts from a separate seed, made from this one and its name.
-        decoder_specs: module behind the language model -> spec.
         cuts: module -> parameter of the whole module -> how it is cut.
         own_modules: those in which parameters of the user are, which `cuts` need not have.
         tokens_per_item: encoder -> tokens that an item becomes, where no network says it.
@@ -115,9 +109,9 @@ class MimoModelProvider:
         self._check(plan)
         ensure_memory_buffer()
         grids, groups = create_grids(plan)
-        mine = participating(grids)
-        seed_modules(self.seed, {name: groups[name].tp.rank() for name in mine})
-        model = self._build(groups) if mine else None
+        names = participating(grids)
+        seed_modules(self.seed, {name: groups[name].tp.rank() for name in names})
+        model = self._build(groups) if names else None
         if model is not None:
             model.to(rank_device())
             self._freeze(model, plan)
@@ -203,11 +197,9 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
 
     Args:
         config: the specs of the modules on this rank; that of the language model is always there.
-        decoder_specs: the modules behind the language model on this rank.
 
     Attributes:
         language_model: None on a rank that does not take part in it.
-        text_decoders: the modules behind the language model on this rank.
     """
 
     language_model: Any

@@ -1,8 +1,7 @@
 """Random states per module, also on a CPU.
 
 Megatron forks the state of its CUDA tracker around attention dropout, even at a rate of zero. On a
-CPU process this tracker takes its place. One rank may have several modules, so each module has
-separate states; its data parallel replicas have equal ones.
+CPU process this tracker takes its place. Each module of a rank has separate states.
 """
 
 from __future__ import annotations
@@ -126,10 +125,9 @@ def default_state() -> torch.Tensor:
 
 
 def states_inside(modules: Iterable[str]) -> dict[str, torch.Tensor]:
-    """Return module -> the state of its tensor parallel regions, [bytes].
+    """Return module -> the state of its tensor parallel regions, [bytes]; replicas have the same.
 
-    Replicas have the same, tensor parallel ranks have different ones. On CUDA a rank has one for
-    all of its modules, which counts as that of the first.
+    On CUDA a rank has one for all of its modules, which counts as that of the first.
     """
     names = list(modules)
     if CPU_ONLY:

@@ -6,17 +6,15 @@ from mimokit.architecture.from_config import cuts_of_config
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.megatron import ModuleSpec
-from mimokit.engine.models.any_size import ANY_SIZE_VISION
 from mimokit.engine.models.audio import AUDIO
-from mimokit.engine.models.build import ModuleBuild, module_builds
-from mimokit.engine.models.decoder import text_decoder_spec
 from mimokit.engine.models.described import is_whole_modality
 from mimokit.engine.models.encoder import EncoderKind
-from mimokit.engine.models.language import language_model_spec
+from mimokit.engine.models.language import language_model_spec, text_decoder_spec
 from mimokit.engine.models.own_modules import OwnEncoder, OwnLanguageModel
 from mimokit.engine.models.provider import MimoModelProvider
 from mimokit.engine.models.text import TEXT
-from mimokit.engine.models.vision import VISION
+from mimokit.engine.models.transformer import ModuleBuild, module_builds
+from mimokit.engine.models.vision import ANY_SIZE_VISION, VISION
 from mimokit.planning.types import LayoutPlan
 
 

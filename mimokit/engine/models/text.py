@@ -18,7 +18,7 @@ from mimokit.engine.megatron import (
     TransformerConfig,
 )
 from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms
-from mimokit.engine.models.transformer import StagePart
+from mimokit.engine.models.transformer import StagePart, causal_mask
 
 
 class TextTransformer(Encoder):
@@ -68,9 +68,7 @@ class TextTransformer(Encoder):
         return hidden.transpose(0, 1)[counted < sizes[:, None]]
 
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor:
-        positions = self.geometry.positions
-        ones = torch.ones(positions, positions, dtype=torch.bool, device=sizes.device)
-        return ones.triu(1)[None, None]
+        return causal_mask(self.geometry.positions, sizes.device)
 
 
 TEXT = EncoderKind(

@@ -1,4 +1,4 @@
-"""The transformer configuration and the layer that language model and encoders share."""
+"""What a module is built from, Megatron's configuration of it, and the layer that modules share."""
 
 from __future__ import annotations
 
@@ -13,18 +13,57 @@ import torch
 import torch.nn.functional as F
 
 from mimokit.architecture.transformer import EPSILON, INIT_STD
-from mimokit.config import ModuleArchitecture
+from mimokit.config import MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.layer_architecture import Activation
+from mimokit.config.user_code import NO_CODE, OwnModule, UserCode
 from mimokit.engine.megatron import (
     AttnMaskType,
     ModuleSpec,
+    SelfAttention,
     TransformerConfig,
     TransformerLayer,
     get_gpt_layer_local_spec,
     get_transformer_layer_offset,
+    tensor_parallel,
 )
-from mimokit.engine.models.attention import GroupedSelfAttention
+from mimokit.engine.models.rng import module_seed
 from mimokit.planning.execution import Dtype, ModuleExecution
+from mimokit.planning.types import LayoutPlan
+
+
+def causal_mask(tokens: int, device: torch.device) -> torch.Tensor:
+    """Return [1, 1, tokens, tokens], True where attention is forbidden."""
+    return torch.ones(tokens, tokens, dtype=torch.bool, device=device).triu(1)[None, None]
+
+
+class GroupedSelfAttention(SelfAttention):  # type: ignore[misc]
+    """Megatron's `SelfAttention`, which takes the groups of this module in every case.
+
+    With fewer groups than ranks Megatron cuts the fused matrix of query, key and value into equal
+    rows, gathers what it gives, and lets each rank take its group and its share of the group's
+    heads. megatron-core 0.16.1 asks the global parallel state for group and rank there.
+    """
+
+    def get_query_key_value_tensors(
+        self, hidden_states: torch.Tensor, *args: Any, **options: Any
+    ) -> Any:
+        """Return query, key and value, each [tokens, samples, heads of this rank, width]."""
+        groups, ranks = self.config.num_query_groups, self.world_size
+        if groups >= ranks:
+            return super().get_query_key_value_tensors(hidden_states, *args, **options)
+        mixed, _ = self.linear_qkv(hidden_states)
+        mixed = tensor_parallel.all_gather_last_dim_from_tensor_parallel_region(
+            mixed, self.pg_collection.tp
+        )
+        sharing = ranks // groups
+        group, place = divmod(self.pg_collection.tp.rank(), sharing)
+        width = self.hidden_size_per_attention_head
+        heads = self.config.num_attention_heads // groups
+        of_group = mixed.unflatten(-1, (groups, heads + 2, width))[:, :, group]
+        share = heads // sharing
+        query = of_group[:, :, place * share : (place + 1) * share]
+        return query, of_group[:, :, heads : heads + 1], of_group[:, :, heads + 1 :]
+
 
 # A process without Megatron's CUDA extensions cannot run these.
 _NO_FUSED_KERNELS: dict[str, Any] = {
@@ -174,3 +213,43 @@ def seeded(layer_spec: ModuleSpec, initial_seed: int) -> ModuleSpec:
         params={**(layer_spec.params or {}), "initial_seed": initial_seed},
         submodules=layer_spec.submodules,
     )
+
+
+@dataclass(frozen=True)
+class ModuleBuild:
+    """What a module is built from, on every rank of the world.
+
+    Process groups, which ranks without the module do not have, are injected into the spec by
+    `MimoModelProvider`.
+
+    Attributes:
+        language: the language model's network: an encoder's projector ends in its width, and a
+            text decoder reads rows of its width.
+        seed: of the module, see `SeededTransformerLayer`.
+    """
+
+    name: str
+    execution: ModuleExecution
+    architecture: ModuleArchitecture
+    language: ModuleArchitecture
+    seed: int = 0
+    builder: OwnModule | None = None
+
+    @property
+    def config(self) -> TransformerConfig:
+        """A new configuration of Megatron for the layers of the module."""
+        return transformer_config(self.architecture, self.execution)
+
+
+def module_builds(
+    config: MimoParallelismConfig, plan: LayoutPlan, seed: int, code: UserCode = NO_CODE
+) -> Mapping[str, ModuleBuild]:
+    """Return module -> what it is built from, in the order of the plan."""
+    language = config.get_architecture(plan.llm_module_name)
+    builds = {}
+    for name, execution in plan.executions.items():
+        network = config.get_architecture(name)
+        builder = code.builder_of(name, network)
+        initial = module_seed(seed, name)
+        builds[name] = ModuleBuild(name, execution, network, language, initial, builder)
+    return builds

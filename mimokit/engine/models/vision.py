@@ -1,7 +1,8 @@
-"""The vision encoder: patches and positions into Megatron's `TransformerBlock`, and a projector."""
+"""The vision encoders: patches and positions into Megatron's `TransformerBlock`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from mimokit.engine.megatron import (
     VisionModalitySubmodules,
 )
 from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms
-from mimokit.engine.models.patches import cut_patches
+from mimokit.engine.models.patches import GRID, check_grid, cut_patches, tokens_of_grid
 from mimokit.engine.models.transformer import StagePart
 
 
@@ -122,4 +123,99 @@ VISION = EncoderKind(
     mask_type=AttnMaskType.no_mask,
     parameters=_parameters,
     merged=lambda architecture: architecture.merge_size**2,
+)
+
+
+class AnySizeVisionTransformer(VisionTransformer):
+    """A ViT over images of different sizes; `geometry` is that of the largest.
+
+    The patches of all images are concatenated, with a grid of the rows and columns of each, as in
+    Qwen2-VL (Wang et al. 2024, arXiv 2409.12191). The encoder pads images to the largest size.
+    Attention masks the padding, and no tokens are made of it. A smaller image has the positions of
+    the top left corner of the largest.
+    """
+
+    def forward(
+        self, tokens_per_item: torch.Tensor | None = None, **inputs: torch.Tensor
+    ) -> torch.Tensor:
+        """Encode images on a rank that has the whole encoder.
+
+        Returns:
+            [tokens of all images, features], images in order.
+
+        Raises:
+            ValueError: if the numbers of tokens per item differ from those of the grids.
+        """
+        grid = inputs[GRID]
+        tokens = self.tokens_of(grid)
+        if tokens_per_item is not None and not torch.equal(tokens, tokens_per_item):
+            raise ValueError(
+                f"The batch says that images become {tokens_per_item.tolist()} tokens, but by "
+                f"{GRID} they become {tokens.tolist()}."
+            )
+        return self.finish(self.run_layers(self.embed(**inputs), grid), grid)
+
+    def embed(  # type: ignore[override]
+        self, hidden_states: torch.Tensor, grid_thw: torch.Tensor
+    ) -> torch.Tensor:
+        """Patches to [positions of the largest image, images, hidden]; on the first stage.
+
+        Args:
+            hidden_states: [patches of all images, channels x patch size^2], in the order of
+                `cut_patches`.
+            grid_thw: [images, 3]: frames (1), rows and columns of every image, in patches.
+
+        Raises:
+            ValueError: see `check_grid`.
+        """
+        check_grid(grid_thw, self.geometry, len(hidden_states))
+        places = [self._places(*grid) for grid in grid_thw[:, 1:].tolist()]
+        learned = self.position_embedding[-self.geometry.patches :]
+        learned = learned[torch.cat([grid_thw.new_zeros(0), *places])]
+        patches = self.patch_embedding(hidden_states) + learned
+        empty = patches.new_zeros(len(grid_thw), self.geometry.patches, patches.shape[-1])
+        return self._with_extra(empty.masked_scatter(self._seen(grid_thw)[..., None], patches))
+
+    def no_items(self) -> dict[str, torch.Tensor]:
+        """Return the inputs of 0 images."""
+        features = self.geometry.num_channels * self.geometry.patch_size**2
+        weights = self.position_embedding
+        return {
+            "hidden_states": weights.new_zeros(0, features),
+            GRID: torch.zeros(0, 3, dtype=torch.int64, device=weights.device),
+        }
+
+    def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
+        """[positions, images, hidden] to [tokens, merge_size^2 * hidden], without padding."""
+        assert sizes is not None
+        patches = hidden[self.geometry.extra_positions :].transpose(0, 1)[self._seen(sizes)]
+        return patches.reshape(-1, self.geometry.merge_size**2 * hidden.shape[-1])
+
+    def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
+        """Return the number of tokens of every image, from its grid: [images]."""
+        return tokens_of_grid(sizes, self.geometry.merge_size)
+
+    def _mask(self, sizes: torch.Tensor) -> torch.Tensor:
+        extra = torch.ones(len(sizes), self.geometry.extra_positions, dtype=torch.bool)
+        seen = torch.cat([extra.to(sizes.device), self._seen(sizes)], dim=1)
+        return ~seen[:, None, None]
+
+    def _seen(self, grid: torch.Tensor) -> torch.Tensor:
+        """Return [images, patches of the largest], True where an image has a patch."""
+        return torch.arange(self.geometry.patches, device=grid.device) < grid.prod(1)[:, None]
+
+    def _places(self, rows: int, columns: int) -> torch.Tensor:
+        """Return the places of an image's patches among those of the largest: [patches]."""
+        shape, merge = self.geometry, self.geometry.merge_size
+        largest = torch.arange(shape.patches, device=self.position_embedding.device)
+        squares = largest.reshape(shape.rows // merge, shape.columns // merge, merge**2)
+        return squares[: rows // merge, : columns // merge].flatten()
+
+
+ANY_SIZE_VISION = replace(
+    VISION,
+    encoder=AnySizeVisionTransformer,
+    mask_type=AttnMaskType.padding,
+    sizes=GRID,
+    size_shape=(3,),
 )

@@ -10,16 +10,13 @@ from mimokit.architecture.tensors import EMBEDDING
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import ProcessGroupCollection, TransformerBlock
 from mimokit.engine.parallel.marks import is_tied_copy
-from mimokit.engine.weights.layout_tensors import opened
+from mimokit.engine.weights.files import opened
 from mimokit.engine.weights.reading import fill
 from mimokit.planning.weights.modules import module_planner
 
 
 def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters of a module by their names in the whole module.
-
-    The copy of a tied embedding on the last stage has the name of the embedding.
-    """
+    """Return `parameters_of_whole`; the last stage's tied copy has the name of the embedding."""
     return {
         EMBEDDING if is_tied_copy(value) else name: value
         for name, value in parameters_of_whole(module).items()
@@ -58,22 +55,18 @@ def load_weights(
     language: bool,
     groups: ProcessGroupCollection,
 ) -> None:
-    """Fill the parameters of a module's part in place: it reads only what this rank holds.
+    """Fill a module's part that is not wrapped yet: it reads only what this rank holds.
 
-    The projector of an encoder whose checkpoint has none keeps its random weights.
-
-    Args:
-        module: its part on this rank, not wrapped yet.
-        network: its architecture, which names the checkpoint or none.
+    The projector of an encoder whose weights have none keeps its random ones.
 
     Raises:
-        ConfigError: the checkpoint is damaged or of another network.
+        ConfigError: the weights are damaged or of another network.
     """
     if network.weights is None:
         return
-    with opened(network.weights) as (checkpoint, source):
+    with opened(network.weights) as (directory, source):
         planner = module_planner(
-            checkpoint,
+            directory,
             network,
             language=language,
             tensor_parallel=groups.tp.size(),
@@ -81,8 +74,9 @@ def load_weights(
         )
         planned = planner.rank(planner.grid.rank(tp=groups.tp.rank(), pp=groups.pp.rank()))
         parameters: Mapping[str, torch.nn.Parameter] = parameters_of_whole(module)
-        if not any(one.row.name.startswith(_PROJECTOR) for one in planner.family.found.parameters):
+        stored = [parameter.row.name for parameter in planner.family.found.parameters]
+        if not any(name.startswith(_PROJECTOR) for name in stored):
             parameters = {
-                one: value for one, value in parameters.items() if not one.startswith(_PROJECTOR)
+                name: value for name, value in parameters.items() if not name.startswith(_PROJECTOR)
             }
         fill(parameters, planned, source)

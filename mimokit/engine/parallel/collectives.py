@@ -15,22 +15,19 @@ from mimokit.engine.device import rank_device
 def gather_json(value: Any) -> list[Any]:
     """Return the value of every rank of the world, in rank order. Collective.
 
-    Connections between ranks are not authenticated, and reading a pickle runs what is in it. So
-    values travel as JSON; torch's collectives of objects send pickles.
-
-    Args:
-        value: what `json.dumps` takes.
+    Connections between ranks are not authenticated, and reading a pickle, as torch's collectives of
+    objects do, runs what is in it. So values travel as JSON.
     """
     text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
     piece = text.to(rank_device())
     length = torch.tensor([len(piece)], device=piece.device)
     lengths = [torch.empty_like(length) for _ in range(dist.get_world_size())]
     dist.all_gather(lengths, length)
-    sizes = [int(one) for one in lengths]
+    sizes = torch.cat(lengths).tolist()
     world = dist.group.WORLD
     assert world is not None
     whole = gather_uneven(piece, sizes, world).cpu()
-    return [json.loads(bytes(one.tolist())) for one in torch.split(whole, sizes)]
+    return [json.loads(bytes(part.tolist())) for part in torch.split(whole, sizes)]
 
 
 def gather_uneven(
@@ -39,9 +36,7 @@ def gather_uneven(
     """Concatenate the pieces of a group: [own size, …] -> [sum of sizes, …].
 
     Args:
-        piece: piece of this rank.
         sizes: first dimension of the piece of every rank of the group, in its order.
-        group: the ranks that gather.
     """
     whole = piece.new_empty((sum(sizes), *piece.shape[1:]))
     torch.split(whole, list(sizes))[group.rank()].copy_(piece)
@@ -50,23 +45,18 @@ def gather_uneven(
 
 
 def gather_in_place(whole: torch.Tensor, sizes: Sequence[int], group: dist.ProcessGroup) -> None:
-    """Fill a tensor that contains the piece of this rank with the pieces of the others.
+    """Fill a contiguous tensor that contains the piece of this rank with the pieces of the others.
 
     Every rank sends its piece to all others, which receive it in place: without padding, without
-    copies, and without waiting for other ranks' turns.
-
-    Args:
-        whole: [sum of sizes, …], contiguous.
-        sizes: first dimension of the piece of every rank of the group, in its order.
-        group: the ranks that gather.
+    copies, and without waiting for other ranks' turns. Sizes are those of `gather_uneven`.
     """
     places = torch.split(whole, list(sizes))
-    mine = group.rank()
+    rank = group.rank()
     operations = []
     for step in range(1, len(sizes)):
-        to, source = (mine + step) % len(sizes), (mine - step) % len(sizes)
-        if sizes[mine]:
-            operations.append(dist.P2POp(dist.isend, places[mine], group=group, group_peer=to))
+        to, source = (rank + step) % len(sizes), (rank - step) % len(sizes)
+        if sizes[rank]:
+            operations.append(dist.P2POp(dist.isend, places[rank], group=group, group_peer=to))
         if sizes[source]:
             operations.append(
                 dist.P2POp(dist.irecv, places[source], group=group, group_peer=source)

@@ -1,10 +1,13 @@
-"""Megatron's data parallel wrapper around one module of a multi-module model."""
+"""Megatron's data parallel wrapper around one module, and what of the module a rank answers for."""
 
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from mimokit.engine.megatron import (
     DistributedDataParallel,
@@ -13,9 +16,53 @@ from mimokit.engine.megatron import (
     TransformerConfig,
 )
 from mimokit.engine.parallel.gradient_order import GradientOrder
-from mimokit.engine.parallel.ownership import Ownership
+from mimokit.engine.parallel.marks import is_cut, is_expert, is_tied_copy
 from mimokit.engine.part_times import UNTIMED, PartTimes
 from mimokit.planning.execution import ModuleExecution
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """Which rank counts, owns and writes what of a module, whatever sizes it is cut by.
+
+    Several ranks have the same tokens, or the same piece of a parameter. A sum over the world, a
+    norm and a file need each of them once.
+
+    Attributes:
+        groups: Megatron's `ProcessGroupCollection` of the module on this rank.
+    """
+
+    groups: Any
+
+    def counts_tokens(self) -> bool:
+        """Return whether a sum over the world takes tokens and losses of this rank.
+
+        Tensor parallel ranks have the same tokens, so the first one counts them. Context parallel
+        ranks have different ones of the same samples, and each counts.
+        """
+        return bool(self.groups.tp.rank() == 0)
+
+    def reduce_group(self, parameter: torch.Tensor) -> dist.ProcessGroup:
+        """Return the ranks with the same piece of a parameter, over which gradients are summed.
+
+        Context parallel ranks are among them: each has the gradient of its part of a sequence.
+        """
+        group = self.groups.expt_dp if is_expert(parameter) else self.groups.dp_cp
+        return group  # type: ignore[no-any-return]
+
+    def writes(self, parameter: torch.Tensor) -> bool:
+        """Return whether this rank writes what it holds of a parameter to the file of its place.
+
+        A place is a tensor parallel rank of a stage, and of experts, of those. What several places
+        hold whole is in the file of each, so that a reader can compare.
+        """
+        return self.reduce_group(parameter).rank() == 0
+
+    def owns(self, parameter: torch.Tensor) -> bool:
+        """Return whether a norm takes this rank's piece of a parameter: each entry once."""
+        tensor_group = self.groups.expt_tp if is_expert(parameter) else self.groups.tp
+        first = is_cut(parameter) or tensor_group.rank() == 0
+        return first and not is_tied_copy(parameter) and self.writes(parameter)
 
 
 class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
@@ -26,9 +73,7 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
     Attributes:
         num_tokens: number of unmasked tokens on this rank whose losses are in the gradient buffer.
             A schedule adds those of every micro-batch; `zero_grad_buffer` sets it to 0.
-        ownership: what of the module this rank counts, owns and writes.
         gradient_order: what is in the gradient buffer.
-        times: of its reduction and its update.
     """
 
     num_tokens: float = 0.0
@@ -57,10 +102,7 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         return self.module.embedding  # type: ignore[no-any-return]
 
     def sync_tied_embeddings(self) -> None:
-        """Add the gradients of embeddings that the wrapped module ties over pipeline stages.
-
-        Collective over the stages that share them; nothing happens where none do.
-        """
+        """Add the gradients of embeddings that pipeline stages share. Collective over these."""
         sync = getattr(self.module, "sync_tied_embeddings", None)
         if sync is not None:
             sync()
@@ -68,8 +110,8 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
     def release(self) -> None:
         """Remove the gradient hooks; the module cannot be trained afterwards.
 
-        Hooks and module refer to each other through C++, where Python's garbage collector does not
-        see them. Without this, every layout that ran would stay in memory with its process groups.
+        Hooks and module refer to each other through C++, unseen by Python's garbage collector:
+        without this, every layout that ran would stay in memory with its process groups.
         """
         self.grad_accs.clear()
 

@@ -109,10 +109,7 @@ def process_groups(
     """Collect the groups of this rank in the form Megatron's modules take.
 
     Args:
-        grid: of the module.
-        expert_grid: its expert view.
-        embedding: first and last stage of this rank's pipeline; None where it is neither, and in
-            a module that embeds no tokens or is one stage.
+        embedding: see `create_embedding_group`; None in a module that needs none.
     """
     collection = ProcessGroupCollection(
         **{name: grid.get_pg(list(dimensions)) for name, dimensions in _GROUPS.items()},

@@ -59,7 +59,6 @@ def vocab_parallel_cross_entropy(
     Args:
         logits: [batch, sequence, vocabulary / TP], this rank's part of the vocabulary.
         labels: [batch, sequence], token ids of the whole vocabulary.
-        tensor_group: the ranks with the other parts.
 
     Returns:
         [batch, sequence], the same on every rank of the group.
@@ -93,8 +92,6 @@ def loss_sum(
 
     Args:
         loss_func: of the user; None for the sum over unmasked tokens.
-        losses: of every token, [samples, tokens].
-        loss_mask: [samples, tokens].
 
     Raises:
         ValueError: the user's function returns something else.
@@ -122,9 +119,9 @@ def sum_and_tokens(returned: Any) -> tuple[torch.Tensor, float]:
             "of all unmasked tokens and the number of those tokens."
         )
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        found = list(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
+        what = list(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
         raise ValueError(
-            f"The loss function returned {found} as its loss; it must be a tensor of one number, "
+            f"The loss function returned {what} as its loss; it must be a tensor of one number, "
             "the sum of the losses of all unmasked tokens."
         )
     tokens = float(others[0])

@@ -56,11 +56,7 @@ def set_shards(
 ) -> None:
     """Give every parameter of a module that mimokit builds its row of the table.
 
-    Args:
-        module: its name.
-        parameters: on this rank, by their names in the whole module.
-        table: the cuts of the whole module, by the same names.
-        place: of this rank.
+    Both mappings are by names in the whole module.
 
     Raises:
         ValueError: a row is missing, or differs from a parameter's shape or marks.
@@ -96,18 +92,14 @@ def _difference(row: TensorCut | None, parameter: torch.nn.Parameter, place: Sha
     marked = cut_by_marks(parameter, place.tensor_parallel)
     if (row.dimension, row.parts) != (marked.dimension, marked.parts):
         return f"Megatron has {marked.words} cut, the table of tensors {row.words}"
-    shape, held = row.at(place).shape, tuple(parameter.shape)
-    if shape != held:
-        return f"it is {list(held)} on this rank, in the table of tensors {list(shape)}"
+    shape, on_rank = row.at(place).shape, tuple(parameter.shape)
+    if shape != on_rank:
+        return f"it is {list(on_rank)} on this rank, in the table of tensors {list(shape)}"
     return ""
 
 
 def check_marks(module: str, parameters: Mapping[str, torch.nn.Parameter]) -> None:
-    """Reject a parameter of the user's that is marked as cut without saying how.
-
-    Raises:
-        ValueError: with the names of module and parameter.
-    """
+    """Raise a ValueError if a parameter of the user's is marked as cut without saying how."""
     for name, parameter in parameters.items():
         dimension = getattr(parameter, "partition_dim", None)
         stride = getattr(parameter, "partition_stride", None)

@@ -18,10 +18,7 @@ from mimokit.engine.strategies.optim import OptimSpec
 
 
 def learning_rate_scheduler(optimizer: torch.optim.Optimizer, runtime: RuntimeConfig) -> LambdaLR:
-    """Return the scheduler of a run: linear warm-up, constant, linear decay.
-
-    Call its `step` after every optimizer step.
-    """
+    """Return the scheduler of a run: linear warm-up, constant, linear decay."""
     return LambdaLR(optimizer, partial(_share_of_rate, runtime))
 
 
@@ -69,8 +66,8 @@ class MainGradOptimizer(torch.optim.Optimizer):
     """Steps on `main_grad`; the class of torch that it is mixed into has the rule.
 
     Megatron's DDP keeps the reduced gradient in `parameter.main_grad` and leaves `.grad` None; an
-    ordinary optimizer then skips every parameter silently. A rank with only frozen modules has no
-    parameters here, which torch's optimizers reject.
+    ordinary optimizer then skips every parameter silently. It may have no parameters, as on a rank
+    with only frozen modules.
     """
 
     reads_main_grad = True

@@ -1,9 +1,13 @@
-"""The update of a step: summed gradients, their norm, clipped, become new weights."""
+"""The update of a step: summed gradients, their norm, clipped, become new weights.
+
+The functions at the top are those that a user's own loop calls.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, Protocol
@@ -15,11 +19,7 @@ from mimokit.config import ExperimentConfig, RuntimeConfig
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.parallel.gradients import (
-    ModuleToGridTuple,
-    finalize_model_grads,
-    zero_grad_buffer_for_multimodule,
-)
+from mimokit.engine.parallel.loss import one_over
 from mimokit.engine.parallel.optimizer import (
     MainGradOptimizer,
     learning_rate_scheduler,
@@ -29,7 +29,80 @@ from mimokit.engine.parallel.optimizer import (
     set_epsilon,
 )
 from mimokit.engine.part_times import StepPart
+from mimokit.engine.steps import Step, loop_watcher
 from mimokit.planning.types import LayoutPlan
+from mimokit.step_kinds import StepKind
+
+ModuleToGridTuple = tuple[tuple[ModuleDataParallel, HyperCommGrid], ...]
+
+
+class ModulesOnRank(Protocol):
+    """The modules that a rank holds; see `SeededMimoModel` and `MimoModelOnRank`."""
+
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        """Yield the modules with their names: encoders, language model, text decoders."""
+
+
+def get_module_to_grid_tuple(
+    mimo_model: ModulesOnRank, module_to_grid_map: Mapping[str, HyperCommGrid]
+) -> ModuleToGridTuple:
+    """Pair every module on this rank with its grid."""
+    return tuple((module, module_to_grid_map[name]) for name, module in mimo_model.parts())
+
+
+@contextlib.contextmanager
+def multimodule_no_sync(
+    modules: ModuleToGridTuple, iteration: int = 0, num_microbatches: int = 1
+) -> Iterator[None]:
+    """Accumulate gradients of all modules without reducing them.
+
+    The schedules enter it for every micro-batch except the last. Around an optimizer step, where
+    the source documents have it, it changes nothing. The numbers that they pass are not used.
+    """
+    with contextlib.ExitStack() as stack:
+        for module, _ in modules:
+            stack.enter_context(module.no_sync())
+        yield
+
+
+def finalize_model_grads(
+    modules: ModuleToGridTuple, iteration: int = 0, num_microbatches: int = 1
+) -> float:
+    """Sum gradients over data parallel ranks and divide by the global token count. Collective.
+
+    Call it after the last micro-batch, before the optimizer step. Tied embeddings on two pipeline
+    stages are added as well. Dividing by the sum of `ModuleDataParallel.num_tokens` over all ranks
+    makes the step the gradient of the mean loss per token, whatever the data parallel sizes are.
+
+    Args:
+        iteration: accepted because the documents pass it; not used.
+        num_microbatches: accepted because the documents pass it; not used.
+
+    Returns:
+        The global token count; gradients stay unscaled where it is zero.
+    """
+    watcher = loop_watcher()
+    if watcher is not None:
+        watcher.observe(Step(StepKind.GRAD_SYNC))
+    on_rank = sum(module.num_tokens for module, _ in modules if module.ownership.counts_tokens())
+    count = torch.tensor([on_rank], dtype=torch.float64, device=rank_device())
+    dist.all_reduce(count)
+    total: float = count.item()  # waits for the device: the scale is a number of Python
+    for module, _ in modules:
+        with module.times.part(StepPart.REDUCTION):
+            module.finish_grad_sync()
+            module.sync_tied_embeddings()
+        module.scale_gradients(one_over(total))
+        module.gradient_order.reduced()
+    if watcher is not None:
+        watcher.pause()
+    return total
+
+
+def zero_grad_buffer_for_multimodule(modules: ModuleToGridTuple) -> None:
+    """Set the gradient buffers of all modules to zero."""
+    for module, _ in modules:
+        module.zero_grad_buffer()
 
 
 class DivergedError(ArithmeticError):
@@ -42,9 +115,8 @@ class Update(Protocol):
     The loop calls once per step, in this order: `zero`, forward and backward of all micro-batches,
     `reduce`, `norm`, `clip`, `step`. `reduce`, `norm` and `step` are collective over the world. An
     implementation decides where gradients are summed (whole, or a shard per data parallel rank),
-    which numbers are stepped (the model's, or main weights of more bits that the model's are
-    rounded from), and whether gradients that are not finite are an error or skip the step (a loss
-    scaler, whose `norm` returns and whose `step` then leaves the weights).
+    which numbers are stepped (the model's, or main weights of more bits), and whether gradients
+    that are not finite are an error or skip the step (a loss scaler).
     """
 
     def zero(self) -> None:
@@ -86,11 +158,7 @@ class Update(Protocol):
 
 
 class MainGradUpdate:
-    """Steps fp32 weights by the fp32 `main_grad` that every data parallel rank has in full.
-
-    Attributes:
-        optimizer: what steps the weights.
-    """
+    """Steps fp32 weights by the fp32 `main_grad` that every data parallel rank has in full."""
 
     def __init__(
         self, modules: ModuleToGridTuple, optimizer: MainGradOptimizer, runtime: RuntimeConfig

@@ -100,10 +100,7 @@ class PipelineStage(ABC):
 
     @abstractmethod
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
-        """Return the shapes and types of its outputs: tensors on the device "meta".
-
-        Args:
-            given: edge -> shapes received over it.
+        """Return the shapes and types of its outputs for those received over each edge.
 
         Raises:
             ValueError: the stage does not accept one of the inputs.
@@ -133,11 +130,7 @@ class PipelineStage(ABC):
 
 
 class ModuleStage(PipelineStage):
-    """One stage of a Megatron module.
-
-    Args:
-        wrapped: the part of the module on this rank, wrapped with data parallel.
-    """
+    """One stage of a Megatron module."""
 
     def __init__(self, name: str, wrapped: ModuleDataParallel, first: bool, last: bool) -> None:
         super().__init__(name, first, last)

@@ -25,18 +25,14 @@ Direction = Literal[0, 1]
 class MultiModulePipelineCommunicator:
     """Carries activations (direction 0) and gradients (1) over the edges of the stage graph.
 
-    Messages between modules follow the bridge plan. A message within a module goes to the rank with
-    the same coordinates in the next stage. The plan decides order and receivers.
+    Messages between modules follow the bridge plan; a message within a module goes to the rank with
+    the same coordinates in the next stage.
 
     Args:
-        module_to_grid_map: the grid of every module.
-        topology: module -> the modules that it feeds, as in the plan.
-        plan: the layout.
         mailbox: of this rank; None creates one with a separate process group.
         module_to_model_map: the modules on this rank, to check their names against the plan.
 
     Attributes:
-        mailbox: of this rank.
         stages: indices of the stages that this rank works on.
     """
 
@@ -82,20 +78,9 @@ class MultiModulePipelineCommunicator:
         return self._plan.pipeline
 
     def send(
-        self,
-        message: StageMessage,
-        edge: StageEdge,
-        microbatch: int,
-        direction: Direction,
+        self, message: StageMessage, edge: StageEdge, microbatch: int, direction: Direction
     ) -> None:
-        """Start sending a message and return.
-
-        Args:
-            message: of this stage; over a bridge each tensor of rows has its counts.
-            edge: of the stage graph.
-            microbatch: within the step.
-            direction: 0 for activations, 1 for gradients.
-        """
+        """Start sending a message and return; over a bridge each tensor of rows has its counts."""
         route = self._routes.get((edge.index, direction))
         if route is not None:
             route.send(message, microbatch)
@@ -119,13 +104,7 @@ class MultiModulePipelineCommunicator:
         """Agree on shapes and types over the whole graph before any message is sent. Collective.
 
         The first rank of every stage receives the shapes of the stages before it and broadcasts
-        them to its stage; each rank then computes the output shapes of its stage on "meta" tensors.
-
-        Args:
-            stages: of this rank, by index in the stage graph.
-
-        Returns:
-            Stage -> the shapes and types of its outputs.
+        them to its stage; each rank then returns the output shapes of its stages.
 
         Raises:
             ShapeMismatchError: two stages disagree with each other or with the planned slots.
@@ -196,11 +175,7 @@ class MultiModulePipelineCommunicator:
 
 
 def check_tag_room(pipeline: PipelinePlan) -> None:
-    """Reject a pipeline with more messages than a tag can distinguish.
-
-    Raises:
-        ValueError: there are more edges, micro-batches or slots than a tag holds.
-    """
+    """Raise a ValueError if there are more edges, micro-batches or slots than a tag holds."""
     most = {
         "edge": len(pipeline.graph.edges),
         "microbatch": pipeline.schedule.num_microbatches,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.colocated.samples import LoadedBatch, shares_items
+from mimokit.engine.colocated.bridge import LoadedBatch, shares_items
 from mimokit.engine.data.batch import ITEMS, Batch, check_tokens, to_device
 from mimokit.engine.data.check import check_keys
 from mimokit.engine.device import rank_device
@@ -54,11 +54,7 @@ class StageExecutor:
     """Runs the actions of this rank and keeps a micro-batch until its last action.
 
     Args:
-        model: the model on this rank.
         data_iterator: yields the batches of this rank; None on a rank that reads no data.
-
-    Attributes:
-        losses: of every micro-batch.
     """
 
     def __init__(self, model: RankModel, data_iterator: Iterator[Batch] | None) -> None:
@@ -71,7 +67,6 @@ class StageExecutor:
             for index, stage in model.stages.items()
         }
         self._edges = model.program.graph.edges
-        self._last = model.stages[max(model.stages)].name
         self._loaded: dict[int, LoadedBatch] = {}
         self._boundaries: dict[int, dict[str, Boundary]] = {}
         self._idle: dict[int | None, set[tuple[StepKind, int | None]]] = {}
@@ -90,7 +85,7 @@ class StageExecutor:
         }
 
     def state(self, stage: int, microbatch: int) -> Microbatch | None:
-        """Return the state of a micro-batch on a stage; None if it is not in flight."""
+        """Return the state of a micro-batch in flight on a stage."""
         return self._stages[stage].in_flight.get(microbatch)
 
     def run(
@@ -101,7 +96,7 @@ class StageExecutor:
         A module may reduce its gradients in the last backward of its stage, and in none before.
 
         Args:
-            actions: the actions up to the reduction of gradients, in the order of the plan.
+            actions: up to the reduction of gradients, in the order of the plan.
             observe_logits: called with logits and batch of every micro-batch at the end of the
                 language model, where no loss is computed then.
 
@@ -132,7 +127,7 @@ class StageExecutor:
                 if number == ends[action.microbatch]:
                     self._forget(action.microbatch)
         if self.model.communicator is not None:
-            yield Step(StepKind.WAIT, self._last)
+            yield Step(StepKind.WAIT, self.model.last_stage.name)
             self.model.communicator.wait()
 
     def _module(self, action: Action) -> str | None:
@@ -154,7 +149,9 @@ class StageExecutor:
         """Return the micro-batches in flight, by the names that a debugger shows."""
         if len(self._loaded) != 1:
             stages = self._stages.values()
-            return {"microbatch": {n: s for own in stages for n, s in own.in_flight.items()}}
+            return {
+                "microbatch": {n: state for stage in stages for n, state in stage.in_flight.items()}
+            }
         ((microbatch, loaded),) = self._loaded.items()
         *_, language = self._stages.values()
         state = language.in_flight.get(microbatch)
@@ -188,7 +185,8 @@ class StageExecutor:
         assert action.microbatch is not None
         batch = self.read(action.microbatch + 1)
         assert batch is not None
-        check_keys(batch)
+        if self.model.forward_step is None:
+            check_keys(batch)
         check_tokens(batch, self.model.special_token_ids, self.model.tokens_per_item)
         batch = to_device(batch, rank_device())
         if action.stage is None:
@@ -277,9 +275,9 @@ class StageExecutor:
         stage, microbatch = self._at(action)
         state = stage.in_flight[microbatch]
         assert state.output is not None
-        found = stage.stage.loss(state.output, state.given.batch)
-        if found is not None:
-            state.loss, tokens = found
+        loss = stage.stage.loss(state.output, state.given.batch)
+        if loss is not None:
+            state.loss, tokens = loss
             self.losses[microbatch].loss_sum += float(state.loss.detach())
             self.losses[microbatch].num_tokens += tokens
 

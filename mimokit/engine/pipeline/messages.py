@@ -1,8 +1,7 @@
 """Non-blocking messages of tensors between two ranks, with a header that describes the tensors.
 
-A receive buffer of the wrong size aborts a gloo process, and a buffer of the wrong type is filled
-silently. Every message therefore begins with a header of fixed size that contains the number, the
-types and the shapes of its tensors.
+A receive buffer of the wrong size aborts a gloo process, and one of the wrong type is filled
+silently. Therefore a header of fixed size contains the number, types and shapes of the tensors.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ def encode_header(tensors: Sequence[torch.Tensor], counts: int = 0) -> torch.Ten
     """Return [tensors, counts, then per tensor: type, dimensions, sizes], int64, of a fixed size.
 
     Args:
-        tensors: of the message.
         counts: number of tensors at the end that are counts of a `StageMessage`.
 
     Raises:
@@ -77,9 +75,6 @@ class SeenMessage:
 
     Attributes:
         sent: this rank sends it; False: this rank receives it.
-        peer: the other rank.
-        tag: tag of its header.
-        tensors: the tensors of the message.
         counts: number of tensors at the end that are counts of a `StageMessage`.
     """
 
@@ -94,9 +89,6 @@ class Arriving:
     """A message that is being received: first its header, then its tensors.
 
     Args:
-        mailbox: of this rank.
-        rank: the sender.
-        tag: tag of the header.
         ahead: number of integers that are sent with the header.
     """
 
@@ -147,7 +139,6 @@ class Mailbox:
     """Sends and receives the messages of this rank; sent tensors are kept until they have arrived.
 
     Args:
-        device: device of the tensors.
         group: process group of the messages, by default the world. Messages that no rank received
             are lost with their group; in the world the next model would receive them.
 
@@ -177,9 +168,6 @@ class Mailbox:
         """Start sending a message and return.
 
         Args:
-            tensors: the tensors of the message.
-            rank: the receiver.
-            tag: tag of its header.
             ahead: int64 [n], sent in one piece with the header; the receiver must know n.
             counts: number of tensors at the end that are counts of a `StageMessage`.
 
@@ -198,7 +186,8 @@ class Mailbox:
     def send_message(self, message: StageMessage, rank: int, tag: Tag) -> None:
         """Start sending the message of a stage and return."""
         counts = [
-            torch.tensor(one, dtype=torch.int64, device=self._device) for one in message.counts
+            torch.tensor(numbers, dtype=torch.int64, device=self._device)
+            for numbers in message.counts
         ]
         self.send([*message.rows, *counts], rank, tag, counts=len(counts))
 
@@ -215,25 +204,19 @@ class Mailbox:
         arriving = self.expect(rank, tag)
         tensors = self._taken(arriving)
         kept = len(tensors) - arriving.counts
-        return StageMessage(tensors[:kept], [one.tolist() for one in tensors[kept:]])
+        return StageMessage(tensors[:kept], [counts.tolist() for counts in tensors[kept:]])
 
     def _taken(self, arriving: Arriving) -> list[torch.Tensor]:
         places = [
-            torch.empty(one.shape, dtype=one.dtype, device=self._device)
-            for one in arriving.described()
+            torch.empty(expected.shape, dtype=expected.dtype, device=self._device)
+            for expected in arriving.described()
         ]
         arriving.take(places)
         arriving.wait()
         return places
 
     def expect(self, rank: int, tag: Tag, ahead: int = 0) -> Arriving:
-        """Start receiving a message and return.
-
-        Args:
-            rank: the sender.
-            tag: tag of its header.
-            ahead: number of integers that are sent in one piece with the header.
-        """
+        """Start receiving a message and return; `ahead` integers come with the header."""
         return Arriving(self, rank, tag, ahead)
 
     def notify(self, message: SeenMessage) -> None:

@@ -1,9 +1,8 @@
 """The state of micro-batches on a stage: heads of text, audio and vision, and packing.
 
-A head has one source. Packing has one branch per edge. It waits until all branches that the
-micro-batch expects have arrived, computes, and returns each branch its part of the gradient from
-one backward. The plan says which branches a micro-batch expects: for a modality without input no
-message is sent and no stage waits. With one branch, packing is an ordinary stage.
+Packing has one branch per edge. It waits until all branches that the plan expects of a micro-batch
+have arrived, computes, and returns each branch its part of the gradient from one backward. For a
+modality without input no message is sent and no stage waits.
 """
 
 from __future__ import annotations
@@ -33,8 +32,6 @@ class Microbatch:
     Attributes:
         given: the branches that have arrived, by edge, and the batch.
         output: the output of the stage, until its backward.
-        loss: on a stage that computes a loss.
-        num_tokens: number of unmasked tokens in the loss.
         gradients: of the output, one per outgoing edge.
         absent: edges over which nothing comes although the plan has it: the batch, which all ranks
             concerned have read, has no input of the modality.
@@ -43,7 +40,6 @@ class Microbatch:
     given: StageInput
     output: StageOutput | None = None
     loss: torch.Tensor | None = None
-    num_tokens: float = 0.0
     gradients: list[torch.Tensor] = field(default_factory=list)
     absent: set[int] = field(default_factory=set)
 

@@ -29,16 +29,12 @@ class RankModel:
     """The part of a model that is on one rank.
 
     Attributes:
-        plan: the layout as planned.
-        model: Megatron's `MimoModel` with the modules of this rank, cut to their stages.
+        model: the modules of this rank, cut to their stages.
         stages: index in the stage graph -> the computation on this rank.
-        module_to_grid_map: the grid of every module.
         topology: module -> the modules it feeds.
-        pg_collections: the process groups of the modules of this rank.
         bridges: encoder -> its bridge to the language model; none where ranks are separate.
         communicator: sends and receives the messages of this rank; None where ranks are shared.
         tokens_per_item: encoder -> embeddings that one item becomes where the batch does not say.
-        forward_step: of the user, if there is one.
     """
 
     plan: LayoutPlan
@@ -64,13 +60,8 @@ class RankModel:
 
     @property
     def last_stage(self) -> ModuleStage:
-        """The stage of this rank that no other of its stages feeds."""
+        """The stage of this rank that no other of its stages feeds; only it may compute a loss."""
         return self.stages[max(self.stages)]
-
-    @property
-    def loss_module_name(self) -> str:
-        """The module of this rank that computes a loss, if one of them does."""
-        return self.last_stage.name
 
     @property
     def special_token_ids(self) -> dict[str, int]:

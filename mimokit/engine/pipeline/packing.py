@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from mimokit.engine.models.attention import causal_mask
 from mimokit.engine.models.patches import tokens_of_grid
+from mimokit.engine.models.transformer import causal_mask
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,6 @@ def assemble(
         special_token_ids: modality -> its placeholder token id.
         words: [words, width], embeddings of all other tokens, sample by sample.
         branches: modality -> [rows, width], sample by sample, for the modalities that are present.
-        position_ids: returned unchanged.
 
     Raises:
         ValueError: the number of rows of a branch, or of words, differs from its places.
@@ -75,9 +74,6 @@ def check_grids(
     Args:
         grids: [images, 3]: frames, rows and columns of every image, in patches.
         items: images of every sample.
-        rows: rows of every sample.
-        merge_size: merge_size x merge_size patches become one row.
-        name: name of the module.
 
     Raises:
         ValueError: the number of grids differs from that of images, or the images of a sample

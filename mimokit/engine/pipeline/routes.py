@@ -1,10 +1,9 @@
 """Sends rows between modules on disjoint ranks along the routes of the bridge plan.
 
-A message contains the number of rows of each sample, then the rows. The plan says how many samples
-it counts, so that the counts are sent with the header and the rows are received in place. It counts
-all samples that both ends have, not only those whose rows it contains; ranks that gather among
-themselves then need not exchange counts first. Where each image has a grid, grids are sent like
-rows, with the number of images of every sample.
+A message contains the number of rows of each sample, with its header, then the rows, which are
+received in place. It counts all samples that both ends have, not only those whose rows it contains;
+ranks that gather among themselves then need not exchange counts first. Where each image has a grid,
+grids are sent like rows, with the number of images of every sample.
 """
 
 from __future__ import annotations
@@ -41,12 +40,8 @@ class RouteCommunicator:
     """Executes one direction of a bridge between disjoint ranks.
 
     Args:
-        route: the planned route.
-        edge: index of the edge in the stage graph.
         direction: 0 for activations, 1 for gradients.
         samples: rank -> its samples of the micro-batch, for the ranks of both ends.
-        mailbox: of this rank.
-        slot: the slot of the header.
         kinds: number of kinds of rows in a message: rows of the module, and grids of its images.
     """
 
@@ -66,8 +61,8 @@ class RouteCommunicator:
         self._kinds = kinds
         self._rank = dist.get_rank()
         transfers = list(numbered(route.transfers))
-        self._outgoing = [one for one in transfers if one[0].source_rank == self._rank]
-        self._incoming = [one for one in transfers if one[0].destination_rank == self._rank]
+        self._outgoing = [sent for sent in transfers if sent[0].source_rank == self._rank]
+        self._incoming = [sent for sent in transfers if sent[0].destination_rank == self._rank]
         self._group: dist.ProcessGroup | None = None
         self._members: tuple[int, ...] = ()
         for members in route.groups:
@@ -80,7 +75,6 @@ class RouteCommunicator:
 
         Args:
             message: per kind, [rows, …] of this rank's samples, and the number of rows of each.
-            microbatch: within the step.
 
         Raises:
             ValueError: if rows and counts differ.
@@ -92,9 +86,9 @@ class RouteCommunicator:
             first, last = counted_samples(transfer.ends, self._samples)
             sent = counts[:, first - own[0] : last - own[0]].flatten()
             pieces = []
-            for one, numbers in zip(message.rows, message.counts, strict=True):
-                start, stop = row_range(samples, own, numbers, len(one))
-                pieces.append(one[start:stop])
+            for rows, numbers in zip(message.rows, message.counts, strict=True):
+                start, stop = row_range(samples, own, numbers, len(rows))
+                pieces.append(rows[start:stop])
             tag = self._tag(microbatch, split)
             self._mailbox.send(pieces, transfer.destination_rank, tag, sent)
 
@@ -113,15 +107,19 @@ class RouteCommunicator:
         expected = [self._expect(transfer, split, microbatch) for transfer, split in self._incoming]
         described = [arriving.described() for arriving in expected]
         like = [_same_kind(parts) for parts in zip(*described, strict=True)]
-        counts = self._all_counts([one.ahead.reshape(self._kinds, -1) for one in expected])
+        counts = self._all_counts(
+            [arriving.ahead.reshape(self._kinds, -1) for arriving in expected]
+        )
         per_sample = counts.tolist()
         rows = [
-            one.new_empty((sum(numbers), *one.shape[1:]), device=counts.device)
-            for one, numbers in zip(like, per_sample, strict=True)
+            kind.new_empty((sum(numbers), *kind.shape[1:]), device=counts.device)
+            for kind, numbers in zip(like, per_sample, strict=True)
         ]
         for arriving, (transfer, _) in zip(expected, self._incoming, strict=True):
             spans = self._spans((transfer.start, transfer.stop), per_sample)
-            arriving.take([one[start:stop] for one, (start, stop) in zip(rows, spans, strict=True)])
+            arriving.take(
+                [kind[start:stop] for kind, (start, stop) in zip(rows, spans, strict=True)]
+            )
         for arriving in expected:
             arriving.wait()
         self._share(rows, counts)
@@ -140,9 +138,9 @@ class RouteCommunicator:
         tag = self._tag(microbatch, split)
         return self._mailbox.expect(transfer.source_rank, tag, self._kinds * (last - first))
 
-    def _all_counts(self, given: Sequence[torch.Tensor]) -> torch.Tensor:
+    def _all_counts(self, pieces: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return the rows of all own samples; ranks that received a part gather the rest."""
-        counts = torch.cat(list(given), dim=1)
+        counts = torch.cat(list(pieces), dim=1)
         start, stop = self._samples[self._rank]
         if counts.shape[1] == stop - start:
             return counts
@@ -150,15 +148,15 @@ class RouteCommunicator:
         first = counted_samples(self._incoming[0][0].ends, self._samples)[0]
         begin, end = self._part(self._rank)
         sizes = [last - first for first, last in map(self._part, self._members)]
-        mine = counts[:, begin - first : end - first].T.contiguous()
+        received = counts[:, begin - first : end - first].T.contiguous()
         # Small: until it has arrived, ranks of the group wait for the messages of others.
         with self._mailbox.times.part(StepPart.PEER):
-            return gather_uneven(mine, sizes, self._group).T
+            return gather_uneven(received, sizes, self._group).T
 
     def _part(self, rank: int) -> SampleRange:
         """Return the samples whose rows a rank receives from other modules."""
-        mine = [t for t in self._route.transfers if t.destination_rank == rank]
-        return mine[0].start, mine[-1].stop
+        transfers = [t for t in self._route.transfers if t.destination_rank == rank]
+        return transfers[0].start, transfers[-1].stop
 
     def _share(self, rows: Sequence[torch.Tensor], counts: torch.Tensor) -> None:
         """Share the received rows within the group."""
@@ -173,16 +171,16 @@ class RouteCommunicator:
     def _lead(self, rows: Sequence[torch.Tensor], counts: torch.Tensor) -> None:
         about = torch.cat([encode_header(rows).to(counts.device), counts.flatten()])
         dist.broadcast(about, self._rank, group=self._group)
-        for one in rows:
-            dist.broadcast(one, self._rank, group=self._group)
+        for kind in rows:
+            dist.broadcast(kind, self._rank, group=self._group)
 
     def _share_parts(
         self, rows: Sequence[torch.Tensor], per_sample: Sequence[Sequence[int]]
     ) -> None:
         assert self._group is not None
         parts = [self._spans(self._part(rank), per_sample) for rank in self._members]
-        for one, spans in zip(rows, zip(*parts, strict=True), strict=True):
-            gather_in_place(one, [stop - start for start, stop in spans], self._group)
+        for kind, spans in zip(rows, zip(*parts, strict=True), strict=True):
+            gather_in_place(kind, [stop - start for start, stop in spans], self._group)
 
     def _from_leader(self) -> tuple[list[torch.Tensor], torch.Tensor]:
         """Receive the rows from the leader of the group."""
@@ -194,8 +192,8 @@ class RouteCommunicator:
             dist.broadcast(about, leader, group=self._group)
             rows = decode_header(about, about.device)
         with self._mailbox.times.part(StepPart.GROUP):
-            for one in rows:
-                dist.broadcast(one, leader, group=self._group)
+            for kind in rows:
+                dist.broadcast(kind, leader, group=self._group)
         return rows, about[len(header) :].reshape(self._kinds, -1)
 
     def _receives(self, rank: int) -> bool:
@@ -209,10 +207,10 @@ def _same_kind(described: Sequence[torch.Tensor]) -> torch.Tensor:
         ValueError: one of them differs.
     """
     first = described[0]
-    for one in described[1:]:
-        if one.shape[1:] != first.shape[1:] or one.dtype != first.dtype:
+    for tensor in described[1:]:
+        if tensor.shape[1:] != first.shape[1:] or tensor.dtype != first.dtype:
             raise ValueError(
-                f"Pieces of {tuple(first.shape)} in {first.dtype} and {tuple(one.shape)} in "
-                f"{one.dtype} cannot be laid end to end."
+                f"Pieces of {tuple(first.shape)} in {first.dtype} and {tuple(tensor.shape)} in "
+                f"{tensor.dtype} cannot be laid end to end."
             )
     return first

@@ -16,14 +16,13 @@ from mimokit.engine.data.batch import (
     tensors_by_encoder,
 )
 from mimokit.engine.data.check import check_words
-from mimokit.engine.data.positions import merged_grid, three_axis_positions
 from mimokit.engine.megatron import MimoModel
-from mimokit.engine.models.attention import causal_mask
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.language import hidden_states_of
-from mimokit.engine.models.patches import GRID, ITEM_TOKENS
+from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_axis_positions
+from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.parallel.loss import loss_sum, masked_loss_sum, vocab_parallel_cross_entropy
+from mimokit.engine.parallel.loss import loss_sum, vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.base_stage import (
     ModuleStage,
     Shapes,
@@ -38,12 +37,11 @@ from mimokit.engine.pipeline.packing import Packed, assemble, check_grids, check
 class EncoderStage(ModuleStage):
     """A stage of an encoder: items in, rows in the language model's width out.
 
-    Without items in any sample of this replica, nothing is computed, and the stage sends empty
-    tensors. Where items differ in size, the sizes are sent with the hidden states. Grids of images,
-    with the number of images of every sample, are sent with the rows as well.
+    Without items, nothing is computed, and the stage sends empty tensors. Where items differ in
+    size, the sizes are sent with the hidden states; grids of images, with the number of images of
+    every sample, also with the rows.
 
     Args:
-        kind: the kind of encoder.
         tokens_per_item: where all items have the same size.
     """
 
@@ -83,23 +81,14 @@ class EncoderStage(ModuleStage):
         return StageOutput(rows, [counts, items], (sizes,))  # packing needs the sizes of images
 
     def _run_whole(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
-        """Encode on a rank that has the whole encoder.
+        """Encode with the whole encoder; return rows, items per sample, sizes of items.
 
         An encoder that shares its items with other replicas also runs where this rank has none.
-
-        Returns:
-            Rows, items per sample, sizes of items.
         """
-        assert given.batch is not None
-        inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
-        if inputs is None:
-            items, tensors = [0] * len(given.batch["input_ids"]), None
-        else:
-            items = inputs[ITEMS].tolist()
-            tensors = encoder_tensors(self.name, inputs) if sum(items) else None
+        items, tensors = self._inputs(given)
         if self._encoder.shares_items:
             tensors = self._encoder.no_items() if tensors is None else tensors
-        elif not sum(items) or tensors is None:
+        elif tensors is None:
             rows = next(self.wrapped.parameters()).new_zeros(0, self._rows_width)
             return rows, items, self._no_sizes()
         sizes = None if self._kind.sizes is None else tensors.get(self._kind.sizes)
@@ -126,21 +115,22 @@ class EncoderStage(ModuleStage):
         if not self.first:
             ((edge, hidden),) = given.hidden.items()
             return hidden, given.counts[edge][0], next(iter(given.integers.get(edge, ())), None)
+        items, inputs = self._inputs(given)
+        if inputs is None:
+            width, parameter = self._encoder.config.hidden_size, next(self.wrapped.parameters())
+            return parameter.new_zeros(self._positions, 0, width), items, self._no_sizes()
+        sizes = None if self._kind.sizes is None else inputs.get(self._kind.sizes)
+        tensors = {name: value for name, value in inputs.items() if name != ITEM_TOKENS}
+        return self._encoder.embed(**tensors), items, sizes
+
+    def _inputs(self, given: StageInput) -> tuple[list[int], Mapping[str, torch.Tensor] | None]:
+        """Return items per sample, and the tensors of all items if there are any."""
         assert given.batch is not None
         inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
-        if inputs is None or not int(inputs[ITEMS].sum()):
-            return self._nothing(), [0] * len(given.batch["input_ids"]), self._no_sizes()
-        tensors = dict(encoder_tensors(self.name, inputs))
-        sizes = None if self._kind.sizes is None else tensors.get(self._kind.sizes)
-        tensors.pop(ITEM_TOKENS, None)
-        return self._encoder.embed(**tensors), inputs[ITEMS].tolist(), sizes
-
-    def _nothing(self) -> torch.Tensor:
-        parameter = next(self.wrapped.parameters())
-        nothing: torch.Tensor = parameter.new_zeros(
-            self._positions, 0, self._encoder.config.hidden_size
-        )
-        return nothing
+        if inputs is None:
+            return [0] * len(given.batch["input_ids"]), None
+        items = inputs[ITEMS].tolist()
+        return items, encoder_tensors(self.name, inputs) if sum(items) else None
 
     def _no_sizes(self) -> torch.Tensor | None:
         if self._kind.sizes is None:
@@ -158,18 +148,12 @@ class EncoderStage(ModuleStage):
         for shapes in given.values():
             hidden_of(shapes, width, self.dtype, self.name)
         counts = meta_like((1,), torch.int64)
-        sizes = () if self._kind.sizes is None else (self._meta_size(),)
+        item = (1, *self._kind.size_shape)
+        sizes = () if self._kind.sizes is None else (meta_like(item, torch.int64),)
         if not self.last:
             return (meta_like((self._positions, 1, width), self.dtype), counts, *sizes)
         extra = (*sizes, counts) if self._kind.sizes == GRID else ()
-        return (
-            meta_like((self._tokens_per_item, self._rows_width), self.dtype),
-            counts,
-            *extra,
-        )
-
-    def _meta_size(self) -> torch.Tensor:
-        return meta_like((1, *self._kind.size_shape), torch.int64)
+        return (meta_like((self._tokens_per_item, self._rows_width), self.dtype), counts, *extra)
 
 
 class ModalityStage(ModuleStage):
@@ -217,20 +201,41 @@ class ModalityStage(ModuleStage):
         return rows, meta_like((1,), torch.int64)
 
 
-class LanguageStage(ModuleStage):
+class _LogitsStage(ModuleStage):
+    """A stage of a module that ends in logits and computes a loss."""
+
+    _loss_func: OwnLoss | None = None
+
+    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, float] | None:
+        """Return the loss on the last stage."""
+        if output.logits is None or batch is None:
+            return None
+        labels, loss_mask = self._targets(batch)
+        group = self.wrapped.module.pg_collection.tp
+        losses = vocab_parallel_cross_entropy(output.logits, labels, group)
+        return loss_sum(self._loss_func, losses, loss_mask)
+
+    def _targets(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return labels and loss mask, both [samples, tokens]."""
+        return batch["labels"], batch["loss_mask"]
+
+    def tokens(self, output: StageOutput, batch: Batch | None) -> int:
+        """Count the tokens of the samples."""
+        return int(batch["input_ids"].numel()) if self.last and batch is not None else 0
+
+
+class LanguageStage(_LogitsStage):
     """A stage of the language model: words and rows of other modules in, logits out.
 
     Where modules follow, it also sends them the hidden states of every token as rows.
 
     Args:
-        model: Megatron's `MimoModel` around the part of the language model.
         modalities: edge of the stage graph -> the modality whose rows it receives.
         merge_sizes: modality -> merge size, for modalities whose images differ in size.
         three_axes: tokens have positions of three axes; packing computes them from the grids that
             come with the rows, and each stage sends them to the next. False also where grids do
             not come: then the batch has such positions, if there are any.
         feeds: other modules receive its hidden states.
-        loss_func: of the user, if there is one.
     """
 
     def __init__(
@@ -305,14 +310,14 @@ class LanguageStage(ModuleStage):
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
         """Return the shapes for one sample, from packing on "meta"."""
         width = int(self.wrapped.module.config.hidden_size)
-        taken = [hidden_of(shapes, width, self.dtype, self.name) for shapes in given.values()]
+        hidden = [hidden_of(shapes, width, self.dtype, self.name) for shapes in given.values()]
         if self.last and self._feeds:
             return meta_like((1, width), self.dtype), meta_like((1,), torch.int64)
         positions = (meta_like((3, 1, 1), torch.int64),) if self._three_axes else ()
         if not self.first:
-            return (taken[0], *positions)
+            return (hidden[0], *positions)
         special = self._model.special_token_ids
-        branches = {self._modalities[edge]: rows for edge, rows in zip(given, taken, strict=True)}
+        branches = {self._modalities[edge]: rows for edge, rows in zip(given, hidden, strict=True)}
         tokens = [special[name] for name, rows in branches.items() for _ in rows]
         words = meta_like((1, width), self.dtype)
         ids = torch.tensor([[*tokens, 1 + max(special.values(), default=0)]])
@@ -323,20 +328,8 @@ class LanguageStage(ModuleStage):
         """Whether this is the last stage."""
         return self.last
 
-    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, float] | None:
-        """Return the loss on the last stage."""
-        if output.logits is None or batch is None:
-            return None
-        group = self.wrapped.module.pg_collection.tp
-        losses = vocab_parallel_cross_entropy(output.logits, batch["labels"], group)
-        return loss_sum(self._loss_func, losses, batch["loss_mask"])
 
-    def tokens(self, output: StageOutput, batch: Batch | None) -> int:
-        """Count the tokens of the samples."""
-        return int(batch["input_ids"].numel()) if self.last and batch is not None else 0
-
-
-class DecoderStage(ModuleStage):
+class DecoderStage(_LogitsStage):
     """A stage of a text decoder: rows of the language model in, logits and a separate loss out.
 
     Args:
@@ -361,19 +354,9 @@ class DecoderStage(ModuleStage):
         """Return the shapes for one token."""
         width = int(self.wrapped.module.config.hidden_size)
         for shapes in given.values():
-            taken = self._input_size if self.first else width
-            hidden_of(shapes, taken, self.dtype, self.name)
+            width_taken = self._input_size if self.first else width
+            hidden_of(shapes, width_taken, self.dtype, self.name)
         return (meta_like((1, 1, width), self.dtype),)
 
-    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, float] | None:
-        """Return the loss on the last stage."""
-        if output.logits is None or batch is None:
-            return None
-        labels, loss_mask = targets_of(batch, self.name)
-        group = self.wrapped.module.pg_collection.tp
-        losses = vocab_parallel_cross_entropy(output.logits, labels, group)
-        return masked_loss_sum(losses, loss_mask)
-
-    def tokens(self, output: StageOutput, batch: Batch | None) -> int:
-        """Count the tokens of the samples."""
-        return int(batch["input_ids"].numel()) if self.last and batch is not None else 0
+    def _targets(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        return targets_of(batch, self.name)

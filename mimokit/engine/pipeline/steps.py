@@ -32,8 +32,6 @@ def forward_backward_steps(
     """Yield the steps of all micro-batches; they leave summed, unreduced gradients in the buffers.
 
     Args:
-        data_iterator: yields the batches of this rank; None on a rank that reads no data.
-        model: the model on this rank.
         without: kinds of actions that the stages of the model do themselves.
 
     Raises:
@@ -42,7 +40,7 @@ def forward_backward_steps(
     """
     executor = StageExecutor(model, data_iterator)
     yield from executor.run([a for a in before_reduction(model) if a.kind not in without])
-    model.modules()[model.loss_module_name].num_tokens += sum(
+    model.modules()[model.last_stage.name].num_tokens += sum(
         loss.num_tokens for loss in executor.losses
     )
     executor.read(len(executor.losses))
@@ -69,16 +67,12 @@ def observe_logits(
     """Run forward over micro-batches, of as many steps as that takes.
 
     Args:
-        data_iterator: yields the batches of this rank; None on a rank that reads no data.
-        model: the model on this rank.
-        num_microbatches: to run.
         observe: called with logits [samples, tokens, vocabulary / TP] and batch where they are.
     """
     in_step = model.program.schedule.num_microbatches
     actions = [action for action in forward_only(model) if action.kind != StepKind.LOSS]
     with torch.no_grad():
-        for begin in range(0, num_microbatches, in_step):
-            left = num_microbatches - begin
+        for left in range(num_microbatches, 0, -in_step):
             executor = StageExecutor(model, data_iterator)
             todo = [a for a in actions if a.microbatch is not None and a.microbatch < left]
             exhaust(executor.run(todo, observe))

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
+from mimokit.architecture.tensor_cut import Shape
 from mimokit.config import StrategyConfig
 from mimokit.config.strategy import TAKES
 from mimokit.engine.device import rank_device
+from mimokit.engine.models.weights import named_parameters
+from mimokit.engine.parallel.collectives import gather_json
+from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.parallel.update import Update
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import Step, StepGenerator
-from mimokit.engine.strategies import (
-    STRATEGIES,
+from mimokit.engine.strategies import communicate
+from mimokit.engine.strategies.buckets import Bucket, Shard
+from mimokit.engine.strategies.demo import DeMoStrategy
+from mimokit.engine.strategies.diloco import DiLoCoCommunicator, OuterWeights
+from mimokit.engine.strategies.modules import (
     CommunicateOptimizeStrategy,
     CommunicationModule,
-    DeMoStrategy,
-    OptimSpec,
-    SimpleReduceStrategy,
-    communicate,
+    PlannedModule,
 )
-from mimokit.engine.strategies.buckets import Bucket
-from mimokit.engine.strategies.communicate_optimize_strategy import PlannedModule
-from mimokit.engine.strategies.diloco import DiLoCoCommunicator, OuterWeights
-from mimokit.engine.strategies.shard import Shard
+from mimokit.engine.strategies.named import STRATEGIES
+from mimokit.engine.strategies.optim import OptimSpec
 from mimokit.engine.strategies.sparse_loco import SparseOuterCommunicator
-from mimokit.engine.strategies.strategy import Strategy, mean_of_gradients
+from mimokit.engine.strategies.strategy import SimpleReduceStrategy, Strategy, mean_of_gradients
+from mimokit.planning.strategies.shards import in_order
 from mimokit.step_kinds import StepKind
 
 
@@ -35,7 +39,6 @@ class ReplicaExchange:
     """Executes a strategy among the peers of this rank."""
 
     def __init__(self, peers: Peers, shard: Shard, update: Update) -> None:
-        """Take what this rank trains and what steps it, and begin."""
         self._peers, self._stop = peers, False
         self._shard, self._update = shard, update
         self._parameters = list(self._shard.parameters())
@@ -123,10 +126,7 @@ class ReplicaExchange:
         """Return whether all replicas stop after this step. Collective where an exchange was due.
 
         A replica that stopped between two exchanges would leave the others waiting for it: a
-        request takes effect after the next one.
-
-        Args:
-            stop: this replica was asked to stop.
+        request (`stop`) takes effect after the next one.
         """
         self._stop |= stop
         assert self.strategy.plan is not None
@@ -147,3 +147,19 @@ def strategy_of(config: StrategyConfig) -> Strategy:
     if config.outer_optimizer is not None:
         arguments["outer_optim_spec"] = OptimSpec.from_config(config.outer_optimizer)
     return STRATEGIES[config.name](**arguments)
+
+
+def trained_on_rank(modules: Mapping[str, ModuleDataParallel]) -> Shard:
+    """Return what this rank trains. Collective over the ranks of the replica."""
+    trained = {
+        f"{module}.{path}": parameter
+        for module, wrapped in modules.items()
+        for path, parameter in named_parameters(wrapped.module).items()
+        if parameter.requires_grad
+    }
+    shards = {name: shard_of(parameter) for name, parameter in trained.items()}
+    wholes = {name: list(shard.cut.whole) for name, shard in shards.items()}
+    everywhere: dict[str, Shape] = {
+        name: tuple(shape) for rank in gather_json(wholes) for name, shape in rank.items()
+    }
+    return Shard(trained, shards, in_order(everywhere))

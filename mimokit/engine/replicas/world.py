@@ -2,7 +2,7 @@
 
 The ranks of all replicas form one world. Inside `replica_world` the default process group of a rank
 is its replica, so that everything that runs a layout runs in it as in a world of one replica. The
-group of peers does not belong to that world: strategies alone use it.
+group of peers does not belong to that world: only strategies use it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,7 @@ from mimokit.planning.types import LayoutPlan
 
 @dataclass(frozen=True)
 class Peers:
-    """The ranks of all replicas with the shard of this rank.
-
-    Attributes:
-        group: the process group, in which the rank of a replica is its number.
-    """
+    """The ranks of all replicas with the shard of this rank; in their group each has its number."""
 
     plan: ReplicaPlan
     replica: int
@@ -44,13 +40,8 @@ class Peers:
 def replica_world(plan: LayoutPlan) -> Iterator[tuple[LayoutPlan, Peers | None]]:
     """Make the replica of this rank its world until the end of the block. Collective.
 
-    After an error the world is left as it is, since every rank leaves it anyway.
-
-    Args:
-        plan: of the layout; without replicas nothing changes.
-
-    Returns:
-        The plan of this replica, and the peers of this rank; None: the layout has no replicas.
+    Yields the plan of the replica, and the peers of this rank. Without replicas nothing changes,
+    and there are no peers. After an error the world is left as it is, since every rank leaves it.
     """
     replicas = plan.replicas
     if replicas is None:

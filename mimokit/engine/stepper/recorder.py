@@ -15,7 +15,7 @@ from mimokit.engine.pipeline import messages
 from mimokit.engine.pipeline.executor import StageExecutor
 from mimokit.engine.pipeline.messages import SeenMessage
 from mimokit.engine.pipeline.model import RankModel
-from mimokit.engine.stepper.source_lines import calling_line
+from mimokit.engine.stepper.suspended import calling_line
 from mimokit.planning.bridges.routes import counted_samples
 from mimokit.planning.schedule import Action
 from mimokit.planning.stepper import Crossing, SeenCrossing
@@ -30,7 +30,6 @@ class Watcher:
 
     Attributes:
         pieces: collected since the last `take`.
-        executor: executor of the current step, or None.
     """
 
     def __init__(self, model: RankModel) -> None:
@@ -47,8 +46,8 @@ class Watcher:
 
     def take(self) -> tuple[SeenCrossing, ...]:
         """Return the collected pieces and remove them."""
-        taken, self.pieces = tuple(self.pieces), []
-        return taken
+        pieces, self.pieces = tuple(self.pieces), []
+        return pieces
 
     def _on_message(self, message: SeenMessage) -> None:
         model = self._model
@@ -115,10 +114,8 @@ def _rows_of(
     counts, rows = message.tensors[:2]  # then other kinds of rows
     batch = model.plan.batch.modules
     samples = {**batch[crossing.source].samples, **batch[crossing.destination].samples}
-    first = (
-        crossing.start
-        - counted_samples((crossing.source_rank, crossing.destination_rank), samples)[0]
-    )
+    ends = crossing.source_rank, crossing.destination_rank
+    first = crossing.start - counted_samples(ends, samples)[0]
     return rows, counts.tolist()[first : first + crossing.stop - crossing.start]
 
 
@@ -194,13 +191,13 @@ def _by_sample(
 def _piece(
     crossing: Crossing, sent: bool, parts: dict[int, torch.Tensor], samples: range, code: str
 ) -> SeenCrossing:
-    mine = [parts[sample] for sample in samples]
+    rows = [parts[sample] for sample in samples]
     return SeenCrossing(
         crossing=crossing,
         sent=sent,
-        shape=(sum(len(part) for part in mine), *mine[0].shape[1:]),
-        bytes=sum(part.nbytes for part in mine),
-        prints=tuple(print_of(part) for part in mine),
+        shape=(sum(len(part) for part in rows), *rows[0].shape[1:]),
+        bytes=sum(part.nbytes for part in rows),
+        prints=tuple(print_of(part) for part in rows),
         code=code,
     )
 

@@ -17,12 +17,11 @@ from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import close_groups_since, open_groups
 from mimokit.engine.stepper.recorder import Watcher
-from mimokit.engine.stepper.source_lines import code_to_come
-from mimokit.engine.stepper.tensors import executor_of, tensors_of
+from mimokit.engine.stepper.suspended import code_to_come, executor_of, tensors_of
 from mimokit.engine.steps import Step, StepGenerator
 from mimokit.engine.training.loop import StepResult, prepare, training_step
 from mimokit.planning.stepper import PlannedStep, clock_of
-from mimokit.planning.stepper.check import StepRecord, TensorFacts
+from mimokit.planning.stepper.crossings import StepRecord, TensorFacts
 from mimokit.planning.types import LayoutPlan
 
 

@@ -1,59 +1,45 @@
-"""Strategies of infrequent communication between nodes: plain torch, one file per strategy.
+"""Strategies of infrequent communication between nodes, in plain torch.
 
 Strategies execute a `StrategyPlan`, which every node makes from the same arguments; nothing is sent
 to agree on it.
 """
 
-from mimokit.engine.strategies import communicate
-from mimokit.engine.strategies.communicate import all_gather, all_reduce, broadcast
-from mimokit.engine.strategies.communicate_optimize_strategy import (
-    CommunicateOptimizeStrategy,
-    CommunicationModule,
-)
-from mimokit.engine.strategies.demo import DeMoStrategy
-from mimokit.engine.strategies.diloco import DiLoCoStrategy
-from mimokit.engine.strategies.federated_averaging import FedAvgStrategy
-from mimokit.engine.strategies.index_selectors import (
-    IndexSelector,
-    PartitionedIndexSelector,
-    RandomIndexSelector,
-    ShuffledSequentialIndexSelector,
-)
-from mimokit.engine.strategies.metrics import log_metrics
-from mimokit.engine.strategies.named import STRATEGIES, strategy_named
-from mimokit.engine.strategies.noloco import NoLoCoStrategy
-from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
-from mimokit.engine.strategies.sparse_loco import SparseLoCoStrategy
-from mimokit.engine.strategies.sparta import SPARTAStrategy
-from mimokit.engine.strategies.sparta_diloco import SPARTADiLoCoStrategy
-from mimokit.engine.strategies.strategy import SimpleReduceStrategy, Strategy, UnknownArgumentError
-from mimokit.engine.strategies.streaming_diloco import StreamingDiLoCoStrategy
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "STRATEGIES",
-    "CommunicateOptimizeStrategy",
-    "CommunicationModule",
-    "DeMoStrategy",
-    "DiLoCoStrategy",
-    "FedAvgStrategy",
-    "IndexSelector",
-    "NoLoCoStrategy",
-    "OptimSpec",
-    "PartitionedIndexSelector",
-    "RandomIndexSelector",
-    "SPARTADiLoCoStrategy",
-    "SPARTAStrategy",
-    "ShuffledSequentialIndexSelector",
-    "SimpleReduceStrategy",
-    "SparseLoCoStrategy",
-    "Strategy",
-    "StreamingDiLoCoStrategy",
-    "UnknownArgumentError",
-    "all_gather",
-    "all_reduce",
-    "broadcast",
-    "communicate",
-    "ensure_optim_spec",
-    "log_metrics",
-    "strategy_named",
-]
+from mimokit.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from mimokit.engine.strategies import communicate as communicate
+    from mimokit.engine.strategies.averaging import FedAvgStrategy as FedAvgStrategy
+    from mimokit.engine.strategies.averaging import NoLoCoStrategy as NoLoCoStrategy
+    from mimokit.engine.strategies.communicate import all_gather as all_gather
+    from mimokit.engine.strategies.communicate import all_reduce as all_reduce
+    from mimokit.engine.strategies.communicate import broadcast as broadcast
+    from mimokit.engine.strategies.demo import DeMoStrategy as DeMoStrategy
+    from mimokit.engine.strategies.diloco import DiLoCoStrategy as DiLoCoStrategy
+    from mimokit.engine.strategies.diloco import SPARTADiLoCoStrategy as SPARTADiLoCoStrategy
+    from mimokit.engine.strategies.diloco import StreamingDiLoCoStrategy as StreamingDiLoCoStrategy
+    from mimokit.engine.strategies.metrics import log_metrics as log_metrics
+    from mimokit.engine.strategies.modules import (
+        CommunicateOptimizeStrategy as CommunicateOptimizeStrategy,
+    )
+    from mimokit.engine.strategies.modules import CommunicationModule as CommunicationModule
+    from mimokit.engine.strategies.named import STRATEGIES as STRATEGIES
+    from mimokit.engine.strategies.named import strategy_named as strategy_named
+    from mimokit.engine.strategies.optim import OptimSpec as OptimSpec
+    from mimokit.engine.strategies.optim import ensure_optim_spec as ensure_optim_spec
+    from mimokit.engine.strategies.sparse_loco import SparseLoCoStrategy as SparseLoCoStrategy
+    from mimokit.engine.strategies.sparta import IndexSelector as IndexSelector
+    from mimokit.engine.strategies.sparta import (
+        PartitionedIndexSelector as PartitionedIndexSelector,
+    )
+    from mimokit.engine.strategies.sparta import RandomIndexSelector as RandomIndexSelector
+    from mimokit.engine.strategies.sparta import (
+        ShuffledSequentialIndexSelector as ShuffledSequentialIndexSelector,
+    )
+    from mimokit.engine.strategies.sparta import SPARTAStrategy as SPARTAStrategy
+    from mimokit.engine.strategies.strategy import SimpleReduceStrategy as SimpleReduceStrategy
+    from mimokit.engine.strategies.strategy import Strategy as Strategy
+    from mimokit.engine.strategies.strategy import UnknownArgumentError as UnknownArgumentError
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -31,14 +31,9 @@ def nearest(multiples: Tensor, scales: Tensor) -> Tensor:
 
 
 def encode(rows: Tensor, bits: int, to_whole: ToWhole = nearest) -> Tensor:
-    """Return rows of numbers as rows of bytes: the scale, then whole numbers.
+    """Return rows of numbers as rows of bytes: the scale, then whole numbers of 2 to 8 bits.
 
-    Args:
-        rows: [rows, numbers], fp32.
-        bits: of a number, 2 to 8.
-
-    Returns:
-        [rows, 4 + ceil(numbers * bits / 8)], uint8.
+    [rows, numbers] of fp32 become [rows, 4 + ceil(numbers * bits / 8)] of uint8.
     """
     most = 2 ** (bits - 1) - 1
     scales = rows.abs().amax(dim=1, keepdim=True) / most
@@ -52,8 +47,8 @@ def decode(packed: Tensor, bits: int, numbers: int) -> Tensor:
     # A copy, since a view in another type needs rows of a multiple of its size.
     scales = packed[:, :SCALE_BYTES].flatten().clone().view(torch.float32).unsqueeze(1)
     whole = unpack(packed[:, SCALE_BYTES:], bits, numbers).to(torch.float32)
-    found: Tensor = (whole - (2 ** (bits - 1) - 1)) * scales
-    return found
+    numbers_of_rows: Tensor = (whole - (2 ** (bits - 1) - 1)) * scales
+    return numbers_of_rows
 
 
 def pack(whole: Tensor, bits: int) -> Tensor:
@@ -98,7 +93,7 @@ class LowBitMean:
 
     Attributes:
         length: numbers of all blocks, with the padding of those that are not full.
-        error: what rounding this node's numbers lost, added to the next ones.
+        error: what rounding this node's numbers lost.
         error_of_sum: what rounding the sums lost that were made here.
     """
 
@@ -132,24 +127,24 @@ class LowBitMean:
             return done
 
         parts = communicate.low_bit_sum(packed, group, self.length, add)
-        found = torch.cat([self._numbers(part) for part in parts])
-        return self._from_blocks(found).to(values.dtype)
+        total = torch.cat([self._numbers(part) for part in parts])
+        return self._from_blocks(total).to(values.dtype)
 
     def in_blocks(self, numbers: Tensor, length: int) -> Tensor:
         """Return the numbers of the tensor in whole blocks, followed by zeros up to a length."""
-        found = numbers.new_zeros(length)
+        blocks = numbers.new_zeros(length)
         parts = numbers.split_with_sizes(self._sizes)
-        for there, part in zip(self._parts(found), parts, strict=True):
-            there[: len(part)] = part
-        return found
+        for target, part in zip(self._parts(blocks), parts, strict=True):
+            target[: len(part)] = part
+        return blocks
 
-    def _from_blocks(self, found: Tensor) -> Tensor:
-        parts = zip(self._parts(found), self._sizes, strict=True)
+    def _from_blocks(self, blocks: Tensor) -> Tensor:
+        parts = zip(self._parts(blocks), self._sizes, strict=True)
         return torch.cat([part[:size] for part, size in parts])
 
-    def _parts(self, found: Tensor) -> Sequence[Tensor]:
+    def _parts(self, blocks: Tensor) -> Sequence[Tensor]:
         lengths = [in_whole_blocks([size]) for size in self._sizes]
-        return found[: self.length].split_with_sizes(lengths)
+        return blocks[: self.length].split_with_sizes(lengths)
 
     def _numbers(self, packed: Tensor) -> Tensor:
         return decode(packed, self._bits, CODEC_BLOCK).view(-1)

@@ -27,8 +27,8 @@ class Message:
 
     Attributes:
         step: optimizer steps completed by it, 0 before the first.
-        payload_bytes: what this node gave to it.
-        sent_bytes: what it sends, as a ring does it.
+        payload_bytes: of the tensor that this node gave.
+        sent_bytes: what it sends in a ring.
     """
 
     step: int
@@ -47,13 +47,9 @@ NOT_EMULATED = ("start", "evaluation")
 
 @dataclass
 class Ledger:
-    """What this node has exchanged.
+    """What this node has exchanged, and waited for it in seconds.
 
-    Attributes:
-        step: that of the next message.
-        purpose: likewise.
-        seconds: time that this node has been held up by exchanges.
-        pace: how long exchanges take; None: as long as they take.
+    Step and purpose are those of the next message; the pace is that of an emulated network.
     """
 
     messages: list[Message] = field(default_factory=list)
@@ -83,17 +79,11 @@ ledger = Ledger()
 """Of the strategy that this process runs; `Strategy` starts an empty one."""
 
 
-def start_ledger() -> Ledger:
-    """Count from nothing."""
+def start_ledger(kept: Ledger | None = None) -> Ledger:
+    """Count from nothing, or from the ledger of a strategy that comes from a checkpoint."""
     global ledger
-    ledger = Ledger()
+    ledger = kept or Ledger()
     return ledger
-
-
-def resume_ledger(kept: Ledger) -> None:
-    """Go on with the ledger of a strategy that comes from a checkpoint."""
-    global ledger
-    ledger = kept
 
 
 _group: Any = None
@@ -103,8 +93,7 @@ _group: Any = None
 def among(group: Any) -> Iterator[None]:
     """Take the ranks of a process group as the nodes, in place of the ranks of the world.
 
-    Args:
-        group: may be one that does not belong to the world, such as a `ProcessGroupGloo`.
+    The group may be one that does not belong to the world, such as a `ProcessGroupGloo`.
     """
     global _group
     before, _group = _group, group
@@ -127,10 +116,9 @@ def _this_node() -> int:
 
 def all_reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM) -> Tensor:
     """Reduce a tensor over all nodes, in place, and return it."""
-    with _counted("all_reduce", tensor, _all_nodes()):
+    with _counted("all_reduce", tensor, _all_nodes()), _communicable(tensor) as there:
         if count_nodes() > 1:
-            with _on_a_device_that_communicates(tensor) as there:
-                dist.all_reduce(there, op=op, group=_group)
+            dist.all_reduce(there, op=op, group=_group)
     return tensor
 
 
@@ -141,15 +129,13 @@ class UnderWay:
     """
 
     def __init__(self, works: Sequence[Any] = (), emulated: EmulatedExchange | None = None) -> None:
-        """Take what has begun, and its end on an emulated network."""
         self._works, self._emulated = tuple(works), emulated
 
     def __call__(self) -> None:
         """Wait for the end."""
         begun = time.monotonic()
         _wait(self._works)
-        if self._emulated is not None:
-            _sleep_until(self._emulated.end())
+        _wait_emulated(self._emulated)
         self._works, self._emulated = (), None
         ledger.seconds += time.monotonic() - begun
 
@@ -160,13 +146,13 @@ class UnderWay:
 
 def begin_all_reduce(tensor: Tensor) -> UnderWay:
     """Begin to sum a tensor over all nodes, in place; the result waits until it is there."""
-    ledger.add("all_reduce", _bytes(tensor), count_nodes())
+    ledger.add("all_reduce", tensor.nbytes, count_nodes())
     if count_nodes() < 2:
         return UnderWay()
     begun = time.monotonic()
-    emulated, works = _emulated("all_reduce", _bytes(tensor), _all_nodes()), []
+    emulated, works = _emulated("all_reduce", tensor.nbytes, _all_nodes()), []
     if tensor.device.type == "mps":
-        with _on_a_device_that_communicates(tensor) as there:
+        with _communicable(tensor) as there:
             dist.all_reduce(there, group=_group)
     else:
         works.append(dist.all_reduce(tensor, group=_group, async_op=True))
@@ -176,10 +162,9 @@ def begin_all_reduce(tensor: Tensor) -> UnderWay:
 
 def broadcast(tensor: Tensor, src: int = 0) -> Tensor:
     """Send a tensor from one node to all, in place, and return it."""
-    with _counted("broadcast", tensor, _all_nodes()):
+    with _counted("broadcast", tensor, _all_nodes()), _communicable(tensor) as there:
         if count_nodes() > 1:
-            with _on_a_device_that_communicates(tensor) as there:
-                dist.broadcast(there, group=_group, group_src=src)
+            dist.broadcast(there, group=_group, group_src=src)
     return tensor
 
 
@@ -189,22 +174,17 @@ def all_gather(tensor_list: list[Tensor], tensor: Tensor) -> list[Tensor]:
         if count_nodes() < 2:
             tensor_list[0].copy_(tensor)
         elif tensor.device.type == "mps":
-            found = [torch.empty_like(one, device="cpu") for one in tensor_list]
-            dist.all_gather(found, tensor.cpu(), group=_group)
-            for one, there in zip(tensor_list, found, strict=True):
-                one.copy_(there)
+            gathered = [torch.empty_like(target, device="cpu") for target in tensor_list]
+            dist.all_gather(gathered, tensor.cpu(), group=_group)
+            for target, value in zip(tensor_list, gathered, strict=True):
+                target.copy_(value)
         else:
             dist.all_gather(tensor_list, tensor, group=_group)
     return tensor_list
 
 
 def sum_among(tensor: Tensor, group: Sequence[int], operation: Operation = "all_reduce") -> None:
-    """Sum a flat tensor over a group of nodes that includes this one, in place.
-
-    Args:
-        tensor: of the same length on all members.
-        group: the nodes, ascending.
-    """
+    """Sum a flat tensor over a group of nodes that includes this one, ascending, in place."""
     if len(group) == count_nodes() and operation == "all_reduce":
         all_reduce(tensor)
         return
@@ -214,14 +194,14 @@ def sum_among(tensor: Tensor, group: Sequence[int], operation: Operation = "all_
 
 
 def _sum_in_parts(tensor: Tensor, group: Sequence[int]) -> None:
-    parts = list(tensor.tensor_split(len(group)))
-    mine = parts[group.index(_this_node())]
     if len(group) == 2:
-        _add_in_order(tensor, _swap([tensor, tensor], group))
+        tensor.copy_(_sum_in_order(_swap([tensor, tensor], group)))
         return
-    _add_in_order(mine, _swap(parts, group))
-    for part, found in zip(parts, _swap([mine] * len(group), group, like=parts), strict=True):
-        part.copy_(found)
+    parts = list(tensor.tensor_split(len(group)))
+    local = parts[group.index(_this_node())]
+    local.copy_(_sum_in_order(_swap(parts, group)))
+    for part, total in zip(parts, _swap([local] * len(group), group, like=parts), strict=True):
+        part.copy_(total)
 
 
 def low_bit_sum(
@@ -230,35 +210,29 @@ def low_bit_sum(
     entries: int,
     add: Callable[[list[Tensor]], Tensor],
 ) -> list[Tensor]:
-    """Sum in low bits over a group: members add their part and give it to all.
+    """Sum in low bits over a group: each member adds one part; return the bytes of all parts.
 
     Args:
-        packed: the codec's bytes, as many for each member.
+        packed: the codec's bytes of so many numbers (`entries`), as many for each member.
         group: the nodes, ascending.
-        entries: how many numbers the bytes hold.
         add: takes the bytes of this node's part from all members, returns those of the sum.
-
-    Returns:
-        The bytes of all parts of the sum.
     """
     assert packed.numel() % (len(group) * max(1, low_bit_blocks(entries, len(group)))) == 0
     parts = list(packed.tensor_split(len(group)))
     with _counted("low_bit_all_reduce", packed, group):
         if len(group) < 2:
             return [add(parts)]
-        mine = add(_swap(parts, group))
-        return _swap([mine] * len(group), group)
+        return _swap([add(_swap(parts, group))] * len(group), group)
 
 
 @contextmanager
 def _counted(operation: str, tensor: Tensor, group: Sequence[int]) -> Iterator[None]:
     """Count and time the exchange of a block, and hold it up where a network is emulated."""
-    begun, size = time.monotonic(), _bytes(tensor)
+    begun, size = time.monotonic(), tensor.nbytes
     ledger.add(operation, size, len(group))
     emulated = _emulated(operation, size, group)
     yield
-    if emulated is not None:
-        _sleep_until(emulated.end())
+    _wait_emulated(emulated)
     ledger.seconds += time.monotonic() - begun
 
 
@@ -285,17 +259,15 @@ class EmulatedExchange:
         """Return the end on this node's monotonic clock."""
         _wait(self._works)
         now = time.monotonic()
-        clocks = [float(one) for one in (self._clock, *self._heard)]
+        clocks = [float(clock) for clock in (self._clock, *self._heard)]
         return emulated_end(clocks, now, self._pace(*self._exchange))
 
 
 def emulated_end(clocks: Sequence[float], now: float, seconds: float) -> float:
-    """Return when an exchange ends.
+    """Return when an exchange ends that began when the last node was ready by its clock.
 
-    Args:
-        clocks: when each node was ready; nodes of one machine share the monotonic clock.
-        now: the time when this node has heard of all others. Those of other machines may have
-            any clock: a node cannot have been ready after that.
+    Nodes of one machine share the monotonic clock. Those of others may have any, but none can have
+    been ready after `now`, when this node has heard of all others.
     """
     return min(max(clocks), now) + seconds
 
@@ -307,20 +279,18 @@ def _emulated(operation: str, payload: int, group: Sequence[int]) -> EmulatedExc
     return EmulatedExchange(ledger.pace, operation, payload, group)
 
 
-def _sleep_until(moment: float) -> None:
-    if moment > time.monotonic():
-        time.sleep(moment - time.monotonic())
+def _wait_emulated(emulated: EmulatedExchange | None) -> None:
+    """Wait until an exchange has ended on the emulated network."""
+    if emulated is not None:
+        time.sleep(max(0.0, emulated.end() - time.monotonic()))
 
 
 def _all_nodes() -> range:
     return range(count_nodes())
 
 
-def _add_in_order(target: Tensor, parts: Sequence[Tensor]) -> None:
-    total = parts[0].clone()
-    for part in parts[1:]:
-        total += part
-    target.copy_(total)
+def _sum_in_order(parts: Sequence[Tensor]) -> Tensor:
+    return sum(parts[1:], parts[0])
 
 
 def _swap(
@@ -328,8 +298,8 @@ def _swap(
 ) -> list[Tensor]:
     """Send one tensor to each member and return what each sent to this node, in their order."""
     me = _this_node()
-    own = outgoing[group.index(me)]
-    incoming = [torch.empty_like(one) for one in (like or [own] * len(group))]
+    local = outgoing[group.index(me)]
+    incoming = [torch.empty_like(part) for part in (like or [local] * len(group))]
     works = []
     for member, out, into in zip(group, outgoing, incoming, strict=True):
         if member == me:
@@ -353,14 +323,11 @@ def _wait(works: Sequence[Any]) -> None:
 
 
 @contextmanager
-def _on_a_device_that_communicates(tensor: Tensor) -> Iterator[Tensor]:
+def _communicable(tensor: Tensor) -> Iterator[Tensor]:
+    """Yield a tensor, or its copy on the CPU if its device cannot communicate."""
     if tensor.device.type != "mps":
         yield tensor
         return
     there = tensor.cpu()
     yield there
     tensor.copy_(there)
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

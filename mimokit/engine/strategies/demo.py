@@ -28,7 +28,6 @@ class DeMo(torch.optim.Optimizer):
     """
 
     def __init__(self, parameters: list[nn.Parameter], config: StrategyConfig, nodes: int) -> None:
-        """Take what trains, the strategy's arguments and the number of nodes."""
         super().__init__([{"params": parameters}], {"lr": config.lr})
         self._config, self._nodes = config, nodes
         self._sent: list[_Coefficients] | None = None
@@ -50,8 +49,8 @@ class DeMo(torch.optim.Optimizer):
     def compress(self) -> None:
         """Take the largest coefficients off the residuals, which the gradients are added to."""
         pairs = self._pairs()
-        kind = common_dtype([one for one, _ in pairs])
-        self._sent = [self._kept(one, lr, self._blocks(one), kind) for one, lr in pairs]
+        kind = common_dtype([weight for weight, _ in pairs])
+        self._sent = [self._kept(weight, lr, self._blocks(weight), kind) for weight, lr in pairs]
 
     @torch.no_grad()
     def gather(self) -> None:
@@ -60,48 +59,51 @@ class DeMo(torch.optim.Optimizer):
         if not self._sent:
             self._every = []
             return
-        mine = torch.cat(
-            [part for places, values in self._sent for part in (_short(places), _raw(values))]
-        )
-        heard = [torch.empty_like(mine) for _ in range(self._nodes)]
-        self._every = communicate.all_gather(heard, mine)
+        parts = [part for places, values in self._sent for part in (places.to(torch.int16), values)]
+        message = torch.cat([part.reshape(-1).view(torch.uint8) for part in parts])
+        heard = [torch.empty_like(message) for _ in range(self._nodes)]
+        self._every = communicate.all_gather(heard, message)
 
     def _update(self) -> None:
         assert self._sent is not None
         assert self._every is not None
-        found = [_read(packed, self._sent) for packed in self._every]
+        by_node = [_read(packed, self._sent) for packed in self._every]
         self._sent = self._every = None
-        for number, (one, lr) in enumerate(self._pairs()):
-            cut = self._blocks(one)
-            there = [read[number] for read in found]
+        for number, (weight, lr) in enumerate(self._pairs()):
+            cut = self._blocks(weight)
+            there = [read[number] for read in by_node]
             absent = are_absent([values for _, values in there])
             present = [part for part, missing in zip(there, absent, strict=True) if not missing]
             if present:
-                one.mul_(1 - lr * self._config.weight_decay)
-                one.sub_(cut.inverse(_mean(present, cut.entries)).sign().to(one.dtype), alpha=lr)
+                weight.mul_(1 - lr * self._config.weight_decay)
+                weight.sub_(
+                    cut.inverse(_mean(present, cut.entries)).sign().to(weight.dtype), alpha=lr
+                )
 
     def _pairs(self) -> list[tuple[nn.Parameter, float]]:
-        return [(one, group["lr"]) for group in self.param_groups for one in group["params"]]
+        return [(weight, group["lr"]) for group in self.param_groups for weight in group["params"]]
 
-    def _blocks(self, one: nn.Parameter) -> _Blocks:
-        return blocks_of(tuple(one.shape), self._config.compression_chunk)
+    def _blocks(self, weight: nn.Parameter) -> _Blocks:
+        return blocks_of(tuple(weight.shape), self._config.compression_chunk)
 
-    def _kept(self, one: nn.Parameter, lr: float, cut: _Blocks, kind: torch.dtype) -> _Coefficients:
+    def _kept(
+        self, weight: nn.Parameter, lr: float, cut: _Blocks, kind: torch.dtype
+    ) -> _Coefficients:
         """Return places [blocks, kept] and values of what is sent, and take it off the residual."""
         kept = min(self._config.compression_topk, cut.entries)
-        if one.grad is None:
-            places = torch.zeros(cut.count, kept, dtype=torch.int64, device=one.device)
-            return places, torch.full(places.shape, -0.0, dtype=kind, device=one.device)
-        state = self.state[one]
+        if weight.grad is None:
+            places = torch.zeros(cut.count, kept, dtype=torch.int64, device=weight.device)
+            return places, torch.full(places.shape, -0.0, dtype=kind, device=weight.device)
+        state = self.state[weight]
         if not state:
-            state["residual"] = torch.zeros_like(one, dtype=kind)
+            state["residual"] = torch.zeros_like(weight, dtype=kind)
         residual = state["residual"]
-        residual.mul_(self._config.compression_decay).add_(one.grad.to(kind), alpha=lr)
+        residual.mul_(self._config.compression_decay).add_(weight.grad.to(kind), alpha=lr)
         coefficients = cut.transform(residual)
         places = coefficients.abs().topk(kept, dim=1).indices
         values = coefficients.gather(1, places) + 0.0  # turns -0.0 into 0.0
-        taken = torch.zeros_like(coefficients).scatter_(1, places, values)
-        residual.sub_(cut.inverse(taken))
+        sent = torch.zeros_like(coefficients).scatter_(1, places, values)
+        residual.sub_(cut.inverse(sent))
         return places, values
 
 
@@ -158,26 +160,18 @@ def cosines(side: int, kind: torch.dtype, device: torch.device) -> Tensor:
     return matrix.to(kind).to(device)
 
 
-def _short(places: Tensor) -> Tensor:
-    return places.to(torch.int16).reshape(-1).view(torch.uint8)
-
-
-def _raw(values: Tensor) -> Tensor:
-    return values.reshape(-1).view(torch.uint8)
-
-
 def _read(packed: Tensor, like: list[_Coefficients]) -> list[_Coefficients]:
     """Return places and values of each parameter from a node's bytes."""
-    found, start = [], 0
+    coefficients, start = [], 0
     for places, values in like:
         middle = start + places.numel() * INDEX_BYTES
-        end = middle + values.numel() * values.element_size()
+        end = middle + values.nbytes
         # Copies, since a view in another type has to begin at a multiple of its size.
         short = packed[start:middle].clone().view(torch.int16).to(torch.int64) & 0xFFFF
         raw = packed[middle:end].clone().view(values.dtype)
-        found.append((short.view(places.shape), raw.view(values.shape)))
+        coefficients.append((short.view(places.shape), raw.view(values.shape)))
         start = end
-    return found
+    return coefficients
 
 
 def _mean(parts: list[_Coefficients], entries: int) -> Tensor:
@@ -209,7 +203,6 @@ class DeMoStrategy(Strategy):
         weight_decay: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        """Take the learning rate and how the momentum is compressed."""
         super().__init__(**kwargs)
         self.config: StrategyConfig = StrategyConfig(
             name="demo", lr=lr, compression_decay=compression_decay, weight_decay=weight_decay,

@@ -1,8 +1,11 @@
-"""DiLoCo: local steps, then an outer optimizer step on what they changed on average."""
+"""DiLoCo: local steps, then an outer optimizer step on what they changed on average.
+
+Streaming DiLoCo exchanges fragments of the model one after another, while steps go on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,34 +13,32 @@ from torch import Tensor, nn
 
 from mimokit.config.strategy import Codec, StrategyConfig
 from mimokit.engine.strategies import communicate
-from mimokit.engine.strategies.buckets import Bucket, chosen, common_dtype
+from mimokit.engine.strategies.buckets import Bucket, common_dtype, parts_with_blocks
 from mimokit.engine.strategies.codecs import LowBitMean
-from mimokit.engine.strategies.communicate_optimize_strategy import (
-    CommunicateOptimizeStrategy,
-    PlannedModule,
-)
+from mimokit.engine.strategies.modules import CommunicateOptimizeStrategy, PlannedModule
 from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
-from mimokit.engine.strategies.shard import parts_with_blocks
+from mimokit.engine.strategies.sparta import (
+    Selected,
+    SparseCommunicator,
+    selector_of,
+    sparse_arguments,
+)
 from mimokit.planning.strategies import Exchange, Rule
-from mimokit.planning.strategies.rules_of import CODEC_BITS
+from mimokit.planning.strategies.rules import CODEC_BITS
 
 OUTER = OptimSpec(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 """The outer optimizer of the paper (arXiv 2311.08105)."""
 
 
 class OuterWeights:
-    """The outer weights of some tensors, which every node holds, and their optimizer.
-
-    Attributes:
-        outer: what the last exchange left; they share no memory with `inner`.
-    """
+    """The outer weights of some tensors, which every node holds, and their optimizer."""
 
     def __init__(
-        self, inner: list[Tensor], spec: OptimSpec, low_bits: LowBitMean | None = None
+        self, inner: Sequence[Tensor], spec: OptimSpec, low_bits: LowBitMean | None = None
     ) -> None:
-        """Copy the weights; take what averages them in low bits, if they travel so."""
         kind = common_dtype(inner)
         self.inner = inner
+        # They share no memory with those that train.
         self.outer = [nn.Parameter(one.detach().to(kind, copy=True)) for one in inner]
         self.optim = spec.build(self.outer) if self.outer else None
         self.bucket = Bucket(inner)
@@ -65,14 +66,10 @@ class OuterWeights:
 
 
 class DiLoCoCommunicator(PlannedModule):
-    """Steps the outer weights, each rule of the plan its own part of them.
-
-    Attributes:
-        parts: rule -> its outer weights.
-    """
+    """Steps the outer weights, each rule of the plan its own part of them."""
 
     def __init__(self, outer_optim_spec: OptimSpec, rule: int | None = None) -> None:
-        """Take the outer optimizer, and the place of its rule; None: all."""
+        """Take the outer optimizer, and the place of its rule in the plan; None: all."""
         super().__init__(rule)
         self.outer_optim_spec = outer_optim_spec
 
@@ -80,11 +77,12 @@ class DiLoCoCommunicator(PlannedModule):
         super()._init_node(model, rank, num_nodes)
         self.parts = {}
         for rule in self.rules:
-            inner = chosen(self.parameters, rule.tensors)
+            # Of a shard, other nodes have the tensors that are missing here.
+            inner = [self.parameters[name] for name in rule.tensors if name in self.parameters]
             low_bits = self._low_bits(model, inner)
             self.parts[rule.index] = OuterWeights(inner, self.outer_optim_spec, low_bits)
 
-    def _low_bits(self, model: nn.Module, inner: list[Tensor]) -> LowBitMean | None:
+    def _low_bits(self, model: nn.Module, inner: Sequence[Tensor]) -> LowBitMean | None:
         codec = self.plan.config.codec
         if codec is None or not inner:
             return None
@@ -137,7 +135,7 @@ class DiLoCoCommunicator(PlannedModule):
 class DiLoCoStrategy(CommunicateOptimizeStrategy):
     """DiLoCo (arXiv 2311.08105) among all nodes, or among islands drawn again each time.
 
-    Every node holds the outer weights and steps them, so that the mean alone is exchanged.
+    Every node holds the outer weights and steps them, so that only the mean is exchanged.
     """
 
     def __init__(
@@ -150,9 +148,60 @@ class DiLoCoStrategy(CommunicateOptimizeStrategy):
         codec: Codec | None = None,
         **kwargs: Any,
     ) -> None:
-        """Take both optimizers, steps between exchanges, and how exchanges travel."""
         module = DiLoCoCommunicator(ensure_optim_spec(outer_optim_spec, OUTER))
         super().__init__([module], optim_spec=optim_spec, **kwargs)
         self.config = StrategyConfig(
             name="diloco", H=H, sync_offset=sync_offset, island_size=island_size, codec=codec
         )
+
+
+class StreamingDiLoCoStrategy(CommunicateOptimizeStrategy):
+    """Streaming DiLoCo (arXiv 2501.18512); `plan.rules` has a rule per fragment."""
+
+    def __init__(
+        self,
+        optim_spec: str | OptimSpec | None = None,
+        outer_optim_spec: str | OptimSpec | None = None,
+        H: int = 100,
+        fragments: int = 4,
+        overlap_steps: int = 0,
+        mix: float = 0.0,
+        codec: Codec | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take both optimizers, steps between exchanges of a fragment, and the fragments.
+
+        A result is written `overlap_steps` after its values were taken; the share `mix` of the
+        weights of that moment stays.
+        """
+        module = DiLoCoCommunicator(ensure_optim_spec(outer_optim_spec, OUTER))
+        super().__init__([module], optim_spec=optim_spec, **kwargs)
+        self.config = StrategyConfig(
+            name="streaming_diloco", H=H, fragments=fragments, overlap_steps=overlap_steps,
+            mix=mix, codec=codec,
+        )  # fmt: skip
+
+
+class SPARTADiLoCoStrategy(CommunicateOptimizeStrategy):
+    """In one step first SPARTA, then DiLoCo."""
+
+    def __init__(
+        self,
+        optim_spec: str | OptimSpec | None = None,
+        outer_optim_spec: str | OptimSpec | None = None,
+        p_sparta: float = 0.005,
+        sparta_interval: int = 1,
+        H: int = 100,
+        sync_offset: int = 0,
+        index_selector: Selected = None,
+        **kwargs: Any,
+    ) -> None:
+        StrategyConfig(name="sparta", p_sparta=p_sparta)
+        selector = selector_of(index_selector, p_sparta)
+        outer = ensure_optim_spec(outer_optim_spec, OUTER)
+        modules = [SparseCommunicator(selector, rule=0), DiLoCoCommunicator(outer, rule=1)]
+        super().__init__(modules, optim_spec=optim_spec, **kwargs)
+        self.config = StrategyConfig(
+            name="sparta_diloco", H=H, sync_offset=sync_offset,
+            **sparse_arguments(selector, sparta_interval),
+        )  # fmt: skip

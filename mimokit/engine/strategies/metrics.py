@@ -9,52 +9,46 @@ from typing import Any
 
 from torch import Tensor
 
-Found = dict[str, list[float]]
+Metrics = dict[str, list[float]]
 
 OWN_COLUMNS = frozenset(
     ("step", "examples_trained", "train_loss", "train_perplexity", "lr", "loss", "perplexity")
 )
 """What no metric may be called."""
 
-_collected: list[Found] = []
+_collected: list[Metrics] = []
 
 
 def log_metrics(**values: Any) -> None:
     """Report figures of this step or of this validation, from a model's `forward` or a strategy.
 
-    The mean of what is reported in a step, over micro-batches and nodes, becomes a column of
-    `train.csv`; during a validation it becomes one of `validation.csv`. Outside a fit nothing
+    A value is a number or a tensor of one entry. The mean over micro-batches and nodes becomes a
+    column of `train.csv`, during a validation one of `validation.csv`. Outside a fit nothing
     happens.
-
-    Args:
-        values: name of a metric -> a number, or a tensor of one entry.
 
     Raises:
         ValueError: a metric has the name of a column that the tables have already.
     """
-    taken = OWN_COLUMNS & set(values)
-    if taken:
-        raise ValueError(f"metric {min(taken)!r}: the tables have such a column; rename it")
+    clash = OWN_COLUMNS & set(values)
+    if clash:
+        raise ValueError(f"metric {min(clash)!r}: the tables have such a column; rename it")
     if _collected:
         for name, value in values.items():
-            _collected[-1][name].append(_number(value))
-
-
-def _number(value: Any) -> float:
-    return float(value.detach() if isinstance(value, Tensor) else value)
+            number = value.detach() if isinstance(value, Tensor) else value
+            _collected[-1][name].append(float(number))
 
 
 @contextmanager
-def collecting() -> Iterator[Found]:
+def collecting() -> Iterator[Metrics]:
     """Collect what is reported in a block."""
-    found: Found = defaultdict(list)
-    _collected.append(found)
+    metrics: Metrics = defaultdict(list)
+    _collected.append(metrics)
     try:
-        yield found
+        yield metrics
     finally:
         _collected.pop()
 
 
-def means(found: Found) -> dict[str, float]:
+def means(metrics: Metrics) -> dict[str, float]:
     """Return the mean of each metric."""
-    return {name: sum(values) / len(values) for name, values in found.items()}
+    return {name: sum(values) / len(values) for name, values in metrics.items()}

@@ -7,15 +7,16 @@ from typing import Any
 
 from mimokit.config.errors import unknown_name
 from mimokit.config.strategy import StrategyName
+from mimokit.engine.strategies.averaging import FedAvgStrategy, NoLoCoStrategy
 from mimokit.engine.strategies.demo import DeMoStrategy
-from mimokit.engine.strategies.diloco import DiLoCoStrategy
-from mimokit.engine.strategies.federated_averaging import FedAvgStrategy
-from mimokit.engine.strategies.noloco import NoLoCoStrategy
+from mimokit.engine.strategies.diloco import (
+    DiLoCoStrategy,
+    SPARTADiLoCoStrategy,
+    StreamingDiLoCoStrategy,
+)
 from mimokit.engine.strategies.sparse_loco import SparseLoCoStrategy
 from mimokit.engine.strategies.sparta import SPARTAStrategy
-from mimokit.engine.strategies.sparta_diloco import SPARTADiLoCoStrategy
 from mimokit.engine.strategies.strategy import SimpleReduceStrategy, Strategy
-from mimokit.engine.strategies.streaming_diloco import StreamingDiLoCoStrategy
 
 STRATEGIES: Mapping[StrategyName, type[Strategy]] = {
     "simple_reduce": SimpleReduceStrategy,
@@ -31,18 +32,15 @@ STRATEGIES: Mapping[StrategyName, type[Strategy]] = {
 
 
 def strategy_named(name: str, **arguments: Any) -> Strategy:
-    """Return a strategy.
-
-    Args:
-        name: as in a config file, or that of the class.
+    """Return a strategy by its name in a config file, or by that of its class.
 
     Raises:
         ConfigError: the strategy does not exist; the message offers the nearest name.
         UnknownArgumentError: it has no such argument; names the right one.
     """
-    classes = {one.__name__: one for one in STRATEGIES.values()}
+    classes = {strategy.__name__: strategy for strategy in STRATEGIES.values()}
     kind = STRATEGIES.get(name) or classes.get(name)  # type: ignore[call-overload]
     if kind is None:
         raise unknown_name("Strategy", name, STRATEGIES)
-    made: Strategy = kind(**arguments)
-    return made
+    strategy: Strategy = kind(**arguments)
+    return strategy

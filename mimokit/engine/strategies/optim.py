@@ -1,14 +1,16 @@
-"""Which optimizer a strategy builds for the weights of a node: one of torch, or several as one."""
+"""The optimizer that a strategy builds for the weights of a node, and learning rates over steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from mimokit.config.errors import unknown_name
+from mimokit.config.errors import ConfigError, Problem, unknown_name
 from mimokit.config.strategy import OptimizerConfig
 
 
@@ -43,7 +45,7 @@ class OptimSpec:
     ) -> torch.optim.Optimizer:
         """Build the optimizer over what trains in a model, or over parameters or groups of torch.
 
-        Muon takes matrices alone: embeddings, the last layer and everything of one dimension go to
+        Muon takes only matrices: embeddings, the last layer and everything of one dimension go to
         AdamW.
         """
         if not isinstance(model, nn.Module):
@@ -82,10 +84,10 @@ def _muon(
 ) -> torch.optim.Optimizer:
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
     apart = {id(linear[-1].weight)} if len(linear) > 1 else set()
-    apart |= {id(one.weight) for one in model.modules() if isinstance(one, nn.Embedding)}
-    matrices = [one for one in parameters if one.ndim == 2 and id(one) not in apart]
-    inner = {id(one) for one in matrices}
-    others = [one for one in parameters if id(one) not in inner]
+    apart |= {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    matrices = [weight for weight in parameters if weight.ndim == 2 and id(weight) not in apart]
+    inner = {id(weight) for weight in matrices}
+    others = [weight for weight in parameters if id(weight) not in inner]
     shared = {key: kwargs[key] for key in ("lr", "weight_decay") if key in kwargs}
     built: list[torch.optim.Optimizer] = []
     if matrices:
@@ -96,14 +98,9 @@ def _muon(
 
 
 class Combined(torch.optim.Optimizer):
-    """Optimizers over separate parameters that step together, under one scheduler.
-
-    Attributes:
-        parts: the optimizers; their parameter groups are those of the whole.
-    """
+    """Optimizers over separate parameters that step together, under one scheduler."""
 
     def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
-        """Take the optimizers, at least one."""
         super().__init__([group for part in parts for group in part.param_groups], {})
         self.parts = tuple(parts)
         self._share_groups()
@@ -128,3 +125,57 @@ class Combined(torch.optim.Optimizer):
         for part, state in zip(self.parts, state_dict["parts"], strict=True):
             part.load_state_dict(state)
         self._share_groups()
+
+
+LAMBDA_COSINE = "lambda_cosine"
+LEAST = 0.1
+"""Share of the learning rate that a cosine ends at."""
+
+
+def build_scheduler(
+    kind: str | type[LRScheduler] | None,
+    optimizer: torch.optim.Optimizer,
+    arguments: Mapping[str, Any],
+    max_steps: int | None,
+) -> LRScheduler | None:
+    """Return the scheduler of an optimizer: "lambda_cosine", a class; None: a constant rate."""
+    if kind is None:
+        return None
+    if isinstance(kind, str):
+        if kind != LAMBDA_COSINE:
+            raise _rejected(kind, f"write {LAMBDA_COSINE}, or give a class of torch")
+        return LambdaLR(optimizer, lambda_cosine(max_steps, arguments))
+    return kind(optimizer, **arguments)
+
+
+def lambda_cosine(max_steps: int | None, arguments: Mapping[str, Any]) -> Callable[[int], float]:
+    """Return the factor at a step counted from 0: a linear warm-up, then constant or a cosine.
+
+    Raises:
+        ConfigError: an unknown argument, or a cosine without an end.
+    """
+    unknown = set(arguments) - {"warmup_steps", "cosine_anneal", "max_steps"}
+    if unknown:
+        raise _rejected(
+            ", ".join(sorted(unknown)), "its arguments are warmup_steps, cosine_anneal, max_steps"
+        )
+    warmup = int(arguments.get("warmup_steps", 1))
+    ends = [steps for steps in (max_steps, arguments.get("max_steps")) if steps is not None]
+    anneal = bool(arguments.get("cosine_anneal", False))
+    if anneal and not ends:
+        raise _rejected("cosine_anneal", "it needs max_steps")
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return step / max(warmup, 1)
+        if not anneal:
+            return 1.0
+        done = (step - warmup) / max(1, min(ends) - warmup)
+        return (1 - LEAST) * 0.5 * (1 + math.cos(math.pi * done)) + LEAST
+
+    return factor
+
+
+def _rejected(value: str, right: str) -> ConfigError:
+    sentence = f"lr_scheduler: {value} is not known; {right}."
+    return ConfigError([Problem("strategy", "lr_scheduler", value, sentence)])

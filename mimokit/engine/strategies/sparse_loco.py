@@ -12,22 +12,14 @@ from mimokit.config.strategy import StrategyConfig
 from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.buckets import Bucket
 from mimokit.engine.strategies.codecs import decode, encode
-from mimokit.engine.strategies.communicate_optimize_strategy import (
-    CommunicateOptimizeStrategy,
-    PlannedModule,
-)
+from mimokit.engine.strategies.modules import CommunicateOptimizeStrategy, PlannedModule
 from mimokit.engine.strategies.optim import OptimSpec
 from mimokit.planning.strategies import Exchange
 from mimokit.planning.strategies.sizes import INDEX_BYTES, SCALE_BYTES, kept_of_chunk
 
 
 class SparseOuterCommunicator(PlannedModule):
-    """Sends the largest entries per chunk of the residual.
-
-    Attributes:
-        outer: the outer weights, equal on all nodes.
-        residual: what was not sent, flat.
-    """
+    """Sends the largest entries per chunk of the residual, which is what was not sent before."""
 
     def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
         super()._init_node(model, rank, num_nodes)
@@ -39,7 +31,7 @@ class SparseOuterCommunicator(PlannedModule):
 
     def kept(self) -> dict[str, dict[str, Tensor]]:
         """Return the outer weights and the residual of each tensor, as views in its shape."""
-        sizes = [one.numel() for one in self._weights]
+        sizes = [weight.numel() for weight in self._weights]
         both = zip(
             self.parameters.items(),
             self.outer.split_with_sizes(sizes),
@@ -47,8 +39,8 @@ class SparseOuterCommunicator(PlannedModule):
             strict=True,
         )
         return {
-            name: {"outer": outer.view(one.shape), "residual": residual.view(one.shape)}
-            for (name, one), outer, residual in both
+            name: {"outer": outer.view(weight.shape), "residual": residual.view(weight.shape)}
+            for (name, weight), outer, residual in both
         }
 
     @torch.no_grad()
@@ -65,9 +57,9 @@ class SparseOuterCommunicator(PlannedModule):
             rows.scatter_add_(1, places, -decode(values, config.bits, kept))
             short = places.to(torch.int16).view(torch.uint8)
             parts.append(torch.cat([short, values], dim=1).view(-1))
-        mine = torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
-        every = [torch.empty_like(mine) for _ in range(self.num_nodes)]
-        return communicate.all_gather(every, mine)
+        message = torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
+        every = [torch.empty_like(message) for _ in range(self.num_nodes)]
+        return communicate.all_gather(every, message)
 
     @torch.no_grad()
     def finish(self, exchange: Exchange, taken: list[Tensor]) -> None:
@@ -94,14 +86,14 @@ class SparseOuterCommunicator(PlannedModule):
 
     def _rows(self, flat: Tensor) -> list[Tensor]:
         """Return views of a flat buffer: [chunks, entries] of each tensor, then its last chunk."""
-        chunk, found = self.plan.config.chunk, []
+        chunk, rows = self.plan.config.chunk, []
         for part in flat.split_with_sizes([one.numel() for one in self._weights]):
             whole = part.numel() // chunk * chunk
             if whole:
-                found.append(part[:whole].view(-1, chunk))
+                rows.append(part[:whole].view(-1, chunk))
             if part.numel() > whole:
-                found.append(part[whole:].view(1, -1))
-        return found
+                rows.append(part[whole:].view(1, -1))
+        return rows
 
 
 class SparseLoCoStrategy(CommunicateOptimizeStrategy):
@@ -118,7 +110,6 @@ class SparseLoCoStrategy(CommunicateOptimizeStrategy):
         outer_lr: float = 1.0,
         **kwargs: Any,
     ) -> None:
-        """Take the local optimizer, and what is sent of the residual."""
         super().__init__([SparseOuterCommunicator()], optim_spec=optim_spec, **kwargs)
         self.config = StrategyConfig(
             name="sparse_loco", H=H, density=density, chunk=chunk, bits=bits, decay=decay,

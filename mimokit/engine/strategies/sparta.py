@@ -1,30 +1,74 @@
-"""SPARTA: the mean of a few entries of the weights, every step or every few."""
+"""SPARTA: the mean of a few entries of the weights, every step or every few; which entries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from mimokit.config.strategy import StrategyConfig
+from mimokit.config.strategy import Selector, StrategyConfig
 from mimokit.engine.strategies import communicate
-from mimokit.engine.strategies.buckets import common_dtype
-from mimokit.engine.strategies.communicate_optimize_strategy import (
-    CommunicateOptimizeStrategy,
-    PlannedModule,
-)
-from mimokit.engine.strategies.index_selectors import (
-    SELECTORS,
-    IndexSelector,
-    PlannedSelector,
-    RandomIndexSelector,
-)
+from mimokit.engine.strategies.buckets import Shard, common_dtype
+from mimokit.engine.strategies.modules import CommunicateOptimizeStrategy, PlannedModule
 from mimokit.engine.strategies.optim import OptimSpec
-from mimokit.engine.strategies.shard import Shard
-from mimokit.planning.strategies import Exchange
+from mimokit.planning.strategies import Exchange, Masks
+
+
+class IndexSelector(ABC):
+    """Chooses entries. Random choices of a subclass are drawn alike on all nodes."""
+
+    def __init__(self, p: float) -> None:
+        self.p = p
+
+    @abstractmethod
+    def get_indices(self, param: Tensor, iteration: int) -> Tensor:
+        """Return a mask of the shape of `param` for an exchange, counted from 0."""
+
+
+class PlannedSelector(IndexSelector):
+    """A selector that `StrategyPlan` knows; under a strategy its masks are those of the plan."""
+
+    name: ClassVar[Selector]
+
+    def __init__(self, p: float, seed: int = 42) -> None:
+        super().__init__(p)
+        self._masks = Masks(self.name, p, seed)
+        self._seen: dict[int, str] = {}
+
+    def get_indices(self, param: Tensor, iteration: int) -> Tensor:
+        """Return a mask of the shape of `param` for an exchange, counted from 0."""
+        tensor = self._seen.setdefault(id(param), str(len(self._seen)))
+        mask = torch.zeros(param.numel(), dtype=torch.bool, device=param.device)
+        indices = self._masks.indices(tensor, param.numel(), iteration)
+        mask[torch.from_numpy(indices).to(param.device)] = True
+        return mask.view(param.shape)
+
+
+class RandomIndexSelector(PlannedSelector):
+    """Each entry with probability p, drawn again each time."""
+
+    name = "random"
+
+
+class ShuffledSequentialIndexSelector(PlannedSelector):
+    """One permutation for the whole run, in ceil(1 / p) chunks that take turns."""
+
+    name = "shuffled_sequential"
+
+
+class PartitionedIndexSelector(PlannedSelector):
+    """As many classes in random order, drawn again after each cycle."""
+
+    name = "partitioned"
+
+
+SELECTORS: dict[str, type[PlannedSelector]] = {
+    selector.name: selector
+    for selector in (RandomIndexSelector, ShuffledSequentialIndexSelector, PartitionedIndexSelector)
+}
 
 Selected = str | IndexSelector | type[IndexSelector] | None
 
@@ -35,7 +79,6 @@ class SparseCommunicator(PlannedModule):
     """Averages the entries that a mask selects, over all nodes."""
 
     def __init__(self, index_selector: IndexSelector, rule: int | None = None) -> None:
-        """Take what selects the entries, and the place of its rule."""
         super().__init__(rule)
         self.index_selector = index_selector
 
@@ -49,8 +92,8 @@ class SparseCommunicator(PlannedModule):
         indices = [self._indices(exchange, name) for name in self.parameters]
         kind = common_dtype(self.parameters.values())
         values = [
-            torch.take(one, places).to(kind)
-            for one, places in zip(self.parameters.values(), indices, strict=True)
+            torch.take(weight, places).to(kind)
+            for weight, places in zip(self.parameters.values(), indices, strict=True)
         ]
         flat = torch.cat(values) if values else torch.empty(0)
         return communicate.begin_all_reduce(flat), flat, indices
@@ -64,8 +107,8 @@ class SparseCommunicator(PlannedModule):
             return
         flat /= self.num_nodes
         parts = flat.split_with_sizes([len(places) for places in indices])
-        for one, places, part in zip(self.parameters.values(), indices, parts, strict=True):
-            one.put_(places, part.to(one.dtype))
+        for weight, places, part in zip(self.parameters.values(), indices, parts, strict=True):
+            weight.put_(places, part.to(weight.dtype))
 
     def drop(self, taken: Taken) -> None:
         """Wait until the means are there."""
@@ -79,16 +122,10 @@ class SparseCommunicator(PlannedModule):
             if self._shard is not None:
                 planned = self._shard.places(name, planned)
             return torch.from_numpy(planned).to(parameter.device)
-        with _alike_on_all_nodes(self.plan.seed, exchange.number):
+        with torch.random.fork_rng():
+            torch.manual_seed(self.plan.seed * 1_000_003 + exchange.number)  # alike on all nodes
             mask = self.index_selector.get_indices(parameter, exchange.number)
         return mask.reshape(-1).nonzero().squeeze(1)
-
-
-@contextmanager
-def _alike_on_all_nodes(seed: int, number: int) -> Iterator[None]:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed * 1_000_003 + number)
-        yield
 
 
 def selector_of(selected: Selected, p: float) -> IndexSelector:

@@ -18,10 +18,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.strategy import StrategyConfig
 from mimokit.engine.strategies import communicate
-from mimokit.engine.strategies.buckets import Bucket, common_dtype, trainable
-from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
-from mimokit.engine.strategies.schedule import build_scheduler
-from mimokit.engine.strategies.shard import shapes_of
+from mimokit.engine.strategies.buckets import Bucket, common_dtype, shapes_of, trainable
+from mimokit.engine.strategies.optim import OptimSpec, build_scheduler, ensure_optim_spec
 from mimokit.planning.strategies import StrategyPlan, plan_strategy
 
 
@@ -31,9 +29,7 @@ class Strategy(ABC):
     Attributes:
         config: what `StrategyPlan` is made from; None for strategies that plan nothing.
         plan: who exchanges what, from `_init_node` on.
-        local_step: optimizer steps completed.
         max_steps: steps of the run, if the caller has said so.
-        seed: of the plan, equal on all nodes.
     """
 
     optim: torch.optim.Optimizer
@@ -69,11 +65,15 @@ class Strategy(ABC):
         self.model, self.rank, self.num_nodes, self.local_step = model, rank, num_nodes, 0
         self.ledger = communicate.start_ledger()
         self.ledger.step = 1
-        if self.config is not None:
-            named = trainable(model)
-            shapes = shapes_of(model, named)
-            size = common_dtype(named.values()).itemsize
-            self.plan = plan_strategy(self.config, shapes, num_nodes, self.seed, element_bytes=size)
+        self.plan = self.plan_for(model, num_nodes, self.seed)
+
+    def plan_for(self, model: nn.Module, num_nodes: int, seed: int) -> StrategyPlan | None:
+        """Return the plan that all nodes make; None for strategies that plan nothing."""
+        if self.config is None:
+            return None
+        named = trainable(model)
+        shapes, size = shapes_of(model, named), common_dtype(named.values()).itemsize
+        return plan_strategy(self.config, shapes, num_nodes, seed, element_bytes=size)
 
     def _setup_scheduler(self) -> None:
         """Build the scheduler of `self.optim`."""
@@ -135,28 +135,28 @@ def mean_of_gradients(parameters: list[nn.Parameter], bucket: Bucket, num_nodes:
     """Average gradients over all nodes in one collective.
 
     A parameter that has a gradient on no node keeps none, so that no optimizer moves it; a
-    gradient that is missing on some nodes alone counts as 0 there. Missing gradients travel as
+    gradient that is missing on some nodes only counts as 0 there. Missing gradients travel as
     -0.0: a sum is -0.0 only if every summand is. Of small tensors the calls take longer than the
     numbers, so the marks of all are set and read in one call.
     """
     flat, firsts, pairs = bucket.flat, bucket.firsts, zip(bucket.views, parameters, strict=True)
     missing = []
-    for view, one in pairs:
-        if one.grad is None:
+    for view, parameter in pairs:
+        if parameter.grad is None:
             missing.append(view)
         else:
-            view.copy_(one.grad)
+            view.copy_(parameter.grad)
     flat.index_copy_(0, firsts, flat.index_select(0, firsts).add_(0.0))  # turns -0.0 into 0.0
     for view in missing:
         view.fill_(-0.0)
     communicate.all_reduce(flat)
     marks = iter(flat.index_select(0, firsts).tolist())
-    for view, one in zip(bucket.views, parameters, strict=True):
+    for view, parameter in zip(bucket.views, parameters, strict=True):
         if not view.numel() or _is_negative_zero(next(marks)):
             continue
-        if one.grad is None:
-            one.grad = torch.empty_like(one)
-        torch.div(view, num_nodes, out=one.grad)
+        if parameter.grad is None:
+            parameter.grad = torch.empty_like(parameter)
+        torch.div(view, num_nodes, out=parameter.grad)
 
 
 def are_absent(views: list[Tensor]) -> list[bool]:
@@ -189,11 +189,7 @@ class UnknownArgumentError(ConfigError, TypeError):
 
 
 def reject_unknown(kind: type, unknown: Mapping[str, Any]) -> None:
-    """Reject the arguments that no constructor of a class takes.
-
-    Raises:
-        UnknownArgumentError: if there is one.
-    """
+    """Raise UnknownArgumentError for arguments that no constructor of a class takes."""
     if not unknown:
         return
     known = sorted(
@@ -201,8 +197,8 @@ def reject_unknown(kind: type, unknown: Mapping[str, Any]) -> None:
             name
             for base in kind.__mro__
             if "__init__" in vars(base) and base is not object
-            for name, one in inspect.signature(base).parameters.items()
-            if one.kind is not one.VAR_KEYWORD and name != "communication_modules"
+            for name, parameter in inspect.signature(base).parameters.items()
+            if parameter.kind is not parameter.VAR_KEYWORD and name != "communication_modules"
         }
     )
     problems = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import torch
@@ -9,12 +10,13 @@ import torch.distributed as dist
 
 from mimokit.config import DataConfig, ExperimentConfig
 from mimokit.engine.data.batch import Batch
+from mimokit.engine.data.iterators import iterate_batches
 from mimokit.engine.data.sources import TrainingData
 from mimokit.engine.device import rank_device
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.pipeline.steps import observe_logits
-from mimokit.engine.training.modes import read_batches
+from mimokit.samples import Emit, EvaluationSample
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,8 @@ def evaluate(
     """Test the model in its layout. Collective.
 
     Args:
-        data: its `test` set is read from the start.
-        samples: the first ones of the test set's order, which no layout changes; at most those of
-            its whole micro-batches.
+        samples: number of samples of the test set, the first in an order that no layout changes; at
+            most those of its whole micro-batches.
 
     Raises:
         ValueError: if there is no test data.
@@ -52,9 +53,12 @@ def evaluate(
     batch_size = model.plan.batch.samples_per_microbatch
     batches = min(-(-samples // batch_size), len(data.test) // batch_size)  # type: ignore[arg-type]
     sizes = data_config.model_copy(update={"dataset_size": len(data.test), "num_workers": 0})  # type: ignore[arg-type]
-    iterator = read_batches(model, sizes, data.test, data.collate_fn, 0, None)
+    iterator = iterate_batches(
+        model.plan, sizes, dist.get_rank(), data.test, data.collate_fn, seed=0
+    )
     language = model.pg_collections.get(model.language_module_name)
-    start = 0 if language is None else _first_sample(model)
+    computed = model.plan.batch.modules[model.language_module_name].samples
+    start, _ = (0, 0) if language is None else computed[dist.get_rank()]
     totals, seen = torch.zeros(5, dtype=torch.float64, device=rank_device()), 0
 
     def count(logits: torch.Tensor, batch: Batch) -> None:
@@ -80,6 +84,33 @@ def evaluate(
     )
 
 
+def emit_evaluation(
+    model: RankModel,
+    data: TrainingData,
+    data_config: DataConfig,
+    samples: int,
+    iteration: int,
+    emit: Emit,
+) -> None:
+    """Test on held-out samples, if the data has any, and emit the result on rank 0. Collective."""
+    if data.test is None:
+        return
+    result = evaluate(model, data, data_config, samples)
+    if dist.get_rank() == 0:
+        emit(
+            EvaluationSample(
+                iteration=iteration,
+                time=time.time(),
+                task=data.name,
+                exact_match=result.exact_match,
+                digit_accuracy=result.token_accuracy,
+                loss=result.loss,
+                chance=data.chance,
+                samples=result.samples,
+            )
+        )
+
+
 def count_right(
     logits: torch.Tensor,
     labels: torch.Tensor,
@@ -92,7 +123,6 @@ def count_right(
         logits: [samples, tokens, vocabulary / TP].
         labels: [samples, tokens].
         loss_mask: [samples, tokens], 1 where an answer is expected.
-        tensor_group: the ranks with the other parts of the vocabulary.
 
     Returns:
         [correct samples, samples, correct tokens, tokens, summed loss]; samples without an answer
@@ -115,7 +145,6 @@ def check_validation(config: ExperimentConfig, data: TrainingData, batch_size: i
     """Reject a validation without enough held-out samples.
 
     Args:
-        config: its `runtime.validation` says how many samples.
         batch_size: samples of a micro-batch over all replicas.
 
     Raises:
@@ -135,9 +164,3 @@ def check_validation(config: ExperimentConfig, data: TrainingData, batch_size: i
             f"runtime.validation.samples is {validation.samples}, but the data {data.name!r} has "
             f"{whole} held-out samples in micro-batches of {batch_size}; make it at most {whole}."
         )
-
-
-def _first_sample(model: RankModel) -> int:
-    """Return the first of the samples of a micro-batch whose logits this rank computes."""
-    start, _ = model.plan.batch.modules[model.language_module_name].samples[dist.get_rank()]
-    return start

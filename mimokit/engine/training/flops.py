@@ -15,12 +15,7 @@ from mimokit.planning.types import LayoutPlan
 
 @dataclass(frozen=True)
 class _ModuleFlops:
-    """Operations of a module's forward and backward pass per token that it makes.
-
-    Attributes:
-        per_token: over all ranks.
-        on_rank: of this rank.
-    """
+    """Operations of a pass per token that a module makes: over all ranks, and of this rank."""
 
     per_token: float
     on_rank: float
@@ -49,20 +44,13 @@ class StepFlops:
             self._modules[name] = _ModuleFlops(factor * flops.total, factor * share)
 
     def of_modules(self, tokens: Mapping[str, int]) -> dict[str, float]:
-        """Return module -> operations of a step over all ranks.
-
-        Args:
-            tokens: module -> tokens that it made over all ranks.
-        """
-        return {
-            name: one.per_token * tokens[name]
-            for name, one in self._modules.items()
-            if name in tokens
-        }
+        """Return module -> operations of a step; operations and tokens are those of all ranks."""
+        modules = self._modules.items()
+        return {name: flops.per_token * tokens[name] for name, flops in modules if name in tokens}
 
     def of_rank(self, tokens: Mapping[str, int]) -> float:
         """Return the operations of this rank in a step."""
-        return sum(one.on_rank * tokens.get(name, 0) for name, one in self._modules.items())
+        return sum(flops.on_rank * tokens.get(name, 0) for name, flops in self._modules.items())
 
 
 def _item(config: ExperimentConfig, name: str) -> tuple[int, int]:
@@ -81,6 +69,6 @@ def _on_rank(module: Module, flops: ForwardFlops, plan: LayoutPlan, rank: int) -
     stage, stages = ranks.coordinates(rank)["pp"], ranks.pipeline_parallel
     sizes = plan.executions[module.name].sizes
     layers = float(layers_of(module, sizes, stage).total) / net_of(module).layers
-    own = layers * (flops.layers + flops.core)
-    own += flops.first * (stage == 0) + flops.last * (stage == stages - 1)
-    return own / ranks.ranks_per_stage
+    operations = layers * (flops.layers + flops.core)
+    operations += flops.first * (stage == 0) + flops.last * (stage == stages - 1)
+    return operations / ranks.ranks_per_stage

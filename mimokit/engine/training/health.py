@@ -67,12 +67,12 @@ def health_sample(model: RankModel, iteration: int, collectives: CollectiveCount
         names.append(name)
         digests.append(digest(parameter))
         finite.append(torch.isfinite(parameter).all())
-    found = torch.stack(digests).tolist() if names else []
+    values = torch.stack(digests).tolist() if names else []
     is_finite = torch.stack(finite).tolist() if names else []
     return HealthSample(
         rank=dist.get_rank(),
         iteration=iteration,
-        digests=dict(zip(names, found, strict=True)),
+        digests=dict(zip(names, values, strict=True)),
         not_finite=[name for name, good in zip(names, is_finite, strict=True) if not good],
         random_state=int(digest(default_state())),
         states_inside={

@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
-from mimokit.config.evaluations import Evaluations
+from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.colocated.checks import EveryCall, check_rarely
 from mimokit.engine.data.batch import Batch
-from mimokit.engine.data.iterators import order_of
+from mimokit.engine.data.iterators import iterate_batches, order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.models.frame_parallel import patch_encoders
@@ -23,22 +23,20 @@ from mimokit.engine.parallel.loss import one_over
 from mimokit.engine.parallel.update import Update, update_of_run
 from mimokit.engine.pipeline.executor import MicrobatchLoss
 from mimokit.engine.pipeline.model import RankModel, build_rank_model
-from mimokit.engine.replicas.exchange import ReplicaExchange
-from mimokit.engine.replicas.shards import trained_on_rank
+from mimokit.engine.pipeline.steps import forward_backward_steps
+from mimokit.engine.replicas.exchange import ReplicaExchange, trained_on_rank
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
-from mimokit.engine.training.arrivals import Arrivals
-from mimokit.engine.training.evaluation import Evaluation, check_validation, evaluate
+from mimokit.engine.training.evaluation import check_validation, emit_evaluation, evaluate
 from mimokit.engine.training.health import CollectiveCount, health_sample
 from mimokit.engine.training.loop_monitor import counts_on_rank, create_performance_monitor
-from mimokit.engine.training.modes import microbatch_steps, read_batches
-from mimokit.engine.training.monitor import PerformanceMonitor
+from mimokit.engine.training.monitor import PerformanceMonitor, watch
 from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.saving import save_hf
-from mimokit.engine.training.tracer import Tracer
-from mimokit.engine.training.watching import Watchers, watch
+from mimokit.engine.training.tracer import Arrivals, Tracer, align_clocks
+from mimokit.engine.user_loop.stages import with_forward_step
 from mimokit.planning.types import LayoutPlan
-from mimokit.samples import Emit, EvaluationSample, StepSample
+from mimokit.samples import Emit, StepSample
 from mimokit.step_kinds import StepKind
 
 ShouldStop = Callable[[], bool]
@@ -46,10 +44,9 @@ ShouldStop = Callable[[], bool]
 
 @dataclass
 class TrainingState:
-    """The state of training on one rank; without `arrivals` they are not exchanged.
+    """The state of training on one rank; `exchange` is that with other replicas of the layout.
 
-    `exchange` is that with other replicas of the layout, if there are any. `checks` are those of
-    the bridges on shared ranks; by default every call checks.
+    `checks` are those of the bridges on shared ranks; by default every call checks.
     """
 
     model: RankModel
@@ -61,6 +58,16 @@ class TrainingState:
     iteration: int = 0
     exchange: ReplicaExchange | None = None
     checks: EveryCall = field(default_factory=EveryCall)
+
+
+@dataclass(frozen=True)
+class Watchers:
+    """Who watches a run; None for what the config or the caller left out."""
+
+    emit: Emit
+    monitor: PerformanceMonitor | None
+    tracer: Tracer | None
+    collectives: CollectiveCount
 
 
 @dataclass(frozen=True)
@@ -104,11 +111,12 @@ def prepare(
     update = update_of_run(config, plan, model.modules(), model.module_to_grid_map)
     exchange = None
     if peers is not None:
-        exchange = ReplicaExchange(peers, trained_on_rank(model), update)
+        exchange = ReplicaExchange(peers, trained_on_rank(model.modules()), update)
     data = data_of(source, config)
-    iterator = read_batches(
-        model,
+    iterator = iterate_batches(
+        plan,
         config.data,
+        dist.get_rank(),
         data.train,
         data.collate_fn,
         config.runtime.seed,
@@ -151,7 +159,10 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
     update, exchange = state.update, state.exchange
     state.checks.begin_step()
     update.zero()
-    losses = yield from microbatch_steps(state.model, state.iterator)
+    model = state.model
+    if model.forward_step is not None:
+        model = with_forward_step(model, model.forward_step)
+    losses = yield from forward_backward_steps(state.iterator, model)
     yield Step(StepKind.GRAD_SYNC)
     update.reduce()
     if exchange is not None:
@@ -221,7 +232,7 @@ def train_on_rank(
         ValueError: the config asks for a validation that the test data does not allow.
     """
     with prepared(plan, config, source, peers, code) as state:
-        tracer = Tracer.aligned(emit) if trace else None
+        tracer = Tracer(emit, align_clocks()) if trace else None
         check_validation(config, state.data, plan.batch.samples_per_microbatch)
         state.checks = check_rarely(state.model.bridges.values())
         monitor = _monitor(state, config, peak_flops)
@@ -251,28 +262,30 @@ def _train(
     should_stop: ShouldStop,
     evaluations: Evaluations,
 ) -> list[StepSample]:
-    runtime, emit, monitor = config.runtime, watchers.emit, watchers.monitor
+    runtime, emit, monitor, model = config.runtime, watchers.emit, watchers.monitor, state.model
     iteration = 0
     with profiler(runtime, emit) as profile:
         for iteration in range(runtime.num_iterations):
             result = _iterate(state, watchers, iteration, should_stop())
             sample = _step_sample(state, monitor, iteration, result)
             if runtime.validation is not None and runtime.validation.due(iteration):
-                tested = evaluate(state.model, state.data, config.data, runtime.validation.samples)
+                tested = evaluate(model, state.data, config.data, runtime.validation.samples)
                 sample = replace(sample, validation_loss=tested.loss)
             emit(sample)
             if monitor is not None:
                 monitor.rows[-1] = sample
             profile.step(iteration)
             if not iteration:
-                emit(health_sample(state.model, iteration, watchers.collectives))
+                emit(health_sample(model, iteration, watchers.collectives))
             if result.stop:
                 break
             if evaluations.due(iteration, runtime.num_iterations):
-                _test(state, evaluations.samples, iteration, emit)
+                emit_evaluation(
+                    model, state.data, config.data, evaluations.samples, iteration, emit
+                )
     if iteration:
-        emit(health_sample(state.model, iteration, watchers.collectives))
-    _test(state, evaluations.final_samples, iteration, emit)
+        emit(health_sample(model, iteration, watchers.collectives))
+    emit_evaluation(model, state.data, config.data, evaluations.final_samples, iteration, emit)
     if monitor is None:
         return []
     if runtime.metrics_output_dir is not None:
@@ -313,24 +326,3 @@ def _step_sample(
         loss=loss,
         grad_norm=norm,
     )
-
-
-def _test(state: TrainingState, samples: int, iteration: int, emit: Emit) -> Evaluation | None:
-    """Test on held-out samples, if the data has any, and stream the result from rank 0."""
-    if state.data.test is None:
-        return None
-    result = evaluate(state.model, state.data, state.config.data, samples)
-    if dist.get_rank() == 0:
-        emit(
-            EvaluationSample(
-                iteration=iteration,
-                time=time.time(),
-                task=state.data.name,
-                exact_match=result.exact_match,
-                digit_accuracy=result.token_accuracy,
-                loss=result.loss,
-                chance=state.data.chance,
-                samples=result.samples,
-            )
-        )
-    return result

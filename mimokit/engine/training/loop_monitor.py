@@ -30,7 +30,7 @@ def counts_on_rank(model: RankModel, losses: Sequence[MicrobatchLoss]) -> list[f
     counting = {
         name for name, module in model.modules().items() if module.ownership.counts_tokens()
     }
-    counted = losses if model.loss_module_name in counting else []
+    counted = losses if model.last_stage.name in counting else []
     tokens_of = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in counting}
     return [
         sum(loss.loss_sum for loss in counted),

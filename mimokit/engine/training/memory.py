@@ -5,11 +5,9 @@ the process ended (the unique set size), and reserved memory is all that is resi
 includes code and pages that a forked process shares.
 
 Linux walks all pages of a process to add up its private ones (`smaps_rollup`), which takes
-milliseconds: at most one part in a thousand of the process's CPU time is spent on that, as ranks
-share cores. In between, what is resident (`statm`, which takes microseconds) is taken to grow and
-shrink by private pages alone. The largest resident size is a counter of the kernel, which a process
-may reset (`clear_refs`). Where it may not, the larger of the values at the start and the end of the
-step is reported.
+milliseconds. In between, what is resident (`statm`, which takes microseconds) is taken to grow and
+shrink by private pages alone. The largest resident size is a counter of the kernel; where a process
+may not reset it (`clear_refs`), the larger of the values at both ends of the step is reported.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ import os
 import resource
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import psutil
@@ -119,28 +118,20 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 def _read(path: str) -> bytes | None:
     """Return the content of a small file of the kernel, None if there is none."""
     try:
-        file = os.open(path, os.O_RDONLY)
+        with Path(path).open("rb", buffering=0) as file:
+            return file.read(_STATM_BYTES)
     except OSError:
         return None
-    try:
-        return os.read(file, _STATM_BYTES)
-    finally:
-        os.close(file)
 
 
 def _write(path: str, content: bytes) -> bool:
     """Write a small file of the kernel; return whether that is allowed."""
     try:
-        file = os.open(path, os.O_WRONLY)
+        with Path(path).open("wb", buffering=0) as file:
+            file.write(content)
     except OSError:
         return False
-    try:
-        os.write(file, content)
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(file)
+    return True
 
 
 def memory_meter() -> MemoryMeter:

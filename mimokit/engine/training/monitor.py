@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
+from mimokit.config import ExperimentConfig
+from mimokit.engine.device import rank_device
 from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.part_times import PartTimes, StepPart, now
+from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step
-from mimokit.engine.training.arrivals import Arrivals, BegunStep, Meeting
 from mimokit.engine.training.flops import StepFlops
 from mimokit.engine.training.memory import memory_meter
 from mimokit.engine.training.phase_times import PhaseTimes
+from mimokit.engine.training.tracer import Arrivals, BegunStep, Meeting, clock_offset
 from mimokit.result_files import write_metrics
 from mimokit.samples import ModuleSample, Row, StepSample, from_wire, to_wire
 
@@ -30,10 +35,7 @@ class Watched:
 
     Attributes:
         modules: module -> times of its reduction and update.
-        arrivals: at collectives; None if they are not exchanged.
-        flops: of a step; None if they are not known.
         peak_flops: FLOP/s of all ranks together at most; None if it is not known.
-        warmup_iterations: that are marked in the samples.
         replicas: of the layout, which do as much each: rates are those of all together.
     """
 
@@ -52,28 +54,21 @@ class PerformanceMonitor:
     Times are seconds. The phases forward, backward, optimizer, data, communication and report, and
     what is none of them, add up to the step. What is measured:
 
-    - communication_time includes the bridges between modules, the messages between pipeline stages
-      (and the wait for them: the bubble), the reduction of gradients with their norm and the
-      exchange with other replicas of the layout (and the wait for the slowest of them). The
-      collectives inside a module (tensor parallel) are part of its forward and backward. It is the
-      sum of collective_time (bridges on shared ranks, ranks that share a received message, the
-      reduction, the exchange) and point_to_point_time (messages between stages).
-    - waiting_time is the part of communication_time in which a peer was not ready. Of a message it
-      ends when its header has arrived. Messages that are sent but not taken at the end of a step
-      count as waiting as a whole, as the sender cannot see when its peer begins to take them. Of
-      bridges on shared ranks and of the reduction it ends when the last of the ranks arrives. Where
-      ranks share a received message, the wait for one of them counts as communication, but not as
-      waiting, and so does the wait for other replicas. Phases timed by hand have no waiting_time.
+    - communication_time is the sum of collective_time (bridges on shared ranks, ranks that share a
+      received message, the reduction of gradients with their norm, the exchange with other replicas
+      of the layout) and point_to_point_time (messages between stages). It includes the wait for
+      them. The collectives inside a module (tensor parallel) are part of its forward and backward.
+    - waiting_time is the part of it in which a peer was not ready. Of a message it ends when its
+      header has arrived; a message that is not taken at the end of a step counts as a whole, as the
+      sender cannot see when its peer begins to take it. Of bridges on shared ranks and of the
+      reduction it ends when the last rank arrives. The wait for ranks that share a received
+      message, or for other replicas, does not count. Phases timed by hand have no waiting_time.
     - report_time, the sum of loss and tokens over all ranks, includes the wait for ranks whose
       optimizer took longer.
     - Of a module: its bridges and messages, its reduction, its update. Its steps do not include a
       part of what all modules of a rank do together, such as the gradient norm.
     - Memory is bytes; see `mimokit.engine.training.memory`. FLOP/s are the model FLOPs of a step,
       divided by its time; see `mimokit.architecture.flops`.
-
-    Args:
-        module_names: the modules on this rank, in order.
-        world_size: number of ranks, for the rates per rank.
     """
 
     def __init__(
@@ -112,18 +107,14 @@ class PerformanceMonitor:
         self._open[name] = now()
 
     def end_phase(self, name: str) -> None:
-        """End a phase.
-
-        Raises:
-            KeyError: if it has not begun.
-        """
+        """End a phase; a KeyError is raised if it has not begun."""
         self._times[name] += now() - self._open.pop(name)
 
     def observe(self, step: Step) -> None:
         """Observe a step of a schedule: it ends the step before and begins a new one.
 
-        Between two steps of a model nothing of the monitor is in the processor's caches: whatever
-        can wait until `end_step` is done there, where it takes a tenth of the time.
+        Whatever can wait is done in `end_step`, where it takes a tenth of the time: between two
+        steps of a model nothing of the monitor is in the processor's caches.
         """
         self._begun.append(((step.name, step.module, step.microbatch), now()))
 
@@ -141,12 +132,9 @@ class PerformanceMonitor:
         """End an iteration and return its measurements.
 
         Args:
-            iteration: 0-based.
             samples: samples of all ranks in this step.
             tokens: module -> tokens it computed over all ranks.
             language_tokens: tokens of the language model over all ranks, padding included.
-            loss: of the step, over all ranks.
-            grad_norm: over all modules.
         """
         moment = now()
         total = moment - self._started
@@ -180,7 +168,7 @@ class PerformanceMonitor:
         return sample
 
     def _phases(self, end: float) -> PhaseTimes:
-        found = PhaseTimes(self._modules)
+        phases = PhaseTimes(self._modules)
         ends = [*(moment for _, moment in self._begun[1:]), end]
         lasted = {}
         for (step, moment), stop in zip(self._begun, ends, strict=False):
@@ -188,23 +176,23 @@ class PerformanceMonitor:
             if step == NO_STEP:
                 continue
             lasted[step] = stop - moment
-            found.add_phase(module, name, stop - moment)
+            phases.add_phase(module, name, stop - moment)
         for name, seconds in self._times.items():
-            found.add_phase(None, name, seconds)
+            phases.add_phase(None, name, seconds)
         for module, times in self._watched.modules.items():
-            taken = times.take()
-            found.add_reduction(module, taken[StepPart.REDUCTION])
-            found.add_update(module, taken[StepPart.UPDATE])
-        taken = self._watched.messages.take()
+            seconds_of = times.take()
+            phases.add_reduction(module, seconds_of[StepPart.REDUCTION])
+            phases.add_update(module, seconds_of[StepPart.UPDATE])
+        seconds_of = self._watched.messages.take()
         # Messages are those of a stage, and a rank that has a stage has no other module.
         here = list(self._watched.modules)
         stage = here[0] if len(here) == 1 else None
-        found.add_wait(stage, taken[StepPart.PEER])
-        found.move_to_collective(stage, taken[StepPart.GROUP])
+        phases.add_wait(stage, seconds_of[StepPart.PEER])
+        phases.move_to_collective(stage, seconds_of[StepPart.GROUP])
         if self._watched.arrivals is not None:
             for meeting, seconds in self._watched.arrivals.waits.items():
-                found.add_wait(meeting[1], min(max(seconds, 0.0), lasted.get(meeting, 0.0)))
-        return found
+                phases.add_wait(meeting[1], min(max(seconds, 0.0), lasted.get(meeting, 0.0)))
+        return phases
 
     def _add_rates(
         self, rows: dict[str, Row], tokens: Mapping[str, int], samples: int, seconds: float
@@ -246,4 +234,37 @@ class PerformanceMonitor:
         by_rank = gather_json([to_wire(sample) for sample in self.rows])
         if dist.get_rank() == 0:
             samples = (from_wire(message) for messages in by_rank for message in messages)
-            write_metrics(directory, [one for one in samples if isinstance(one, StepSample)])
+            write_metrics(
+                directory, [sample for sample in samples if isinstance(sample, StepSample)]
+            )
+
+
+def watch(model: RankModel, config: ExperimentConfig, peak_flops: float | None) -> Watched:
+    """Time the parts of a model's steps from now on. Collective over the world.
+
+    Args:
+        peak_flops: FLOP/s of this rank at most; None if it is not known.
+    """
+    modules, messages = {}, PartTimes()
+    for name, module in model.modules().items():
+        module.times = modules[name] = PartTimes()
+    if model.communicator is not None:
+        model.mailbox.times = messages
+    rank = dist.get_rank()
+    return Watched(
+        modules=modules,
+        messages=messages,
+        arrivals=Arrivals(model.plan, rank, clock_offset()),
+        flops=StepFlops(config, model.plan, rank),
+        peak_flops=_over_ranks(peak_flops),
+        warmup_iterations=config.runtime.warmup_iterations,
+        replicas=model.plan.batch.replicas,
+    )
+
+
+def _over_ranks(peak: float | None) -> float | None:
+    """Return the sum over all ranks, None if one of them is not known."""
+    own = math.nan if peak is None else peak
+    total = torch.tensor(own, dtype=torch.float64, device=rank_device())
+    dist.all_reduce(total)
+    return None if total.isnan() else float(total)

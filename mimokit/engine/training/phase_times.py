@@ -34,9 +34,6 @@ _RANK_COLUMNS = (*(phase.column for phase in (*MODULE_PHASES, *RANK_PHASES)), *_
 class PhaseTimes:
     """Adds up the seconds of one step.
 
-    Args:
-        modules: the modules on this rank, in order.
-
     Attributes:
         own: column of `StepSample` -> seconds of this rank.
         modules: module -> column of `ModuleSample` -> seconds.

@@ -9,19 +9,17 @@ import torch.distributed as dist
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.models.weights import parameters_of_whole
 from mimokit.engine.pipeline.model import RankModel
-from mimokit.engine.weights.layout_tensors import opened
+from mimokit.engine.weights.files import opened
 from mimokit.engine.weights.saving import finish, write_rank
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.modules import module_planner, saved_modules
 
 
 def save_hf(model: RankModel, config: MimoParallelismConfig, directory: str) -> None:
-    """Write the language model and what else started from its checkpoint. Collective.
+    """Write the language model and what else started from its weights. Collective.
 
-    Every rank writes its part. The directory has to be on a file system that all ranks share.
-
-    Args:
-        config: of the model; the language model started from a checkpoint.
+    Every rank writes its part. The directory has to be on a file system that all ranks share. The
+    language model of the config must have started from weights.
 
     Raises:
         ConfigError: it cannot be written, or replicated parameters differ between ranks.
@@ -47,9 +45,9 @@ def _planner(
     config: MimoParallelismConfig, model: RankModel, name: str, weights: str
 ) -> WeightPlanner:
     execution = model.plan.executions[name]
-    with opened(weights) as (checkpoint, _):
+    with opened(weights) as (source, _):
         return module_planner(
-            checkpoint,
+            source,
             config.get_architecture(name),
             language=name == config.llm_module_name,
             tensor_parallel=execution.tensor_parallel,

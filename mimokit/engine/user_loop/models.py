@@ -5,18 +5,18 @@ The loop calls `model(**batch)` in every layout and gets an output and the loss 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 
 from mimokit.config import MimoParallelismConfig
+from mimokit.engine.colocated.bridge import shares_items
 from mimokit.engine.colocated.checks import EveryCall, check_rarely
-from mimokit.engine.colocated.samples import shares_items
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
-from mimokit.engine.models.provider import MimoModelProviderResult, SeededMimoModel
+from mimokit.engine.models.provider import MimoModelProviderResult
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.base_stage import StageInput, StageOutput
@@ -39,42 +39,50 @@ class ModulesByName(torch.nn.ModuleDict):
 class MimoModelOnRank(torch.nn.Module):
     """The modules that a rank holds, wrapped with data parallel.
 
-    Args:
-        model: with the modules of this rank.
-
     Attributes:
         modality_submodules: encoder -> module.
         language_model: None on a rank that holds no part of it.
-        language_module_name: of the layout.
         text_decoders: module behind the language model -> module.
     """
 
-    def __init__(self, model: SeededMimoModel) -> None:
+    def __init__(self, laid_out: RankModel) -> None:
         super().__init__()
+        model = laid_out.model
+        self.laid_out = laid_out
         self.modality_submodules = ModulesByName(dict(model.modality_submodules.items()))
         self.language_model: ModuleDataParallel | None = model.language_model
         self.language_module_name = model.language_module_name
         self.text_decoders = model.text_decoders
 
+    def parts(self) -> Iterator[tuple[str, ModuleDataParallel]]:
+        """Yield the modules with their names: encoders, language model, text decoders."""
+        return self.laid_out.model.parts()
+
     def release(self) -> None:
         """Remove the gradient hooks after the loop; see `ModuleDataParallel.release`."""
-        for module in self.modules():
-            if isinstance(module, ModuleDataParallel):
-                module.release()
+        for _, module in self.parts():
+            module.release()
+
+    def _losses(
+        self, logits: torch.Tensor, labels: torch.Tensor | None, loss_mask: torch.Tensor | None
+    ) -> Output:
+        """Return the loss of every token, or without labels the logits; and the loss mask."""
+        if labels is None:
+            return logits, loss_mask
+        group = self.laid_out.pg_collections[self.language_module_name].tp
+        return vocab_parallel_cross_entropy(logits, labels, group), loss_mask
 
 
 class SharedRanksModel(MimoModelOnRank):
     """A model whose modules share all ranks: homogeneous or colocated.
 
     Attributes:
-        laid_out: the modules and what connects them.
         module_tokens: module -> number of tokens that the last call computed on this rank.
         checks: of the bridges; by default every call checks.
     """
 
     def __init__(self, laid_out: RankModel) -> None:
-        super().__init__(laid_out.model)
-        self.laid_out = laid_out
+        super().__init__(laid_out)
         self.module_tokens: dict[str, int] = {}
         self.checks = EveryCall()
 
@@ -93,8 +101,6 @@ class SharedRanksModel(MimoModelOnRank):
             input_ids: [samples, tokens], the samples that the language model has on this rank.
             position_ids: of the same samples, see `mimokit.engine.data.batch`.
             modality_inputs: the samples that each encoder has on this rank.
-            labels: of the samples of the language model.
-            loss_mask: of the same samples.
 
         Returns:
             Loss of every token [samples, tokens], or without labels the logits
@@ -112,10 +118,7 @@ class SharedRanksModel(MimoModelOnRank):
                 self._encode(edge, inputs, given)
         logits = self.laid_out.last_stage.forward(given).logits
         assert logits is not None
-        if labels is None:
-            return logits, loss_mask
-        group = self.laid_out.pg_collections[self.language_module_name].tp
-        return vocab_parallel_cross_entropy(logits, labels, group), loss_mask
+        return self._losses(logits, labels, loss_mask)
 
     def _encode(self, edge: StageEdge, inputs: Batch, given: StageInput) -> None:
         """Encode and let the rows cross, if some sample of the gather group has items."""
@@ -147,15 +150,13 @@ class StageModel(MimoModelOnRank):
     The schedule passes what the stages before it sent; then the user's forward step calls it.
 
     Attributes:
-        laid_out: the stage and what it needs to send and receive.
         received: what the stages before it sent, of the current micro-batch.
         calls: how often it was called for the current micro-batch.
         computed: what the last call gave; None before the first.
     """
 
     def __init__(self, laid_out: RankModel) -> None:
-        super().__init__(laid_out.model)
-        self.laid_out = laid_out
+        super().__init__(laid_out)
         self.take(StageInput(None, {}, {}))
 
     def take(self, given: StageInput) -> None:
@@ -164,10 +165,7 @@ class StageModel(MimoModelOnRank):
         self.computed: StageOutput | None = None
 
     def forward(self, **batch: Any) -> Output:
-        """Run this stage.
-
-        Args:
-            batch: what this rank has read of the micro-batch; nothing on a stage that reads none.
+        """Run this stage on what this rank has read of the micro-batch.
 
         Returns:
             At the end of the language model the loss of every token [samples, tokens], or without
@@ -179,22 +177,11 @@ class StageModel(MimoModelOnRank):
         self.computed = stage.forward(replace(self.received, batch=batch or None))
         if not stage.ends or self.computed.logits is None:
             return self.computed.tensor, None
-        labels, loss_mask = batch.get("labels"), batch.get("loss_mask")
-        if labels is None:
-            return self.computed.logits, loss_mask
-        group = self.laid_out.pg_collections[self.language_module_name].tp
-        return vocab_parallel_cross_entropy(self.computed.logits, labels, group), loss_mask
+        return self._losses(self.computed.logits, batch.get("labels"), batch.get("loss_mask"))
 
 
 class HomogeneousParts(NamedTuple):
-    """A model of which all modules share one grid.
-
-    Attributes:
-        mimo_model: what this rank holds.
-        shared_grid: of all modules.
-        shared_pg_collection: process groups of this rank.
-        topology: module -> the modules that it feeds.
-    """
+    """A model of which all modules share one grid."""
 
     mimo_model: SharedRanksModel
     shared_grid: HyperCommGrid
@@ -203,13 +190,7 @@ class HomogeneousParts(NamedTuple):
 
 
 class ColocatedParts(NamedTuple):
-    """A model of which the modules share all ranks, with separate grids.
-
-    Attributes:
-        mimo_model: what this rank holds.
-        module_to_grid_map: the grid of every module.
-        topology: module -> the modules that it feeds.
-    """
+    """A model of which the modules share all ranks, with separate grids."""
 
     mimo_model: SharedRanksModel
     module_to_grid_map: dict[str, HyperCommGrid]
@@ -217,13 +198,7 @@ class ColocatedParts(NamedTuple):
 
 
 class HeterogeneousParts(NamedTuple):
-    """A model of which the modules have separate ranks.
-
-    Attributes:
-        mimo_model: what this rank holds: one stage of one module.
-        module_to_grid_map: the grid of every module.
-        topology: module -> the modules that it feeds.
-    """
+    """A model of which the modules have separate ranks; a rank holds one stage of one module."""
 
     mimo_model: StageModel
     module_to_grid_map: dict[str, HyperCommGrid]
@@ -236,7 +211,6 @@ def get_vlm_mimo_model_homogeneous(
     """Build a model whose modules all have the same sizes. Collective.
 
     Args:
-        model_config: modules and their sizes.
         seq_len: tokens of a sample, as in the architecture of the language model.
         plan: of the same config, from `mimokit.plan`.
         seed: of the weights; `RuntimeConfig.seed` has the same default.

@@ -6,8 +6,10 @@ steps of encoders are part of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,26 +17,112 @@ import torch
 from mimokit.config.user_code import ForwardStep
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.parallel.loss import sum_and_tokens
 from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput, StageOutput
 from mimokit.engine.pipeline.model import RankModel
-from mimokit.engine.user_loop.forward import (
-    ForwardStepError,
-    OneBatch,
-    call_forward_step,
-    loss_of_output,
-)
 from mimokit.engine.user_loop.models import MimoModelOnRank, SharedRanksModel, StageModel
 from mimokit.planning.pipeline import shared_program
+
+_PACKAGE = Path(__file__).parents[2]
+
+
+class ForwardStepError(RuntimeError):
+    """A forward step of the user's raised, or returned something else than it must."""
+
+
+class OneBatch(Iterator[Batch]):
+    """The data iterator of one micro-batch in `train` and `verify`: it gives one batch."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch: Batch | None = dict(batch)
+
+    def __next__(self) -> Batch:
+        """Return the batch.
+
+        Raises:
+            ForwardStepError: it has been taken.
+        """
+        if self._batch is None:
+            raise ForwardStepError(
+                "The forward step took a second batch from its data iterator; it is called for "
+                "every micro-batch and must take one."
+            )
+        batch, self._batch = self._batch, None
+        return batch
+
+
+def call_forward_step(
+    forward_step: ForwardStep, data_iterator: Any, model: torch.nn.Module
+) -> tuple[Any, Any]:
+    """Return the output of a micro-batch and its loss function.
+
+    Raises:
+        ForwardStepError: it raised outside of mimokit, or returned something else.
+    """
+    returned = _called("forward step", forward_step, data_iterator, model)
+    if not isinstance(returned, tuple | list) or len(returned) != 2:
+        raise ForwardStepError(
+            f"The forward step {_name(forward_step)} returned {_described(returned)}; it must "
+            "return two things: the output of the model, and a function of it that returns the "
+            "sum of the losses and the number of their tokens."
+        )
+    output, loss_function = returned
+    return output, loss_function
+
+
+def loss_of_output(
+    forward_step: ForwardStep, output: Any, loss_function: Any
+) -> tuple[torch.Tensor, float]:
+    """Return the sum of the losses of a micro-batch and the number of their tokens.
+
+    Raises:
+        ForwardStepError: the loss function is not a function, or raised outside of mimokit.
+        ValueError: it returned something else than a sum and a number of tokens.
+    """
+    if not callable(loss_function):
+        raise ForwardStepError(
+            f"The forward step {_name(forward_step)} returned {_described(loss_function)} as its "
+            "loss function; it must be a function of the output that returns the sum of the "
+            "losses and the number of their tokens."
+        )
+    return sum_and_tokens(_called("loss function", loss_function, output))
+
+
+def _called(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of the user's; an error of mimokit or of a collective stays as it is."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)[1:]
+        if isinstance(error, ForwardStepError) or any(_ours(frame) for frame in frames):
+            error.add_note(f"In the {what} {_name(function)}.")
+            raise
+        where = f" in line {frames[0].lineno} of {frames[0].filename}" if frames else ""
+        raise ForwardStepError(
+            f"The {what} {_name(function)} raised {type(error).__name__}{where}: {error}"
+        ) from error
+
+
+def _ours(frame: traceback.FrameSummary) -> bool:
+    return Path(frame.filename).is_relative_to(_PACKAGE)
+
+
+def _name(function: Any) -> str:
+    inner = getattr(function, "func", function)  # of a partial
+    return str(getattr(inner, "__qualname__", type(inner).__name__))
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return "None" if value is None else f"a {type(value).__name__}"
 
 
 def with_forward_step(model: RankModel, forward_step: ForwardStep) -> RankModel:
     """Return a model that runs a forward step of the user's.
 
-    Args:
-        model: the model on this rank.
-        forward_step: its iterator gives, on shared ranks, the samples that this rank computes: of
-            every encoder in `modality_inputs`, of the language model in the rest; on a stage what
-            it has read, or an empty batch.
+    The iterator of the step gives, on shared ranks, the samples that this rank computes; on a stage
+    what it has read, or an empty batch.
     """
     if model.communicator is None:
         return around_all_modules(forward_step, SharedRanksModel(model), None)
@@ -53,8 +141,6 @@ def around_all_modules(
     """Return a model on shared ranks whose only stage is a forward step.
 
     Args:
-        forward_step: of the user.
-        model: is handed to it.
         data_iterator: is handed to it; None: the schedule reads the batches.
         num_microbatches: None: those of the plan.
     """
@@ -70,8 +156,6 @@ class UserStage(ModuleStage):
     """Calls the forward step of the user's, and the loss function that it returns.
 
     Args:
-        forward_step: of the user.
-        model: is handed to it.
         stage: of mimokit, which the model runs last.
     """
 
@@ -118,9 +202,9 @@ class UserStageOfPipeline(UserStage):
         self._call(OneBatch(given.batch or {}))
         calls, computed = self._model.calls, self._model.computed
         if calls != 1 or computed is None:
-            found = f"called its model {calls} times" if calls else "did not call its model"
+            did = f"called its model {calls} times" if calls else "did not call its model"
             raise ForwardStepError(
-                f"The forward step {found} on the stage of {self.name!r}; it must call it once."
+                f"The forward step {did} on the stage of {self.name!r}; it must call it once."
             )
         return computed if self.ends else replace(computed, tensor=self._sent(computed.tensor))
 
@@ -132,8 +216,8 @@ class UserStageOfPipeline(UserStage):
         """
         if isinstance(self._output, torch.Tensor) and self._output.shape == computed.shape:
             return self._output
-        found = self._output
-        shape = list(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
+        output = self._output
+        shape = list(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
         raise ForwardStepError(
             f"The forward step returned {shape} as its output on the stage of {self.name!r}; it "
             f"must return what its model returned there, {list(computed.shape)}, for the next "
@@ -149,8 +233,6 @@ class UserStageOfAllModules(UserStage):
     """A forward step around all modules of shared ranks.
 
     Args:
-        forward_step: of the user.
-        model: is handed to it.
         data_iterator: is handed to it where the schedule reads no batches.
     """
 

@@ -35,14 +35,13 @@ NORM = "the norm of all gradients before clipping"
 
 @dataclass(frozen=True)
 class StepDifference:
-    """The differences of one optimizer step from that of the oracle.
+    """The differences of one optimizer step from that of the oracle, on this rank.
 
     Attributes:
-        gradients: module -> largest difference of a gradient entry on this rank, relative to the
-            largest entry of its tensor, and of the norm before clipping.
+        gradients: module -> largest difference of a gradient entry, relative to the largest entry
+            of its tensor, and of the norm before clipping.
         weights: module -> the same for weights after the step.
-        parameters: module -> the parameter whose gradient or weight differs most on this rank.
-        rounded: the numbers that a codec rounded on this rank.
+        parameters: module -> the parameter whose gradient or weight differs most.
     """
 
     loss: float
@@ -73,8 +72,8 @@ def compare_on_rank(
 
 def _check_parameters(state: TrainingState, expected: OracleStep) -> None:
     """Reject a layout whose ranks do not have all parameters of the oracle."""
-    mine = {name: list(named_parameters(m.module)) for name, m in state.model.modules().items()}
-    by_rank: list[dict[str, list[str]]] = gather_json(mine)
+    names = {name: list(named_parameters(m.module)) for name, m in state.model.modules().items()}
+    by_rank: list[dict[str, list[str]]] = gather_json(names)
     for module, whole in expected.weights.items():
         together = {name for rank in by_rank for name in rank.get(module, [])}
         if together != set(whole):
@@ -82,15 +81,12 @@ def _check_parameters(state: TrainingState, expected: OracleStep) -> None:
                 f"The ranks hold the parameters {sorted(together)} of module {module!r}, the "
                 f"oracle has {sorted(whole)}."
             )
-    wrong: list[str] = [
-        one for rank in gather_json(list(_wrong_shapes(state, expected))) for one in rank
-    ]
-    if wrong:
-        raise ValueError(wrong[0])
+    for sentences in gather_json(list(_wrong_shapes(state, expected))):
+        if sentences:
+            raise ValueError(sentences[0])
 
 
 def _wrong_shapes(state: TrainingState, expected: OracleStep) -> Iterator[str]:
-    """Yield what is wrong with the shapes of parameters on this rank."""
     for module, wrapped in state.model.modules().items():
         for name, parameter in named_parameters(wrapped.module).items():
             whole, cut = expected.weights[module][name].shape, shard_of(parameter).cut
@@ -101,9 +97,9 @@ def _wrong_shapes(state: TrainingState, expected: OracleStep) -> Iterator[str]:
                 if cut.dimension is None
                 else f"it is marked as cut along dimension {cut.dimension}"
             )
-            held = list(parameter.shape)
+            shape = list(parameter.shape)
             yield (
-                f"Module {module!r}, parameter {name}: rank {dist.get_rank()} holds {held} "
+                f"Module {module!r}, parameter {name}: rank {dist.get_rank()} holds {shape} "
                 f"of {list(whole)}, but {how}; mark what tensor parallelism cuts with Megatron's "
                 "tensor_model_parallel, partition_dim and partition_stride."
             )
@@ -118,20 +114,20 @@ def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
     gradients, weights, parameters = {}, {}, {}
     norm = _norm_difference(result.grad_norm, expected.norm), NORM
     for name, module in state.model.modules().items():
-        slope = largest_difference(local_gradients(module), expected.gradients[name], module)
+        gradient = largest_difference(local_gradients(module), expected.gradients[name], module)
         if expected.gradients[name]:
-            slope = max(slope, norm)
+            gradient = max(gradient, norm)
         weight = largest_difference(local_weights(module), expected.weights[name], module)
-        gradients[name], weights[name] = slope[0], weight[0]
-        parameters[name] = max(slope, weight)[1]
+        gradients[name], weights[name] = gradient[0], weight[0]
+        parameters[name] = max(gradient, weight)[1]
     return StepDifference(result.loss, gradients, weights, parameters, rounded)
 
 
-def _norm_difference(mine: float, whole: float | None) -> float:
+def _norm_difference(norm: float, whole: float | None) -> float:
     """Return the relative difference of the norms; 0 where the oracle clips nothing."""
-    if whole is None or mine == whole == 0:
+    if whole is None or norm == whole == 0:
         return 0.0
-    difference = abs(mine - whole) / whole if whole > 0 else float("inf")
+    difference = abs(norm - whole) / whole if whole > 0 else float("inf")
     return difference if math.isfinite(difference) else float("inf")
 
 
@@ -150,13 +146,11 @@ def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
             weights = expected.weights[module][path]
             wholes = (expected.open[name], weights, expected.residuals[name])
             mask, weight, residual = (
-                torch.from_numpy(shard_of(parameter).of(one.reshape(weights.shape)))
-                for one in wholes
+                torch.from_numpy(shard_of(parameter).of(whole.reshape(weights.shape)))
+                for whole in wholes
             )
-            there = kept[name]
-            values = {"residual": residual, "outer": weight}
-            for key, tensor in {**there, "weight": parameter.data}.items():
-                tensor[mask] = values.get(key, weight)[mask]
+            for key, tensor in {**kept[name], "weight": parameter.data}.items():
+                tensor[mask] = (residual if key == "residual" else weight)[mask]
 
 
 def local_gradients(module: ModuleDataParallel) -> Tensors:
@@ -174,29 +168,24 @@ def local_weights(module: ModuleDataParallel) -> Tensors:
 
 
 def largest_difference(
-    mine: Mapping[str, np.ndarray],
+    shards: Mapping[str, np.ndarray],
     whole: Mapping[str, np.ndarray],
     module: ModuleDataParallel,
 ) -> tuple[float, str]:
-    """Return the largest relative difference of any entry on this rank, and its parameter.
+    """Return the largest relative difference of any entry of this rank's shards, and its parameter.
 
-    Args:
-        mine: this rank's shard of every tensor.
-        module: its parameters contain how they are sharded.
-
-    Returns:
-        The difference, infinite where only one side has a tensor or an entry is not finite, and the
-        name of the tensor, empty where nothing differs.
+    The difference is infinite where only one side has a tensor or an entry is not finite; the name
+    is empty where nothing differs.
     """
     parameters = named_parameters(module.module)
-    if set(mine) != set(whole) & set(parameters):
-        return float("inf"), min(set(mine) ^ (set(whole) & set(parameters)))
+    if set(shards) != set(whole) & set(parameters):
+        return float("inf"), min(set(shards) ^ (set(whole) & set(parameters)))
     floor = FLOOR * max((float(np.abs(tensor).max()) for tensor in whole.values()), default=0.0)
     worst = 0.0, ""
-    for name in mine:
+    for name in shards:
         expected = shard_of(parameters[name]).of(whole[name])
         scale = max(float(np.abs(whole[name]).max()), floor)
-        difference = float(np.abs(mine[name] - expected).max()) if expected.size else 0.0
+        difference = float(np.abs(shards[name] - expected).max()) if expected.size else 0.0
         if not np.isfinite(difference):
             return float("inf"), name
         if difference > 0:

@@ -1,10 +1,9 @@
 """The same model on the same global batches in ONE process, whose results every layout must match.
 
-Replicas of a layout are as many models, trained one after the other.
-
-It uses as little of mimokit as possible: Megatron's `MimoModel.forward` on the whole micro-batch,
-torch's own cross entropy, gradients in `.grad`, torch's AdamW. No data parallel wrapper, no
-bridge, no batch slicing, no schedule, no gradient buffers.
+Each replica of a layout is a model; they are trained one after the other. As little of mimokit as
+possible is used: Megatron's `MimoModel.forward` on the whole micro-batch, torch's own cross
+entropy, gradients in `.grad`, torch's AdamW. No data parallel wrapper, no bridge, no batch slicing,
+no schedule, no gradient buffers.
 """
 
 from __future__ import annotations
@@ -19,28 +18,24 @@ import torch
 from mimokit.architecture.from_config import decoder_head
 from mimokit.architecture.tensor_cut import ShardPlace
 from mimokit.architecture.tensors import cuts_of
-from mimokit.config import (
-    ExperimentConfig,
-    ModuleArchitecture,
-    ModuleOptimizerConfig,
-)
+from mimokit.config import ExperimentConfig, ModuleArchitecture, ModuleOptimizerConfig
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import to_device
-from mimokit.engine.data.iterators import iterate_shared_batches
+from mimokit.engine.data.iterators import iterate_batches
 from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import ProcessGroupCollection
-from mimokit.engine.models.build import ModuleBuild
-from mimokit.engine.models.decoder import TextDecoder, text_decoder_spec
+from mimokit.engine.models.language import TextDecoder, text_decoder_spec
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
+from mimokit.engine.models.transformer import ModuleBuild
 from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec, set_epsilon
 from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.strategies import plan_strategy
-from mimokit.planning.strategies.fragments import in_order
+from mimokit.planning.strategies.shards import in_order
 from mimokit.planning.types import LayoutPlan
 
 Tensors = dict[str, np.ndarray]
@@ -57,12 +52,11 @@ class OracleStep:
             has none.
         weights: module -> parameter -> weight after the step.
         open: tensor -> entries of which a strategy chose between numbers that are equal but for
-            rounding; see `mimokit.engine.verify.strategies.choices`.
+            rounding; see `Choices`.
         residuals: tensor -> what a strategy did not send, where entries are open.
-        whole_numbers: tensor -> what a codec rounded its flattened entries to in the step: the
-            change of this replica, and the mean.
-        norm: of all gradients before clipping, which would hide a wrong scale; None: none is
-            clipped.
+        whole_numbers: tensor -> what a codec rounded its flattened entries to: the change of this
+            replica, and the mean.
+        norm: of all gradients before clipping, which would hide a wrong scale; None: not clipped.
         epsilon: what the optimizer adds to what it divides by. It is that of the run times the
             largest norm of clipped gradients so far, if that is above 1: a rounding error of the
             gradients is divided by no less than the same share of them in every run.
@@ -81,7 +75,7 @@ class OracleStep:
 
     @property
     def open_share(self) -> float:
-        """Of the entries of all tensors."""
+        """Share of the entries of all tensors."""
         total = sum(one.size for module in self.weights.values() for one in module.values())
         return sum(int(one.sum()) for one in self.open.values()) / total
 
@@ -108,24 +102,26 @@ def run_oracle(
     ]
     arithmetic = _arithmetic(config, models, tensor_parallel or {})
     largest_norm = 1.0
-    taken: list[list[OracleStep]] = [[] for _ in models]
+    recorded: list[list[OracleStep]] = [[] for _ in models]
     for _ in range(steps):
-        losses = [one.accumulate() for one in models]
+        losses = [model.accumulate() for model in models]
         if arithmetic is not None:
             arithmetic.average_gradients()
-        largest_norm = max(largest_norm, *(one.clip() for one in models))
+        largest_norm = max(largest_norm, *(model.clip() for model in models))
         epsilon = config.inner_runtime.adam_epsilon * largest_norm
-        for one in models:
-            one.set_epsilon(epsilon)
+        for model in models:
+            model.set_epsilon(epsilon)
         if arithmetic is None or not arithmetic.step():
-            for one in models:
-                one.update()
+            for model in models:
+                model.update()
         if arithmetic is not None:
             arithmetic.after_step()
-        for number, (one, loss, own) in enumerate(zip(models, losses, taken, strict=True)):
-            step = one.record(loss, epsilon)
-            own.append(step if arithmetic is None else _with_choices(step, arithmetic, number))
-    return taken
+        for number, (model, loss) in enumerate(zip(models, losses, strict=True)):
+            step = model.record(loss, epsilon)
+            if arithmetic is not None:
+                step = _with_choices(step, arithmetic, number)
+            recorded[number].append(step)
+    return recorded
 
 
 def _with_choices(step: OracleStep, arithmetic: ReplicaArithmetic, replica: int) -> OracleStep:
@@ -136,9 +132,10 @@ def _with_choices(step: OracleStep, arithmetic: ReplicaArithmetic, replica: int)
         return replace(step, whole_numbers={k: (sent[k].numpy(), sums[k].numpy()) for k in sums})
     if choices is None or left is None:
         return step
-    there = {name: mask.numpy().copy() for name, mask in left.items() if mask.any()}
-    own = choices.residuals[replica]
-    return replace(step, open=there, residuals={k: own[k][:-1].numpy().copy() for k in there})
+    masks = {name: mask.numpy().copy() for name, mask in left.items() if mask.any()}
+    residuals = choices.residuals[replica]
+    kept = {name: residuals[name][:-1].numpy().copy() for name in masks}
+    return replace(step, open=masks, residuals=kept)
 
 
 def _arithmetic(
@@ -146,7 +143,7 @@ def _arithmetic(
 ) -> ReplicaArithmetic | None:
     if config.strategy is None:
         return None
-    named = [one.model.named() for one in models]
+    named = [model.model.named() for model in models]
     cuts = models[0].model.cuts()
     shapes = in_order({name: cut.whole for name, cut in cuts.items()})
     plan = plan_strategy(config.strategy, shapes, config.replicas, config.runtime.seed)
@@ -205,9 +202,11 @@ class _Replica:
         self.model = _build(plan, config, decoders, code)
         self._plan, self._runtime = plan, config.inner_runtime
         data = data_of(source, config)
-        self._iterator = iterate_shared_batches(
+        batches = iterate_batches(
             plan, config.data, 0, data.train, data.collate_fn, config.runtime.seed
         )
+        assert batches is not None
+        self._batches = batches
         networks = {**config.model.module_architectures, **decoders}
         self._optimizer = optimizer_spec(config).build(_groups(self.model, networks))
         self._scheduler = learning_rate_scheduler(self._optimizer, self._runtime)
@@ -219,7 +218,7 @@ class _Replica:
         self.model.reached.clear()
         loss_sum, tokens = 0.0, 0.0
         for _ in range(self._plan.batch.num_microbatches):
-            batch = to_device(next(self._iterator), rank_device())
+            batch = to_device(next(self._batches), rank_device())
             loss, counted = self.model.loss_sum(batch)
             if loss.requires_grad:  # False where all modules of this micro-batch are frozen
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -246,12 +245,10 @@ class _Replica:
         set_epsilon(self._optimizer, epsilon)
 
     def update(self) -> None:
-        """Step by the gradients."""
         self._optimizer.step()
         self._scheduler.step()
 
     def record(self, loss: float, epsilon: float) -> OracleStep:
-        """Return what the step left."""
         modules = dict(self.model.parts())
         return OracleStep(
             loss=loss,

@@ -12,24 +12,21 @@ from mimokit.config.user_code import UserCode
 from mimokit.engine.data.batch import ITEMS, Batch, targets_of, tensors_by_encoder
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
-from mimokit.engine.models.attention import causal_mask
-from mimokit.engine.models.decoder import TextDecoder
-from mimokit.engine.models.language import hidden_states_of
+from mimokit.engine.models.language import TextDecoder, hidden_states_of
+from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.loss import sum_and_tokens
 from mimokit.engine.parallel.marks import shard_of
-from mimokit.engine.user_loop.forward import OneBatch, call_forward_step, loss_of_output
 from mimokit.engine.user_loop.models import ModulesByName
+from mimokit.engine.user_loop.stages import OneBatch, call_forward_step, loss_of_output
 
 
 class WholeModel(torch.nn.Module):
     """All modules in one process. A forward step of the user's calls it as it calls a layout's.
 
     Args:
-        code: of the user, with what the config names.
         words: of the vocabulary, without padding; 0: what the language model returns stays whole.
 
     Attributes:
-        text_decoders: module behind the language model -> module.
         reached: modules that have computed something, until a caller clears it.
     """
 
@@ -104,12 +101,7 @@ class WholeModel(torch.nn.Module):
         loss_mask: torch.Tensor | None = None,
         **_: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Run encoders and language model on a whole micro-batch.
-
-        Args:
-            input_ids: [samples, tokens].
-            labels: [samples, tokens].
-            loss_mask: [samples, tokens].
+        """Run encoders and language model on a whole micro-batch: [samples, tokens].
 
         Returns:
             Loss of every token [samples, tokens], or without labels the logits

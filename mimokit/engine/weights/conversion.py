@@ -1,4 +1,4 @@
-"""Converts a checkpoint into the files of a layout's ranks, between layouts, and back.
+"""Converts weights into the files of a layout's ranks, between layouts, and back.
 
 Every file is written tensor by tensor from slices of the others; the model is nowhere whole. The
 new directory appears under its name when it is complete.
@@ -9,19 +9,26 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from mimokit.engine.weights.files import Shapes, TensorSource, total_bytes, write_tensors
-from mimokit.engine.weights.layout_tensors import opened
+from mimokit.engine.weights.files import Shapes, TensorSource, opened, total_bytes, write_tensors
 from mimokit.engine.weights.reading import read_parameter
-from mimokit.planning.weights import RankWeights, WeightDirectory, plan_weights
-from mimokit.planning.weights.directory import INDEX, PICKLES, SINGLE, read_json
-from mimokit.planning.weights.headers import FLOATING, ITEM_BYTES, refused
+from mimokit.planning.weights import PlannedParameter, RankWeights, WeightDirectory, plan_weights
+from mimokit.planning.weights.directory import (
+    FLOATING,
+    INDEX,
+    ITEM_BYTES,
+    PICKLES,
+    SINGLE,
+    read_json,
+    refused,
+)
 from mimokit.planning.weights.layout_files import (
     LAYOUT,
     UNPLANNED,
@@ -50,17 +57,17 @@ def convert_to_layout(
         ConfigError: as `plan_weights`; the target exists or cannot be written; ranks of the source
             hold different values of what must be alike.
     """
-    with opened(source) as (checkpoint, tensors):
-        plan = plan_weights(checkpoint, tensor_parallel, pipeline_parallel)
-        layout = layout_of(checkpoint, plan, _index_metadata(Path(source)))
-        unplanned = _shapes(checkpoint, layout.unplanned)
+    with opened(source) as (weights, tensors):
+        plan = plan_weights(weights, tensor_parallel, pipeline_parallel)
+        layout = layout_of(weights, plan, _index_metadata(Path(source)))
+        unplanned = _shapes(weights, layout.unplanned)
         needed = sum(rank.bytes for rank in plan.ranks) + total_bytes(unplanned)
         with _new_directory(Path(target), needed) as folder:
             for rank, file in zip(plan.ranks, layout.files, strict=True):
-                _write_rank(folder / file, rank, tensors)
+                write_rank_file(folder / file, rank, lambda _, one: read_parameter(one, tensors))
             if unplanned:
                 _write_whole(folder / UNPLANNED, unplanned, tensors)
-            _copy_others(checkpoint.directory, folder)
+            _copy_others(weights.directory, folder)
             folder.joinpath(LAYOUT).write_text(json.dumps(layout_to_json(layout), indent=1))
     return layout
 
@@ -72,47 +79,48 @@ def convert_to_hf(
 ) -> tuple[str, ...]:
     """Write a directory that Hugging Face reads: the same tensors bit for bit, config and index.
 
+    The names of the files with tensors are returned.
+
     Args:
         source: a directory that `convert_to_layout` has written, or one of Hugging Face.
         max_shard_size: bytes of a file at most, except one with a single tensor; None: the files
-            that the checkpoint had.
-
-    Returns:
-        The names of the files with tensors.
+            that the weights had.
 
     Raises:
         ConfigError: as `convert_to_layout`.
     """
-    with opened(source) as (checkpoint, tensors):
-        return write_hf(checkpoint, tensors, Path(target), max_shard_size)
+    with opened(source) as (weights, tensors):
+        return write_hf(weights, tensors, Path(target), max_shard_size)
 
 
 def write_hf(
-    checkpoint: WeightDirectory,
+    weights: WeightDirectory,
     tensors: TensorSource,
     target: Path,
     max_shard_size: int | None = None,
 ) -> tuple[str, ...]:
     """Write a directory that Hugging Face reads; see `convert_to_hf`."""
-    files = _files(checkpoint, max_shard_size)
-    total = total_bytes(_shapes(checkpoint, checkpoint.tensors))
+    files = _files(weights, max_shard_size)
+    total = total_bytes(_shapes(weights, weights.tensors))
     with _new_directory(target, total) as folder:
         for file, names in files.items():
-            _write_whole(folder / file, _shapes(checkpoint, names), tensors)
-        _copy_others(checkpoint.directory, folder)
+            _write_whole(folder / file, _shapes(weights, names), tensors)
+        _copy_others(weights.directory, folder)
         if list(files) != [SINGLE]:
-            metadata = {**_index_metadata(checkpoint.directory), "total_size": total}
+            metadata = {**_index_metadata(weights.directory), "total_size": total}
             places = {name: file for file, names in files.items() for name in names}
             index = {"metadata": metadata, "weight_map": dict(sorted(places.items()))}
             folder.joinpath(INDEX).write_text(json.dumps(index, indent=2) + "\n")
     return tuple(files)
 
 
-def _write_rank(path: Path, rank: RankWeights, tensors: TensorSource) -> None:
+def write_rank_file(
+    path: Path, rank: RankWeights, read: Callable[[str, PlannedParameter], torch.Tensor]
+) -> None:
     """Write the parameters of a rank, the widest dtypes first, so that all are aligned."""
     shapes = {name: (_STORED[one.dtype], one.shape) for name, one in rank.parameters.items()}
-    ordered = dict(sorted(shapes.items(), key=lambda one: -ITEM_BYTES[one[1][0]]))
-    write_tensors(path, ordered, lambda name: read_parameter(rank.parameters[name], tensors))
+    ordered = sorted(shapes.items(), key=lambda item: -ITEM_BYTES[item[1][0]])
+    write_tensors(path, dict(ordered), lambda name: read(name, rank.parameters[name]))
 
 
 def _write_whole(path: Path, shapes: Shapes, tensors: TensorSource) -> None:
@@ -123,26 +131,26 @@ def _write_whole(path: Path, shapes: Shapes, tensors: TensorSource) -> None:
     write_tensors(path, shapes, read)
 
 
-def _shapes(checkpoint: WeightDirectory, names: Any) -> Shapes:
-    stored = checkpoint.tensors
+def _shapes(weights: WeightDirectory, names: Iterable[str]) -> Shapes:
+    stored = weights.tensors
     return {name: (stored[name].dtype, stored[name].shape) for name in names}
 
 
-def _files(checkpoint: WeightDirectory, most: int | None) -> dict[str, list[str]]:
+def _files(weights: WeightDirectory, most: int | None) -> dict[str, list[str]]:
     """Return file -> tensors: the files as they were, or filled one by one up to a size."""
     if most is None:
-        found: dict[str, list[str]] = {}
-        for name, one in checkpoint.tensors.items():
-            found.setdefault(one.file, []).append(name)
-        return found
+        files: dict[str, list[str]] = {}
+        for name, tensor in weights.tensors.items():
+            files.setdefault(tensor.file, []).append(name)
+        return files
     groups: list[list[str]] = [[]]
     size = 0
-    for name, one in checkpoint.tensors.items():
-        if groups[-1] and size + one.bytes > most:
+    for name, tensor in weights.tensors.items():
+        if groups[-1] and size + tensor.bytes > most:
             groups.append([])
             size = 0
         groups[-1].append(name)
-        size += one.bytes
+        size += tensor.bytes
     if len(groups) == 1:
         return {SINGLE: groups[0]}
     return {
@@ -152,14 +160,12 @@ def _files(checkpoint: WeightDirectory, most: int | None) -> dict[str, list[str]
 
 
 def _index_metadata(source: Path) -> Mapping[str, Any]:
-    """Return the metadata of the index that a checkpoint has, or had before it was converted."""
-    if (source / LAYOUT).exists():
-        found = read_json(source / LAYOUT, 2**26).get("index_metadata")
-    elif (source / INDEX).exists():
-        found = read_json(source / INDEX, 2**26).get("metadata")
-    else:
-        found = None
-    return found if isinstance(found, dict) else {}
+    """Return the metadata of the index that weights have, or had before they were converted."""
+    for file, key in ((LAYOUT, "index_metadata"), (INDEX, "metadata")):
+        if (source / file).exists():
+            metadata = read_json(source / file, 2**26).get(key)
+            return metadata if isinstance(metadata, dict) else {}
+    return {}
 
 
 def _copy_others(source: Path, folder: Path) -> None:
@@ -172,9 +178,6 @@ def _copy_others(source: Path, folder: Path) -> None:
 @contextmanager
 def _new_directory(target: Path, needed: int) -> Iterator[Path]:
     """Yield a directory that gets the name of the target when the block ends without an error.
-
-    Args:
-        needed: bytes that will be written at least.
 
     Raises:
         ConfigError: the target exists, the disk is too small, or a file cannot be written; nothing
@@ -200,17 +203,12 @@ def _new_directory(target: Path, needed: int) -> Iterator[Path]:
 
 
 def bytes_of_size(text: str) -> int:
-    """Return the bytes of a size such as 5GB, 500MB or 20KB (1 KB is 1,000 bytes), or 4GiB.
-
-    Raises:
-        ConfigError: it is something else, or below 1.
-    """
-    units = {"": 1, "B": 1}
-    for power, letter in enumerate("KMGT", 1):
-        units |= {f"{letter}B": 1000**power, f"{letter}IB": 1024**power}
-    number = text.strip().upper().rstrip("KMGTIB")
-    unit = text.strip().upper()[len(number) :]
-    if number.strip().isdigit() and unit in units and (size := int(number) * units[unit]) > 0:
+    """Return the bytes of a size such as 5GB, 500MB or 20KB (1 KB is 1,000 bytes), or 4GiB."""
+    try:
+        size = int(TypeAdapter(ByteSize).validate_python(text))
+    except ValidationError:
+        size = 0
+    if size > 0:
         return size
     what = f"'{text}' is not a size; write bytes, or 500MB, 5GB or 4GiB"
     raise refused("Option --max-shard-size", "max_shard_size", text, what)

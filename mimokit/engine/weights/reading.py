@@ -1,4 +1,4 @@
-"""Reads the shard of one rank from the files of a checkpoint: the planned bytes and no others."""
+"""Reads the shard of one rank from the files of weights: the planned bytes and no others."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from collections.abc import Mapping
 import torch
 
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.engine.weights.files import TensorSource
-from mimokit.engine.weights.layout_tensors import opened
+from mimokit.engine.weights.files import TensorSource, opened
 from mimokit.planning.weights import Piece, PlannedParameter, RankWeights, WeightPlanner
 
 
@@ -25,7 +24,7 @@ def read_shard(
 ) -> dict[str, torch.Tensor]:
     """Return the parameters of one rank, by Megatron's names. Needs no process group.
 
-    Private memory grows by the shard alone: every planned block is copied from the memory map of
+    Private memory grows by the shard only: every planned block is copied from the memory map of
     the file into the parameter.
 
     Args:
@@ -40,10 +39,10 @@ def read_shard(
     _check_rank("tensor", tensor_rank, tensor_parallel)
     _check_rank("pipeline", pipeline_rank, pipeline_parallel)
     named = None if dtype is None else str(dtype).removeprefix("torch.")
-    with opened(directory) as (checkpoint, source):
-        planner = WeightPlanner(checkpoint, tensor_parallel, pipeline_parallel, named)
+    with opened(directory) as (weights, source):
+        planner = WeightPlanner(weights, tensor_parallel, pipeline_parallel, named)
         planned = planner.rank(planner.grid.rank(tp=tensor_rank, pp=pipeline_rank))
-        return {name: read_parameter(one, source) for name, one in planned.parameters.items()}
+        return {name: read_parameter(shard, source) for name, shard in planned.parameters.items()}
 
 
 def _check_rank(axis: str, rank: int, size: int) -> None:
@@ -65,29 +64,27 @@ def read_parameter(planned: PlannedParameter, source: TensorSource) -> torch.Ten
 def fill(
     parameters: Mapping[str, torch.Tensor], planned: RankWeights, source: TensorSource
 ) -> None:
-    """Fill the parameters of a module in place.
-
-    Args:
-        parameters: name -> parameter of this rank, on any device and of any dtype.
+    """Fill the parameters of a module on this rank in place, on any device and of any dtype.
 
     Raises:
         ConfigError: the module has other parameters, or one of another shape.
     """
-    wanted, given = set(planned.parameters), set(parameters)
-    if wanted != given:
-        name = min(wanted ^ given)
-        has, lacks = ("checkpoint", "module") if name in wanted else ("module", "checkpoint")
-        raise _other_module(name, f"the {has} has it, the {lacks} does not")
-    for name, one in planned.parameters.items():
+    wanted, present = set(planned.parameters), set(parameters)
+    if wanted != present:
+        name = min(wanted ^ present)
+        if name in wanted:
+            raise _other_module(name, "the weights have it, the module does not")
+        raise _other_module(name, "the module has it, the weights do not")
+    for name, shard in planned.parameters.items():
         target = parameters[name]
-        if tuple(target.shape) != one.shape:
-            shapes = f"{list(target.shape)} in the module, {list(one.shape)} in the checkpoint"
+        if tuple(target.shape) != shard.shape:
+            shapes = f"{list(target.shape)} in the module, {list(shard.shape)} in the weights"
             raise _other_module(name, f"its shape is {shapes}")
-        fill_parameter(target, one, source)
+        fill_parameter(target, shard, source)
 
 
 def _other_module(name: str, what: str) -> ConfigError:
-    sentence = f"Parameter {name}: {what}; give the checkpoint of this network."
+    sentence = f"Parameter {name}: {what}; give the weights of this network."
     return ConfigError([Problem("weights", name, None, sentence)])
 
 
@@ -95,9 +92,9 @@ def _other_module(name: str, what: str) -> ConfigError:
 def fill_parameter(target: torch.Tensor, planned: PlannedParameter, source: TensorSource) -> None:
     """Copy the blocks of one parameter to their places; the rest of it becomes zero."""
     pieces = planned.pieces
-    held = sum(_copy(target, piece, source) for piece in pieces)
-    if held < math.prod(planned.shape):  # padding lies behind all pieces
-        rows = max((one.at[0] + one.rows[1] - one.rows[0] for one in pieces), default=0)
+    copied = sum(_copy(target, piece, source) for piece in pieces)
+    if copied < math.prod(planned.shape):  # padding lies behind all pieces
+        rows = max((piece.at[0] + piece.rows[1] - piece.rows[0] for piece in pieces), default=0)
         target[rows:] = 0
 
 
@@ -111,6 +108,6 @@ def _copy(target: torch.Tensor, piece: Piece, source: TensorSource) -> int:
         if target.dim() > 1:
             place = place[:, piece.at[1] : piece.at[1] + block.shape[1]]
         place.copy_(block)
-    else:  # as many entries in the same order: a class token, a patch embedding
+    else:  # the same entries in the same order: a class token, a patch embedding
         target.view(-1).copy_(block.reshape(-1))
     return block.numel()

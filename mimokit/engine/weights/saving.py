@@ -1,14 +1,14 @@
 """Writes the trained parameters of a run's ranks as a directory that Hugging Face reads.
 
-Every rank writes its part of a module into a file; one process then makes the tensors of Hugging
-Face of these files, block by block. No process holds the whole model.
+Every rank writes its part of a module into a file; one process then puts the tensors together from
+these files, block by block. No process holds the whole model.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,19 +16,15 @@ import torch
 
 from mimokit.architecture.tensor_cut import Span
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.engine.weights.conversion import write_hf
-from mimokit.engine.weights.files import TensorSource, write_tensors
-from mimokit.engine.weights.layout_tensors import LayoutTensors, opened
-from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.headers import FLOATING, ITEM_BYTES
+from mimokit.engine.weights.conversion import write_hf, write_rank_file
+from mimokit.engine.weights.files import LayoutTensors, TensorSource, opened
+from mimokit.planning.weights import PlannedParameter, WeightPlanner
 from mimokit.planning.weights.layout_files import (
     ConvertedWeights,
     check_files,
     layout_of,
     rank_file,
 )
-
-_STORED = {name: stored for stored, name in FLOATING.items()}
 
 
 def folder_of_ranks(directory: Path) -> Path:
@@ -43,28 +39,16 @@ def write_rank(
     number: int,
     parameters: Mapping[str, torch.Tensor],
 ) -> None:
-    """Write the parameters of one rank, in the dtypes that the checkpoint has.
+    """Write the parameters of one rank, in the dtypes of the weights that the run started from."""
+    file = folder_of_ranks(directory) / module / rank_file(number)
 
-    Args:
-        directory: the one that Hugging Face will read.
-        planner: of the module in the checkpoint that it started from.
-
-    Raises:
-        ConfigError: a file cannot be written.
-    """
-    folder = folder_of_ranks(directory) / module
-    planned = planner.rank(number)
-    shapes = {name: (_STORED[one.dtype], one.shape) for name, one in planned.parameters.items()}
-    ordered = dict(sorted(shapes.items(), key=lambda one: -ITEM_BYTES[one[1][0]]))
-
-    def read(name: str) -> torch.Tensor:
-        dtype = getattr(torch, planned.parameters[name].dtype)
-        return parameters[name].detach().to("cpu", dtype)
+    def read(name: str, planned: PlannedParameter) -> torch.Tensor:
+        return parameters[name].detach().to("cpu", getattr(torch, planned.dtype))
 
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / rank_file(number)).unlink(missing_ok=True)
-        write_tensors(folder / rank_file(number), ordered, read)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)
+        write_rank_file(file, planner.rank(number), read)
     except OSError as error:
         why = error.strerror or str(error)
         sentence = f"{directory}: it cannot be written ({why})."
@@ -72,15 +56,11 @@ def write_rank(
 
 
 class _TrainedTensors:
-    """The tensors of a checkpoint, those of trained modules from the files of their ranks.
-
-    Args:
-        others: where all other tensors are read from.
-    """
+    """The tensors of weights, those of trained modules from the files of their ranks."""
 
     def __init__(self, layouts: list[ConvertedWeights], others: TensorSource) -> None:
         self._others = others
-        self._sources = [LayoutTensors(one) for one in layouts]
+        self._sources = [LayoutTensors(layout) for layout in layouts]
         self._places = {
             name: source
             for layout, source in zip(layouts, self._sources, strict=True)
@@ -102,8 +82,8 @@ def finish(directory: Path, weights: str, planners: Mapping[str, WeightPlanner])
     """Make the directory of the files of all ranks, once they are complete.
 
     Args:
-        weights: the checkpoint that the modules started from; what they do not have of it, such as
-            the layers of a tower behind the feature layer, is written as it was.
+        weights: what the modules started from; what they do not have of it, such as the layers of
+            a tower behind the feature layer, is written as it was.
 
     Raises:
         ConfigError: it exists, a file of a rank is missing, or ranks hold different values of what
@@ -115,9 +95,9 @@ def finish(directory: Path, weights: str, planners: Mapping[str, WeightPlanner])
         stored = replace(planner.checkpoint, directory=folder / name)
         layouts.append(layout_of(stored, planner.plan(), {}))
         check_files(layouts[-1])
-    with ExitStack() as stack:
-        checkpoint, others = stack.enter_context(opened(weights))
-        tensors = _TrainedTensors(layouts, others)
-        stack.callback(tensors.close)
-        write_hf(checkpoint, tensors, directory)
+    with (
+        opened(weights) as (started_from, others),
+        closing(_TrainedTensors(layouts, others)) as tensors,
+    ):
+        write_hf(started_from, tensors, directory)
     shutil.rmtree(folder, ignore_errors=True)

@@ -16,6 +16,7 @@ from mimokit.engine.fits.job import is_dataset, is_streamed
 from mimokit.engine.strategies import Strategy
 from mimokit.engine.strategies.named import strategy_named
 from mimokit.prediction.network import Network
+from mimokit.units import shown
 
 TAKEN = ("batch_size", "batch_sampler", "sampler", "shuffle", "drop_last", "generator")
 """Arguments of a loader that a fit decides itself."""
@@ -83,25 +84,14 @@ class FitArguments:
 
 
 ABOVE_ZERO = (
-    "num_epochs",
-    "num_nodes",
-    "max_steps",
-    "batch_size",
-    "minibatch_size",
-    "val_size",
-    "val_interval",
-    "checkpoint_interval",
-    "correlation_interval",
-)
+    "num_epochs", "num_nodes", "max_steps", "batch_size", "minibatch_size", "val_size",
+    "val_interval", "checkpoint_interval", "correlation_interval",
+)  # fmt: skip
 
 
 def given(*values: Any, **named: Any) -> FitArguments:
-    """Return the arguments.
-
-    Raises:
-        TypeError: an argument is unknown; names the right one.
-    """
-    known = [one.name for one in fields(FitArguments)]
+    """Return the arguments; a TypeError for an unknown one names the right one."""
+    known = [argument.name for argument in fields(FitArguments)]
     for name in named:
         if name not in known:
             nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -111,11 +101,7 @@ def given(*values: Any, **named: Any) -> FitArguments:
 
 
 def strategy_of(arguments: FitArguments) -> Strategy:
-    """Return the strategy.
-
-    Raises:
-        ConfigError: it is none, or its name is unknown.
-    """
+    """Return the strategy; raises ConfigError if it is none or its name is unknown."""
     strategy = arguments.strategy
     if isinstance(strategy, str):
         return strategy_named(strategy)
@@ -165,7 +151,7 @@ def _wrong(arguments: FitArguments, engines: int | None) -> Iterator[Problem]:
     for name, choices in (("device", DEVICES), ("log_x_axis", AXES)):
         value = getattr(arguments, name)
         if value not in choices:
-            words = ", ".join(one for one in choices if one)
+            words = ", ".join(choice for choice in choices if choice)
             yield _problem(name, value, f"is {_shown(value)}", f"choose one of {words}")
     if arguments.seed < 0:
         yield _problem("seed", arguments.seed, f"is {arguments.seed}", "it must be at least 0")
@@ -209,8 +195,7 @@ def check_data(train: Any, validation: Any, val_size: int) -> None:
 
 
 def _shown(value: object) -> str:
-    text = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return f"the class {value.__name__}" if isinstance(value, type) else shown(value)
 
 
 def _problem(field: str, value: object, wrong: str, right: str) -> Problem:

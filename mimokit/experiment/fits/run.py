@@ -3,53 +3,42 @@
 from __future__ import annotations
 
 import copy
-import json
 import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 from torch import nn
 
+from mimokit.analysis.fits import Fit
 from mimokit.cluster import ClusterRun, EngineCluster, RankError, RunAborted
 from mimokit.engine.fits.job import FitError
 from mimokit.engine.fits.records import MODEL, Begun, records_of
 from mimokit.experiment.background import BackgroundRun
-from mimokit.experiment.fits.prediction import FitTimes
-from mimokit.experiment.fits.tables import FitTables, Row
-from mimokit.experiment.results.failures import error_record
+from mimokit.experiment.fits.tables import FitTables, FitTimes, Row
 from mimokit.experiment.results.folder import Folder
-from mimokit.experiment.results.loggers import RunLogger, call_loggers
+from mimokit.experiment.results.info import error_record
+from mimokit.experiment.results.loggers import LoggedRun, RunLogger, call_loggers
 from mimokit.planning.strategies import StrategyPlan
 from mimokit.prediction.network import Network, StrategyPrediction
 from mimokit.result_files import FIT_COLUMNS, FitFile, RunFile, write_json
 from mimokit.samples import Sample, from_wire
 
 
-@dataclass(frozen=True)
-class FitResult:
+@dataclass(frozen=True, kw_only=True)
+class FitResult(Fit):
     """What a fit leaves.
 
     Attributes:
         model: with the mean of all nodes' weights; None if the fit failed.
-        train: the table train.csv.
-        validation: validation.csv.
-        communication: communication.csv.
-        drift: drift.csv.
-        minibatch_size: samples of a micro-batch.
         prediction: of the fit's time on its network; None without one.
     """
 
     model: nn.Module | None
-    train: pd.DataFrame
-    validation: pd.DataFrame
-    communication: pd.DataFrame
-    drift: pd.DataFrame
     directory: Path
     minibatch_size: int
     notes: tuple[str, ...] = ()
@@ -58,39 +47,25 @@ class FitResult:
 
 @dataclass
 class FitDescription:
-    """What a fit is called and was given; monitors and loggers read it.
+    """What monitors read of a fit, where a run has a config; it is its own `runtime`.
 
     Attributes:
         num_iterations: steps of the whole; 0 as long as only the nodes can know.
     """
 
     name: str
-    content: Mapping[str, Any]
     num_iterations: int = 0
+    warmup_iterations: int = 0
 
     @property
-    def runtime(self) -> SimpleNamespace:
-        """Steps, as `ExperimentConfig.runtime` has them."""
-        return SimpleNamespace(num_iterations=self.num_iterations, warmup_iterations=0)
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the content of config.json."""
-        return dict(self.content)
-
-    def to_yaml(self) -> str:
-        """Return it as text."""
-        return json.dumps(self.content, indent=2)
+    def runtime(self) -> FitDescription:
+        """The steps."""
+        return self
 
 
 @dataclass(frozen=True)
 class FitLayout:
-    """What runs: nodes, each with the whole model.
-
-    Attributes:
-        deployment_mode: the strategy.
-        world_size: nodes.
-        modules: the model, which nothing cuts.
-    """
+    """What runs: a node per rank, each with the whole model, under a strategy (the mode)."""
 
     deployment_mode: str
     world_size: int
@@ -102,16 +77,15 @@ class FitSetting:
     """What a fit was given that its result needs.
 
     Attributes:
-        folder: of the tables, claimed.
         per_row: whether loggers count "step" or "examples".
         plan: what nodes exchange; None for strategies that plan nothing.
-        own_cluster: to close at the end.
         remember: is called with what nodes say before the first step.
     """
 
     model: nn.Module
     folder: Folder
     loggers: list[RunLogger]
+    logged: LoggedRun
     per_row: str
     plan: StrategyPlan | None
     network: Network | None
@@ -131,16 +105,12 @@ class FitRun(BackgroundRun[FitResult]):
         self._examples = 0
         self._prediction: StrategyPrediction | None = None
         self._writing = threading.Lock()
-        call_loggers(
-            self._setting.loggers, lambda logger: logger.start(config, plan, setting.folder.path)
-        )
-        super().__init__(run, setting.folder.path)
+        path = setting.folder.path
+        call_loggers(setting.loggers, lambda logger: logger.start(setting.logged, path))
+        super().__init__(run, path)
 
     def result(self, timeout: float | None = None) -> FitResult:
         """Wait for the end, complete the folder and return model and tables.
-
-        Args:
-            timeout: seconds; None waits indefinitely.
 
         Raises:
             TimeoutError: the fit did not end within the timeout.
@@ -149,10 +119,10 @@ class FitRun(BackgroundRun[FitResult]):
             RankError: a node raised something else.
             RunAborted: the fit was aborted.
         """
-        found = super().result(timeout)
-        for note in found.notes:
+        fitted = super().result(timeout)
+        for note in fitted.notes:
             warnings.warn(note, stacklevel=2)
-        return found
+        return fitted
 
     def _sample_of(self, message: Mapping[str, Any]) -> Sample | None:
         try:
@@ -198,9 +168,9 @@ class FitRun(BackgroundRun[FitResult]):
         steps = min(self._tables.completed.values())
         if plan is None or network is None or not steps or 1 not in times:
             return None
-        found = FitTimes.of(plan, network, times, steps)
-        self._prediction = found.prediction()
-        return found.columns()
+        times_of_fit = FitTimes.of(plan, network, times, steps)
+        self._prediction = times_of_fit.prediction()
+        return times_of_fit.columns()
 
     def _collect(self) -> FitResult:
         begun = self._tables.begun

@@ -1,4 +1,4 @@
-"""The tables of a fit, from the records of its nodes as they come."""
+"""The tables of a fit, from the records of its nodes as they come, and times on its network."""
 
 from __future__ import annotations
 
@@ -6,20 +6,32 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from csv import DictReader
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from mimokit.engine.fits.records import (
-    Begun,
-    Drift,
-    Exchanged,
-    NodeStep,
-    Record,
-    Validation,
-)
+import numpy as np
+from numpy.typing import NDArray
+
+from mimokit.engine.fits.records import Begun, Drift, Exchanged, NodeStep, Record, Validation
 from mimokit.engine.strategies.communicate import NOT_EMULATED
 from mimokit.experiment.results.tables import AppendedTable
-from mimokit.result_files import BY_STRATEGY, FIT_COLUMNS, FitFile, write_table
+from mimokit.planning.strategies import StrategyPlan
+from mimokit.prediction.network import (
+    Network,
+    StrategyPrediction,
+    StrategyTimeline,
+    predict_strategy,
+    strategy_timeline,
+)
+from mimokit.result_files import (
+    BY_STRATEGY,
+    FIT_COLUMNS,
+    MEASURED_SECONDS,
+    PREDICTED_SECONDS,
+    FitFile,
+    write_table,
+)
 
 Row: TypeAlias = dict[str, Any]
 Place: TypeAlias = tuple[int, int, int]
@@ -33,16 +45,14 @@ class FitTables:
 
     Attributes:
         begun: what the nodes have said before the first step; None before.
-        times: step -> node -> its record, for predictions.
-        completed: node -> steps that it has reported.
     """
 
     def __init__(self, directory: Path, nodes: int) -> None:
         """Take the folder, which may hold the tables of the same run up to a checkpoint."""
         self._directory, self._nodes = directory, nodes
         self.begun: Begun | None = None
-        self.times: dict[int, dict[int, NodeStep]] = defaultdict(dict)
-        self.completed: dict[int, int] = dict.fromkeys(range(nodes), 0)
+        self.times: dict[int, dict[int, NodeStep]] = defaultdict(dict)  # by step, by node
+        self.completed: dict[int, int] = dict.fromkeys(range(nodes), 0)  # steps of each node
         self._rows: dict[FitFile, dict[Any, Row]] = {file: {} for file in FIT_COLUMNS}
         self._files: dict[FitFile, AppendedTable] = {}
         self._written_before: set[Place] = set()
@@ -58,11 +68,7 @@ class FitTables:
         return [self._rows[file][key] for key in sorted(self._rows[file])]
 
     def take(self, record: Record) -> None:
-        """Take a record.
-
-        Raises:
-            OSError: its row could not be written.
-        """
+        """Take a record; raises OSError if its row could not be written."""
         match record:
             case Begun():
                 self._begin(record)
@@ -128,19 +134,19 @@ class FitTables:
         self._add(FitFile.TRAIN, {record.step: _train_row(list(group.values()), int(before))})
 
     def _communication(self, record: Exchanged) -> dict[Any, Row]:
-        found: dict[Any, Row] = {}
-        for one in record.messages:
-            purpose = one.purpose if one.purpose in NOT_EMULATED else BY_STRATEGY
-            row = dict(zip(_MESSAGE, (one.step, record.node, purpose), strict=True))
+        rows: dict[Any, Row] = {}
+        for message in record.messages:
+            purpose = message.purpose if message.purpose in NOT_EMULATED else BY_STRATEGY
+            row = dict(zip(_MESSAGE, (message.step, record.node, purpose), strict=True))
             place = _place(row)
             if place not in self._written_before:
                 self._counts[place] += 1
-                found[(*place, self._counts[place])] = row | {
-                    "operation": one.operation,
-                    "payload_bytes": one.payload_bytes,
-                    "sent_bytes": one.sent_bytes,
+                rows[(*place, self._counts[place])] = row | {
+                    "operation": message.operation,
+                    "payload_bytes": message.payload_bytes,
+                    "sent_bytes": message.sent_bytes,
                 }
-        return found
+        return rows
 
     def _add(self, file: FitFile, rows: Mapping[Any, Row]) -> None:
         new = {key: row for key, row in rows.items() if key not in self._rows[file]}
@@ -152,17 +158,17 @@ class FitTables:
 
 
 def _train_row(group: list[NodeStep], examples_before: int) -> Row:
-    loss = math.fsum(one.loss for one in group) / len(group)
+    loss = math.fsum(step.loss for step in group) / len(group)
     row: Row = {
         "step": group[0].step,
-        "examples_trained": examples_before + sum(one.samples for one in group),
+        "examples_trained": examples_before + sum(step.samples for step in group),
         "train_loss": loss,
         "train_perplexity": perplexity(loss),
         "lr": group[0].lr,
     }
-    names = dict.fromkeys(name for one in group for name in one.metrics)
+    names = dict.fromkeys(name for step in group for name in step.metrics)
     for name in names:
-        values = [one.metrics[name] for one in group if name in one.metrics]
+        values = [step.metrics[name] for step in group if name in step.metrics]
         row[name] = math.fsum(values) / len(values)
     return row
 
@@ -194,12 +200,11 @@ def _rows_until(path: Path, step: int) -> list[Row]:
     if step == 0 or not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as stream:
-        rows = [_numbers(row) for row in DictReader(stream)]
+        rows = [
+            {name: _number(value) for name, value in row.items() if value != ""}
+            for row in DictReader(stream)
+        ]
     return [row for row in rows if row["step"] <= step]
-
-
-def _numbers(row: Mapping[str, str]) -> Row:
-    return {name: _number(value) for name, value in row.items() if value != ""}
 
 
 def _number(text: str) -> Any:
@@ -209,3 +214,70 @@ def _number(text: str) -> Any:
         except ValueError:
             continue
     return text
+
+
+Times = Mapping[int, Mapping[int, NodeStep]]
+"""step -> node -> its record."""
+
+
+@dataclass(frozen=True)
+class FitTimes:
+    """What the nodes of a fit have measured, and when the network lets them end their steps.
+
+    Nodes of one machine share its cores: one of them computes a step longer than another, and
+    which one changes from step to step. What they wait for each other therefore follows from the
+    time of each step; means of nodes are too short.
+
+    Attributes:
+        busy: seconds of compute, [step, node].
+        whole: seconds of the step with its exchanges, likewise.
+        timeline: predicted from `busy`.
+    """
+
+    plan: StrategyPlan
+    network: Network
+    busy: NDArray[np.float64]
+    whole: NDArray[np.float64]
+    timeline: StrategyTimeline
+
+    @classmethod
+    def of(cls, plan: StrategyPlan, network: Network, times: Times, steps: int) -> FitTimes:
+        """Return the times of the first `steps` steps, which all nodes have reported."""
+        records = [
+            [times[step][node] for node in range(plan.nodes)] for step in range(1, steps + 1)
+        ]
+        busy, whole = (
+            np.array([[getattr(step, name) for step in group] for group in records])
+            for name in ("busy_seconds", "seconds")
+        )
+        return cls(plan, network, busy, whole, strategy_timeline(plan, network, busy, steps))
+
+    def prediction(self) -> StrategyPrediction:
+        """Predict rounds and the time of the whole fit.
+
+        A round has the waiting of the mean round of the fit.
+        """
+        line, (steps, nodes) = self.timeline, self.busy.shape
+        waited = sum(line.seconds("wait")) / (steps * nodes)
+        mean = float(self.busy.mean())
+        measured = replace(self.network, speeds=(), spread=waited / mean if nodes > 1 else 0.0)
+        predicted_round = predict_strategy(self.plan, measured, mean, steps=steps)
+        return replace(predicted_round, wall_seconds=line.wall_seconds)
+
+    def columns(self) -> dict[int, dict[str, float]]:
+        """Return step -> predicted and measured seconds until all nodes have completed it."""
+        ends = {0: np.zeros(self.plan.nodes)}
+        for block in self.timeline.blocks:
+            row = ends.setdefault(block.step, np.zeros(self.plan.nodes))
+            row[block.node] = max(row[block.node], block.stop)
+        measured = self.whole.cumsum(axis=0)
+        seconds = {0: {PREDICTED_SECONDS: 0.0, MEASURED_SECONDS: 0.0}}
+        last, since = 0, np.zeros(self.plan.nodes)
+        for step, busy in enumerate(self.busy, start=1):
+            since = since + busy
+            if step in ends:
+                last, since = step, np.zeros(self.plan.nodes)
+            predicted = float((ends[last] + since).max())
+            whole = float(measured[step - 1].max())
+            seconds[step] = {PREDICTED_SECONDS: predicted, MEASURED_SECONDS: whole}
+        return seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import datetime
@@ -17,9 +18,8 @@ from mimokit.cluster import EngineCluster
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.engine.fits.job import FitJob, Source
 from mimokit.engine.fits.node import fit_node
-from mimokit.engine.fits.records import Begun
+from mimokit.engine.fits.records import MODEL, Begun
 from mimokit.engine.strategies import Strategy
-from mimokit.engine.strategies.buckets import common_dtype, trainable
 from mimokit.experiment.fits.arguments import (
     FitArguments,
     check_arguments,
@@ -29,8 +29,7 @@ from mimokit.experiment.fits.arguments import (
 )
 from mimokit.experiment.fits.run import FitDescription, FitLayout, FitRun, FitSetting
 from mimokit.experiment.results.folder import Folder, name_problem
-from mimokit.experiment.results.logger_backends import PROJECT, fit_loggers
-from mimokit.planning.strategies import StrategyPlan, plan_strategy
+from mimokit.experiment.results.loggers import PROJECT, LoggedRun, fit_loggers
 from mimokit.result_files import FitFile, write_json
 
 Arguments = ParamSpec("Arguments")
@@ -40,8 +39,7 @@ Result = TypeVar("Result")
 def _taking(
     arguments: Callable[Arguments, FitArguments],
 ) -> Callable[
-    [Callable[[Trainer, FitArguments], Result]],
-    Callable[Concatenate[Trainer, Arguments], Result],
+    [Callable[[Trainer, FitArguments], Result]], Callable[Concatenate[Trainer, Arguments], Result]
 ]:
     """Let a method take the arguments of a fit one by one."""
 
@@ -96,18 +94,13 @@ class Trainer:
             FitError: a node could not begin or go on; names it.
             RankDied: the process of a node died.
         """
-        found = self._start(arguments).result().model
-        assert found is not None
-        return found
+        model = self._start(arguments).result().model
+        assert model is not None
+        return model
 
     @_taking(FitArguments)
     def start(self, arguments: FitArguments) -> FitRun:
-        """Start a fit and return at once; `LiveMonitor` shows it.
-
-        Raises:
-            ConfigError: an argument is wrong.
-            TypeError: an argument is unknown; names the right one.
-        """
+        """Start a fit and return at once, for `LiveMonitor`; rejects arguments as `fit` does."""
         return self._start(arguments)
 
     def _start(self, arguments: FitArguments) -> FitRun:
@@ -116,7 +109,7 @@ class Trainer:
         check_data(self.train_dataset, self.val_dataset, arguments.val_size)
         loggers = fit_loggers(arguments.wandb_project)
         strategy = strategy_of(arguments)
-        plan = _plan(strategy, self.model, nodes, arguments.seed)
+        plan = strategy.plan_for(self.model, nodes, arguments.seed)
         folder, name = _folder(arguments, strategy)
         try:
             job = self._job(arguments, strategy, nodes, name)
@@ -131,13 +124,14 @@ class Trainer:
             model=self.model,
             folder=folder,
             loggers=loggers,
+            logged=LoggedRun(name, (MODEL,), content, json.dumps(content, indent=2)),
             per_row=arguments.log_x_axis,
             plan=plan,
             network=arguments.network,
             own_cluster=cluster if self.cluster is None else None,
             remember=lambda begun: self._remember(begun, nodes, arguments),
         )
-        description = FitDescription(name, content, arguments.max_steps or 0)
+        description = FitDescription(name, arguments.max_steps or 0)
         return FitRun(run, description, FitLayout(content["strategy"], nodes), setting)
 
     def _job(self, arguments: FitArguments, strategy: Strategy, nodes: int, name: str) -> FitJob:
@@ -146,10 +140,12 @@ class Trainer:
         minibatch_size = arguments.minibatch_size
         if minibatch_size is None and not arguments.force_minibatch_recalculate:
             minibatch_size = self._minibatch_sizes.get((nodes, arguments.batch_size))
-        own = {one.name for one in fields(FitJob)} & {one.name for one in fields(FitArguments)}
-        taken = {key: getattr(arguments, key) for key in own}
+        shared = {argument.name for argument in fields(FitJob)} & {
+            argument.name for argument in fields(FitArguments)
+        }
+        values = {key: getattr(arguments, key) for key in shared}
         return FitJob(
-            **taken
+            **values
             | {
                 "model": self.model,
                 "strategy": strategy,
@@ -173,22 +169,8 @@ def _fit_rank(job: FitJob) -> Any:
     return fit_node(job, on_rank.emit, on_rank.should_stop)
 
 
-def _plan(strategy: Strategy, model: nn.Module, nodes: int, seed: int) -> StrategyPlan | None:
-    """Return the plan that the nodes will make."""
-    if strategy.config is None:
-        return None
-    named = trainable(model)
-    shapes = {name: tuple(one.shape) for name, one in named.items()}
-    size = common_dtype(named.values()).itemsize
-    return plan_strategy(strategy.config, shapes, nodes, seed, element_bytes=size)
-
-
 def _folder(arguments: FitArguments, strategy: Strategy) -> tuple[Folder, str]:
-    """Claim the folder of the tables, and return it with the name of the run.
-
-    Raises:
-        ConfigError: a run of that name exists, or the folder cannot be written.
-    """
+    """Claim the folder of the tables; return it with the name of the run, which must be new."""
     logs, name = Path(arguments.log_dir), arguments.run_name
     if name is None:
         stem = f"{_name_of(strategy)}_{datetime.now():%Y%m%d_%H%M%S}"
@@ -209,11 +191,11 @@ def _content(arguments: FitArguments, strategy: Strategy, nodes: int, name: str)
     """Return what config.json says."""
     plain = (int, float, str, bool, type(None))
     values: dict[str, Any] = {}
-    for one in fields(FitArguments):
-        value = getattr(arguments, one.name)
+    for argument in fields(FitArguments):
+        value = getattr(arguments, argument.name)
         if isinstance(value, Mapping | list | tuple):
             value = _jsonable(value)
-        values[one.name] = value if isinstance(value, (*plain, dict, list)) else str(value)
+        values[argument.name] = value if isinstance(value, (*plain, dict, list)) else str(value)
     described = strategy.config.model_dump(exclude={"replicas"}) if strategy.config else {}
     further = {key: value for key, value in vars(strategy).items() if isinstance(value, plain)}
     optimizer = getattr(strategy, "optim_spec", None)
@@ -227,9 +209,9 @@ def _content(arguments: FitArguments, strategy: Strategy, nodes: int, name: str)
 
 def _jsonable(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _jsonable(one) for key, one in value.items()}
+        return {str(key): _jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_jsonable(one) for one in value]
+        return [_jsonable(item) for item in value]
     return value if isinstance(value, int | float | str | bool | None) else repr(value)
 
 

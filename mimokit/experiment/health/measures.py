@@ -7,7 +7,7 @@ iteration is the time of a small all-reduce.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -19,21 +19,6 @@ from mimokit.units import bytes_text, seconds_text, span_text
 LAST = 32
 """Iterations of which a median is taken."""
 NOT_MEASURED = "Memory and times are not measured (runtime.enable_performance_monitoring)."
-
-
-class RecentSteps:
-    """The last steps of every rank; one thread takes them, others may read."""
-
-    def __init__(self) -> None:
-        self._steps: dict[int, deque[StepSample]] = {}
-
-    def take(self, sample: StepSample) -> None:
-        """Keep a step."""
-        self._steps.setdefault(sample.rank, deque(maxlen=LAST)).append(sample)
-
-    def all(self) -> list[StepSample]:
-        """Return them, by rank."""
-        return [one for _, steps in sorted(self._steps.copy().items()) for one in steps.copy()]
 
 
 @dataclass(frozen=True)
@@ -62,7 +47,6 @@ class Spread:
     Attributes:
         ranks: they hold the same stages of the same modules.
         share: largest less smallest, as a share of their mean.
-        most: the rank that holds most.
     """
 
     ranks: tuple[int, ...]
@@ -83,10 +67,8 @@ class RunMeasures:
     """What the ranks of a run measured.
 
     Attributes:
-        ranks: that measured anything, ascending.
         spreads: of memory, for each set of ranks with the same modules.
         all_reduce: seconds of a small one over a replica of the layout; None if not measured.
-        calibrated: the same by the calibration; None without one.
     """
 
     ranks: tuple[RankMeasures, ...] = ()
@@ -99,11 +81,11 @@ class RunMeasures:
         cls, steps: Iterable[StepSample], plan: LayoutPlan, calibrated: float | None = None
     ) -> RunMeasures:
         """Return what steps say; warmup steps are used only if all steps are warmup."""
-        measured = [one for one in steps if one.measured]
-        used = [one for one in measured if not one.warmup] or measured
+        measured = [step for step in steps if step.measured]
+        used = [step for step in measured if not step.warmup] or measured
         of_ranks: dict[int, list[StepSample]] = defaultdict(list)
-        for one in used:
-            of_ranks[one.rank].append(one)
+        for step in used:
+            of_ranks[step.rank].append(step)
         ranks = tuple(_of_rank(rank, of_ranks[rank]) for rank in sorted(of_ranks))
         together = plan.of_replica(0).world_size
         return cls(ranks, tuple(_spreads(ranks, plan)), _all_reduce(used, together), calibrated)
@@ -111,11 +93,12 @@ class RunMeasures:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about what differs between ranks, and need not be wrong."""
-        return (*map(str, self.spreads), *self._waiting(), *self._of_all_reduce())
+        all_reduce = all_reduce_note(self.all_reduce, self.calibrated)
+        return (*map(str, self.spreads), *self._waiting(), *all_reduce)
 
     def _waiting(self) -> Iterator[str]:
-        least = min(self.ranks, key=lambda one: one.waiting, default=None)
-        most = max(self.ranks, key=lambda one: one.waiting, default=None)
+        least = min(self.ranks, key=lambda rank: rank.waiting, default=None)
+        most = max(self.ranks, key=lambda rank: rank.waiting, default=None)
         if least is not None and most is not None and least.waiting < most.waiting:
             yield (
                 f"Rank {least.rank} waits least for others, {seconds_text(least.waiting)} of a "
@@ -123,56 +106,62 @@ class RunMeasures:
                 f"{seconds_text(most.waiting)}."
             )
 
-    def _of_all_reduce(self) -> Iterator[str]:
-        if self.all_reduce is not None and self.calibrated is not None:
-            times = self.all_reduce / self.calibrated if self.calibrated else float("inf")
-            yield (
-                f"A small all-reduce takes {seconds_text(self.all_reduce)}, {times:.1f} times the "
-                f"{seconds_text(self.calibrated)} of the calibration."
-            )
+
+def all_reduce_note(seconds: float | None, calibrated: float | None) -> Iterator[str]:
+    """Yield a sentence about a small all-reduce, if it was measured and calibrated."""
+    if seconds is not None and calibrated is not None:
+        times = seconds / calibrated if calibrated else float("inf")
+        yield (
+            f"A small all-reduce takes {seconds_text(seconds)}, {times:.1f} times the "
+            f"{seconds_text(calibrated)} of the calibration."
+        )
+
+
+def relative_spread(sizes: Sequence[int]) -> float:
+    """Return largest less smallest as a share of the mean; 0 if all are 0."""
+    return (max(sizes) - min(sizes)) / (sum(sizes) / len(sizes) or 1)
 
 
 def _of_rank(rank: int, steps: Sequence[StepSample]) -> RankMeasures:
     return RankMeasures(
         rank=rank,
         memory=steps[-1].memory_allocated or 0,
-        peak=max(one.memory_peak or 0 for one in steps),
-        waiting=median(one.waiting_time or 0.0 for one in steps),
-        communication=median(one.communication_time or 0.0 for one in steps),
-        step=median(one.total_time or 0.0 for one in steps),
+        peak=max(step.memory_peak or 0 for step in steps),
+        waiting=median(step.waiting_time or 0.0 for step in steps),
+        communication=median(step.communication_time or 0.0 for step in steps),
+        step=median(step.total_time or 0.0 for step in steps),
     )
 
 
 def _spreads(ranks: Sequence[RankMeasures], plan: LayoutPlan) -> Iterator[Spread]:
     """Yield the spread over ranks of every set with the same stages of the same modules."""
     layout, alike = plan.of_replica(0), defaultdict(list)
-    for one in ranks:
-        place = one.rank % layout.world_size
+    for measures in ranks:
+        place = measures.rank % layout.world_size
         stages = tuple(
             (name, module.coordinates(place)["pp"])
             for name, module in layout.modules.items()
             if place in module.ranks
         )
-        alike[stages].append(one)
-    for held in alike.values():
-        sizes = [one.memory for one in held]
-        mean = sum(sizes) / len(sizes)
-        if len(held) > 1 and mean:
-            most = max(held, key=lambda one: one.memory)
-            share = (max(sizes) - min(sizes)) / mean
-            yield Spread(tuple(one.rank for one in held), share, most.rank, most.memory)
+        alike[stages].append(measures)
+    for group in alike.values():
+        most = max(group, key=lambda measures: measures.memory)
+        if len(group) > 1 and most.memory:
+            share = relative_spread([measures.memory for measures in group])
+            ranks_of_group = tuple(measures.rank for measures in group)
+            yield Spread(ranks_of_group, share, most.rank, most.memory)
 
 
 def _all_reduce(steps: Iterable[StepSample], together: int) -> float | None:
     """Return the longest median of the replicas of a layout, of `together` ranks each."""
     if together == 1:
         return None
-    found: dict[tuple[int, int], list[float]] = defaultdict(list)
-    for one in steps:
-        if one.report_time is not None:
-            found[one.rank // together, one.iteration].append(one.report_time)
+    by_iteration: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for step in steps:
+        if step.report_time is not None:
+            by_iteration[step.rank // together, step.iteration].append(step.report_time)
     of_replicas: dict[int, list[float]] = defaultdict(list)
-    for (replica, _), times in found.items():
+    for (replica, _), times in by_iteration.items():
         if len(times) == together:  # else the last rank may be missing
             of_replicas[replica].append(min(times))
     return max((median(times) for times in of_replicas.values()), default=None)

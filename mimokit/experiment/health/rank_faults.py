@@ -1,17 +1,115 @@
-"""What must be alike between ranks, different, or as planned: random states and collectives."""
+"""What is wrong with ranks: bits, entries, random states and collectives; how reports show it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.tensor_collectives import CollectiveSpan
 from mimokit.samples import HealthSample
+from mimokit.tables import Report, Section
+from mimokit.units import counted
 
 Planned = Mapping[int, Mapping[str, CollectiveSpan]]
 """Rank -> module -> planned collectives of its tensor parallel group; without what is unknown."""
+
+
+class RanksHealth(Report):
+    """What the reports of a training run and of a sharded model have in common."""
+
+    COLUMNS: Sequence[str]
+
+    @property
+    def wrong(self) -> tuple[str, ...]:
+        """A sentence for each thing that is wrong."""
+        raise NotImplementedError
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what differs between ranks, and need not be wrong."""
+        raise NotImplementedError
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.wrong
+
+    def _rows(self) -> list[list[str]]:
+        raise NotImplementedError
+
+    def _values(self) -> list[dict[str, Any]]:
+        """Return plain data of every rank."""
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "healthy": self.healthy,
+            "wrong": list(self.wrong),
+            "notes": list(self.notes),
+            "ranks": self._values(),
+        }
+
+    def section(self) -> Section:
+        """Return a row per rank, and below them what is wrong."""
+        sentences = (*(self.wrong or ("Nothing is wrong.",)), *self.notes)
+        return Section("Health of the ranks", self.COLUMNS, self._rows(), sentences)
+
+
+@dataclass(frozen=True)
+class RankDifference:
+    """A rank with other bits than a lower one; `ranks` are the lower one and it."""
+
+    ranks: tuple[int, int]
+    names: tuple[str, ...]
+
+    def sentence(self, when: str = "") -> str:
+        """Return what differs."""
+        lower, rank = self.ranks
+        return (
+            f"Ranks {lower} and {rank} have different bits of {_named(self.names)}{when}, which "
+            "must be alike."
+        )
+
+
+def differences(
+    digests: Mapping[int, Mapping[str, int]], together: int
+) -> Iterator[RankDifference]:
+    """Yield the ranks that differ from the first that has a tensor, in its group.
+
+    Args:
+        digests: rank -> tensor -> digest of its bits, ranks ascending.
+        together: neighbours that form a group, such as a replica of the layout.
+    """
+    first: dict[tuple[int, str], int] = {}
+    for rank, of_rank in digests.items():
+        names: dict[int, list[str]] = {}
+        for name, digest in of_rank.items():
+            lower = first.setdefault((rank // together, name), rank)
+            if digests[lower][name] != digest:
+                names.setdefault(lower, []).append(name)
+        for lower, different in names.items():
+            yield RankDifference((lower, rank), tuple(different))
+
+
+def not_finite(tensors: Mapping[int, Sequence[str]], when: str = "") -> Iterator[str]:
+    """Yield a sentence for each rank with tensors that have an entry that is not finite."""
+    for rank, names in tensors.items():
+        if names:
+            yield f"Rank {rank} has an entry that is not finite in {_named(names)}{when}."
+
+
+def miscounted(rank: int, count: int, where: str, planned: object) -> str:
+    """Return that a rank had another number of collectives than is planned."""
+    return f"Rank {rank} had {count:,} collectives in {where}, and {planned} are planned."
+
+
+def _named(names: Sequence[str]) -> str:
+    others = len(names) - 1
+    return names[0] + (f" and {counted(others, 'other')}" if others else "")
 
 
 @dataclass(frozen=True)
@@ -35,11 +133,11 @@ def rank_faults(
         planned: collectives; None: not known. The ranks that it lacks have a module of the user,
             whose replicas may draw more or fewer numbers.
     """
-    mine = [one for one in ranks if planned is None or one.rank in planned]
+    comparable = [sample for sample in ranks if planned is None or sample.rank in planned]
     return (
         *_of_generators(ranks, plan),
         *_of_regions(ranks, plan),
-        *_of_replicas(mine, plan),
+        *_of_replicas(comparable, plan),
         *_of_groups(ranks, planned or {}),
     )
 
@@ -47,54 +145,51 @@ def rank_faults(
 def _of_generators(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[Fault]:
     """Yield tensor parallel ranks whose generators have different states."""
     seen = set()
-    for _, one, first in _pairs(ranks, plan, lambda module: module.groups("tp")):
-        pair = first.rank, one.rank
-        if one.random_state == first.random_state or pair in seen:
+    for _, sample, first in _pairs(ranks, plan, lambda module: module.groups("tp")):
+        pair = first.rank, sample.rank
+        if sample.random_state == first.random_state or pair in seen:
             continue
         seen.add(pair)
         yield Fault(
-            one.rank,
-            f"Ranks {first.rank} and {one.rank} have different random states after iteration "
-            f"{one.iteration}, which must be alike in a tensor parallel group.",
+            sample.rank,
+            f"Ranks {first.rank} and {sample.rank} have different random states after iteration "
+            f"{sample.iteration}, which must be alike in a tensor parallel group.",
         )
 
 
 def _of_regions(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[Fault]:
     """Yield tensor parallel ranks with the same random state inside their regions."""
-    for module, one, first in _pairs(ranks, plan, lambda module: module.groups("tp")):
-        state = one.states_inside.get(module)
+    for module, sample, first in _pairs(ranks, plan, lambda module: module.groups("tp")):
+        state = sample.states_inside.get(module)
         if state is not None and state == first.states_inside.get(module):
             yield Fault(
-                one.rank,
-                f"Ranks {first.rank} and {one.rank} have the same random state inside the tensor "
-                f"parallel regions of {module} after iteration {one.iteration}, where they must "
-                "differ.",
+                sample.rank,
+                f"Ranks {first.rank} and {sample.rank} have the same random state inside the "
+                f"tensor parallel regions of {module} after iteration {sample.iteration}, where "
+                "they must differ.",
             )
 
 
 def _of_replicas(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[Fault]:
     """Yield replicas of a module with different random states inside its regions."""
-    for module, one, first in _pairs(ranks, plan, lambda module: module.groups("cp", "dp")):
-        if one.states_inside.get(module) != first.states_inside.get(module):
+    for module, sample, first in _pairs(ranks, plan, lambda module: module.groups("cp", "dp")):
+        if sample.states_inside.get(module) != first.states_inside.get(module):
             yield Fault(
-                one.rank,
-                f"Ranks {first.rank} and {one.rank}, which are replicas, have different random "
+                sample.rank,
+                f"Ranks {first.rank} and {sample.rank}, which are replicas, have different random "
                 f"states inside the tensor parallel regions of {module} after iteration "
-                f"{one.iteration}.",
+                f"{sample.iteration}.",
             )
 
 
 def _of_groups(ranks: Sequence[HealthSample], planned: Planned) -> Iterator[Fault]:
     """Yield ranks that had other collectives than are planned."""
-    for one in ranks:
-        for module, span in planned.get(one.rank, {}).items():
-            counted = one.collectives.get(module)
-            if counted is not None and counted not in span:
-                yield Fault(
-                    one.rank,
-                    f"Rank {one.rank} had {counted:,} collectives in the tensor parallel group of "
-                    f"{module} in iteration {one.iteration}, and {span} are planned.",
-                )
+    for sample in ranks:
+        for module, span in planned.get(sample.rank, {}).items():
+            count = sample.collectives.get(module)
+            if count is not None and count not in span:
+                where = f"the tensor parallel group of {module} in iteration {sample.iteration}"
+                yield Fault(sample.rank, miscounted(sample.rank, count, where, span))
 
 
 def _pairs(
@@ -103,11 +198,11 @@ def _pairs(
     groups: Callable[[ModuleRanks], Sequence[Sequence[int]]],
 ) -> Iterator[tuple[str, HealthSample, HealthSample]]:
     """Yield (module, rank, first rank of its group), for groups of every replica of the layout."""
-    known = {one.rank: one for one in ranks}
+    by_rank = {sample.rank: sample for sample in ranks}
     layout = plan.of_replica(0)
     for start in range(0, plan.world_size, layout.world_size):
         for name, module in layout.modules.items():
             for group in groups(module):
-                said = [known[start + rank] for rank in group if start + rank in known]
-                for one in said[1:]:
-                    yield name, one, said[0]
+                samples = [by_rank[start + rank] for rank in group if start + rank in by_rank]
+                for sample in samples[1:]:
+                    yield name, sample, samples[0]

@@ -2,49 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+import os
+import warnings
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
-from mimokit.experiment.health.measures import NOT_MEASURED, RankMeasures, RunMeasures
-from mimokit.experiment.health.rank_faults import Fault, Planned, rank_faults
+from mimokit.config import ExperimentConfig
+from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.experiment.health.measures import LAST, NOT_MEASURED, RankMeasures, RunMeasures
+from mimokit.experiment.health.rank_faults import (
+    Fault,
+    Planned,
+    RankDifference,
+    RanksHealth,
+    differences,
+    not_finite,
+    rank_faults,
+)
 from mimokit.planning.types import LayoutPlan
-from mimokit.prediction.tensor_collectives import CollectiveSpan
-from mimokit.samples import HealthSample
-from mimokit.tables import Report, Section
-from mimokit.units import bytes_text, counted, seconds_text, span_text
+from mimokit.prediction.hardware import load_hardware
+from mimokit.prediction.tensor_collectives import CollectiveSpan, may_lack_items, tensor_collectives
+from mimokit.samples import HealthSample, Sample, StepSample
+from mimokit.tables import Section
+from mimokit.units import bytes_text, seconds_text, span_text
 
-HEADING = "Health of the ranks"
-COLUMNS = (
-    "rank", "after iteration", "parameters", "differ from a lower rank", "not finite",
-    "random state", "collectives", "private memory", "peak", "waiting", "communication", "step",
-)  # fmt: skip
 MOST_SENTENCES = 4
 
 
 @dataclass(frozen=True)
-class RankDifference:
-    """A rank with other bits than a lower one.
-
-    Attributes:
-        ranks: the lower one and it.
-        names: of the tensors or shards.
-    """
-
-    ranks: tuple[int, int]
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class RunHealth(Report):
+class RunHealth(RanksHealth):
     """What the ranks of a run said about themselves.
 
     Whether the layout computes the model, `verify` says.
 
     Attributes:
         ranks: what each said after the first iteration with something wrong, else after the last.
-        faults: of their random states and collectives after that iteration.
-        unplanned: ranks that had collectives of which none are planned.
         lost: a sentence about the first loss that is not finite.
     """
 
@@ -56,6 +52,11 @@ class RunHealth(Report):
     unplanned: tuple[int, ...] = ()
     lost: str | None = None
 
+    COLUMNS = (
+        "rank", "after iteration", "parameters", "differ from a lower rank", "not finite",
+        "random state", "collectives", "private memory", "peak", "waiting", "communication", "step",
+    )  # fmt: skip
+
     @classmethod
     def of(
         cls, samples: Iterable[HealthSample], plan: LayoutPlan, planned: Planned | None = None
@@ -66,60 +67,36 @@ class RunHealth(Report):
             plan: of the run: ranks of different replicas of a layout may differ.
             planned: collectives of the ranks without a module of the user; None: not known.
         """
-        found = cls._of(samples, plan, planned)
-        if planned is None:
-            return found
-        counted = (one.rank for one in found.ranks if any(one.collectives.values()))
-        unplanned = tuple(rank for rank in counted if rank not in planned)
-        return replace(found, planned=planned, unplanned=unplanned)
-
-    @classmethod
-    def _of(
-        cls, samples: Iterable[HealthSample], plan: LayoutPlan, planned: Planned | None
-    ) -> RunHealth:
-        """Return what is wrong after the first iteration with something wrong."""
         iterations: dict[int, dict[int, HealthSample]] = {}
         for sample in samples:
             iterations.setdefault(sample.iteration, {})[sample.rank] = sample
         together = plan.of_replica(0).world_size
-        ranks: Sequence[HealthSample] = ()
-        for iteration in sorted(iterations):
-            ranks = [one for _, one in sorted(iterations[iteration].items())]
-            differences = tuple(_differences(ranks, together))
-            faults = rank_faults(ranks, plan, planned)
-            if differences or faults or any(one.not_finite for one in ranks):
-                return cls(tuple(ranks), differences, faults)
-        return cls(tuple(ranks), ())
+        health = cls((), ())
+        for _, by_rank in sorted(iterations.items()):
+            ranks = tuple(sample for _, sample in sorted(by_rank.items()))
+            digests = {sample.rank: sample.digests for sample in ranks}
+            different = tuple(differences(digests, together))
+            health = cls(ranks, different, rank_faults(ranks, plan, planned))
+            if not health.healthy:
+                break
+        if planned is None:
+            return health
+        counted = (sample.rank for sample in health.ranks if any(sample.collectives.values()))
+        unplanned = tuple(rank for rank in counted if rank not in planned)
+        return replace(health, planned=planned, unplanned=unplanned)
 
     @property
     def wrong(self) -> tuple[str, ...]:
         """A sentence for each thing that is wrong; for the last ones together if there are many."""
-        faults = (one.sentence for one in self.faults)
-        lost = [] if self.lost is None else [self.lost]
-        found = [*lost, *self._not_finite(), *self._different(), *faults]
-        more = len(found) - MOST_SENTENCES
-        return (*found[:MOST_SENTENCES], *([f"And {more:,} more."] if more > 0 else []))
-
-    @property
-    def healthy(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.wrong
-
-    def _not_finite(self) -> Iterator[str]:
-        for one in self.ranks:
-            if one.not_finite:
-                yield (
-                    f"Rank {one.rank} has an entry that is not finite in "
-                    f"{_named(one.not_finite)} after iteration {one.iteration}."
-                )
-
-    def _different(self) -> Iterator[str]:
-        for one in self.differences:
-            yield (
-                f"Ranks {one.ranks[0]} and {one.ranks[1]} have different bits of "
-                f"{_named(one.names)} after iteration {self.ranks[0].iteration}, which must be "
-                "alike."
-            )
+        when = f" after iteration {self.ranks[0].iteration}" if self.ranks else ""
+        sentences = [
+            *([] if self.lost is None else [self.lost]),
+            *not_finite({sample.rank: sample.not_finite for sample in self.ranks}, when),
+            *(difference.sentence(when) for difference in self.differences),
+            *(fault.sentence for fault in self.faults),
+        ]
+        more = len(sentences) - MOST_SENTENCES
+        return (*sentences[:MOST_SENTENCES], *([f"And {more:,} more."] if more > 0 else []))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -136,85 +113,140 @@ class RunHealth(Report):
                 "with nothing."
             )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        measured = {one.rank: one for one in self.measures.ranks}
-        return {
-            "healthy": self.healthy,
-            "wrong": list(self.wrong),
-            "notes": list(self.notes),
-            "ranks": [
-                {
-                    **asdict(one),
-                    "planned_collectives": self._planned_of(one.rank),
-                    "measured": asdict(measured[one.rank]) if one.rank in measured else None,
-                }
-                for one in self.ranks
-            ],
-        }
-
-    def _planned_of(self, rank: int) -> dict[str, Any] | None:
-        """Return plain data; None where nothing is planned."""
-        if rank not in self.planned:
-            return None
-        return {module: asdict(span) for module, span in self.planned[rank].items()}
-
     def section(self) -> Section:
         """Return a row per rank, and below them what is wrong."""
-        return Section(HEADING, COLUMNS, self._rows(), self._sentences())
+        section = super().section()
+        if self.ranks or self.lost:
+            return section
+        return replace(section, sentences=("No rank has finished an iteration.",))
 
-    def _sentences(self) -> tuple[str, ...]:
-        if not self.ranks and self.lost is None:
-            return ("No rank has finished an iteration.",)
-        return (*(self.wrong or ("Nothing is wrong.",)), *self.notes)
+    @cached_property
+    def _measured(self) -> dict[int, RankMeasures]:
+        return {measures.rank: measures for measures in self.measures.ranks}
+
+    def _values(self) -> list[dict[str, Any]]:
+        return [
+            {
+                **asdict(sample),
+                "planned_collectives": {
+                    module: asdict(span) for module, span in self.planned[sample.rank].items()
+                }
+                if sample.rank in self.planned
+                else None,
+                "measured": asdict(self._measured[sample.rank])
+                if sample.rank in self._measured
+                else None,
+            }
+            for sample in self.ranks
+        ]
 
     def _rows(self) -> list[list[str]]:
-        others = {one.ranks[1]: one for one in self.differences}
-        measured = {one.rank: one for one in self.measures.ranks}
+        others = {difference.ranks[1]: difference.names for difference in self.differences}
         return [
             [
-                str(one.rank), str(one.iteration), f"{len(one.digests):,}",
-                f"{len(others[one.rank].names):,}" if one.rank in others else "0",
-                f"{len(one.not_finite):,}", f"{one.random_state:08x}",
-                self._collectives(one), *_cells(measured.get(one.rank)),
+                str(sample.rank), str(sample.iteration), f"{len(sample.digests):,}",
+                f"{len(others.get(sample.rank, ())):,}", f"{len(sample.not_finite):,}",
+                f"{sample.random_state:08x}", self._collectives(sample),
+                *_cells(self._measured.get(sample.rank)),
             ]
-            for one in self.ranks
+            for sample in self.ranks
         ]  # fmt: skip
 
-    def _collectives(self, one: HealthSample) -> str:
+    def _collectives(self, sample: HealthSample) -> str:
         """Return the collectives counted of those planned, of all tensor parallel groups."""
-        planned = self.planned.get(one.rank)
-        counted = f"{sum(one.collectives.values()):,}"
+        planned = self.planned.get(sample.rank)
+        counted = f"{sum(sample.collectives.values()):,}"
         if planned is None:
-            return f"{counted}, none planned" if one.rank in self.unplanned else counted
+            return f"{counted}, none planned" if sample.rank in self.unplanned else counted
         return f"{counted} of {sum(planned.values(), CollectiveSpan(0, 0))}"
 
 
-def _cells(one: RankMeasures | None) -> tuple[str, ...]:
-    if one is None:
+def _cells(measures: RankMeasures | None) -> tuple[str, ...]:
+    if measures is None:
         return ("-",) * 5
-    times = one.waiting, one.communication, one.step
-    return bytes_text(one.memory), bytes_text(one.peak), *map(seconds_text, times)
+    times = measures.waiting, measures.communication, measures.step
+    return bytes_text(measures.memory), bytes_text(measures.peak), *map(seconds_text, times)
 
 
-def _differences(ranks: Sequence[HealthSample], together: int) -> Iterator[RankDifference]:
-    """Yield the ranks that differ from the first that has a tensor, in its replica of the layout.
+class HealthRecord:
+    """What is needed of a run's samples to judge its health; one thread takes them.
 
     Args:
-        ranks: what each has, after one iteration, in order.
-        together: neighbours that form a replica.
+        code: of the user; the collectives of the user's modules are not known.
+        own_data: the data is the user's, of which micro-batches may lack items.
     """
-    first: dict[tuple[int, str], HealthSample] = {}
-    for one in ranks:
-        names: dict[int, list[str]] = {}
-        for name, digest in one.digests.items():
-            known = first.setdefault((one.rank // together, name), one)
-            if known.digests[name] != digest:
-                names.setdefault(known.rank, []).append(name)
-        for lower, different in names.items():
-            yield RankDifference((lower, one.rank), tuple(different))
 
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        plan: LayoutPlan,
+        code: UserCode = NO_CODE,
+        own_data: bool = False,
+    ) -> None:
+        self._config, self._plan, self._code = config, plan, code
+        self._own_data = own_data
+        self._heard: list[HealthSample] = []
+        self._steps: dict[int, deque[StepSample]] = defaultdict(partial(deque, maxlen=LAST))
+        self._judged = 0, RunHealth((), ())
+        self._lost: str | None = None
 
-def _named(names: Sequence[str]) -> str:
-    others = len(names) - 1
-    return names[0] + (f" and {counted(others, 'other')}" if others else "")
+    def take(self, sample: Sample) -> None:
+        """Keep a sample, if health depends on it; warn of the first loss that is not finite."""
+        if isinstance(sample, HealthSample):
+            self._heard.append(sample)
+        elif isinstance(sample, StepSample):
+            self._steps[sample.rank].append(sample)
+            self._look_at_loss(sample)
+
+    def _look_at_loss(self, sample: StepSample) -> None:
+        if self._lost is not None or sample.loss is None or math.isfinite(sample.loss):
+            return
+        rate = self._config.inner_runtime.learning_rate
+        self._lost = (
+            f"The loss of iteration {sample.iteration} is {sample.loss}; look at the samples of "
+            f"that iteration, or lower runtime.learning_rate (it is {rate:g})."
+        )
+        warnings.warn(f"Run {self._config.name!r}: {self._lost}", stacklevel=2)
+
+    def health(self, hardware: str | os.PathLike[str] | None = None) -> RunHealth:
+        """Return the health that the samples so far show.
+
+        Args:
+            hardware: a hardware file or name; by default that of the config.
+
+        Raises:
+            ConfigError: the hardware is unknown.
+        """
+        heard = len(self._heard)
+        if self._judged[0] != heard:
+            self._judged = heard, RunHealth.of(self._heard[:heard], self._plan, self._planned)
+        latency = self._latency if hardware is None else load_hardware(hardware).domain.latency
+        # Copies, since another thread takes samples meanwhile.
+        by_rank = sorted(self._steps.copy().items())
+        recent = [step for _, steps in by_rank for step in steps.copy()]
+        measures = RunMeasures.of(recent, self._plan, latency)
+        return replace(self._judged[1], measures=measures, lost=self._lost)
+
+    @cached_property
+    def _latency(self) -> float | None:
+        source = self._config.runtime.hardware
+        return None if source is None else load_hardware(source).domain.latency
+
+    @cached_property
+    def _planned(self) -> Planned:
+        """The collectives of ranks without a module of the user."""
+        config, layout = self._config, self._plan.of_replica(0)
+        code = self._code.completed(config.runtime)
+        if code.forward_step is not None:
+            return {}
+        networks = config.model.module_architectures
+        of_user = {name for name, network in networks.items() if code.builder_of(name, network)}
+        lacking = may_lack_items(config)
+        if self._own_data:
+            lacking = frozenset(config.model.encoder_module_names)
+        planned = {}
+        for rank in range(self._plan.world_size):
+            place = rank % layout.world_size
+            if not any(place in layout.modules[name].ranks for name in of_user):
+                planned[rank] = tensor_collectives(config, layout, place, lacking)
+        return planned

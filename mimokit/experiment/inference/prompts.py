@@ -3,13 +3,20 @@ ids as text where a tokenizer lies next to the weights."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mimokit.config.errors import ConfigError, Problem
+from mimokit.planning.weights.directory import refused
+from mimokit.planning.weights.layout_files import checkpoint_of
+from mimokit.planning.weights.running import language_planner, placeholder, runnable_functions
 from mimokit.units import shown
+
+if TYPE_CHECKING:
+    from mimokit.planning.weights import WeightPlanner
 
 Rows = tuple[tuple[int, ...], ...]
 
@@ -35,17 +42,17 @@ def checked_prompts(
         if not row:
             what = f"prompt {number} is empty; give it at least one token id"
             raise _wrong("token_ids", [], what)
-        for one in row:
-            if isinstance(one, bool) or not isinstance(one, int):
-                what = f"prompt {number} has {shown(one)}; a token id is a whole number"
-                raise _wrong("token_ids", shown(one), what)
-            if not 0 <= one < vocab:
-                what = f"prompt {number} has the id {one}; ids are 0 to {vocab - 1:,}"
-                raise _wrong("token_ids", one, what)
-            if one == placeholder:
-                what = f"prompt {number} has the id {one}, which represents an image; only the "
+        for token in row:
+            if isinstance(token, bool) or not isinstance(token, int):
+                what = f"prompt {number} has {shown(token)}; a token id is a whole number"
+                raise _wrong("token_ids", shown(token), what)
+            if not 0 <= token < vocab:
+                what = f"prompt {number} has the id {token}; ids are 0 to {vocab - 1:,}"
+                raise _wrong("token_ids", token, what)
+            if token == placeholder:
+                what = f"prompt {number} has the id {token}, which represents an image; only the "
                 what += "language model generates, and it is given no images, so leave it out"
-                raise _wrong("token_ids", one, what)
+                raise _wrong("token_ids", token, what)
         if positions and len(row) + new > positions:
             raise _too_long(number, len(row), new, positions)
     return rows
@@ -58,8 +65,8 @@ def _rows(token_ids: Any) -> Rows:
     if not isinstance(token_ids, Sequence) or isinstance(token_ids, str | bytes):
         what = f"the prompts are {shown(token_ids)}; give rows of token ids"
         raise _wrong("token_ids", shown(token_ids), what)
-    rows = [one.tolist() if hasattr(one, "tolist") else one for one in token_ids]
-    if rows and not any(isinstance(one, list | tuple) for one in rows):
+    rows = [row.tolist() if hasattr(row, "tolist") else row for row in token_ids]
+    if rows and not any(isinstance(row, list | tuple) for row in rows):
         rows = [rows]
     for number, row in enumerate(rows):
         if not isinstance(row, list | tuple):
@@ -103,3 +110,48 @@ def decoded(directory: Path, rows: Sequence[Sequence[int]]) -> list[str] | None:
     except Exception as error:  # the library raises bare exceptions
         raise OSError(f"{file}: it is not a tokenizer ({error})") from None
     return [str(tokenizer.decode(list(row))) for row in rows]
+
+
+def check_request(
+    directory: str | os.PathLike[str],
+    tensor_parallel: int,
+    token_ids: Any,
+    max_new_tokens: int,
+    how: Mapping[str, Any],
+    *,
+    pipeline_parallel: int = 1,
+    replicas: int = 1,
+    dtype: str | None = None,
+) -> None:
+    """Raise `ConfigError` if `ShardedModel` or its `generate` would; no engine is needed."""
+    from mimokit.engine.inference.sampling import Sampling
+
+    planner = checked_planner(directory, tensor_parallel, pipeline_parallel, replicas, dtype)
+    positions = runnable_functions(planner.checkpoint).positions
+    check_count(max_new_tokens)
+    image = placeholder(planner.checkpoint)
+    checked_prompts(token_ids, planner.family.vocab or 0, positions, max_new_tokens, image)
+    Sampling(**how)
+
+
+def checked_planner(
+    directory: str | os.PathLike[str], tensor: int, pipeline: int, replicas: int, dtype: str | None
+) -> WeightPlanner:
+    """Return the planner of weights that can generate in these sizes, or raise ConfigError."""
+    if pipeline != 1:
+        what = (
+            f"pipeline_parallel is {shown(pipeline)}, and generation through a pipeline does not "
+            "exist; use tensor_parallel and replicas"
+        )
+        raise refused("Layout", "pipeline_parallel", pipeline, what)
+    if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 1:
+        what = f"replicas is {shown(replicas)}; it must be at least 1"
+        raise refused("Layout", "replicas", replicas, what)
+    return language_planner(checkpoint_of(directory), tensor, dtype)
+
+
+def check_count(value: object) -> None:
+    """Raise `ConfigError` unless a number of new tokens is one."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        what = f"max_new_tokens is {shown(value)}; it must be a whole number of at least 1"
+        raise refused("Options", "max_new_tokens", value, what)

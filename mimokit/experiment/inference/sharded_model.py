@@ -6,17 +6,19 @@ import os
 import uuid
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from mimokit.cluster import ClusterError, EngineCluster, RankError
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.experiment.inference import weights_on_rank
-from mimokit.experiment.inference.generated import Generation, RankTokens, joined
 from mimokit.experiment.inference.health_report import HealthReport
-from mimokit.experiment.inference.prompts import Rows, checked_prompts
-from mimokit.experiment.inference.request_checks import check_count, checked_planner
-from mimokit.experiment.inference.weights_on_rank import ModelOnRanks
+from mimokit.experiment.inference.prompts import Rows, check_count, checked_planner, checked_prompts
+from mimokit.experiment.inference.weights_on_rank import (
+    Generation,
+    ModelOnRanks,
+    RankTokens,
+    joined,
+)
 from mimokit.planning.weights.running import placeholder, runnable_functions, stop_tokens
 from mimokit.prediction.hardware import load_hardware
 
@@ -54,7 +56,7 @@ class ShardedModel:
         interrupted: what had been generated when the last call was interrupted, or None.
 
     Raises:
-        ConfigError: as `plan_weights`, or the checkpoint is not of a language model, or it has what
+        ConfigError: as `plan_weights`, or the weights are not of a language model, or have what
             cannot run.
         ClusterError: the cluster has too few engines, or a rank fails.
     """
@@ -86,12 +88,7 @@ class ShardedModel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -114,10 +111,10 @@ class ShardedModel:
             RankDied: the process of a rank died; the next call loads the model again.
         """
         rows = self._rows(token_ids, 0)
-        found: list[NDArray[np.float32]] = self._run(
+        of_ranks: list[NDArray[np.float32]] = self._run(
             weights_on_rank.logits_on_rank, self._model, rows
         )
-        return found[0]
+        return of_ranks[0]
 
     def generate(
         self,
@@ -139,9 +136,7 @@ class ShardedModel:
         loaded, and `interrupted` has what there was.
 
         Args:
-            token_ids: a row of ids, or rows of any lengths.
             temperature: logits are divided by it; None or 0: the most likely token.
-            top_k: only as many tokens can be drawn.
             top_p: only the most likely tokens that reach this probability together.
             seed: a draw depends on the seed, the number of the prompt and that of the token alone.
             min_p: only tokens with this share of the highest probability.
@@ -165,7 +160,7 @@ class ShardedModel:
         )  # fmt: skip
         stop = self._stop if stop_tokens is None else tuple(stop_tokens)
         requests = self._shared(rows, max_new_tokens, how, seed, stop)
-        run = self._submitted(requests)
+        run = self._submit(weights_on_rank.generate_on_rank, self._model, requests)
         try:
             if on_token is not None:
                 run.on_sample(_streamer(on_token))
@@ -176,7 +171,7 @@ class ShardedModel:
         finally:
             if on_token is not None and run.done:
                 run.drain()
-        return joined([one for one in made if one is not None])
+        return joined([generation for generation in made if generation is not None])
 
     def health(self, hardware: str | os.PathLike[str] | None = None) -> HealthReport:
         """Return the health of all ranks: memory, digests, finite values, collectives, waiting.
@@ -191,9 +186,9 @@ class ShardedModel:
         """
         latency = None if hardware is None else load_hardware(hardware).domain.latency
         parameters = self._plan.ranks[0].parameters
-        alike = tuple(name for name, one in parameters.items() if one.cut.dimension is None)
-        found = self._run(weights_on_rank.health_on_rank, self._model, alike)
-        return HealthReport(tuple(found), self._model.tensor_parallel, latency)
+        alike = tuple(name for name, planned in parameters.items() if planned.cut.dimension is None)
+        ranks = self._run(weights_on_rank.health_on_rank, self._model, alike)
+        return HealthReport(tuple(ranks), self._model.tensor_parallel, latency)
 
     def head_map(self) -> pd.DataFrame:
         """Return which heads, groups and rows of the vocabulary every rank has: [start, stop)."""
@@ -202,12 +197,12 @@ class ShardedModel:
         rows = [
             {
                 "rank": rank,
-                "query_heads": one.query_heads,
-                "query_groups": one.query_groups,
-                "vocab": one.vocab,
-                "bytes": one.bytes,
+                "query_heads": shard.query_heads,
+                "query_groups": shard.query_groups,
+                "vocab": shard.vocab,
+                "bytes": shard.bytes,
             }
-            for rank, one in enumerate(self._plan.ranks)
+            for rank, shard in enumerate(self._plan.ranks)
         ]
         return pd.DataFrame(rows).set_index("rank")
 
@@ -238,25 +233,19 @@ class ShardedModel:
             for start, end in pairwise(ends)
         )
 
-    def _submitted(self, requests: tuple[GenerationRequest, ...]) -> ClusterRun:
-        self._check_open()
-        return self._cluster.submit(
-            weights_on_rank.generate_on_rank, self._model, requests, world_size=self._ranks
-        )
+    def _submit(self, function: Callable[..., Any], *arguments: Any) -> ClusterRun:
+        if self._closed:
+            raise ClusterError("this model is closed; open it again with ShardedModel(...)")
+        return self._cluster.submit(function, *arguments, world_size=self._ranks)
 
     def _run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        self._check_open()
-        run = self._cluster.submit(function, *arguments, world_size=self._ranks)
+        run = self._submit(function, *arguments)
         try:
             return self._result(run)
         except KeyboardInterrupt:
             run.abort()
             run.wait_ended(STOP_SECONDS)
             raise
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClusterError("this model is closed; open it again with ShardedModel(...)")
 
     def _result(self, run: ClusterRun) -> list[Any]:
         """Return what the ranks return; what a rank rejects is rejected here."""
@@ -279,7 +268,7 @@ class ShardedModel:
             run.abort()
             run.wait_ended(STOP_SECONDS)
             return
-        self.interrupted = joined([one for one in made if one is not None])
+        self.interrupted = joined([generation for generation in made if generation is not None])
 
 
 def _streamer(on_token: OnToken) -> Callable[[Any], None]:

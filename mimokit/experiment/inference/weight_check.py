@@ -1,17 +1,180 @@
-"""Proves that a layout of a checkpoint computes the model."""
+"""Proves that a layout of a weights directory computes the model; the report of what was found."""
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from mimokit.cluster import EngineCluster
 from mimokit.experiment.inference import weights_on_rank
-from mimokit.experiment.inference.check_report import CheckReport, layers_of
 from mimokit.experiment.inference.weights_on_rank import ChangeShard
 from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.check_plan import TOLERANCES, check_input, loading_dtype
 from mimokit.planning.weights.layout_files import checkpoint_of
-from mimokit.planning.weights.running import check_runnable, runnable_functions
+from mimokit.planning.weights.running import (
+    ARITHMETIC,
+    OUTPUT,
+    ROUNDING,
+    TOLERANCES,
+    check_input,
+    check_runnable,
+    loading_dtype,
+    runnable_functions,
+)
+from mimokit.tables import Report, Section
+
+if TYPE_CHECKING:
+    from mimokit.engine.inference.checking import PartDifference
+
+
+@dataclass(frozen=True)
+class LayerDifference:
+    """How far a part of the network is from the oracle's.
+
+    Attributes:
+        name: "embedding", "decoder.layers.N", "decoder.final_layernorm" or "output_layer"; of a
+            LLaVA with what is in front of its parameters' names, such as "language_model.".
+        max_difference: largest over all ranks, relative to the oracle's largest entry.
+    """
+
+    name: str
+    max_difference: float
+    rank: int
+
+
+@dataclass(frozen=True)
+class CheckReport(Report):
+    """A layout's forward pass against the oracle's; `layers` are in the order of the network.
+
+    Attributes:
+        tolerance: largest relative difference that passes.
+    """
+
+    layout: str
+    oracle: str
+    dtype: str
+    tolerance: float
+    layers: tuple[LayerDifference, ...]
+
+    @property
+    def max_logit_difference(self) -> float:
+        """Largest difference of a logit (of a tower: of its output), relative to the largest."""
+        return next(layer.max_difference for layer in self.layers if layer.name.endswith(OUTPUT))
+
+    @property
+    def first_wrong(self) -> LayerDifference | None:
+        """The part that has the wrong shard, if the check has failed; else None."""
+        return None if self.passed else self.first_beyond_rounding
+
+    @property
+    def first_beyond_rounding(self) -> LayerDifference | None:
+        """The first part that differs by more than rounding explains, tolerated or not; or None."""
+        least = min(self.tolerance, ROUNDING)
+        return next((layer for layer in self.layers if not layer.max_difference <= least), None)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every part is at or under the tolerance (a NaN is not)."""
+        return all(layer.max_difference <= self.tolerance for layer in self.layers)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence, and one more if a tolerated difference is not rounding."""
+        wrong = self.first_wrong
+        if wrong is None:
+            return (
+                f"{self.layout} computes what {self.oracle} computes: the largest difference is "
+                f"{max(layer.max_difference for layer in self.layers):.1e} of the largest entry "
+                f"({self._terms}).{self._doubt}"
+            )
+        return (
+            f"{self.layout} does NOT compute what {self.oracle} computes: {wrong.name} is the "
+            f"first part that differs, by {wrong.max_difference:.1e} of its largest entry on rank "
+            f"{wrong.rank} ({self._terms})."
+        )
+
+    @property
+    def _doubt(self) -> str:
+        part = self.first_beyond_rounding
+        if part is None:
+            return ""
+        return (
+            f" Rounding in {self.arithmetic} does not explain the {part.max_difference:.1e} of "
+            f"{part.name} on rank {part.rank}, which are tolerated."
+        )
+
+    @property
+    def arithmetic(self) -> str:
+        """The dtype in which both compute; see `ARITHMETIC`."""
+        return ARITHMETIC[self.dtype]
+
+    @property
+    def _terms(self) -> str:
+        return f"tolerance {self.tolerance:.0e}, {self.dtype} computed in {self.arithmetic}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; null for what is not a number."""
+        beyond = self.first_beyond_rounding
+        return {
+            "max_logit_difference": _finite(self.max_logit_difference),
+            "tolerance": self.tolerance,
+            "oracle": self.oracle,
+            "dtype": self.dtype,
+            "arithmetic": self.arithmetic,
+            "layers": [
+                {
+                    "name": layer.name,
+                    "max_difference": _finite(layer.max_difference),
+                    "rank": layer.rank,
+                    "passed": layer.max_difference <= self.tolerance,
+                }
+                for layer in self.layers
+            ],
+            "first_beyond_rounding": beyond and beyond.name,
+            "passed": self.passed,
+        }
+
+    def section(self) -> Section:
+        """Return a row per part, and below them the verdict."""
+        heading = f"{self.layout} against {self.oracle}"
+        return Section(heading, COLUMNS, self._rows(), (self.verdict,))
+
+    def _rows(self) -> list[list[str]]:
+        return [
+            [layer.name, f"{layer.max_difference:.1e}", str(layer.rank),
+             "yes" if layer.max_difference <= self.tolerance else "NO"]
+            for layer in self.layers
+        ]  # fmt: skip
+
+
+COLUMNS = ("part", "largest difference", "on rank", "passed")
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def layers_of(ranks: Sequence[Mapping[str, PartDifference]]) -> tuple[LayerDifference, ...]:
+    """Return the parts in the order of the network, each with the rank that is furthest.
+
+    Args:
+        ranks: part -> its difference, of every rank in the order of the pipeline.
+    """
+    relatives: dict[str, list[tuple[float, int]]] = {}
+    for rank, parts in enumerate(ranks):
+        for name, part in parts.items():
+            relative = part.largest / part.scale if part.scale else part.largest
+            relatives.setdefault(name, []).append((relative, rank))
+
+    def distance(pair: tuple[float, int]) -> float:
+        return math.inf if math.isnan(pair[0]) else pair[0]
+
+    return tuple(
+        LayerDifference(name, *max(each, key=distance)) for name, each in relatives.items()
+    )
+
 
 HUGGING_FACE = "transformers"
 ONE_PROCESS = "one process"
@@ -40,8 +203,6 @@ def check_weights(
             on tokens, its tower up to the layer whose output is taken and its projector on images.
         dtype: torch's name of that of the weights; None: as in the files. Both compute in a wider
             one, which the report states: rounding in bf16 looks like a wrong shard.
-        batch: rows of tokens, or images.
-        length: tokens of the longest row.
         change: is called on each rank with its number and its parameters once they are loaded, and
             may change them in place: so a check shows that it finds a wrong shard.
 
@@ -49,22 +210,21 @@ def check_weights(
         ConfigError: as `plan_weights`, or the network has what cannot run.
         ClusterError: the cluster has too few engines, or a rank fails.
     """
-    from mimokit.engine.inference.checking import one_process
-    from mimokit.engine.inference.hugging_face import can_load, hugging_face
+    from mimokit.engine.inference.checking import can_load, hugging_face, one_process
 
     planner = checkable(directory, tensor_parallel, pipeline_parallel, dtype)
     positions = runnable_functions(planner.checkpoint).positions
-    given = check_input(planner, batch, min(length, positions or length), seed)
+    check_data = check_input(planner, batch, min(length, positions or length), seed)
     dtype = loading_dtype(planner, dtype)
     theirs = can_load(directory)
-    oracle = (hugging_face if theirs else one_process)(directory, given, dtype)
+    oracle = (hugging_face if theirs else one_process)(directory, check_data, dtype)
     sizes = (tensor_parallel, pipeline_parallel)
     differences = cluster.run(
         weights_on_rank.check_rank,
         os.path.abspath(directory),
         sizes,
         dtype,
-        given,
+        check_data,
         oracle,
         change,
         world_size=tensor_parallel * pipeline_parallel,
@@ -81,14 +241,7 @@ def check_weights(
 def checkable(
     directory: str | os.PathLike[str], tensor: int, pipeline: int, dtype: str | None
 ) -> WeightPlanner:
-    """Return the planner of a directory that can be checked; reads headers alone.
-
-    Args:
-        directory: of Hugging Face, or a converted one.
-
-    Raises:
-        ConfigError: as `plan_weights`, or the network has what cannot run.
-    """
+    """Return the planner of a directory, reading headers alone; raises as `check_weights`."""
     planner = WeightPlanner(checkpoint_of(directory), tensor, pipeline, dtype)
     check_runnable(planner.checkpoint)
     return planner

@@ -1,4 +1,4 @@
-"""The functions for checkpoints that run on ranks; torch is imported there."""
+"""The functions for weights that run on ranks, where torch is imported, and what they return."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mimokit import cluster
-from mimokit.experiment.inference.generated import RankTokens
 from mimokit.planning.ranks import DIMENSIONS, RankGrid
-from mimokit.planning.weights.check_plan import CheckInput
+from mimokit.planning.weights.running import CheckInput
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,6 +20,62 @@ if TYPE_CHECKING:
     from mimokit.engine.inference.health import RankHealth
     from mimokit.engine.inference.language import LanguageShard
     from mimokit.experiment.inference.prompts import Rows
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Tokens that follow prompts.
+
+    Attributes:
+        tokens: new ids of every prompt alone, the stop token included.
+        log_probs: of these tokens, by the softmax of the model's logits (natural logarithm).
+        seconds: of generating, on the slowest rank.
+        bytes_per_token: bytes that a rank gives to collectives per new token of its prompts, those
+            for the prompts included; of the rank with the most.
+    """
+
+    tokens: list[list[int]]
+    log_probs: list[list[float]]
+    seconds: float
+    bytes_per_token: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """New tokens of all prompts per second."""
+        return sum(map(len, self.tokens)) / self.seconds if self.seconds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "tokens": self.tokens,
+            "tokens_per_second": self.tokens_per_second,
+            "bytes_per_token": self.bytes_per_token,
+        }
+
+
+@dataclass(frozen=True)
+class RankTokens:
+    """What one replica has generated, and the bytes that its rank gave to collectives."""
+
+    rows: tuple[int, ...]
+    tokens: list[list[int]]
+    log_probs: list[list[float]]
+    seconds: float
+    bytes: int
+
+
+def joined(parts: list[RankTokens]) -> Generation:
+    """Return what replicas have generated, in the order of the prompts."""
+    tokens = {row: ids for part in parts for row, ids in zip(part.rows, part.tokens, strict=True)}
+    probs = {
+        row: values for part in parts for row, values in zip(part.rows, part.log_probs, strict=True)
+    }
+    return Generation(
+        [tokens[row] for row in sorted(tokens)],
+        [probs[row] for row in sorted(probs)],
+        max(part.seconds for part in parts),
+        max(part.bytes / max(1, sum(map(len, part.tokens))) for part in parts),
+    )
 
 
 ChangeShard = Callable[[int, "Mapping[str, Tensor]"], object]
@@ -59,15 +114,11 @@ def check_rank(
     directory: str,
     sizes: tuple[int, int],
     dtype: str,
-    given: CheckInput,
+    check_data: CheckInput,
     oracle: Parts,
     change: ChangeShard | None = None,
 ) -> Mapping[str, PartDifference]:
-    """Load this rank's shard, run it and compare its parts with the oracle's.
-
-    Args:
-        change: is given this rank and its parameters before they are used.
-    """
+    """Load this rank's shard, run it and compare its parts with the oracle's."""
     import torch.distributed as dist
 
     from mimokit.engine.device import rank_device
@@ -88,22 +139,14 @@ def check_rank(
 
     with _group(tensor) as group:
         shard = checked_shard(
-            directory,
-            group,
-            dtype,
-            pipeline_parallel=pipeline,
-            pipeline_rank=stage,
-            device=device,
+            directory, group, dtype, pipeline_parallel=pipeline, pipeline_rank=stage, device=device
         )
         if change is not None:
             change(rank, shard.parameters)
-        mine = parts_on_rank(
-            shard,
-            given,
-            receive if stage else None,
-            send if stage < pipeline - 1 else None,
+        parts = parts_on_rank(
+            shard, check_data, receive if stage else None, send if stage < pipeline - 1 else None
         )
-        return compared(shard, given, mine, oracle)
+        return compared(shard, check_data, parts, oracle)
 
 
 @dataclass(frozen=True)
@@ -112,7 +155,6 @@ class ModelOnRanks:
 
     Attributes:
         name: no other model has it.
-        dtype: of loading; None: as in the files.
     """
 
     name: str

@@ -45,11 +45,7 @@ def name_problem(name: str) -> str | None:
 
 
 def new_root(results: Path) -> Path:
-    """Make the folder `run_<timestamp>` of a sweep; never one that exists.
-
-    Raises:
-        ConfigError: it cannot be made.
-    """
+    """Make the folder `run_<timestamp>` of a sweep, a new one; raises ConfigError if it cannot."""
     stamp = f"run_{datetime.now():{_STAMP}}"
     with _refused(results):
         results.mkdir(parents=True, exist_ok=True)
@@ -62,11 +58,7 @@ def new_root(results: Path) -> Path:
 
 
 def new_folder(name: str) -> Path:
-    """Return the folder of a run for which the user names none, under `runs/`.
-
-    Raises:
-        ConfigError: a folder cannot have the name, or it cannot be made.
-    """
+    """Return a new folder under `runs/` for a run; raises ConfigError if it cannot be made."""
     if sentence := name_problem(name):
         raise ConfigError([Problem("experiment", "name", name, sentence)])
     return new_root(DEFAULT_RESULTS) / name
@@ -101,13 +93,9 @@ class Folder:
         self.path.mkdir(parents=True, exist_ok=True)
 
     def set_earlier_run_aside(self) -> None:
-        """Move the files of a run that was here before into `earlier/<its start time>/`.
-
-        Raises:
-            OSError: they cannot be moved.
-        """
-        found = [name for name in (*RunFile, *RUN_FOLDERS) if os.path.lexists(self.path / name)]
-        if not found:
+        """Move the files of a run that was here before into `earlier/<its start time>/`."""
+        earlier = [name for name in (*RunFile, *RUN_FOLDERS) if os.path.lexists(self.path / name)]
+        if not earlier:
             return
         above = self.path / EARLIER
         if above.is_symlink():
@@ -118,7 +106,7 @@ class Folder:
             number += 1
             aside = above / f"{stamp}_{number}"
         aside.mkdir(parents=True)
-        for name in found:
+        for name in earlier:
             os.rename(self.path / name, aside / name)
 
     def release(self) -> None:

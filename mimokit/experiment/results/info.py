@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -12,9 +13,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from mimokit.analysis.run_info import planned_modules
 from mimokit.architecture.from_config import model_of_config
-from mimokit.axes import CONFIG_FIELDS, RANK_AXES
-from mimokit.config import ExperimentConfig
+from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import RankFacts
 
@@ -33,12 +34,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class RunProgress:
-    """What changes of `experiment_info.json` while a run goes on.
-
-    Attributes:
-        completed: iterations that all ranks have reported.
-        finished: when it ended; None before.
-    """
+    """What changes of `experiment_info.json`; all ranks have reported `completed` iterations."""
 
     status: Status = Status.RUNNING
     seconds: float = 0.0
@@ -51,7 +47,6 @@ class RunSetting:
     """What does not change: config, plan, code.
 
     Attributes:
-        config: finalized.
         git: revision of the working directory, and whether it has changes; None outside git.
     """
 
@@ -64,11 +59,7 @@ class RunSetting:
 def run_info(
     setting: RunSetting, progress: RunProgress, facts: Sequence[RankFacts]
 ) -> dict[str, Any]:
-    """Return the content of `experiment_info.json`.
-
-    Args:
-        facts: of the ranks that have answered, in any order.
-    """
+    """Return the content of `experiment_info.json`."""
     config, plan = setting.config, setting.plan
     finished = progress.finished
     samples = plan.batch.global_batch_size * config.replicas
@@ -81,16 +72,16 @@ def run_info(
         "finished": None if finished is None else finished.isoformat(timespec="seconds"),
         "seconds": round(progress.seconds, 3),
         "seed": config.runtime.seed,
-        "iterations": {
-            "planned": config.runtime.num_iterations,
-            "completed": progress.completed,
-        },
+        "iterations": {"planned": config.runtime.num_iterations, "completed": progress.completed},
         "warmup_iterations": config.runtime.warmup_iterations,
         "modules": _modules(config, plan),
         "samples_per_step": samples,
         "tokens_per_step": samples * config.data.seq_length,
         "git": setting.git,
-        "versions": _versions(),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: _version(name) for name in _VERSIONS_OF},
+        },
         **_machines(facts),
     }
 
@@ -99,35 +90,25 @@ def _modules(config: ExperimentConfig, plan: LayoutPlan) -> dict[str, Any]:
     model = model_of_config(config.model)
     parts = {model.language.name: model.language.parameters}
     parts |= {branch.name: branch.parameters for branch in model.branches}
-    return {
-        name: {
-            "ranks": list(ranks.ranks),
-            **{CONFIG_FIELDS[axis]: getattr(ranks, CONFIG_FIELDS[axis]) for axis in RANK_AXES},
-            "parameters": parts.get(name),
-        }
-        for name, ranks in plan.modules.items()
-    }
+    planned = planned_modules(plan).items()
+    return {name: {**facts, "parameters": parts.get(name)} for name, facts in planned}
 
 
 def _machines(facts: Sequence[RankFacts]) -> dict[str, Any]:
     """Return hosts, the hardware of the first rank, and the slowest rank's peak."""
-    ordered = sorted(facts, key=lambda one: one.rank)
+    ordered = sorted(facts, key=lambda rank: rank.rank)
     if not ordered:
         return {"hosts": [], "hardware": None, "peak_flops_per_sec": None}
     hardware = asdict(ordered[0].hardware)
-    hardware["accelerators"] = [one.hardware.accelerator for one in ordered]
+    hardware["accelerators"] = [rank.hardware.accelerator for rank in ordered]
     hardware["accelerators"] = [name for name in hardware["accelerators"] if name is not None]
     del hardware["accelerator"]
-    peaks = [one.peak_flops_per_sec for one in ordered if one.peak_flops_per_sec is not None]
+    peaks = [rank.peak_flops_per_sec for rank in ordered if rank.peak_flops_per_sec is not None]
     return {
-        "hosts": list(dict.fromkeys(one.host for one in ordered)),
+        "hosts": list(dict.fromkeys(rank.host for rank in ordered)),
         "hardware": hardware,
         "peak_flops_per_sec": min(peaks) if len(peaks) == len(ordered) else None,
     }
-
-
-def _versions() -> dict[str, str | None]:
-    return {"python": platform.python_version(), **{name: _version(name) for name in _VERSIONS_OF}}
 
 
 def _version(name: str) -> str | None:
@@ -155,3 +136,56 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
+
+
+class TimeLimitError(RuntimeError):
+    """A run took longer than it was allowed to."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(f"The run was ended at its time limit of {seconds:g} s.")
+
+    def __reduce__(self) -> tuple[type[TimeLimitError], tuple[float]]:
+        return type(self), (self.seconds,)
+
+
+def error_record(error: BaseException, completed: Mapping[int, int]) -> dict[str, Any]:
+    """Return the content of `error.json`.
+
+    Args:
+        completed: rank -> the number of iterations that it has reported.
+
+    Returns:
+        type and message of the error; `cause`, the type of the exception on the rank; rank, or
+        None; step, the iteration (0-based) that was in progress, None if there was none;
+        traceback, or None; sentences, the problems of a rejected config.
+    """
+    return {
+        "type": type(error).__name__,
+        "message": _first_paragraph(error),
+        "cause": getattr(error, "type_name", None),
+        "rank": getattr(error, "rank", None),
+        # No rank ends an iteration before all have done their part of it, and the last report of
+        # a rank that was killed may be lost.
+        "step": max(completed.values(), default=None),
+        "traceback": _traceback(error),
+        "sentences": [problem.sentence for problem in error.problems]
+        if isinstance(error, ConfigError)
+        else [],
+    }
+
+
+def _first_paragraph(error: BaseException) -> str:
+    """Return the message without the traceback that the message of a rank's error ends with."""
+    trace = getattr(error, "traceback_text", None)
+    text = str(error)
+    return text.replace(trace.rstrip(), "").rstrip() if trace else text
+
+
+def _traceback(error: BaseException) -> str | None:
+    trace = getattr(error, "traceback_text", None)
+    if trace is not None or hasattr(error, "rank") or isinstance(error, ConfigError):
+        return trace
+    if error.__traceback__ is None:
+        return None
+    return "".join(traceback.format_exception(error))

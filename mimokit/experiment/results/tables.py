@@ -32,11 +32,7 @@ class AppendedTable:
         self._waiting: list[CellRow] = []
 
     def append(self, rows: Iterable[CellRow]) -> None:
-        """Add rows; those that cannot be written are written with the next ones.
-
-        Raises:
-            OSError: the file is as it was before.
-        """
+        """Add rows; those that an OSError keeps out are written with the next ones."""
         self._waiting.extend(rows)
         if not self._waiting:
             return

@@ -1,6 +1,6 @@
 """Writes the results folder of a run while it goes on; nothing else does.
 
-`mimokit.analysis.folder` reads it.
+`mimokit.analysis.read_run` reads it.
 
     config.yaml            the finalized config
     experiment_info.json   layout, duration, code, machines, status
@@ -26,10 +26,9 @@ from pathlib import Path
 
 from mimokit.analysis import write_trace
 from mimokit.cluster.errors import RunAborted
-from mimokit.experiment.results.failures import error_record
 from mimokit.experiment.results.folder import Folder
-from mimokit.experiment.results.info import RunProgress, RunSetting, Status, run_info
-from mimokit.experiment.results.loggers import RunLogger, call_loggers
+from mimokit.experiment.results.info import RunProgress, RunSetting, Status, error_record, run_info
+from mimokit.experiment.results.loggers import LoggedRun, RunLogger, call_loggers
 from mimokit.experiment.results.tables import AppendedTable
 from mimokit.result_files import (
     PROFILES,
@@ -56,12 +55,7 @@ from mimokit.samples import (
 
 
 class RunWriter:
-    """Writes one run.
-
-    Args:
-        folder: claimed; released at the end.
-        loggers: take every row of `metrics.csv` and every evaluation.
-    """
+    """Writes one run into a claimed folder, which is released at the end."""
 
     def __init__(
         self, folder: Folder, setting: RunSetting, loggers: Sequence[RunLogger] = ()
@@ -85,27 +79,20 @@ class RunWriter:
         self._profiles = ProfileFiles(path)
 
     def begin(self) -> None:
-        """Set an earlier run aside, write the config and that the run has begun.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
+        """Set an earlier run aside, write the config and that the run began; may raise OSError."""
         self._folder.set_earlier_run_aside()
         self._write_config()
         self._write_info(RunProgress())
         config, plan = self._setting.config, self._setting.plan
-        call_loggers(self._loggers, lambda logger: logger.start(config, plan, self.directory))
+        run = LoggedRun(config.name, tuple(plan.modules), config.to_mapping(), config.to_yaml())
+        call_loggers(self._loggers, lambda logger: logger.start(run, self.directory))
 
     def release(self) -> None:
         """Let other runs have the folder; nothing may be written afterwards."""
         self._folder.release()
 
     def take(self, sample: Sample) -> None:
-        """Append the rows of a sample.
-
-        Raises:
-            OSError: they could not be written; the end of the run tries again.
-        """
+        """Append the rows of a sample; those that an OSError keeps out are written at the end."""
         if isinstance(sample, StepSample):
             self._take_step(sample)
         elif isinstance(sample, EvaluationSample):
@@ -120,9 +107,6 @@ class RunWriter:
 
     def finish(self, samples: Sequence[Sample], seconds: float, error: Exception | None) -> None:
         """Replace the tables by whole ones, and write how the run ended.
-
-        Args:
-            error: that ended it; None if nothing failed.
 
         Raises:
             OSError: some file could not be written; the others are. May be called again.
@@ -165,19 +149,16 @@ class RunWriter:
             call_loggers(self._loggers, lambda logger, row=row: logger.step(row))  # type: ignore[misc]
         if sample.measured:
             _do_all(
-                [
-                    lambda: self._by_rank.append([sample.row()]),
-                    lambda: self._steps.append(rows),
-                ]
+                [lambda: self._by_rank.append([sample.row()]), lambda: self._steps.append(rows)]
             )
 
     def _write_tables(self, samples: Sequence[Sample]) -> None:
-        steps = [one for one in samples if isinstance(one, StepSample) and one.measured]
+        steps = [sample for sample in samples if isinstance(sample, StepSample) and sample.measured]
         if steps:
             write_metrics(self.directory, steps)
-        tests = [one for one in samples if isinstance(one, EvaluationSample)]
+        tests = [sample for sample in samples if isinstance(sample, EvaluationSample)]
         write_evaluations(self.directory, tests)
-        if any(isinstance(one, TraceSample) for one in samples):
+        if any(isinstance(sample, TraceSample) for sample in samples):
             write_trace(self.directory / RunFile.TRACE, samples, self._setting.plan)
 
     def _write_config(self) -> None:
@@ -195,11 +176,7 @@ class RunWriter:
 
 
 def _do_all(parts: Sequence[Callable[[], None]]) -> None:
-    """Do every part, also after one that failed.
-
-    Raises:
-        OSError: the first failure.
-    """
+    """Do every part, also after one that failed; raise the first OSError at the end."""
     failed: list[OSError] = []
     for part in parts:
         try:
@@ -220,11 +197,7 @@ class ProfileFiles:
         self._folder = directory / PROFILES
 
     def take(self, sample: ProfileSample) -> None:
-        """Append a part; a file gets its name with its last part.
-
-        Raises:
-            OSError: the part cannot be written.
-        """
+        """Append a part; a file gets its name with its last part."""
         self._folder.mkdir(exist_ok=True)
         # The name comes from a rank: it may not lead out of the folder.
         target = self._folder / Path(sample.name).name

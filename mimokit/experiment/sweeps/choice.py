@@ -6,16 +6,12 @@ Nothing here starts a process or writes a file.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from mimokit.config import (
-    ConfigError,
-    ExperimentConfig,
-    Problem,
-)
+from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config.world_size import needed_world_size
 from mimokit.config_files.inheritance import BASELINE, PRESET_PREFIX
 from mimokit.config_files.sweep import load_experiments
@@ -35,8 +31,6 @@ class Experiment:
         name: of its folder; from a file its name without the suffix.
         source: the file it comes from, absolute; None for a config made in Python.
         config: finalized; None if it was rejected before it could be.
-        refusal: why it cannot run; None if it can.
-        ranks: of its world; None if that is not known.
     """
 
     name: str
@@ -58,37 +52,43 @@ class Experiment:
         return () if self.refusal is None else tuple(str(self.refusal).splitlines())
 
 
-def reading_from(found: Sequence[Experiment], source: str | None) -> tuple[Experiment, ...]:
-    """Return the experiments, with another `data.source` unless it is None."""
-    if source is None:
-        return tuple(found)
+def _changed(
+    experiments: Iterable[Experiment], change: Callable[[ExperimentConfig], ExperimentConfig]
+) -> tuple[Experiment, ...]:
+    """Return the experiments, with changed configs where they have one."""
     return tuple(
-        replace(experiment, config=_with_source(experiment.config, source))
+        replace(experiment, config=change(experiment.config))
         if experiment.config is not None
         else experiment
-        for experiment in found
+        for experiment in experiments
     )
 
 
-def _with_source(config: ExperimentConfig, source: str) -> ExperimentConfig:
-    data = config.data.model_copy(update={"source": source})
-    return config.model_copy(update={"data": data})
+def reading_from(experiments: Sequence[Experiment], source: str | None) -> tuple[Experiment, ...]:
+    """Return the experiments, with another `data.source` unless it is None."""
+    if source is None:
+        return tuple(experiments)
+
+    def reading(config: ExperimentConfig) -> ExperimentConfig:
+        data = config.data.model_copy(update={"source": source})
+        return config.model_copy(update={"data": data})
+
+    return _changed(experiments, reading)
 
 
-def saved_in(found: Sequence[Experiment], directory: Path) -> tuple[Experiment, ...]:
+def saved_in(experiments: Sequence[Experiment], directory: Path) -> tuple[Experiment, ...]:
     """Return the one experiment, which leaves its language model in a directory.
 
     Raises:
         ConfigError: there are several, or its language model cannot be saved.
     """
-    if len(found) > 1:
+    if len(experiments) > 1:
         sentence = (
-            f"Option --save-hf: {directory} is one directory, and there are {len(found)} "
+            f"Option --save-hf: {directory} is one directory, and there are {len(experiments)} "
             "experiments; run the one to be saved alone."
         )
         raise ConfigError([Problem("runtime", "save_hf", str(directory), sentence)])
-    return tuple(one if one.config is None else replace(one, config=_saved(one.config, directory))
-                 for one in found)  # fmt: skip
+    return _changed(experiments, lambda config: _saved(config, directory))
 
 
 def _saved(config: ExperimentConfig, directory: Path) -> ExperimentConfig:
@@ -112,43 +112,42 @@ def collect(experiments: Experiments) -> tuple[Experiment, ...]:
     Raises:
         ConfigError: there are none, or the folder cannot be read.
     """
-    found = _distinct(_all_of(experiments))
-    if not found:
+    collected = _distinct(_all_of(experiments))
+    if not collected:
         raise _none(f"{experiments}" if isinstance(experiments, str | os.PathLike) else "(none)")
-    return tuple(found)
+    return tuple(collected)
 
 
-def choose(found: Iterable[Experiment], engines: int) -> tuple[Experiment, ...]:
+def choose(experiments: Iterable[Experiment], engines: int) -> tuple[Experiment, ...]:
     """Finalize the experiments for a cluster; reject those that it cannot run.
 
     Args:
-        found: of `collect`.
         engines: the engines of the cluster. A data_parallel that is left out is worked out for
             all of them.
     """
-    return tuple(_chosen(one, engines) for one in found)
+    return tuple(_chosen(experiment, engines) for experiment in experiments)
 
 
-def largest_world(found: Iterable[Experiment], most: int) -> int:
+def largest_world(experiments: Iterable[Experiment], most: int) -> int:
     """Return the ranks of the largest world that is not beyond `most`, at least 1."""
-    sizes = [one.ranks for one in found if one.refusal is None and one.ranks is not None]
+    sizes = [
+        experiment.ranks
+        for experiment in experiments
+        if experiment.refusal is None and experiment.ranks is not None
+    ]
     return max((size for size in sizes if size <= most), default=1)
 
 
 def refuse_all(chosen: Iterable[Experiment]) -> None:
-    """Reject a sweep of which an experiment is rejected.
-
-    Raises:
-        ConfigError: with the problems of all; of several experiments each problem names its own.
-    """
+    """Raise the problems of all rejected experiments; of several, each names its own."""
     every = tuple(chosen)
     problems = [
-        replace(problem, sentence=f"{one.name} cannot run: {problem.sentence}")
+        replace(problem, sentence=f"{experiment.name} cannot run: {problem.sentence}")
         if len(every) > 1
         else problem
-        for one in every
-        if one.refusal is not None
-        for problem in one.refusal.problems
+        for experiment in every
+        if experiment.refusal is not None
+        for problem in experiment.refusal.problems
     ]
     if problems:
         raise ConfigError(problems)
@@ -161,17 +160,17 @@ def _all_of(experiments: Experiments) -> list[Experiment]:
         return [Experiment(experiments.name, None, experiments.model_copy(deep=True))]
     if isinstance(experiments, Mapping):
         return [
-            replace(one, name=name if len(several) == 1 else f"{name}_{one.name}")
+            replace(experiment, name=name if len(several) == 1 else f"{name}_{experiment.name}")
             for name, source in experiments.items()
             for several in (_all_of(source),)
-            for one in several
+            for experiment in several
         ]
     if isinstance(experiments, str | os.PathLike):
         path = os.fspath(experiments)
         if not path.startswith(PRESET_PREFIX) and Path(path).is_dir():
-            return [one for file in _files(Path(path)) for one in _of_file(str(file))]
+            return [experiment for file in _files(Path(path)) for experiment in _of_file(str(file))]
         return _of_file(path)
-    return [one for source in experiments for one in _all_of(source)]
+    return [experiment for source in experiments for experiment in _all_of(source)]
 
 
 def _files(folder: Path) -> list[Path]:
@@ -196,31 +195,36 @@ def _of_file(path: str) -> list[Experiment]:
     source = path if path.startswith(PRESET_PREFIX) else str(Path(path).absolute())
     return [
         Experiment(
-            one.name, source, one.config, ConfigError(one.problems) if one.problems else None
+            expanded.name,
+            source,
+            expanded.config,
+            ConfigError(expanded.problems) if expanded.problems else None,
         )
-        for one in load_experiments(path)
+        for expanded in load_experiments(path)
     ]
 
 
-def _checked(one: Experiment) -> Experiment:
+def _checked(experiment: Experiment) -> Experiment:
     """Reject a name that a folder cannot have."""
-    sentence = name_problem(one.name)
+    sentence = name_problem(experiment.name)
     if sentence is None:
-        return one
-    return replace(one, refusal=ConfigError([Problem("experiment", "name", one.name, sentence)]))
+        return experiment
+    return replace(
+        experiment, refusal=ConfigError([Problem("experiment", "name", experiment.name, sentence)])
+    )
 
 
-def _distinct(found: Sequence[Experiment]) -> list[Experiment]:
+def _distinct(experiments: Sequence[Experiment]) -> list[Experiment]:
     """Reject the experiments of a name that several have; one of them stays in their place."""
     by_name: dict[str, list[Experiment]] = {}
-    for one in map(_checked, found):
-        by_name.setdefault(one.name, []).append(one)
+    for experiment in map(_checked, experiments):
+        by_name.setdefault(experiment.name, []).append(experiment)
     return [group[0] if len(group) == 1 else _ambiguous(group) for group in by_name.values()]
 
 
 def _ambiguous(group: Sequence[Experiment]) -> Experiment:
     name = group[0].name
-    places = list(dict.fromkeys(one.source or "Python" for one in group))
+    places = list(dict.fromkeys(experiment.source or "Python" for experiment in group))
     sentence = (
         f"Experiment {name!r}: {len(group)} experiments have this name (of {listed(places)}), and "
         "each needs a separate folder; rename all but one."
@@ -229,23 +233,23 @@ def _ambiguous(group: Sequence[Experiment]) -> Experiment:
     return replace(group[0], config=None, refusal=refusal)
 
 
-def _chosen(one: Experiment, engines: int) -> Experiment:
-    if one.refusal is not None or one.config is None:
-        return one
-    config = one.config.model_copy(deep=True)
+def _chosen(experiment: Experiment, engines: int) -> Experiment:
+    if experiment.refusal is not None or experiment.config is None:
+        return experiment
+    config = experiment.config.model_copy(deep=True)
     try:
         config.finalize(engines if needed_world_size(config.model) is None else None)
         check_weights(config.model)
         check_trainable(config)
     except ConfigError as error:
-        return replace(one, refusal=error)
-    ready = replace(one, config=config)
+        return replace(experiment, refusal=error)
+    ready = replace(experiment, config=config)
     if (ranks := ready.ranks or 0) <= engines:
         return ready
     smaller = "a smaller layout" if config.replicas == 1 else "a smaller strategy.replicas"
     sentence = (
-        f"Experiment {one.name!r}: its world has {ranks} ranks and the cluster has {engines} "
-        f"engines; start a cluster of {ranks} engines, or choose {smaller}."
+        f"Experiment {experiment.name!r}: its world has {ranks} ranks and the cluster has "
+        f"{engines} engines; start a cluster of {ranks} engines, or choose {smaller}."
     )
     refusal = ConfigError([Problem("world", "world_size", ranks, sentence)])
     return replace(ready, refusal=refusal)

@@ -18,7 +18,6 @@ from typing import Any
 from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config_files import config_from_mapping
 from mimokit.config_files.implied import fill_in
-from mimokit.experiment.results.failures import error_record
 from mimokit.experiment.results.folder import (
     DEFAULT_RESULTS,
     Folder,
@@ -26,7 +25,7 @@ from mimokit.experiment.results.folder import (
     new_root,
     unwritable,
 )
-from mimokit.experiment.results.info import Status
+from mimokit.experiment.results.info import Status, error_record
 from mimokit.experiment.sweeps.choice import Experiment
 from mimokit.experiment.sweeps.records import ExperimentRecord
 from mimokit.result_files import EXPERIMENT_COLUMN, RunFile, SweepFile, whole_file, write_json
@@ -37,11 +36,7 @@ _OUTPUTS = ("metrics_output_dir", "tensorboard_dir")
 
 
 class SweepFolder:
-    """The folder `run_<timestamp>` of a sweep, locked while the sweep runs.
-
-    Attributes:
-        path: absolute.
-    """
+    """The folder `run_<timestamp>` of a sweep, locked while the sweep runs."""
 
     def __init__(self, folder: Folder, started: str) -> None:
         self._folder = folder
@@ -50,21 +45,13 @@ class SweepFolder:
 
     @classmethod
     def new(cls, results: str | os.PathLike[str] | None) -> SweepFolder:
-        """Make the folder of a new sweep.
-
-        Raises:
-            ConfigError: it cannot be made or written.
-        """
+        """Make the folder of a new sweep; raises ConfigError if it cannot be written."""
         root = new_root(DEFAULT_RESULTS if results is None else Path(results))
         return cls(Folder.claim(root), _now())
 
     @classmethod
     def existing(cls, root: str | os.PathLike[str]) -> SweepFolder:
-        """Open the folder of a sweep, to go on with it.
-
-        Raises:
-            ConfigError: it is not such a folder, cannot be written, or a sweep writes it now.
-        """
+        """Open the folder of a sweep to go on with; a ConfigError says why it cannot be."""
         content = read_sweep(root)
         return cls(Folder.claim(root), str(content.get("started") or _now()))
 
@@ -78,23 +65,15 @@ class SweepFolder:
         return self.path / recorded if safe else self.path
 
     def write(self, chosen: Sequence[Experiment], records: Iterable[ExperimentRecord]) -> None:
-        """Write sweep.json.
-
-        Raises:
-            OSError: it cannot be written; the one before is left.
-        """
+        """Write sweep.json; after an OSError the one before is left."""
         self._folder.make_again()
-        by_name = {one.name: one for one in records}
-        entries = [_entry(one, by_name[one.name], self.path) for one in chosen]
+        by_name = {record.name: record for record in records}
+        entries = [_entry(experiment, by_name[experiment.name], self.path) for experiment in chosen]
         content = {"started": self._started, "written": _now(), "experiments": entries}
         write_json(self.path / SweepFile.SWEEP, content)
 
     def write_refusal(self, directory: Path, error: Exception) -> None:
-        """Write error.json of an experiment that did not begin, if it has a folder.
-
-        Raises:
-            ConfigError: its folder cannot be written.
-        """
+        """Write error.json of an experiment that did not begin; may raise ConfigError."""
         if directory == self.path:
             return
         folder = Folder.claim(directory)
@@ -157,12 +136,8 @@ def read_sweep(root: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def experiments_of(root: str | os.PathLike[str]) -> list[Experiment]:
-    """Return the experiments of a sweep as they were when it began.
-
-    Raises:
-        ConfigError: the folder is not that of a sweep.
-    """
-    found = []
+    """Return the experiments of a sweep as they were when it began; raises as `read_sweep`."""
+    experiments = []
     for entry in read_sweep(root)["experiments"]:
         config: ExperimentConfig | None = None
         refusal: ConfigError | None = None
@@ -171,16 +146,12 @@ def experiments_of(root: str | os.PathLike[str]) -> list[Experiment]:
         except ConfigError as error:
             problems = [Problem("experiment", "config", None, str(s)) for s in entry["sentences"]]
             refusal = ConfigError(problems) if problems else error
-        found.append(Experiment(entry["name"], entry.get("source"), config, refusal))
-    return found
+        experiments.append(Experiment(entry["name"], entry.get("source"), config, refusal))
+    return experiments
 
 
 def recorded(root: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
-    """Return experiment -> its entry in sweep.json.
-
-    Raises:
-        ConfigError: the folder is not that of a sweep.
-    """
+    """Return experiment -> its entry in sweep.json; raises as `read_sweep`."""
     return {entry["name"]: entry for entry in read_sweep(root)["experiments"]}
 
 
@@ -208,19 +179,19 @@ def completed_info(directory: Path) -> dict[str, Any] | None:
     return info if complete else None
 
 
-def _entry(one: Experiment, record: ExperimentRecord, root: Path) -> dict[str, Any]:
+def _entry(experiment: Experiment, record: ExperimentRecord, root: Path) -> dict[str, Any]:
     directory = record.directory.absolute()
     inside = directory.is_relative_to(root)  # so that the folder of a sweep may be moved
     return {
-        "name": one.name,
-        "source": one.source,
-        "ranks": one.ranks,
+        "name": experiment.name,
+        "source": experiment.source,
+        "ranks": experiment.ranks,
         "status": str(record.status),
         "message": record.message,
         "seconds": record.seconds,
         "directory": str(directory.relative_to(root) if inside else directory),
-        "sentences": list(one.sentences),
-        "config": config_content(one.config),
+        "sentences": list(experiment.sentences),
+        "config": config_content(experiment.config),
     }
 
 

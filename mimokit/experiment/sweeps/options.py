@@ -91,21 +91,19 @@ class SweepRequest:
         from mimokit.experiment.sweeps.choice import reading_from, saved_in
         from mimokit.experiment.sweeps.prepared import find
 
-        found = reading_from(find(self.experiments, self.resume), self.source)
-        return found if self.save_hf is None else saved_in(found, self.save_hf)
+        experiments = reading_from(find(self.experiments, self.resume), self.source)
+        return experiments if self.save_hf is None else saved_in(experiments, self.save_hf)
 
-    def prepare(self, found: Sequence[Experiment], engines: int, console: Console) -> PreparedSweep:
-        """Prepare the sweep for a number of engines; name the experiments that cannot run.
-
-        Raises:
-            ConfigError: as `prepare_sweep`.
-        """
+    def prepare(
+        self, experiments: Sequence[Experiment], engines: int, console: Console
+    ) -> PreparedSweep:
+        """Prepare the sweep for so many engines, as `prepare_sweep`; name what cannot run."""
         from mimokit.experiment.sweeps.choice import choose
         from mimokit.experiment.sweeps.prepared import prepare_sweep
         from mimokit.experiment.sweeps.report import say_refusals
 
         prepared = prepare_sweep(
-            choose(found, engines),
+            choose(experiments, engines),
             results_dir=self.results_dir,
             resume=self.resume,
             strict=self.strict,
@@ -114,11 +112,7 @@ class SweepRequest:
         return prepared
 
     def options(self, data: DataSource | None = None) -> Options:
-        """Return how the experiments run.
-
-        Raises:
-            ConfigError: the time limit is not more than 0.
-        """
+        """Return how the experiments run; a time limit must be above 0 (ConfigError)."""
         from mimokit.experiment.sweeps.runner import Options
 
         return Options(self.time_limit, data, trace=self.trace)
@@ -127,12 +121,8 @@ class SweepRequest:
 def named_experiments(
     file: str | None, config: str | None, experiments_dir: Path | None, resume: Path | None
 ) -> str | Path | None:
-    """Return the file or folder that the command line names; None to resume what a sweep had.
-
-    Raises:
-        BadParameter: none is named, or several are.
-    """
-    named = [one for one in (file, config, experiments_dir) if one is not None]
+    """Return the one file or folder that is named; None to resume what a sweep had."""
+    named = [source for source in (file, config, experiments_dir) if source is not None]
     if len(named) > 1:
         raise typer.BadParameter("give one of FILE, --config and --experiments-dir, not several")
     if not named:

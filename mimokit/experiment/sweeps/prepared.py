@@ -34,7 +34,6 @@ class PreparedSweep:
     """A sweep that can start: its folder is locked and names every experiment.
 
     Attributes:
-        records: the state in which each of them begins.
         folder: of the sweep; rejected experiments have their error.json in it.
     """
 
@@ -45,12 +44,12 @@ class PreparedSweep:
     @property
     def needs_engines(self) -> bool:
         """Whether an experiment is left to run."""
-        return any(not one.ended for one in self.records)
+        return any(not record.ended for record in self.records)
 
     @property
     def all_refused(self) -> bool:
         """Whether every experiment is rejected."""
-        return all(one.status is ExperimentStatus.REFUSED for one in self.records)
+        return all(record.status is ExperimentStatus.REFUSED for record in self.records)
 
 
 def prepare_sweep(
@@ -80,9 +79,12 @@ def prepare_sweep(
         refuse_all(chosen)
     folder = SweepFolder.new(results_dir) if resume is None else SweepFolder.existing(resume)
     entries = {} if resume is None else recorded(resume)
-    own = _own_directory(chosen[0]) if unnamed else None
+    only = _own_directory(chosen[0]) if unnamed else None
     records = tuple(
-        _record(one, own or folder.of(one.name, entries), entries.get(one.name)) for one in chosen
+        _record(
+            experiment, only or folder.of(experiment.name, entries), entries.get(experiment.name)
+        )
+        for experiment in chosen
     )
     prepared = PreparedSweep(tuple(chosen), records, folder)
     try:
@@ -109,48 +111,54 @@ def find(
         sentence = "Experiments: none are named; give a YAML file, a folder, or a sweep to resume."
         raise ConfigError([Problem("experiment", "path", None, sentence)])
     before = experiments_of(resume)
-    sources = dict.fromkeys(one.source for one in before if one.source is not None)
+    sources = dict.fromkeys(
+        experiment.source for experiment in before if experiment.source is not None
+    )
     there = [source for source in sources if Path(source).is_file()]
-    now = {one.name: one for one in (collect(there) if there else ())}
-    return tuple(now.get(one.name, one) for one in before)
+    now = {experiment.name: experiment for experiment in (collect(there) if there else ())}
+    return tuple(now.get(experiment.name, experiment) for experiment in before)
 
 
 def _write(prepared: PreparedSweep) -> None:
     """Write sweep.json, and an error.json per rejected experiment."""
     folder = prepared.folder
-    for one, record in zip(prepared.chosen, prepared.records, strict=True):
-        if one.refusal is not None:
+    for experiment, record in zip(prepared.chosen, prepared.records, strict=True):
+        if experiment.refusal is not None:
             with contextlib.suppress(ConfigError):  # the sweep's folder says it too
-                folder.write_refusal(record.directory, one.refusal)
+                folder.write_refusal(record.directory, experiment.refusal)
     try:
         folder.write(prepared.chosen, prepared.records)
     except OSError as error:
         raise unwritable(folder.path, error) from None
 
 
-def _own_directory(one: Experiment) -> Path | None:
+def _own_directory(experiment: Experiment) -> Path | None:
     """Return the folder that a single experiment names itself."""
-    named = None if one.config is None else one.config.runtime.metrics_output_dir
+    named = None if experiment.config is None else experiment.config.runtime.metrics_output_dir
     return None if named is None else Path(named)
 
 
-def _record(one: Experiment, directory: Path, entry: Mapping[str, Any] | None) -> ExperimentRecord:
+def _record(
+    experiment: Experiment, directory: Path, entry: Mapping[str, Any] | None
+) -> ExperimentRecord:
     """Return the state in which an experiment begins; `entry` is what an earlier sweep recorded."""
-    iterations = None if one.config is None else one.config.runtime.num_iterations
+    iterations = None if experiment.config is None else experiment.config.runtime.num_iterations
     info = None if entry is None else completed_info(directory)
     same = (
-        info is not None and entry is not None and entry.get("config") == config_content(one.config)
+        info is not None
+        and entry is not None
+        and entry.get("config") == config_content(experiment.config)
     )
     status, message = ExperimentStatus.WAITING, CHANGED if info is not None and not same else ""
-    if one.refusal is not None:
-        status, message = ExperimentStatus.REFUSED, " ".join(one.sentences)
+    if experiment.refusal is not None:
+        status, message = ExperimentStatus.REFUSED, " ".join(experiment.sentences)
     elif same:
         status, message = ExperimentStatus.SKIPPED, "complete since an earlier sweep"
     skipped = status is ExperimentStatus.SKIPPED
     return ExperimentRecord(
-        name=one.name,
+        name=experiment.name,
         status=status,
-        ranks=one.ranks,
+        ranks=experiment.ranks,
         iteration=(iterations or 0) if skipped else 0,
         iterations=iterations,
         loss=_last_loss(directory) if skipped else None,

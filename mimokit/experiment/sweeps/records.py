@@ -36,10 +36,8 @@ class ExperimentRecord:
     """One experiment of a sweep, as it is now.
 
     Attributes:
-        ranks: of its world; None if that is not known.
         iteration: iterations that rank 0 has reported.
         iterations: that it has in all; None if that is not known.
-        loss: the last one.
         seconds: since its start, or that it took; None before.
         message: why it failed, was rejected, skipped or stopped; else empty.
     """
@@ -64,7 +62,7 @@ class Board:
     """The records of a sweep. All threads may read and write it."""
 
     def __init__(self, records: Iterable[ExperimentRecord]) -> None:
-        self._records = {one.name: one for one in records}
+        self._records = {record.name: record for record in records}
         self._changed = threading.Condition()
         self._changes = 0
         self._closed = False

@@ -25,10 +25,10 @@ FAILED, INTERRUPTED = 1, 130
 
 def say_refusals(chosen: Iterable[Experiment], console: Console) -> None:
     """Name every experiment that cannot run, with its sentences."""
-    for one in chosen:
-        if one.refusal is not None:
-            console.print(f"{one.name} cannot run:", markup=False, highlight=False)
-            for sentence in one.sentences:
+    for experiment in chosen:
+        if experiment.refusal is not None:
+            console.print(f"{experiment.name} cannot run:", markup=False, highlight=False)
+            for sentence in experiment.sentences:
                 console.print(f"  {sentence}", markup=False, highlight=False)
 
 
@@ -42,10 +42,10 @@ class Following:
         begun = sweep.experiments
         make = Bars if console.is_terminal else Lines
         self._show: Bars | Lines = make(sweep, console, begun)
-        for one in begun:
-            if one.status is ExperimentStatus.SKIPPED or (one.message and not one.ended):
-                self._show.say(_state(one))
-        if all(one.ended for one in begun):
+        for record in begun:
+            if record.status is ExperimentStatus.SKIPPED or (record.message and not record.ended):
+                self._show.say(_state(record))
+        if all(record.ended for record in begun):
             self._show.say("Nothing is left to run.")
 
     def interrupt(self) -> None:
@@ -68,9 +68,9 @@ class Following:
         _say_end(result, self._console)
         if self._interrupts:
             return INTERRUPTED
-        if all(one.status is ExperimentStatus.REFUSED for one in result.experiments):
+        if all(record.status is ExperimentStatus.REFUSED for record in result.experiments):
             return REFUSED
-        return FAILED if any(one.status in NOT_DONE for one in result.experiments) else 0
+        return FAILED if any(record.status in NOT_DONE for record in result.experiments) else 0
 
 
 def follow(sweep: SweepRun, console: Console) -> int:
@@ -88,9 +88,9 @@ def follow(sweep: SweepRun, console: Console) -> int:
 
 
 def _say_end(result: SweepResult, console: Console) -> None:
-    failed = [one for one in result.experiments if one.status in NOT_DONE]
+    failed = [record for record in result.experiments if record.status in NOT_DONE]
     if failed:
-        rows = [(one.name, str(one.status), one.message) for one in failed]
+        rows = [(record.name, str(record.status), record.message) for record in failed]
         console.print(rich_table("Not completed", ("experiment", "", "why"), rows))
     directory = result.directory
     if len(result.experiments) == 1:
@@ -108,7 +108,7 @@ class Lines:
         self._console = console
         self._lock = threading.Lock()
         self._told: dict[str, ExperimentStatus] = {
-            one.name: ExperimentStatus.WAITING for one in begun if not one.ended
+            record.name: ExperimentStatus.WAITING for record in begun if not record.ended
         }
         self._several = len(sweep.experiments) > 1
         sweep.on_change(lambda _: self._note())
@@ -125,19 +125,16 @@ class Lines:
     def _note(self) -> None:
         with self._lock:
             records = self._sweep.experiments
-            for number, one in enumerate(records, start=1):
-                if self._told.get(one.name, one.status) != one.status:
-                    self._told[one.name] = one.status
-                    self.say(f"[{number}/{len(records)}] {_state(one)}")
+            for number, record in enumerate(records, start=1):
+                if self._told.get(record.name, record.status) != record.status:
+                    self._told[record.name] = record.status
+                    self.say(f"[{number}/{len(records)}] {_state(record)}")
 
     def _sample(self, name: str, sample: Sample) -> None:
-        text = _line(sample, self._interval(name))
+        text = _line(sample, self._sweep.log_interval(name))
         if text is not None:
             self._note()
             self.say(f"{name}: {text}" if self._several else text)
-
-    def _interval(self, name: str) -> int:
-        return self._sweep.log_interval(name)
 
 
 class Bars:
@@ -151,7 +148,7 @@ class Bars:
         self._progress: Progress = _progress(console)
         self._all = self._progress.add_task("experiments", total=len(sweep.experiments), loss="")
         self._tasks: dict[str, TaskID] = {}
-        self._ended = {one.name for one in begun if one.ended}
+        self._ended = {record.name for record in begun if record.ended}
         self._progress.start()
         sweep.on_change(lambda _: self._note())
         sweep.on_sample(self._sample)
@@ -168,22 +165,22 @@ class Bars:
     def _note(self) -> None:
         with self._lock:
             records = self._sweep.experiments
-            for one in records:
-                if one.status is ExperimentStatus.RUNNING:
-                    self._move(one)
-                elif one.ended and one.name not in self._ended:
-                    self._ended.add(one.name)
-                    if one.name in self._tasks:
-                        self._progress.remove_task(self._tasks.pop(one.name))
-                    self.say(_state(one))
+            for record in records:
+                if record.status is ExperimentStatus.RUNNING:
+                    self._move(record)
+                elif record.ended and record.name not in self._ended:
+                    self._ended.add(record.name)
+                    if record.name in self._tasks:
+                        self._progress.remove_task(self._tasks.pop(record.name))
+                    self.say(_state(record))
             self._progress.update(self._all, completed=len(self._ended))
 
-    def _move(self, one: ExperimentRecord) -> None:
-        if one.name not in self._tasks:
-            task = self._progress.add_task(one.name, total=one.iterations, loss="")
-            self._tasks[one.name] = task
-        loss = "" if one.loss is None else f"loss {one.loss:.3f}"
-        self._progress.update(self._tasks[one.name], completed=one.iteration, loss=loss)
+    def _move(self, record: ExperimentRecord) -> None:
+        if record.name not in self._tasks:
+            task = self._progress.add_task(record.name, total=record.iterations, loss="")
+            self._tasks[record.name] = task
+        loss = "" if record.loss is None else f"loss {record.loss:.3f}"
+        self._progress.update(self._tasks[record.name], completed=record.iteration, loss=loss)
 
     def _sample(self, name: str, sample: Sample) -> None:
         if isinstance(sample, EvaluationSample):
@@ -191,22 +188,15 @@ class Bars:
 
 
 def _progress(console: Console) -> Progress:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress
 
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[loss]}", markup=False),
+    return progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[loss]}", markup=False),
         console=console,
     )
 
@@ -224,13 +214,13 @@ def _tested(sample: EvaluationSample) -> str:
     return f"{sample.task}: {score(sample.exact_match, sample.chance)}"
 
 
-def _state(one: ExperimentRecord) -> str:
-    if one.status is ExperimentStatus.RUNNING:
-        text = f"{one.name}: started on {one.ranks} ranks"
-        return f"{text} ({one.message})" if one.message else text
-    text = f"{one.name}: {one.status}"
-    if one.seconds is not None and one.status is not ExperimentStatus.SKIPPED:
-        text += f" after {seconds_text(one.seconds)}"
-    if one.loss is not None:
-        text += f", loss {one.loss:.4f}"
-    return f"{text} ({one.message})" if one.message else text
+def _state(record: ExperimentRecord) -> str:
+    if record.status is ExperimentStatus.RUNNING:
+        text = f"{record.name}: started on {record.ranks} ranks"
+        return f"{text} ({record.message})" if record.message else text
+    text = f"{record.name}: {record.status}"
+    if record.seconds is not None and record.status is not ExperimentStatus.SKIPPED:
+        text += f" after {seconds_text(record.seconds)}"
+    if record.loss is not None:
+        text += f", loss {record.loss:.4f}"
+    return f"{text} ({record.message})" if record.message else text

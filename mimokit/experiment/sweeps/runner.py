@@ -14,18 +14,18 @@ import pandas as pd
 
 from mimokit.cluster import ClusterError, RunAborted
 from mimokit.config import ConfigError, ExperimentConfig, Problem
-from mimokit.config.evaluations import Evaluations
-from mimokit.experiment.results.failures import TimeLimitError
+from mimokit.config.runtime import Evaluations
+from mimokit.experiment.results.info import TimeLimitError
 from mimokit.experiment.sweeps.choice import Experiment
 from mimokit.experiment.sweeps.prepared import PreparedSweep
 from mimokit.experiment.sweeps.records import Board, ExperimentRecord, ExperimentStatus
-from mimokit.experiment.sweeps.seats import Seats
 from mimokit.experiment.training import TrainingCluster, TrainingRun, train
 from mimokit.result_files import EXPERIMENT_COLUMN, SweepFile
 from mimokit.samples import Sample, StepSample
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
+    from mimokit.experiment.sweeps.start import Seats
 
 SampleListener = Callable[[str, Sample], None]
 
@@ -35,7 +35,6 @@ class SweepResult:
     """What a sweep has left.
 
     Attributes:
-        experiments: every experiment, in order.
         table: all_experiments.csv: a row per experiment and iteration, the experiment in front.
     """
 
@@ -47,9 +46,6 @@ class SweepResult:
 @dataclass(frozen=True)
 class Options:
     """How experiments run; `sweep` and `train` say what each option means.
-
-    Attributes:
-        time_limit: seconds per experiment; None for no limit.
 
     Raises:
         ConfigError: the time limit is not more than 0.
@@ -70,12 +66,7 @@ class Options:
 class SweepRun:
     """A sweep in the background; the notebook stays free."""
 
-    def __init__(
-        self,
-        seats: Seats,
-        prepared: PreparedSweep,
-        options: Options,
-    ) -> None:
+    def __init__(self, seats: Seats, prepared: PreparedSweep, options: Options) -> None:
         self.directory = prepared.folder.path
         self._seats = seats
         self._chosen = prepared.chosen
@@ -132,7 +123,7 @@ class SweepRun:
 
     def log_interval(self, name: str) -> int:
         """Return the iterations between two lines about an experiment."""
-        config = next(one.config for one in self._chosen if one.name == name)
+        config = next(experiment.config for experiment in self._chosen if experiment.name == name)
         return 1 if config is None else config.runtime.log_interval
 
     # What it can be asked to do.
@@ -167,22 +158,19 @@ class SweepRun:
         """
         with self._changed:
             names = list(self._runs) if name is None else [name]
-            for one in names:
-                if self._board[one].status is ExperimentStatus.WAITING:
-                    self._end(one, ExperimentStatus.SKIPPED, "skipped on request")
-                elif not self._board[one].ended:
-                    self._skipped.add(one)
-                    if one in self._runs:
-                        self._runs[one].abort()
+            for experiment_name in names:
+                if self._board[experiment_name].status is ExperimentStatus.WAITING:
+                    self._end(experiment_name, ExperimentStatus.SKIPPED, "skipped on request")
+                elif not self._board[experiment_name].ended:
+                    self._skipped.add(experiment_name)
+                    if experiment_name in self._runs:
+                        self._runs[experiment_name].abort()
             self._changed.notify_all()
 
     def result(self, timeout: float | None = None) -> SweepResult:
         """Wait for the end and return what the sweep has left.
 
         Experiments that failed raise nothing here; their records say why.
-
-        Args:
-            timeout: seconds; None waits indefinitely.
 
         Raises:
             TimeoutError: the sweep did not end within the timeout; it goes on.
@@ -192,7 +180,9 @@ class SweepRun:
             raise TimeoutError(f"the sweep has not ended after {timeout:g} s")
         self._complete()
         table = self.directory / SweepFile.ALL_EXPERIMENTS
-        return SweepResult(self.experiments, self.directory, _read(table))
+        # So an experiment that is named 007 or nan keeps its name.
+        rows = pd.read_csv(table, converters={EXPERIMENT_COLUMN: str})
+        return SweepResult(self.experiments, self.directory, rows)
 
     # How it does it.
 
@@ -210,87 +200,88 @@ class SweepRun:
             self._board.close()
 
     def _running(self) -> bool:
-        return any(one.status is ExperimentStatus.RUNNING for one in self.experiments)
+        return any(record.status is ExperimentStatus.RUNNING for record in self.experiments)
 
     def _start_what_fits(self) -> bool:
         """Start experiments on free engines; return whether there are others that wait."""
-        for one in self._chosen:
-            record = self._board[one.name]
+        for experiment in self._chosen:
+            record = self._board[experiment.name]
             if record.status is not ExperimentStatus.WAITING:
                 continue
             if self._stopping:
-                self._end(one.name, ExperimentStatus.STOPPED, "the sweep was stopped before it")
+                self._end(
+                    experiment.name, ExperimentStatus.STOPPED, "the sweep was stopped before it"
+                )
             else:
-                self._start_if_it_fits(one)
-        return any(one.status is ExperimentStatus.WAITING for one in self.experiments)
+                self._start_if_it_fits(experiment)
+        return any(record.status is ExperimentStatus.WAITING for record in self.experiments)
 
-    def _start_if_it_fits(self, one: Experiment) -> None:
+    def _start_if_it_fits(self, experiment: Experiment) -> None:
         try:
-            engines = self._seats.take(one.ranks or 1)
+            engines = self._seats.take(experiment.ranks or 1)
         except ClusterError as error:
-            self._end(one.name, ExperimentStatus.FAILED, self._explain(one, error))
+            self._end(experiment.name, ExperimentStatus.FAILED, self._explain(experiment, error))
             return
         if engines is None:
             return
-        self._board.update(one.name, status=ExperimentStatus.RUNNING, seconds=0.0)
-        name = f"mimokit-experiment-{one.name}"
-        work = threading.Thread(target=self._run_one, args=(one, engines), name=name, daemon=True)
+        self._board.update(experiment.name, status=ExperimentStatus.RUNNING, seconds=0.0)
+        name = f"mimokit-experiment-{experiment.name}"
+        work = threading.Thread(
+            target=self._run_one, args=(experiment, engines), name=name, daemon=True
+        )
         work.start()
 
-    def _run_one(self, one: Experiment, engines: TrainingCluster) -> None:
+    def _run_one(self, experiment: Experiment, engines: TrainingCluster) -> None:
         began = time.monotonic()
         status, message = ExperimentStatus.FAILED, ""
         try:
-            run = self._begin(one, engines)
+            run = self._begin(experiment, engines)
             status = self._await(run)
         except RunAborted:
-            skipped = one.name in self._skipped
+            skipped = experiment.name in self._skipped
             status = ExperimentStatus.SKIPPED if skipped else ExperimentStatus.STOPPED
             message = "skipped on request" if skipped else "aborted"
         except Exception as error:
-            message = self._explain(one, error)
+            message = self._explain(experiment, error)
         finally:
             seconds = time.monotonic() - began
             with self._changed:
-                self._runs.pop(one.name, None)
-                self._end(one.name, status, message, seconds=seconds)
+                self._runs.pop(experiment.name, None)
+                self._end(experiment.name, status, message, seconds=seconds)
                 try:
                     self._seats.give_back(engines)
                 finally:
                     self._changed.notify_all()
 
-    def _begin(self, one: Experiment, engines: TrainingCluster) -> TrainingRun:
+    def _begin(self, experiment: Experiment, engines: TrainingCluster) -> TrainingRun:
         options = self._options
         run = train(
             engines,
-            self._config(one),
+            self._config(experiment),
             options.data,
             evaluations=options.evaluations,
-            directory=self._board[one.name].directory,
+            directory=self._board[experiment.name].directory,
             trace=options.trace,
         )
-        run.on_sample(lambda sample: self._count(one.name, sample))
+        run.on_sample(lambda sample: self._count(experiment.name, sample))
         with self._changed:
-            self._runs[one.name] = run
+            self._runs[experiment.name] = run
             for listener in self._listeners:
-                run.on_sample(lambda sample, hear=listener: hear(one.name, sample))  # type: ignore[misc]
-            if one.name in self._skipped:
+                run.on_sample(lambda sample, hear=listener: hear(experiment.name, sample))  # type: ignore[misc]
+            if experiment.name in self._skipped:
                 run.abort()
             elif self._stopping:
                 run.stop()
         return run
 
-    def _config(self, one: Experiment) -> ExperimentConfig:
-        """Return the config to train; of several experiments each has its own TensorBoard folder.
-
-        They mostly have the same `tensorboard_dir`, from a baseline, and TensorBoard draws all
-        files of a folder as one run.
-        """
-        assert one.config is not None
-        config = one.config.model_copy(deep=True)
+    def _config(self, experiment: Experiment) -> ExperimentConfig:
+        """Return the config to train, with a TensorBoard folder for each of several experiments."""
+        assert experiment.config is not None
+        config = experiment.config.model_copy(deep=True)
         board = config.runtime.tensorboard_dir
+        # TensorBoard draws all files of a folder as one run.
         if board is not None and len(self._chosen) > 1:
-            config.runtime.tensorboard_dir = str(Path(board, self.directory.name, one.name))
+            config.runtime.tensorboard_dir = str(Path(board, self.directory.name, experiment.name))
         return config
 
     def _await(self, run: TrainingRun) -> ExperimentStatus:
@@ -312,11 +303,11 @@ class SweepRun:
                 name, iteration=sample.iteration + 1, loss=sample.loss, seconds=seconds
             )
 
-    def _explain(self, one: Experiment, error: Exception) -> str:
+    def _explain(self, experiment: Experiment, error: Exception) -> str:
         """Return why an experiment failed; its folder says it too, also if it did not begin."""
-        if one.name not in self._runs:
+        if experiment.name not in self._runs:
             with contextlib.suppress(ValueError):  # a folder that cannot be written
-                self._folder.write_refusal(self._board[one.name].directory, error)
+                self._folder.write_refusal(self._board[experiment.name].directory, error)
         notes = getattr(error, "__notes__", ())
         return "; ".join([(str(error) or type(error).__name__).split("\n\n")[0], *notes])
 
@@ -336,9 +327,4 @@ class SweepRun:
     def _complete(self) -> None:
         with self._writing:
             self._folder.write(self._chosen, self.experiments)
-            self._folder.write_table({one.name: one.directory for one in self.experiments})
-
-
-def _read(table: Path) -> pd.DataFrame:
-    """Read all_experiments.csv; an experiment named `007` or `nan` keeps its name."""
-    return pd.read_csv(table, converters={EXPERIMENT_COLUMN: str})
+            self._folder.write_table({record.name: record.directory for record in self.experiments})

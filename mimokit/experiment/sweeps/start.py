@@ -1,19 +1,88 @@
-"""Starts a sweep on a cluster."""
+"""Starts a sweep on a cluster: on all engines in turn, or on free ones side by side."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Protocol
 
-from mimokit.config.evaluations import Evaluations
+from mimokit.cluster import ClusterError, EngineCluster
+from mimokit.config.runtime import Evaluations
 from mimokit.experiment.sweeps.choice import Experiments, choose, refuse_all
 from mimokit.experiment.sweeps.prepared import find, prepare_sweep
 from mimokit.experiment.sweeps.runner import Options, SweepRun
-from mimokit.experiment.sweeps.seats import InTurn, NoSeats, Seats, SideBySide
+from mimokit.experiment.training import TrainingCluster
 
 if TYPE_CHECKING:
-    from mimokit.cluster import EngineCluster
     from mimokit.engine.data.sources import DataSource
+
+
+class Seats(Protocol):
+    """Gives engines to experiments."""
+
+    def take(self, ranks: int) -> TrainingCluster | None:
+        """Return engines for a world, None while they are in use."""
+
+    def give_back(self, engines: TrainingCluster) -> None:
+        """Take back the engines of an experiment that has ended."""
+
+
+class NoSeats:
+    """No engines, for a sweep in which nothing is left to run."""
+
+    def take(self, ranks: int) -> TrainingCluster | None:
+        """Reject the experiment."""
+        raise ClusterError("this sweep has no engines")
+
+    def give_back(self, engines: TrainingCluster) -> None:
+        """Do nothing: no engines were taken."""
+
+
+class InTurn:
+    """The whole cluster, for one experiment at a time."""
+
+    def __init__(self, cluster: TrainingCluster) -> None:
+        self._cluster = cluster
+        self._free = threading.Lock()
+
+    def take(self, ranks: int) -> TrainingCluster | None:
+        """Return the cluster unless an experiment has it."""
+        return self._cluster if self._free.acquire(blocking=False) else None
+
+    def give_back(self, engines: TrainingCluster) -> None:
+        """Take the cluster back."""
+        self._free.release()
+
+
+class SideBySide:
+    """Parts of the cluster; experiments on separate parts run at the same time."""
+
+    def __init__(self, cluster: EngineCluster) -> None:
+        self._cluster = cluster
+        self._lock = threading.Lock()
+        self._free = set(range(len(cluster)))
+        self._taken: dict[TrainingCluster, tuple[EngineCluster, tuple[int, ...]]] = {}
+
+    def take(self, ranks: int) -> TrainingCluster | None:
+        """Return the lowest free engines, None if there are not enough."""
+        with self._lock:
+            if len(self._free) < ranks:
+                return None
+            slots = tuple(sorted(self._free)[:ranks])
+            part = self._cluster.part(slots)
+            self._free -= set(slots)
+            self._taken[part] = part, slots
+            return part
+
+    def give_back(self, engines: TrainingCluster) -> None:
+        """Close a part; its engines are free."""
+        part, slots = self._taken[engines]
+        try:
+            part.close()
+        finally:
+            with self._lock:
+                del self._taken[engines]
+                self._free |= set(slots)
 
 
 def sweep(
@@ -45,9 +114,7 @@ def sweep(
         strict: start nothing if an experiment is rejected.
         side_by_side: run experiments at the same time where the cluster has free engines.
         time_limit: seconds per experiment; None for no limit.
-        data: as in `train`.
-        evaluations: as in `train`.
-        trace: as in `train`.
+        data, evaluations, trace: as in `train`.
 
     Raises:
         ConfigError: there are no experiments, all are rejected or (strict) one is, or the folder

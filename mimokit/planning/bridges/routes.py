@@ -31,14 +31,7 @@ about 1 MB on either)."""
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Samples that one rank sends to another.
-
-    Attributes:
-        source_rank: the rank that sends.
-        destination_rank: the rank that receives.
-        start: first sample, counted within the micro-batch.
-        stop: one after the last.
-    """
+    """Samples [start, stop) of a micro-batch that one rank sends to another."""
 
     source_rank: int
     destination_rank: int
@@ -67,9 +60,7 @@ def numbered(transfers: Iterable[Transfer]) -> Iterator[tuple[Transfer, int]]:
 def counted_samples(ends: tuple[int, int], samples: Mapping[int, SampleRange]) -> SampleRange:
     """Return the samples that two ranks share; a message between them counts the rows of all.
 
-    Args:
-        ends: the rank that sends and the rank that receives.
-        samples: rank -> its samples of the micro-batch, those that it receives included.
+    The samples of a rank include those that it receives.
     """
     (first, last), (start, stop) = (samples[rank] for rank in ends)
     return max(first, start), min(last, stop)
@@ -107,10 +98,8 @@ class Replica:
     """One data-parallel replica of a module, at the stage that sends or receives.
 
     Attributes:
-        ranks: those of its tensor (and context) parallel group; all have, or receive, the same
-            samples.
-        leader: the one that sends or receives for all in the leader form.
-        samples: of the micro-batch.
+        ranks: its tensor (and context) parallel group; all have, or receive, the same samples.
+        leader: the rank that sends or receives for all in the leader form.
     """
 
     ranks: tuple[int, ...]
@@ -128,7 +117,6 @@ class Route:
     replica.
 
     Attributes:
-        form: leader, shards or copies.
         transfers: what crosses between the modules, by the receiving rank, then by sample; on
             shared ranks also what a rank keeps.
         groups: receiving ranks that then broadcast (from the leader) or gather (in this order);
@@ -141,12 +129,12 @@ class Route:
     """
 
     form: Form
-    transfers: tuple[Transfer, ...]
-    groups: tuple[tuple[int, ...], ...]
-    bytes_between: int
-    bytes_busiest: int
-    bytes_within: int
-    messages: int
+    transfers: tuple[Transfer, ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
+    bytes_between: int = 0
+    bytes_busiest: int = 0
+    bytes_within: int = 0
+    messages: int = 0
     reason: str = ""
 
 
@@ -159,11 +147,8 @@ def route(
     """Return the route of a form, or None if the samples cannot be cut for it.
 
     Args:
-        form: leader, shards or copies.
-        senders: all replicas of the module that sends, in the order of their samples; each has
-            the same number.
-        receivers: the same for the module that receives.
-        bytes_per_sample: of what crosses.
+        senders: all replicas of the module that sends, in the order of their samples, as many of
+            which each has; `receivers` likewise.
     """
     ranks = len(receivers[0].ranks)
     start, stop = receivers[0].samples
@@ -210,7 +195,7 @@ def _to_replica(
             for index, rank in enumerate(receiver.ranks)
         ]
     width = senders[0].samples[1] - senders[0].samples[0]
-    found = []
+    transfers = []
     for index, (rank, (first, last)) in enumerate(wanted):
         for sender in senders[first // width : (last - 1) // width + 1]:
             begin, end = max(first, sender.samples[0]), min(last, sender.samples[1])
@@ -218,8 +203,8 @@ def _to_replica(
             turn = (number * len(wanted) + index) % len(sender.ranks)
             source = sender.leader if form == "leader" else sender.ranks[turn]
             source = rank if rank in sender.ranks else source  # it already has them
-            found.append(Transfer(source, rank, begin, end))
-    return found
+            transfers.append(Transfer(source, rank, begin, end))
+    return transfers
 
 
 def row_range(
@@ -234,9 +219,7 @@ def row_range(
     counts, allocates exactly that many.
 
     Args:
-        samples: the samples of a transfer.
         stored: the samples whose rows the tensor stores, end to end.
-        rows_per_sample: rows of each stored sample.
         rows: of the tensor, to check the counts; None: unknown.
 
     Raises:
@@ -259,17 +242,3 @@ def row_range(
         )
     before = sum(rows_per_sample[: start - first])
     return before, before + sum(rows_per_sample[start - first : stop - first])
-
-
-def row_ranges(
-    pieces: Sequence[SampleRange],
-    stored: SampleRange,
-    rows_per_sample: Sequence[int],
-    rows: int | None = None,
-) -> tuple[RowRange, ...]:
-    """Return `row_range` of every piece.
-
-    Raises:
-        ValueError: as `row_range`.
-    """
-    return tuple(row_range(piece, stored, rows_per_sample, rows) for piece in pieces)

@@ -11,7 +11,6 @@ from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from mimokit.planning.frames.forecast import FrameForecast
 from mimokit.planning.frames.samples import order_samples
 from mimokit.planning.frames.work import SampleCosts, SampleSizes
-from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan
 
 
@@ -20,7 +19,6 @@ class BatchFrames:
     """The frames of one micro-batch, and what sharing them over the replicas saves.
 
     Attributes:
-        encoder: its module.
         ranks: the ranks of every replica, which encode the same frames.
         counts: for each replica, the frames of its samples.
         patches: of one frame.
@@ -67,10 +65,6 @@ def batch_frames(config: ExperimentConfig, plan: LayoutPlan) -> tuple[BatchFrame
 
     An encoder without `data.modality_frames` has as many in each sample as its tokens have room
     for, none where `data.modality_presence` says so. Images of any size count as the largest.
-
-    Args:
-        config: of the plan.
-        plan: the layout.
     """
     return tuple(
         encoder_frames(config, plan, name)
@@ -90,26 +84,22 @@ def encoder_frames(config: ExperimentConfig, plan: LayoutPlan, name: str) -> Bat
     spans = [plan.batch.modules[name].samples[ranks.rank(dp=r)] for r in range(ranks.data_parallel)]
 
     def frames(microbatch: int, sample: int) -> int:
-        given = data.frames_of(name, microbatch, sample)
+        stated = data.frames_of(name, microbatch, sample)
         present = data.is_present(name, microbatch, sample)
-        return (most if present else 0) if given is None else given
+        return (most if present else 0) if stated is None else stated
 
-    found: list[int] = []
+    each: list[int] = []
     for microbatch in range(plan.batch.num_microbatches):
-        found = [frames(microbatch, s) for s in range(plan.batch.samples_per_microbatch)]
-        if any(found):
+        each = [frames(microbatch, s) for s in range(plan.batch.samples_per_microbatch)]
+        if any(each):
             break
     if config.runtime.sample_order == BALANCED:
-        works = SampleCosts(config, plan).works([SampleSizes({name: count}) for count in found])
-        found = [found[sample] for sample in order_samples(works)]
-    counts = tuple(tuple(found[slice(*span)]) for span in spans)
+        works = SampleCosts(config, plan).works([SampleSizes({name: count}) for count in each])
+        each = [each[sample] for sample in order_samples(works)]
+    counts = tuple(tuple(each[slice(*span)]) for span in spans)
+    replicas = ranks.groups(*(name for name in ranks.dimensions if name != "dp"))
     shared = FRAME_PARALLEL in config.runtime.patch_type
-    return BatchFrames(name, _replicas(ranks), counts, geometry.patches, shared)
-
-
-def _replicas(ranks: ModuleRanks) -> tuple[tuple[int, ...], ...]:
-    others = [dimension for dimension in ranks.dimensions if dimension != "dp"]
-    return ranks.groups(*others)
+    return BatchFrames(name, replicas, counts, geometry.patches, shared)
 
 
 def _geometry(config: ExperimentConfig, name: str) -> ImageGeometry | None:

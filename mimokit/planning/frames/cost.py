@@ -54,8 +54,7 @@ def fit_cost(frames: Sequence[Sequence[int]], seconds: Sequence[float]) -> Frame
     say) is fitted as well and left out of the cost: every rank has it, whatever it encodes.
 
     Args:
-        frames: for each call, the patches of its frames.
-        seconds: how long each call took.
+        frames: for each call, the patches of its frames; `seconds` how long each took.
 
     Raises:
         ValueError: fewer than two calls of different sizes, a time that is not above 0, or times
@@ -81,8 +80,8 @@ def fit_cost(frames: Sequence[Sequence[int]], seconds: Sequence[float]) -> Frame
     if len(set(columns[:, 2])) == 1:  # indistinguishable from a time that no frame causes
         columns[:, 2] = 0
     scale = columns.max(axis=0).clip(min=1)
-    found, _ = nnls(columns / scale / times[:, None], np.ones(len(times)))
-    per_patch, per_pair, per_frame, _ = (found / scale).tolist()
+    scaled, _ = nnls(columns / scale / times[:, None], np.ones(len(times)))
+    per_patch, per_pair, per_frame, _ = (scaled / scale).tolist()
     if not per_patch + per_pair + per_frame:
         raise ValueError("The times do not rise with the frames; measure larger calls.")
     return FrameCost(per_patch, per_pair, per_frame)

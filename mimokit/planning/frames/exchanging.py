@@ -61,24 +61,14 @@ def exchange(
     """Lower the most loaded rank by moves and swaps with another, until it is at the goal.
 
     Of all exchanges of two ranks it takes the one that leaves the lower maximum. The partner is the
-    least loaded rank or, where no exchange with it helps, the rank with the best exchange.
-
-    Args:
-        sizes: [frames].
-        rank_of: [frames], changed.
-        totals: [ranks], changed.
-        first: see `placing.py`; changed.
-        following: see `placing.py`; changed.
-        goal: load at which to stop.
-        steps: exchanges at most.
-        thorough: look at all ranks where the least loaded one does not help.
+    least loaded rank or, if `thorough` and no exchange with it helps, the rank with the best one.
     """
     ranks = len(totals)
     for _ in range(steps):
         high, low = most_and_least(totals)
         if totals[high] <= goal:
             return
-        least, given, taken, partner = 1e-12 * totals[high], -1, -1, -1
+        least, leaving, coming, partner = 1e-12 * totals[high], -1, -1, -1
         for number in range(ranks + 1):
             other = low if number == 0 else number - 1
             if number == 1 and (partner >= 0 or not thorough):
@@ -92,18 +82,18 @@ def exchange(
                 size = sizes[frame]
                 better = min(size, gap - size)
                 if better > least:
-                    least, given, taken, partner = better, frame, -1, other
+                    least, leaving, coming, partner = better, frame, -1, other
                 swapped = first[other]
                 while swapped >= 0 and least < enough:
                     difference = size - sizes[swapped]
                     better = min(difference, gap - difference)
                     if better > least:
-                        least, given, taken, partner = better, frame, swapped, other
+                        least, leaving, coming, partner = better, frame, swapped, other
                     swapped = following[swapped]
                 frame = following[frame]
         if partner < 0:
             return
-        for frame, source, target in ((given, high, partner), (taken, partner, high)):
+        for frame, source, target in ((leaving, high, partner), (coming, partner, high)):
             if frame < 0:
                 continue
             move(frame, source, target, sizes, rank_of, totals, first, following)
@@ -128,13 +118,7 @@ def move_from_home(
     of the same node, then with the least loaded of all, then with any.
 
     Args:
-        sizes: [frames].
-        home: [frames], rank of every frame.
-        rank_of: [frames], where they are now; changed.
-        totals: [ranks], changed.
-        first: see `placing.py`; changed.
-        following: see `placing.py`; changed.
-        goal: load at which to stop.
+        home: [frames], the rank at which each starts.
         most: load that may be away from home.
         node: ranks per node.
         thorough: look at all ranks where the others do not help.
@@ -153,7 +137,7 @@ def move_from_home(
         above = totals[high] - goal
         if above <= 0:
             return away
-        best, best_gain, given, taken, partner = 0.0, 0.0, -1, -1, -1
+        best, best_gain, leaving, coming, partner = 0.0, 0.0, -1, -1, -1
         for number in range(ranks + 2):
             other = near if number == 0 else low if number == 1 else number - 2
             if number > 0 and (partner >= 0 or (number > 1 and not thorough)):
@@ -184,12 +168,12 @@ def move_from_home(
                         rate = gain / max(extra, 1e-9 * goal)
                         if rate > best * 1.000001 or (rate > best * 0.999999 and gain > best_gain):
                             best, best_gain = rate, gain
-                            given, taken, partner = frame, swapped, other
+                            leaving, coming, partner = frame, swapped, other
                     swapped = first[other] if swapped == -2 else following[swapped]
                 frame = following[frame]
         if partner < 0:
             return away
-        for frame, source, target in ((given, high, partner), (taken, partner, high)):
+        for frame, source, target in ((leaving, high, partner), (coming, partner, high)):
             if frame < 0:
                 continue
             move(frame, source, target, sizes, rank_of, totals, first, following)

@@ -6,6 +6,7 @@ nothing, so that a plan is the number of ranks for each contents (Gilmore and Go
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -22,9 +23,7 @@ bound the time in a way that is the same on every rank."""
 def packed_by_contents(best: Partition, bound: float) -> Partition | None:
     """Return a partition of a lower makespan, if frames have few sizes and one is found.
 
-    Args:
-        best: the best partition so far.
-        bound: makespan below which no partition is.
+    No partition has a makespan below `bound`.
     """
     sizes, wanted = np.unique(best.sizes, return_counts=True)
     if len(sizes) > MOST_SIZES or sizes[0] <= 0:
@@ -46,12 +45,9 @@ def packed_by_contents(best: Partition, bound: float) -> Partition | None:
 
 def _contents(sizes: np.ndarray, most: float) -> np.ndarray | None:
     """Return all contents of at most a total, [contents, sizes], or None if there are too many."""
-    found = []
-    for one in _each_content(sizes.tolist(), most * (1 + 1e-12)):
-        found.append(one)
-        if len(found) > MOST_CONTENTS:
-            return None
-    return np.array(found, dtype=np.int64)
+    each = _each_content(sizes.tolist(), most * (1 + 1e-12))
+    contents = list(itertools.islice(each, MOST_CONTENTS + 1))
+    return None if len(contents) > MOST_CONTENTS else np.array(contents, dtype=np.int64)
 
 
 def _each_content(sizes: list[float], room: float) -> Iterator[tuple[int, ...]]:
@@ -65,8 +61,8 @@ def _each_content(sizes: list[float], room: float) -> Iterator[tuple[int, ...]]:
 
 def _full(totals: np.ndarray, capacity: float, smallest: float) -> np.ndarray:
     """Return which contents fit into a capacity and leave no room for another frame."""
-    found: np.ndarray = (totals <= capacity) & (totals + smallest > capacity)
-    return found
+    fits: np.ndarray = (totals <= capacity) & (totals + smallest > capacity)
+    return fits
 
 
 def _first_capacity(
@@ -96,23 +92,20 @@ def _numbers(contents: np.ndarray, wanted: np.ndarray, ranks: int) -> np.ndarray
     """Return how many ranks have each of the contents, so that they hold all frames."""
     from scipy.optimize import LinearConstraint, milp
 
-    holds = [
-        LinearConstraint(contents.T, lb=wanted),
-        LinearConstraint(np.ones(len(contents)), ub=ranks),
-    ]
-    found = milp(
-        np.zeros(len(contents)),
-        constraints=holds,
-        integrality=np.ones(len(contents)),
+    each = np.ones(len(contents))
+    solution = milp(
+        0 * each,
+        constraints=[LinearConstraint(contents.T, lb=wanted), LinearConstraint(each, ub=ranks)],
+        integrality=each,
         options={"node_limit": NODES},
-    )
-    return None if found.x is None else np.round(found.x).astype(np.int64)
+    ).x
+    return None if solution is None else np.round(solution).astype(np.int64)
 
 
 def _dealt(frames: np.ndarray, sizes: np.ndarray, per_rank: np.ndarray) -> np.ndarray:
     """Return the rank of each frame; ranks have at most as many of a size as their contents."""
     rank_of = np.empty(len(frames), dtype=np.int64)
     for place, size in enumerate(sizes):
-        mine = np.flatnonzero(frames == size)
-        rank_of[mine] = np.repeat(np.arange(len(per_rank)), per_rank[:, place])[: len(mine)]
+        alike = np.flatnonzero(frames == size)
+        rank_of[alike] = np.repeat(np.arange(len(per_rank)), per_rank[:, place])[: len(alike)]
     return rank_of

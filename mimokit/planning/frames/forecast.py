@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 
 from mimokit.planning.frames.cost import FrameCost
-from mimokit.planning.frames.plan import (
-    FramePlan,
-    check_ranks,
-    lpt_balance,
-    plan_frames,
-)
+from mimokit.planning.frames.plan import FramePlan, check_ranks, lpt_balance, plan_frames
 from mimokit.units import bytes_text, seconds_text, shown
 
 PLANNERS = {
@@ -53,11 +48,7 @@ class FrameLinks:
                 raise ValueError(f"{name} is {getattr(self, name):g}; it is at least 0.")
 
     def seconds(self, patches_between: np.ndarray) -> float:
-        """Return how long frame parallel communicates in one pass.
-
-        Args:
-            patches_between: [reading rank, encoding rank].
-        """
+        """Return how long one pass communicates, from patches [reading rank, encoding rank]."""
         away = patches_between - np.diag(np.diag(patches_between))
         busiest = max(float(away.sum(axis=0).max()), float(away.sum(axis=1).max()))
         if not busiest:
@@ -75,11 +66,9 @@ class FrameForecast:
         plan: which rank encodes which frame; its loads are seconds.
         before: [ranks], seconds that each encodes what it reads.
         patches_between: [reading rank, encoding rank].
-        traffic_seconds: how long frame parallel communicates.
         traffic_bytes: between ranks, all passes.
         base: seconds that the encoder takes on every rank, whatever frames it has; launches say.
             They are in `before` and `after`.
-        links: between the ranks.
     """
 
     plan: FramePlan
@@ -149,11 +138,9 @@ def forecast_frames(
     Args:
         patches: for each rank, the patches of the frames that it reads.
         cost: of a frame, in seconds: forward, and backward if the encoder is trained.
-        links: between the ranks.
         base: seconds that the encoder takes on every rank, whatever frames it has.
-        planner: who assigns frames: one of `PLANNERS`.
-        tolerance: see `plan_frames`.
-        ranks_per_node: see `plan_frames`.
+        planner: one of `PLANNERS`.
+        tolerance, ranks_per_node: see `plan_frames`.
 
     Raises:
         ValueError: ranks is 0, the planner is unknown, or see `plan_frames`.

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mimokit.planning.frames.dividing import repartition
 from mimokit.planning.frames.exchanging import CALLED_BY_LOOPS, exchange, move_from_home
-from mimokit.planning.frames.placing import link, pack, place_longest_first
+from mimokit.planning.frames.placing import link, pack, place_longest_first, repartition
 
 INTERPRETED = 256
 """Frames up to which the loops run as plain Python: compiling them for the first time takes
@@ -40,7 +39,6 @@ class Partition:
     Attributes:
         order: [frames], the frames in that order; equal ones in the order in which they came.
         sizes: [frames], float64.
-        ranks: number of ranks.
         rank_of: [frames], int64.
     """
 
@@ -65,9 +63,9 @@ class Partition:
 
     def assignment(self) -> np.ndarray:
         """Return the rank of every frame in the order in which the frames came."""
-        found = np.empty_like(self.rank_of)
-        found[self.order] = self.rank_of
-        return found
+        assignment = np.empty_like(self.rank_of)
+        assignment[self.order] = self.rank_of
+        return assignment
 
 
 def sort_frames(loads: np.ndarray) -> np.ndarray:
@@ -89,9 +87,7 @@ def lower_bound(sizes: np.ndarray, ranks: int) -> float:
     divisor; and for every k the k + 1 smallest of the k * ranks + 1 largest frames, of which some
     rank has k + 1.
 
-    Args:
-        sizes: [frames], descending.
-        ranks: number of ranks.
+    Sizes descend.
     """
     if not len(sizes):
         return 0.0
@@ -110,11 +106,10 @@ def longest_first(loads: np.ndarray, ranks: int) -> Partition:
     """Return the partition of LPT: descending, each frame to the least loaded rank."""
     order = sort_frames(loads)
     sizes = loads[order]
-    owners, totals = _integers(len(sizes)), [0.0] * ranks
-    heap = list(range(ranks))
-    given = _arguments(len(sizes), sizes, owners, totals, heap)
-    _loop(place_longest_first, len(sizes))(*given)
-    return Partition(order, sizes, ranks, np.asarray(given[1], dtype=np.int64))
+    rank_of = np.empty(len(sizes), dtype=np.int64)
+    arguments = _arguments(len(sizes), sizes, rank_of, [0.0] * ranks, list(range(ranks)))
+    _loop(place_longest_first, len(sizes))(*arguments)
+    return Partition(order, sizes, ranks, np.asarray(arguments[1], dtype=np.int64))
 
 
 def best_partition(lpt: Partition) -> Partition:
@@ -137,7 +132,7 @@ def refined(partition: Partition, goal: float) -> Partition:
     Where ranks have few frames, the frames of two ranks are divided in all ways.
     """
     frames, ranks = len(partition.sizes), partition.ranks
-    given = _arguments(
+    arguments = _arguments(
         frames,
         partition.sizes,
         partition.rank_of.copy(),
@@ -145,15 +140,15 @@ def refined(partition: Partition, goal: float) -> Partition:
         np.empty(ranks, dtype=np.int64),
         np.empty(frames, dtype=np.int64),
     )
-    _loop(link, frames)(given[1], given[3], given[4])
-    _loop(exchange, frames)(*given, goal, 8 * ranks + 64, frames <= THOROUGH)
-    if max(given[2]) > goal and frames < ranks * FEW_PER_RANK:
+    _loop(link, frames)(arguments[1], arguments[3], arguments[4])
+    _loop(exchange, frames)(*arguments, goal, 8 * ranks + 64, frames <= THOROUGH)
+    if max(arguments[2]) > goal and frames < ranks * FEW_PER_RANK:
         most, kicks = MOST_TOGETHER, KICKS
         if frames <= INTERPRETED:
             most, kicks = MOST_INTERPRETED, KICKS_INTERPRETED
         (members,) = _arguments(frames, np.empty(most, dtype=np.int64))
-        _loop(repartition, frames)(*given, members, goal, kicks, goal * WORTH_KICKS)
-    return partition.with_ranks(np.asarray(given[1], dtype=np.int64))
+        _loop(repartition, frames)(*arguments, members, goal, kicks, goal * WORTH_KICKS)
+    return partition.with_ranks(np.asarray(arguments[1], dtype=np.int64))
 
 
 def multifit(partition: Partition, bound: float) -> Partition | None:
@@ -162,24 +157,24 @@ def multifit(partition: Partition, bound: float) -> Partition | None:
     The capacity lies between a lower bound and the makespan of what is there already.
     """
     frames, ranks = len(partition.sizes), partition.ranks
-    given = _arguments(
+    arguments = _arguments(
         frames,
         partition.sizes,
         np.empty(frames, dtype=np.int64),
         np.empty(ranks),
         np.empty(ranks, dtype=np.int64),
     )
-    low, high, found = bound, partition.makespan, None
+    low, high, packed = bound, partition.makespan, None
     capacity = bound
     for _ in range(PROBES):
-        if _loop(pack, frames)(given[0], capacity, *given[1:]):
-            found, high = np.array(given[1], dtype=np.int64), capacity
+        if _loop(pack, frames)(arguments[0], capacity, *arguments[1:]):
+            packed, high = np.array(arguments[1], dtype=np.int64), capacity
         else:
             low = capacity
         capacity = (low + high) / 2
         if high <= low * (1 + GOOD_ENOUGH):
             break
-    return None if found is None else partition.with_ranks(found)
+    return None if packed is None else partition.with_ranks(packed)
 
 
 def moved_from_home(
@@ -188,7 +183,6 @@ def moved_from_home(
     """Return the partition that starts from the frames' homes and moves as little as it needs.
 
     Args:
-        lpt: the frames.
         home: [frames], the rank of every frame, in the order of the partition.
         goal: largest load of a rank, where that can be reached.
         most: load that may move.
@@ -196,7 +190,7 @@ def moved_from_home(
     """
     frames, ranks = len(lpt.sizes), lpt.ranks
     start = lpt.with_ranks(home.copy())
-    given = _arguments(
+    arguments = _arguments(
         frames,
         start.sizes,
         home,
@@ -205,17 +199,13 @@ def moved_from_home(
         np.empty(ranks, dtype=np.int64),
         np.empty(frames, dtype=np.int64),
     )
-    _loop(link, frames)(given[2], given[4], given[5])
-    _loop(move_from_home, frames)(*given, goal, most, node, frames <= THOROUGH)
-    return start.with_ranks(np.asarray(given[2], dtype=np.int64))
+    _loop(link, frames)(arguments[2], arguments[4], arguments[5])
+    _loop(move_from_home, frames)(*arguments, goal, most, node, frames <= THOROUGH)
+    return start.with_ranks(np.asarray(arguments[2], dtype=np.int64))
 
 
-def _better(one: Partition, other: Partition) -> Partition:
-    return other if other.makespan < one.makespan else one
-
-
-def _integers(number: int) -> np.ndarray:
-    return np.empty(number, dtype=np.int64)
+def _better(first: Partition, other: Partition) -> Partition:
+    return other if other.makespan < first.makespan else first
 
 
 def _arguments(frames: int, *arrays: Any) -> list[Any]:

@@ -52,10 +52,10 @@ class FramePlan:
                 `plan_frames`.
         """
         ranks, sizes = check_ranks(num_ranks), check_loads(loads)
-        taken = check_homes("assignment", assignment, len(sizes), ranks)
-        sums = np.bincount(taken, weights=sizes, minlength=ranks)
+        rank_of = check_homes("assignment", assignment, len(sizes), ranks)
+        sums = np.bincount(rank_of, weights=sizes, minlength=ranks)
         where = None if home is None else check_homes("home", home, len(sizes), ranks)
-        return cls(tuple(taken.tolist()), tuple(sums.tolist()), sizes, where)
+        return cls(tuple(rank_of.tolist()), tuple(sums.tolist()), sizes, where)
 
     @property
     def num_ranks(self) -> int:
@@ -106,7 +106,6 @@ def lpt_balance(loads: Numbers, num_ranks: int) -> tuple[list[int], list[float]]
 
     Args:
         loads: [frames], any unit.
-        num_ranks: number of ranks.
 
     Returns:
         assignment [frames] and load_per_rank [ranks], whole numbers if the loads are.
@@ -115,11 +114,11 @@ def lpt_balance(loads: Numbers, num_ranks: int) -> tuple[list[int], list[float]]
         ValueError: a load is negative or not finite, or ranks is 0.
     """
     ranks, sizes = check_ranks(num_ranks), check_loads(loads)
-    found = longest_first(sizes, ranks)
-    totals = found.totals
+    lpt = longest_first(sizes, ranks)
+    totals = lpt.totals
     if np.asarray(loads).dtype.kind in "iub":
         totals = totals.astype(np.int64)
-    return found.assignment().tolist(), totals.tolist()
+    return lpt.assignment().tolist(), totals.tolist()
 
 
 def plan_frames(
@@ -140,7 +139,6 @@ def plan_frames(
 
     Args:
         loads: [frames], any unit.
-        num_ranks: number of ranks.
         home: [frames], the rank that holds each.
         max_moved: share of the load that may leave its home, which goes before the balance.
         tolerance: with homes, ranks may exceed the lowest possible makespan by this share, so that
@@ -152,7 +150,8 @@ def plan_frames(
             share is not in its range.
     """
     ranks, sizes = check_ranks(num_ranks), check_loads(loads)
-    node = ranks if ranks_per_node is None else _check_node(ranks_per_node, ranks)
+    node = ranks if ranks_per_node is None else check_ranks(ranks_per_node, "ranks_per_node")
+    node = min(node, ranks)
     _check_share("tolerance", tolerance, np.inf)
     if max_moved is not None:
         _check_share("max_moved", max_moved, 1.0)
@@ -174,8 +173,8 @@ def _ahead(best: Partition) -> Partition:
     bound = lower_bound(best.sizes, best.ranks)
     if best.makespan <= bound * (1 + WORTH_PROGRAM):
         return best
-    found = packed_by_contents(best, bound)
-    return best if found is None or found.makespan >= best.makespan else found
+    packed = packed_by_contents(best, bound)
+    return best if packed is None or packed.makespan >= best.makespan else packed
 
 
 def _near_home(
@@ -211,65 +210,50 @@ def _plan(partition: Partition, sizes: np.ndarray, homes: np.ndarray | None) -> 
 
 
 def check_loads(loads: Any) -> np.ndarray:
-    """Return loads as float64.
-
-    Raises:
-        ValueError: one is negative or not finite, or they are not a list of numbers.
-    """
+    """Return loads as float64; raise `ValueError` unless they are finite numbers of 0 or more."""
     try:
-        found = np.array(loads, dtype=np.float64)
+        sizes = np.array(loads, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"The loads of frames are {shown(loads)}; give one number for each frame."
         ) from error
-    if found.ndim != 1:
+    if sizes.ndim != 1:
         raise ValueError(
-            f"The loads of frames have {found.ndim} dimensions; give one number for each frame."
+            f"The loads of frames have {sizes.ndim} dimensions; give one number for each frame."
         )
-    wrong = ~np.isfinite(found) | (found < 0)
+    wrong = ~np.isfinite(sizes) | (sizes < 0)
     if wrong.any():
         frame = int(wrong.argmax())
         raise ValueError(
-            f"Frame {frame} has a load of {found[frame]:g}; a load is finite and >= 0."
+            f"Frame {frame} has a load of {sizes[frame]:g}; a load is finite and >= 0."
         )
-    return found
+    return sizes
 
 
 def check_ranks(number: Any, name: str = "num_ranks") -> int:
-    """Return a number of ranks.
-
-    Raises:
-        ValueError: it is not a whole number above 0.
-    """
+    """Return a number of ranks; raise `ValueError` unless it is a whole number above 0."""
     if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
         raise ValueError(f"{name} is {shown(number)}; frames need at least 1 rank.")
     return int(number)
 
 
 def check_homes(name: str, homes: Any, frames: int, ranks: int) -> np.ndarray:
-    """Return the rank of every frame as int64.
-
-    Raises:
-        ValueError: there is not exactly one of the ranks for every frame.
-    """
-    found = np.asarray(homes)
-    if found.shape != (frames,):
+    """Return the rank of every frame as int64; raise `ValueError` unless each has one."""
+    rank_of = np.asarray(homes)
+    if rank_of.shape != (frames,):
         raise ValueError(
-            f"The {name} of {frames} frames has shape {found.shape}; give one rank for each frame."
+            f"The {name} of {frames} frames has shape {rank_of.shape}; give one rank for each "
+            "frame."
         )
-    if frames and found.dtype.kind not in "iu":
+    if frames and rank_of.dtype.kind not in "iu":
         raise ValueError(f"The {name} of frames is {shown(homes)}; give whole numbers of ranks.")
-    wrong = (found < 0) | (found >= ranks)
+    wrong = (rank_of < 0) | (rank_of >= ranks)
     if wrong.any():
         frame = int(wrong.argmax())
         raise ValueError(
-            f"The {name} of frame {frame} is rank {found[frame]}; the ranks are 0 to {ranks - 1}."
+            f"The {name} of frame {frame} is rank {rank_of[frame]}; the ranks are 0 to {ranks - 1}."
         )
-    return found.astype(np.int64)
-
-
-def _check_node(ranks_per_node: Any, ranks: int) -> int:
-    return min(check_ranks(ranks_per_node, "ranks_per_node"), ranks)
+    return rank_of.astype(np.int64)
 
 
 def _check_share(name: str, value: float, most: float) -> None:

@@ -20,12 +20,8 @@ class FrameSettings:
 
     Attributes:
         merge_size: an encoder makes one token of merge_size^2 patches.
-        cost: of a frame.
         split_time: encode the frames of a row separately, so that ranks can share a video. Only
             for encoders whose attention is per frame.
-        tolerance: see `plan_frames`.
-        max_moved: see `plan_frames`.
-        ranks_per_node: see `plan_frames`.
     """
 
     merge_size: int
@@ -41,7 +37,6 @@ class Moves:
     """Rows of patches of one rank, in the order in which they lie in a message.
 
     Attributes:
-        frames: the frames in that order.
         splits: [ranks], patches to (or from) every rank.
     """
 
@@ -60,7 +55,6 @@ class FrameRoutes:
         held: [ranks], the number of the samples that a rank holds. Ranks of the same number hold
             the same frames, and each gets all of them back.
         source: [frames], the rank that sends it.
-        plan: the rank that encodes each.
     """
 
     grid: np.ndarray
@@ -87,13 +81,13 @@ class FrameRoutes:
 
     def sends(self, rank: int) -> Moves:
         """Return what a rank sends, by the rank that encodes it."""
-        mine = np.flatnonzero(self.source == rank)
-        return self._moves(mine[np.argsort(self.target[mine], kind="stable")], self.target)
+        frames = np.flatnonzero(self.source == rank)
+        return self._moves(frames[np.argsort(self.target[frames], kind="stable")], self.target)
 
     def encodes(self, rank: int) -> Moves:
         """Return what a rank receives and encodes, by the rank that sends it."""
-        mine = np.flatnonzero(self.target == rank)
-        return self._moves(mine[np.argsort(self.source[mine], kind="stable")], self.source)
+        frames = np.flatnonzero(self.target == rank)
+        return self._moves(frames[np.argsort(self.source[frames], kind="stable")], self.source)
 
     def returns(self, rank: int) -> Moves:
         """Return what a rank sends back, by the rank that holds the sample."""
@@ -106,16 +100,16 @@ class FrameRoutes:
 
     def regains(self, rank: int) -> Moves:
         """Return what a rank gets back, by the rank that has encoded it."""
-        own = self.own(rank)
-        order = np.lexsort((own, self.source[own], self.target[own]))
-        return self._moves(own[order], self.target)
+        frames = self.own(rank)
+        order = np.lexsort((frames, self.source[frames], self.target[frames]))
+        return self._moves(frames[order], self.target)
 
     def patches_between(self) -> np.ndarray:
         """Return [sending rank, encoding rank]: patches that travel to be encoded."""
         ranks = len(self.held)
         pairs = self.source * ranks + self.target
-        found = np.bincount(pairs, weights=self.patches, minlength=ranks**2)
-        return found.astype(np.int64).reshape(ranks, ranks)
+        patches = np.bincount(pairs, weights=self.patches, minlength=ranks**2)
+        return patches.astype(np.int64).reshape(ranks, ranks)
 
     def _moves(self, frames: np.ndarray, other: np.ndarray) -> Moves:
         sums = np.bincount(
@@ -129,7 +123,6 @@ class FrameRoutes:
         Args:
             taken: frames, in the order in which their rows are wanted.
             laid_out: frames in the order in which their rows lie; contains all taken.
-            patches_per_row: patches that a row represents.
 
         Returns:
             [rows of the taken frames], numbers of rows.
@@ -158,7 +151,6 @@ def route_frames(
     Args:
         grids: for each rank, [rows, 3]: frames, rows and columns of what it holds, in patches.
         held: for each rank, the number of its samples. Equal numbers: the same rows.
-        settings: how to balance.
 
     Raises:
         ValueError: ranks of one number hold different rows, or a row cannot be merged to tokens.
@@ -200,17 +192,13 @@ def separate_frames(grid: np.ndarray) -> np.ndarray:
 
     The patches of a row lie frame by frame, so they stay where they are.
     """
-    found = np.repeat(grid, grid[:, 0], axis=0)
-    found[:, 0] = 1
-    return found
+    separate = np.repeat(grid, grid[:, 0], axis=0)
+    separate[:, 0] = 1
+    return separate
 
 
 def check_grids(grids: Sequence[np.ndarray], held: Sequence[int], settings: FrameSettings) -> None:
-    """Reject grids that cannot be dispatched.
-
-    Raises:
-        ValueError: see `route_frames`; names the first rank.
-    """
+    """Raise the `ValueError` of `route_frames`, with the first rank, if grids are wrong."""
     first: dict[int, int] = {}
     for rank, (grid, number) in enumerate(zip(grids, held, strict=True)):
         wrong = grid_problem(grid, settings)

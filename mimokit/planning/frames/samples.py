@@ -60,8 +60,8 @@ class SampleWork:
 
     def per_replica(self, order: Any) -> np.ndarray:
         """Return the time of every replica, [replicas], for samples in an order."""
-        found: np.ndarray = self.seconds[np.asarray(order)].reshape(self.replicas, -1).sum(axis=1)
-        return found
+        by_replica = self.seconds[np.asarray(order)].reshape(self.replicas, -1)
+        return np.asarray(by_replica.sum(axis=1))
 
 
 def slowest(works: Sequence[SampleWork], order: Any) -> float:
@@ -116,12 +116,12 @@ def _dealt(works: Sequence[SampleWork], key: np.ndarray) -> np.ndarray:
     """Deal out samples by descending key, each to the least loaded replica that has room."""
     finest = max(works, key=lambda work: work.replicas).replicas
     room = len(key) // finest
-    loads, taken = np.zeros(finest), np.zeros(finest, dtype=np.int64)
+    loads, counts = np.zeros(finest), np.zeros(finest, dtype=np.int64)
     order = np.empty(len(key), dtype=np.int64)
     for sample in np.argsort(-key, kind="stable"):
-        replica = int(np.where(taken < room, loads, np.inf).argmin())
-        order[replica * room + taken[replica]] = sample
-        taken[replica] += 1
+        replica = int(np.where(counts < room, loads, np.inf).argmin())
+        order[replica * room + counts[replica]] = sample
+        counts[replica] += 1
         loads[replica] += key[sample]
     return order
 
@@ -177,13 +177,13 @@ def _best_exchange(
         places = places[np.linspace(0, len(places) - 1, MOST_PLACES).astype(np.int64)]
     time, spread = np.zeros((2, len(places), len(order)))
     for work, load, of in zip(works, loads, replica_of, strict=True):
-        taken, mine = work.seconds[order], of[places]
-        gives = np.where(of == mine[:, None], 0.0, taken[places, None] - taken)
-        own, others = load[mine, None] - gives, load[of] + gives
-        third = {one: _third(load, one)[of] for one in set(mine.tolist())}
-        rest = np.stack([third[one] for one in mine.tolist()])
-        time += np.maximum(np.maximum(own, others), rest)
-        change = own**2 + others**2 - load[mine, None] ** 2 - load[of] ** 2
+        seconds, slowest_of = work.seconds[order], of[places]
+        gives = np.where(of == slowest_of[:, None], 0.0, seconds[places, None] - seconds)
+        givers, takers = load[slowest_of, None] - gives, load[of] + gives
+        third = {replica: _third(load, replica)[of] for replica in set(slowest_of.tolist())}
+        rest = np.stack([third[replica] for replica in slowest_of.tolist()])
+        time += np.maximum(np.maximum(givers, takers), rest)
+        change = givers**2 + takers**2 - load[slowest_of, None] ** 2 - load[of] ** 2
         spread += change / (load.mean() or 1.0) ** 2
     relative = np.round(time / (sum(load.max() for load in loads) or 1.0), DIGITS).ravel()
     fastest = np.flatnonzero(relative == relative.min())
@@ -194,12 +194,12 @@ def _best_exchange(
     return None
 
 
-def _third(load: np.ndarray, one: int) -> np.ndarray:
-    """Return for every replica the largest load of those that are neither it nor `one`."""
+def _third(load: np.ndarray, other: int) -> np.ndarray:
+    """Return for every replica the largest load of those that are neither it nor `other`."""
     rest = load.copy()
-    rest[one] = 0.0
+    rest[other] = 0.0
     largest = int(rest.argmax())
-    found = np.full(len(load), rest[largest])
+    most = np.full(len(load), rest[largest])
     rest[largest] = 0.0
-    found[largest] = rest.max()
-    return found
+    most[largest] = rest.max()
+    return most

@@ -67,13 +67,13 @@ class SampleCosts:
         Raises:
             ValueError: a number is negative, or of a module that is not an encoder of the model.
         """
-        for sample, one in enumerate(sizes):
-            self._check(sample, one)
-        found = []
+        for number, sample in enumerate(sizes):
+            self._check(number, sample)
+        works = []
         for names in self._waiting:
-            seconds = np.array([sum(self._time(name, one) for name in names) for one in sizes])
-            found.append(SampleWork.of(seconds, self._replicas[names[0]]))
-        return found
+            seconds = np.array([sum(self._time(name, of) for name in names) for of in sizes])
+            works.append(SampleWork.of(seconds, self._replicas[names[0]]))
+        return works
 
     def _time(self, name: str, sizes: SampleSizes) -> float:
         if name == self.language:

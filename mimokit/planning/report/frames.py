@@ -50,8 +50,8 @@ def _row(batch: BatchFrames, number: int) -> tuple[str, ...]:
     )
 
 
-def _partners(batch: BatchFrames, patches: Any, own: int, word: str) -> str:
-    others = [other for other in patches.nonzero()[0].tolist() if other != own]
+def _partners(batch: BatchFrames, patches: Any, number: int, word: str) -> str:
+    others = [other for other in patches.nonzero()[0].tolist() if other != number]
     if not others:
         return "–"
     ranks = [rank for other in others for rank in batch.ranks[other]]
@@ -73,21 +73,21 @@ def frames_to_json(batch: BatchFrames) -> dict[str, Any]:
         "frames": list(batch.frames),
         "patches": [frames * batch.patches for frames in batch.frames],
     }
-    found = batch.forecast
-    if found is None:
+    forecast = batch.forecast
+    if forecast is None:
         return {**read, "unknown": batch.unknown}
-    encoded = found.patches_between.sum(axis=0).astype(int).tolist()
+    encoded = forecast.patches_between.sum(axis=0).astype(int).tolist()
     return {
         **read,
         "frames_encoded": [patches // batch.patches for patches in encoded],
         "patches_encoded": encoded,
-        "assignment": list(found.plan.assignment),
-        "before": list(found.before),
-        "after": list(found.after),
-        "patches_between": found.patches_between.astype(int).tolist(),
-        "traffic_bytes": found.traffic_bytes,
-        "traffic_seconds": found.traffic_seconds,
-        "saving": found.saving,
-        "worth_it": found.worth_it,
-        "says": str(found),
+        "assignment": list(forecast.plan.assignment),
+        "before": list(forecast.before),
+        "after": list(forecast.after),
+        "patches_between": forecast.patches_between.astype(int).tolist(),
+        "traffic_bytes": forecast.traffic_bytes,
+        "traffic_seconds": forecast.traffic_seconds,
+        "saving": forecast.saving,
+        "worth_it": forecast.worth_it,
+        "says": str(forecast),
     }

@@ -86,8 +86,7 @@ def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> list[str]:
 def timeline_to_html(pipeline: PipelinePlan, hues: dict[str, str]) -> str:
     """Return one line per stage with a block per computation, cut off if it is too long.
 
-    Args:
-        hues: module -> its colour, as #rrggbb.
+    Hues are module -> #rrggbb.
     """
     whole = pipeline.timeline().makespan
     count = 2 * len(pipeline.graph.stages) * pipeline.schedule.num_microbatches
@@ -96,8 +95,8 @@ def timeline_to_html(pipeline: PipelinePlan, hues: dict[str, str]) -> str:
     cells = stage_cells(pipeline, until)[:STAGES_SHOWN]
     numbered = sum(map(len, cells)) <= NUMBERED_CELLS
     names = stage_names(pipeline)
-    for stage, own in zip(pipeline.graph.stages, cells, strict=False):
-        blocks = "".join(_block(cell, until, hues[stage.module], numbered) for cell in own)
+    for stage, of_stage in zip(pipeline.graph.stages, cells, strict=False):
+        blocks = "".join(_block(cell, until, hues[stage.module], numbered) for cell in of_stage)
         lines.append(_line(names[stage.index], blocks))
     rest = f"… the first {until:,.0f} of {whole:,g}" if until < whole else ""
     return (

@@ -25,7 +25,7 @@ MODULE_HUES = ("#0072B2", "#D55E00", "#009E73", "#8C6BB1", "#56B4E9", "#E69F00")
 MODULE_HEADINGS = (
     "module",
     "ranks",
-    *(one.label for one in SHOWN_AXES),
+    *(axis.label for axis in SHOWN_AXES),
     "samples each",
     "reads data",
 )
@@ -180,14 +180,14 @@ def stage_cells(pipeline: PipelinePlan, until: float) -> list[list[Cell]]:
     columns = (tasks.place, tasks.microbatch, tasks.backward, timeline.start, timeline.stop)
     for stage, *cell in zip(*(column[chosen].tolist() for column in columns), strict=True):
         cells[stage].append(Cell(*cell))
-    return [sorted(own, key=lambda cell: cell.start) for own in cells]
+    return [sorted(of_stage, key=lambda cell: cell.start) for of_stage in cells]
 
 
 def place_text(ranks: ModuleRanks, rank: int) -> str:
     """Return the coordinates of a rank along dimensions larger than 1, such as tp1 dp0."""
-    found = ranks.coordinates(rank)
     sizes = dict(zip(ranks.dimensions, ranks.shape, strict=True))
-    return " ".join(f"{name}{found[name]}" for name in found if sizes[name] > 1) or "whole"
+    place = ranks.coordinates(rank).items()
+    return " ".join(f"{name}{at}" for name, at in place if sizes[name] > 1) or "whole"
 
 
 def _direction_text(plan: LayoutPlan, bridge: Bridge) -> str:

@@ -84,7 +84,7 @@ def _host_sentences(plan: ReplicaPlan) -> Iterator[str]:
 def _links_text(links: Sequence[tuple[str, str]]) -> str:
     if not links:
         return "no link between hosts"
-    shown = [f"{one} – {other}" for one, other in links[:PEERS_SHOWN]]
+    shown = [f"{host} – {other}" for host, other in links[:PEERS_SHOWN]]
     word = "the link" if len(links) == 1 else f"{len(links):,} links:"
     return f"{word} {', '.join(shown)}" + (", …" if len(links) > PEERS_SHOWN else "")
 
@@ -97,7 +97,7 @@ def strategy_to_json(plan: ReplicaPlan, estimates: Estimates) -> dict[str, Any]:
     return {
         **plan.config.model_dump(mode="json", exclude_none=True),
         "ranks_per_replica": plan.layout_ranks,
-        "ranks": {str(one): list(plan.ranks_of(one)) for one in range(plan.replicas)},
+        "ranks": {str(replica): list(plan.ranks_of(replica)) for replica in range(plan.replicas)},
         "peers": {str(rank): list(plan.peers(rank)) for rank in range(plan.world_size)},
         "due": plan.due(),
         "exchanges": [

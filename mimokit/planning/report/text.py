@@ -88,9 +88,7 @@ def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> list[Text | Table]:
 def timeline_to_text(pipeline: PipelinePlan, hues: dict[str, str]) -> list[Text]:
     """Return one line per stage: a forward is its micro-batch's last digit, a backward has ◂ too.
 
-    Args:
-        pipeline: the pipeline, on a clock on which a forward takes 1 and a backward 2.
-        hues: module -> its colour, as #rrggbb.
+    Hues are module -> #rrggbb.
     """
     whole = int(pipeline.timeline().makespan)
     shown = min(whole, UNITS_SHOWN)
@@ -98,9 +96,9 @@ def timeline_to_text(pipeline: PipelinePlan, hues: dict[str, str]) -> list[Text]
     names = stage_names(pipeline)[:STAGES_SHOWN]
     width = max(map(len, names))
     lines = []
-    for stage, name, own in zip(pipeline.graph.stages, names, cells, strict=False):
+    for stage, name, of_stage in zip(pipeline.graph.stages, names, cells, strict=False):
         line = Text(f"{name:{width}}  ")
-        line.append(_units(own, shown), style=hues[stage.module])
+        line.append(_units(of_stage, shown), style=hues[stage.module])
         line.append("…" if whole > shown else "")
         lines.append(line)
     return lines
@@ -122,11 +120,11 @@ def _ranks(plan: LayoutPlan) -> Table:
     for rank in range(min(plan.world_size, RANKS_SHOWN)):
         cells = []
         for name, ranks in plan.modules.items():
-            held = rank in ranks.ranks
-            samples = plan.batch.modules[name].samples
-            cells.append(
-                Text(f"{place_text(ranks, rank)} · {samples_text(samples[rank])}" if held else "")
-            )
+            cell = ""
+            if rank in ranks.ranks:
+                samples = plan.batch.modules[name].samples[rank]
+                cell = f"{place_text(ranks, rank)} · {samples_text(samples)}"
+            cells.append(Text(cell))
         table.add_row(str(rank), *cells)
     return table
 

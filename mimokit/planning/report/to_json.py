@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def plan_to_json(plan: LayoutPlan, estimates: Estimates) -> dict[str, Any]:
     """Return what `mimokit plan --json` prints; ranks as keys are text."""
-    found = {
+    content = {
         "world_size": plan.world_size,
         "deployment_mode": plan.deployment_mode,
         "topology": {name: list(fed) for name, fed in plan.topology.items()},
@@ -38,16 +38,16 @@ def plan_to_json(plan: LayoutPlan, estimates: Estimates) -> dict[str, Any]:
         "bridges": [_bridge(bridge) for bridge in plan.bridges],
     }
     if estimates.rejected:
-        found["rejected_by_run"] = [problem.sentence for problem in estimates.rejected]
+        content["rejected_by_run"] = [problem.sentence for problem in estimates.rejected]
     if plan.optimizer_options:
-        found["optimizers"] = plan.optimizer_options
+        content["optimizers"] = plan.optimizer_options
     if plan.pipeline is not None:
-        found["pipeline"] = _pipeline(plan.pipeline)
+        content["pipeline"] = _pipeline(plan.pipeline)
     if estimates.frames:
-        found["frames"] = {batch.encoder: frames_to_json(batch) for batch in estimates.frames}
+        content["frames"] = {batch.encoder: frames_to_json(batch) for batch in estimates.frames}
     if plan.replicas is not None:
-        found["strategy"] = strategy_to_json(plan.replicas, estimates)
-    return found
+        content["strategy"] = strategy_to_json(plan.replicas, estimates)
+    return content
 
 
 def _module(ranks: ModuleRanks) -> dict[str, Any]:
@@ -113,13 +113,13 @@ def _received(route: Route) -> dict[str, list[int]]:
     for t in route.transfers:
         start, stop = spans.get(t.destination_rank, (t.start, t.stop))
         spans[t.destination_rank] = min(start, t.start), max(stop, t.stop)
-    found = {}
+    received = {}
     for group in route.groups or [(rank,) for rank in spans]:
         first = min(spans[rank][0] for rank in group if rank in spans)
         for rank in group:
             start, stop = spans.get(rank, (first, first))
-            found[str(rank)] = [start - first, stop - first]
-    return found
+            received[str(rank)] = [start - first, stop - first]
+    return received
 
 
 def _transfers(route: Route) -> list[dict[str, int]]:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from mimokit.architecture.tensor_cut import Span
 from mimokit.axes import Axis
 from mimokit.planning.weights.slices import of_any_layer
 from mimokit.planning.weights.types import PlannedParameter, RankWeights, WeightPlan
-from mimokit.tables import html_table, rich_table
+from mimokit.tables import Section
 from mimokit.units import bytes_text, samples_text, span_text
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
 
 RANK_COLUMNS = (
     "rank", Axis.TENSOR.label, Axis.PIPELINE.label, "layers", "heads", "groups", "vocabulary",
@@ -25,17 +20,13 @@ PARAMETER_COLUMNS = (
 )  # fmt: skip
 
 
-def tables(plan: WeightPlan) -> Iterator[Table]:
-    """Yield a table of the ranks and one of the parameters, layers of one kind together."""
-    yield rich_table(_heading(plan), RANK_COLUMNS, _rank_rows(plan))
-    yield rich_table("Parameters", PARAMETER_COLUMNS, _parameter_rows(plan))
-
-
-def plan_html(plan: WeightPlan) -> str:
-    """Return the same tables in HTML."""
-    ranks = html_table(RANK_COLUMNS, list(_rank_rows(plan)), heading=_heading(plan))
-    rows = list(_parameter_rows(plan))
-    return ranks + html_table(PARAMETER_COLUMNS, rows, heading="Parameters")
+def sections(plan: WeightPlan) -> tuple[Section, Section]:
+    """Return a table of the ranks and one of the parameters, layers of one kind together."""
+    ranks = [_rank_row(number, rank) for number, rank in enumerate(plan.ranks)]
+    return (
+        Section(_heading(plan), RANK_COLUMNS, ranks),
+        Section("Parameters", PARAMETER_COLUMNS, list(_parameter_rows(plan))),
+    )
 
 
 def _heading(plan: WeightPlan) -> str:
@@ -44,10 +35,6 @@ def _heading(plan: WeightPlan) -> str:
     if plan.vocab_size is not None:
         heading += f", vocabulary {plan.vocab_size:,} padded to {plan.padded_vocab_size:,}"
     return heading
-
-
-def _rank_rows(plan: WeightPlan) -> Iterator[list[str]]:
-    return (_rank_row(number, rank) for number, rank in enumerate(plan.ranks))
 
 
 def _rank_row(number: int, rank: RankWeights) -> list[str]:
@@ -70,16 +57,17 @@ def _span(span: Span) -> str:
 
 def _parameter_rows(plan: WeightPlan) -> Iterator[list[str]]:
     """Yield a row per parameter whose layers look alike; the ranks that have it."""
-    held: dict[tuple[str, ...], set[int]] = {}
+    ranks_of: dict[tuple[str, ...], set[int]] = {}
     for number, rank in enumerate(plan.ranks):
-        for name, one in rank.parameters.items():
-            held.setdefault(_looks(name, one, plan.tensor_parallel), set()).add(number)
-    for row, ranks in held.items():
+        for name, parameter in rank.parameters.items():
+            looks = _looks(name, parameter, plan.tensor_parallel)
+            ranks_of.setdefault(looks, set()).add(number)
+    for row, ranks in ranks_of.items():
         yield [span_text(sorted(ranks)), *row]
 
 
-def _looks(name: str, one: PlannedParameter, tensor_parallel: int) -> tuple[str, ...]:
-    tensors = dict.fromkeys(of_any_layer(piece.tensor) for piece in one.pieces)
-    shape = " x ".join(f"{length:,}" for length in one.shape)
-    cut = one.cut.words if tensor_parallel > 1 else "whole"
-    return of_any_layer(name), shape, one.dtype, cut, ", ".join(tensors) or "padding alone"
+def _looks(name: str, parameter: PlannedParameter, tensor_parallel: int) -> tuple[str, ...]:
+    tensors = dict.fromkeys(of_any_layer(piece.tensor) for piece in parameter.pieces)
+    shape = " x ".join(f"{length:,}" for length in parameter.shape)
+    cut = parameter.cut.words if tensor_parallel > 1 else "whole"
+    return of_any_layer(name), shape, parameter.dtype, cut, ", ".join(tensors) or "padding alone"

@@ -45,19 +45,9 @@ With a forward of 1 and a backward of 2, both stages are idle for (p - 1) / (m +
     (12.0, (0.25, 0.25))
 """
 
-from mimokit.planning.schedule.actions import (
-    Action,
-    Order,
-    Step,
-)
-from mimokit.planning.schedule.check import ScheduleError, check_actions
-from mimokit.planning.schedule.graph import (
-    Stage,
-    StageEdge,
-    StageGraph,
-    shared_graph,
-    stage_graph,
-)
+from mimokit.planning.schedule.actions import Action, Order, ScheduleError, Step
+from mimokit.planning.schedule.check import check_actions, plan_schedule
+from mimokit.planning.schedule.graph import Stage, StageEdge, StageGraph, shared_graph, stage_graph
 from mimokit.planning.schedule.orders import (
     gpipe,
     interleaved,
@@ -65,7 +55,6 @@ from mimokit.planning.schedule.orders import (
     one_forward_one_backward,
     shared_ranks,
 )
-from mimokit.planning.schedule.planning import check_schedule, plan_schedule
 from mimokit.planning.schedule.schedule import Schedule
 from mimokit.planning.schedule.simulation import makespan, simulate
 from mimokit.planning.schedule.slots import MODALITIES, Modality, SlotPlan, StageSlots, plan_slots
@@ -87,7 +76,6 @@ __all__ = [
     "Step",
     "Timeline",
     "check_actions",
-    "check_schedule",
     "gpipe",
     "interleaved",
     "makespan",

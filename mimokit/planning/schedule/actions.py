@@ -18,6 +18,10 @@ Message = tuple[bool, int, int, str]
 """Forward or not, edge, micro-batch, modality."""
 
 
+class ScheduleError(ValueError):
+    """A schedule was rejected; `str()` is one sentence."""
+
+
 @dataclass(frozen=True, slots=True)
 class Action:
     """One action of a rank.

@@ -1,19 +1,75 @@
-"""Reject a schedule that would lose a message, mix messages up or wait indefinitely."""
+"""Make a schedule; reject one that would lose a message, mix messages up or wait indefinitely."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 
-from mimokit.planning.schedule.actions import Action, Message
+from mimokit.planning.schedule.actions import Action, Message, Order, ScheduleError
+from mimokit.planning.schedule.graph import StageGraph
+from mimokit.planning.schedule.orders import one_forward_one_backward
+from mimokit.planning.schedule.schedule import Schedule
+from mimokit.planning.schedule.tasks import TaskGraph, task_graph
 from mimokit.step_kinds import RECEIVES, SENDS, StepKind
 
 Pair = tuple[int, int]
 """Index of the stage that sends, index of the stage that receives."""
 
 
-class ScheduleError(ValueError):
-    """A schedule was rejected; `str()` is one sentence."""
+def plan_schedule(
+    graph: StageGraph,
+    num_microbatches: int,
+    order: Order = one_forward_one_backward,
+    *,
+    frozen: Collection[str] = (),
+    absent: Collection[tuple[str, int]] = (),
+    loading: Collection[int] | None = None,
+) -> Schedule:
+    """Return a checked schedule: every message arrives and no stage waits indefinitely.
+
+    Args:
+        order: one of `mimokit.planning.schedule.orders`, or your own function.
+        absent: (module, micro-batch) pairs for which a module has no input.
+        loading: indices of the stages that read data; None: those that no stage feeds (they read
+            inputs) or that feed none (labels).
+
+    Raises:
+        ScheduleError: the order leaves work out or repeats it, or the check fails.
+        ValueError: no micro-batch, or an unknown module, micro-batch or stage.
+    """
+    modules = {name for name, _ in graph.topology}
+    if num_microbatches < 1:
+        raise ValueError(f"num_microbatches is {num_microbatches}; it must be at least 1")
+    unknown = sorted(set(frozen) - modules | {name for name, _ in absent} - modules)
+    if unknown:
+        raise ValueError(f"'{unknown[0]}' is not one of {', '.join(sorted(modules))}")
+    beyond = [m for _, m in absent if not 0 <= m < num_microbatches]
+    if beyond:
+        raise ValueError(f"micro-batch {beyond[0]} is not one of 0 to {num_microbatches - 1}")
+    if loading is None:
+        stages = range(len(graph.stages))
+        loading = [s for s in stages if not graph.incoming[s] or not graph.outgoing[s]]
+    schedule = Schedule(
+        graph, num_microbatches, order, frozenset(frozen), frozenset(absent), frozenset(loading)
+    )
+    checked_tasks(schedule)
+    return schedule
+
+
+def checked_tasks(schedule: Schedule) -> TaskGraph:
+    """Return the tasks of a schedule that mixes no messages up and never waits indefinitely.
+
+    The check reads the tables that actions are made from, and the actions themselves only to
+    describe a fault: a thousand micro-batches take milliseconds.
+
+    Raises:
+        ScheduleError: as `check_actions`.
+    """
+    tasks = task_graph(schedule)
+    if tasks.faulty:
+        check_actions(schedule.all_actions())
+    return tasks
 
 
 def check_actions(actions: Sequence[Sequence[Action]], *, blocking_sends: bool = False) -> None:
@@ -40,12 +96,11 @@ def check_actions(actions: Sequence[Sequence[Action]], *, blocking_sends: bool =
 def _traffic(
     actions: Iterable[Iterable[Action]], kinds: tuple[str, ...]
 ) -> dict[Pair, list[Message]]:
-    found: dict[Pair, list[Message]] = {}
-    for own in actions:
-        for action in own:
-            if action.kind in kinds:
-                found.setdefault(_pair(action), []).append(action.message)
-    return found
+    messages: dict[Pair, list[Message]] = {}
+    for action in chain.from_iterable(actions):
+        if action.kind in kinds:
+            messages.setdefault(_pair(action), []).append(action.message)
+    return messages
 
 
 def _pair(action: Action) -> Pair:
@@ -93,68 +148,54 @@ def _check_waiting(actions: Sequence[Sequence[Action]], blocking_sends: bool) ->
     while awake:
         worker = awake.pop()
         awake += run.advance(worker)
-    stuck = [worker for worker, own in enumerate(actions) if run.at[worker] < len(own)]
+    stuck = [worker for worker, program in enumerate(actions) if run.at[worker] < len(program)]
     if stuck:
         raise ScheduleError(_cycle_text(run.cycle(stuck[0])))
 
 
 class _WorkerProgress:
-    """The progress of every worker, that is, of the ranks with the same stages.
-
-    Attributes:
-        at: by index of a worker: its next action.
-    """
+    """The progress of every worker, that is, of the ranks with the same stages."""
 
     def __init__(self, actions: Sequence[Sequence[Action]], blocking_sends: bool) -> None:
         self.actions = actions
         self.blocking = blocking_sends
-        self.at = [0] * len(actions)
+        self.at = [0] * len(actions)  # by worker: its next action
         self.under_way: set[Message] = set()
         self.computed: set[tuple[int | None, int | None]] = set()
         self._workers = {
-            action.stage: worker for worker, own in enumerate(actions) for action in own
+            action.stage: worker for worker, program in enumerate(actions) for action in program
         }
 
     def advance(self, worker: int) -> Iterator[int]:
         """Run a worker until it waits; yield the workers that may continue now."""
-        own = self.actions[worker]
-        while self.at[worker] < len(own):
-            action = own[self.at[worker]]
+        while (action := self._head(worker)) is not None:
             kind = action.kind
             if kind in SENDS:
-                if self.blocking and not self._meets(action):
+                if self.blocking and not self._peer_is_at(action, RECEIVES):
                     return
                 self.under_way.add(action.message)
                 yield self._workers[action.peer]
             elif kind in RECEIVES:
                 if action.message not in self.under_way:
-                    if self.blocking:
-                        yield from self._waiting_sender(action)
+                    if self.blocking and self._peer_is_at(action, SENDS):
+                        yield self._workers[action.peer]  # its send can take place now
                     return
             elif kind == StepKind.FORWARD:
                 self.computed.add((action.stage, action.microbatch))
-            elif kind == StepKind.BACKWARD and not self._has_computed(action):
+            elif (
+                kind == StepKind.BACKWARD and (action.stage, action.microbatch) not in self.computed
+            ):
                 return
             self.at[worker] += 1
 
-    def _has_computed(self, backward: Action) -> bool:
-        return (backward.stage, backward.microbatch) in self.computed
-
-    def _waiting_sender(self, receive: Action) -> Iterator[int]:
-        """Yield the sender of a receive that has been reached, if it waits at that send."""
-        sender = self._workers[receive.peer]
-        head = self._head(sender)
-        if head is not None and head.kind in SENDS and head.message == receive.message:
-            yield sender
-
-    def _meets(self, send: Action) -> bool:
-        """Return whether the peer of a send waits at its receive."""
-        head = self._head(self._workers[send.peer])
-        return head is not None and head.kind in RECEIVES and head.message == send.message
+    def _peer_is_at(self, action: Action, kinds: tuple[str, ...]) -> bool:
+        """Return whether the peer of a message's action has come to the other end of it."""
+        head = self._head(self._workers[action.peer])
+        return head is not None and head.kind in kinds and head.message == action.message
 
     def _head(self, worker: int) -> Action | None:
-        own = self.actions[worker]
-        return own[self.at[worker]] if self.at[worker] < len(own) else None
+        program = self.actions[worker]
+        return program[self.at[worker]] if self.at[worker] < len(program) else None
 
     def cycle(self, worker: int) -> list[Action]:
         """Return the actions that wait for each other, from a worker that has not ended."""

@@ -15,7 +15,6 @@ class Stage:
 
     Attributes:
         index: its number among all stages; a stage comes after all that it receives from.
-        module: the module it is a part of.
         place: its number within the module, 0-based.
         position: stages before it on the longest path that leads to it; megatron-core's number of
             a rank's stage if several modules are joined.
@@ -32,12 +31,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class StageEdge:
-    """A connection of two stages: activations cross it forward, gradients backward.
+    """Activations cross it from stage `source` to stage `destination`, gradients the other way.
 
     Attributes:
-        index: its number among all edges.
-        source: index of the stage that sends forward.
-        destination: index of the stage that receives forward.
         modality: the module whose output crosses.
     """
 
@@ -66,8 +62,8 @@ class StageGraph:
     @cached_property
     def worker_of(self) -> tuple[int, ...]:
         """By stage index: the index of its worker."""
-        found = {stage: index for index, own in enumerate(self.workers) for stage in own}
-        return tuple(found[stage.index] for stage in self.stages)
+        worker_of = {stage: index for index, stages in enumerate(self.workers) for stage in stages}
+        return tuple(worker_of[stage.index] for stage in self.stages)
 
     @cached_property
     def total_stages(self) -> int:
@@ -77,18 +73,18 @@ class StageGraph:
     @cached_property
     def incoming(self) -> tuple[tuple[StageEdge, ...], ...]:
         """By stage index: the edges that end at it."""
-        return tuple(
-            tuple(edge for edge in self.edges if edge.destination == stage.index)
-            for stage in self.stages
-        )
+        return self._by_stage("destination")
 
     @cached_property
     def outgoing(self) -> tuple[tuple[StageEdge, ...], ...]:
         """By stage index: the edges that begin at it."""
-        return tuple(
-            tuple(edge for edge in self.edges if edge.source == stage.index)
-            for stage in self.stages
-        )
+        return self._by_stage("source")
+
+    def _by_stage(self, end: str) -> tuple[tuple[StageEdge, ...], ...]:
+        at: list[list[StageEdge]] = [[] for _ in self.stages]
+        for edge in self.edges:
+            at[getattr(edge, end)].append(edge)
+        return tuple(map(tuple, at))
 
     def stage(self, module: str, place: int) -> Stage:
         """Return a stage by its place in its module; -1 is the last.
@@ -96,10 +92,10 @@ class StageGraph:
         Raises:
             KeyError: the module has no such stage.
         """
-        own = [stage for stage in self.stages if stage.module == module]
-        if not -len(own) <= place < len(own):
+        stages = [stage for stage in self.stages if stage.module == module]
+        if not -len(stages) <= place < len(stages):
             raise KeyError(f"'{module}' has no stage {place}")
-        return own[place]
+        return stages[place]
 
 
 def stage_graph(
@@ -110,7 +106,7 @@ def stage_graph(
     """Return the graph of modules that feed each other and have separate ranks.
 
     Args:
-        topology: module -> the modules that it feeds: any graph without a cycle.
+        topology: any graph without a cycle.
         pipeline_parallel: module -> the sets of ranks that it is cut over.
         virtual_pipeline: module -> stages of each of these sets, 1 where it is missing. A set has
             every `pipeline_parallel`-th stage of the module.
@@ -145,12 +141,7 @@ def stage_graph(
 
 
 def shared_graph(topology: Topology, modules: Sequence[str]) -> StageGraph:
-    """Return the graph of modules that share all ranks, a stage each.
-
-    Args:
-        topology: module -> the modules that it feeds.
-        modules: in the order in which a rank computes them.
-    """
+    """Return the graph of modules that share all ranks, a stage each, computed in this order."""
     graph = stage_graph({name: topology[name] for name in modules}, dict.fromkeys(modules, 1))
     return replace(graph, workers=(tuple(graph.stage(name, 0).index for name in modules),))
 
@@ -172,11 +163,11 @@ def _stages(
 def _edges(
     stages: tuple[Stage, ...], order: tuple[str, ...], topology: Topology
 ) -> tuple[StageEdge, ...]:
-    own = {name: [s.index for s in stages if s.module == name] for name in order}
+    of = {name: [s.index for s in stages if s.module == name] for name in order}
     pairs: list[tuple[int, int, str]] = []
     for name in order:
-        pairs += [(here, here + 1, name) for here in own[name][:-1]]
-        pairs += [(own[name][-1], own[target][0], name) for target in topology.get(name, ())]
+        pairs += [(here, here + 1, name) for here in of[name][:-1]]
+        pairs += [(of[name][-1], of[target][0], name) for target in topology.get(name, ())]
     return tuple(
         StageEdge(number, source, destination, modality)
         for number, (source, destination, modality) in enumerate(sorted(set(pairs)))

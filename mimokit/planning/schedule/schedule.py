@@ -3,16 +3,73 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mimokit.planning.schedule.actions import Action, Order, Step
-from mimokit.planning.schedule.check import ScheduleError
+import numpy as np
+from numpy.typing import NDArray
+
+from mimokit.planning.schedule.actions import Action, Order, ScheduleError, Step
 from mimokit.planning.schedule.graph import StageEdge, StageGraph
 from mimokit.planning.schedule.orders import num_warmup_microbatches, one_forward_one_backward
-from mimokit.planning.schedule.work import Flags, Work, work_of
 from mimokit.step_kinds import BRIDGES, StepKind
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """Whether a stage computes, and whether an edge carries a message, in a micro-batch.
+
+    Attributes:
+        forward: [stages, micro-batches].
+        backward: [stages, micro-batches].
+        carry_forward: [edges, micro-batches].
+        carry_backward: [edges, micro-batches].
+    """
+
+    forward: Flags
+    backward: Flags
+    carry_forward: Flags
+    carry_backward: Flags
+
+
+def work_of(
+    graph: StageGraph,
+    num_microbatches: int,
+    frozen: Collection[str],
+    absent: Collection[tuple[str, int]],
+) -> Work:
+    """Return what all stages compute and what all edges carry.
+
+    A module has a forward in every micro-batch except those in which it is absent. It has a
+    backward if it or a module before it is trained, and if a gradient reaches it.
+    """
+    order = [name for name, _ in graph.topology]
+    fed = dict(graph.topology)
+    present = {name: np.ones(num_microbatches, dtype=np.bool_) for name in order}
+    for name, microbatch in absent:
+        present[name][microbatch] = False
+    trained = {name: name not in frozen for name in order}
+    for name in order:
+        for target in fed[name]:
+            trained[target] |= trained[name]
+    gradient: dict[str, Flags] = {}
+    for name in reversed(order):
+        reached = np.full(num_microbatches, not fed[name])
+        for target in fed[name]:
+            reached |= gradient[target]
+        gradient[name] = present[name] & trained[name] & reached
+    modules = [stage.module for stage in graph.stages]
+    ends = [(modules[edge.source], modules[edge.destination]) for edge in graph.edges]
+    shape = (len(ends), num_microbatches)
+    return Work(
+        forward=np.array([present[name] for name in modules]),
+        backward=np.array([gradient[name] for name in modules]),
+        carry_forward=np.array([present[a] & present[b] for a, b in ends]).reshape(shape),
+        carry_backward=np.array([gradient[a] & gradient[b] for a, b in ends]).reshape(shape),
+    )
 
 
 @dataclass(frozen=True)
@@ -20,14 +77,10 @@ class Schedule:
     """The actions of every stage in order. It stays small: actions are computed on request.
 
     Attributes:
-        graph: the stages.
-        num_microbatches: micro-batches per optimizer step.
-        order: the order of work.
         frozen: modules of which nothing is trained. If nothing before them is trained either, they
             have no backward and receive no gradients.
         absent: (module, micro-batch) pairs for which a module has no input: it neither computes
             nor sends, and no stage waits for it.
-        loading: indices of the stages that read data.
     """
 
     graph: StageGraph
@@ -44,18 +97,15 @@ class Schedule:
 
     def steps(self, stage: int) -> tuple[tuple[StepKind, int], ...]:
         """Return the computations of a stage, in order: forward or backward, micro-batch."""
-        own = self.ordered(self.graph.worker_of[stage])
-        return tuple((kind, m) for kind, place, m in own if place == stage and kind in _COMPUTES)
+        steps = self.ordered(self.graph.worker_of[stage])
+        return tuple((kind, m) for kind, place, m in steps if place == stage and kind in _COMPUTES)
 
     def ordered(self, worker: int) -> tuple[Step, ...]:
         """Return the steps of an entry of `graph.workers`, in order, without messages."""
         return _steps(self)[worker]
 
     def actions(self, worker: int) -> tuple[Action, ...]:
-        """Return all actions of an entry of `graph.workers`, in order.
-
-        Where every stage has separate ranks, this is the index of the stage.
-        """
+        """Return all actions of an entry of `graph.workers`, in order."""
         return tuple(_actions(self, worker))
 
     def all_actions(self) -> tuple[tuple[Action, ...], ...]:
@@ -137,68 +187,43 @@ def _ordered(schedule: Schedule, worker: int) -> tuple[Step, ...]:
 _COMPUTES = (StepKind.FORWARD, StepKind.BACKWARD)
 
 
+_MESSAGES = {
+    StepKind.FORWARD: (StepKind.RECEIVE_FORWARD, StepKind.SEND_FORWARD),
+    StepKind.BACKWARD: (StepKind.RECEIVE_BACKWARD, StepKind.SEND_BACKWARD),
+}
+
+
 def _actions(schedule: Schedule, worker: int) -> Iterator[Action]:
-    graph, stages = schedule.graph, schedule.graph.workers[worker]
-    messages = {stage: _stage_messages(schedule, stage) for stage in stages}
+    graph, stages, home = schedule.graph, schedule.graph.workers[worker], schedule.graph.worker_of
+    incoming = {s: [e for e in graph.incoming[s] if home[e.source] != worker] for s in stages}
+    outgoing = {s: [e for e in graph.outgoing[s] if home[e.destination] != worker] for s in stages}
+    forward, backward = schedule.work.carry_forward.tolist(), schedule.work.carry_backward.tolist()
     for kind, stage, microbatch in schedule.ordered(worker):
-        if stage is None:
+        if stage is None or kind not in (*BRIDGES, *_COMPUTES):
             yield Action(kind, stage, microbatch)
         elif kind in BRIDGES:
             for edge in graph.outgoing[stage]:  # all of them lead to the same ranks
-                peer = edge.destination
-                yield Action(kind, stage, microbatch, edge.index, peer, edge.modality)
-        elif kind not in _COMPUTES:
-            yield Action(kind, stage, microbatch)
+                yield _message(kind, stage, microbatch, edge)
         else:
-            if kind == StepKind.FORWARD and stage in schedule.loading:
+            before, after, carried = incoming[stage], outgoing[stage], forward
+            if kind == StepKind.BACKWARD:
+                before, after, carried = after, before, backward
+            elif stage in schedule.loading:
                 yield Action(StepKind.LOAD, stage, microbatch)
-            receives, sends = messages[stage][kind]
-            yield from receives[microbatch]
+            receive, send = _MESSAGES[kind]
+            for edge in before:
+                if carried[edge.index][microbatch]:
+                    yield _message(receive, stage, microbatch, edge)
             yield Action(kind, stage, microbatch)
-            yield from sends[microbatch]
+            for edge in after:
+                if carried[edge.index][microbatch]:
+                    yield _message(send, stage, microbatch, edge)
     whole = stages[0] if len(stages) == 1 else None
     if any(graph.stages[stage].module not in schedule.frozen for stage in stages):
         yield Action(StepKind.GRAD_SYNC, whole)
     yield Action(StepKind.OPTIMIZER, whole)
 
 
-_ByMicrobatch = list[list[Action]]
-
-
-def _stage_messages(
-    schedule: Schedule, stage: int
-) -> dict[StepKind, tuple[_ByMicrobatch, _ByMicrobatch]]:
-    """Return what a stage receives from other ranks before its forward or backward, and sends."""
-    graph, work = schedule.graph, schedule.work
-    forward, backward = work.carry_forward, work.carry_backward
-    home = graph.worker_of
-    incoming = tuple(e for e in graph.incoming[stage] if home[e.source] != home[stage])
-    outgoing = tuple(e for e in graph.outgoing[stage] if home[e.destination] != home[stage])
-    return {
-        StepKind.FORWARD: (
-            _messages(StepKind.RECEIVE_FORWARD, stage, incoming, forward),
-            _messages(StepKind.SEND_FORWARD, stage, outgoing, forward),
-        ),
-        StepKind.BACKWARD: (
-            _messages(StepKind.RECEIVE_BACKWARD, stage, outgoing, backward),
-            _messages(StepKind.SEND_BACKWARD, stage, incoming, backward),
-        ),
-    }
-
-
-def _messages(
-    kind: StepKind, stage: int, edges: tuple[StageEdge, ...], carried: Flags
-) -> _ByMicrobatch:
-    """Return, by micro-batch, the messages that a stage sends or receives over the edges."""
-    ends = [
-        (edge, edge.destination if edge.source == stage else edge.source, carried[edge.index])
-        for edge in edges
-    ]
-    return [
-        [
-            Action(kind, stage, microbatch, edge.index, peer, edge.modality)
-            for edge, peer, flags in ends
-            if flags[microbatch]
-        ]
-        for microbatch in range(carried.shape[1])
-    ]
+def _message(kind: StepKind, stage: int, microbatch: int, edge: StageEdge) -> Action:
+    peer = edge.destination if edge.source == stage else edge.source
+    return Action(kind, stage, microbatch, edge.index, peer, edge.modality)

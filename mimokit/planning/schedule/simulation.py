@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.planning.schedule.check import check_actions
+from mimokit.planning.schedule.check import checked_tasks
 from mimokit.planning.schedule.schedule import Schedule
-from mimokit.planning.schedule.tasks import TaskGraph, task_graph
+from mimokit.planning.schedule.tasks import TaskGraph
 from mimokit.planning.schedule.timeline import Timeline
 
 Seconds = float | Sequence[float] | NDArray[np.float64]
@@ -41,29 +41,26 @@ def simulate(
     All times have one unit of the caller's choice, for example seconds.
 
     Args:
-        schedule: from `plan_schedule`.
-        forward: of a stage: one number, one per stage, or [stages, micro-batches].
-        backward: the same.
+        forward, backward: one number, one per stage, or [stages, micro-batches].
         transfer: of activations over an edge of `schedule.graph.edges`: one number, one per edge,
             or [edges, micro-batches].
         transfer_backward: of gradients; None: as long as activations.
-        grad_sync: one number or one per stage.
-        optimizer: one number or one per stage.
+        grad_sync, optimizer: one number or one per stage.
 
     Raises:
         ScheduleError: the schedule fails its check.
         ValueError: times that are negative, not finite or of another shape.
     """
-    tasks = _checked_tasks(schedule)
+    tasks = checked_tasks(schedule)
     durations = _durations(schedule, tasks, forward, backward, transfer, transfer_backward)
     if durations.ndim > 1:
         raise ValueError("simulate takes one set of times; makespan takes many at once")
-    stop = _run(tasks, durations)[:-1]
+    stop = _run(tasks, durations)
     return Timeline(
         schedule=schedule,
         tasks=tasks,
-        start=_starts(tasks, stop),
-        stop=stop,
+        start=stop[tasks.waits_for].max(axis=1),
+        stop=stop[:-1],
         grad_sync=_per_stage(schedule, grad_sync, "grad_sync"),
         optimizer=_per_stage(schedule, optimizer, "optimizer"),
     )
@@ -81,32 +78,19 @@ def makespan(
     The tasks of a schedule are computed once and cached; another set of times costs a few
     microseconds per level of the graph, and a hundred sets hardly more than one.
 
-    Args:
-        schedule: from `plan_schedule`.
-        forward: one number, one per stage, or an array [..., stages, micro-batches]; an axis of
-            length 1 stands for all. Leading axes are sets of times: [candidates, stages, 1].
-        backward: the same.
-        transfer: the same with edges for stages.
-        transfer_backward: of gradients; None: as long as activations.
+    Arguments are those of `simulate`, or arrays [..., stages (edges), micro-batches]; an axis of
+    length 1 stands for all. Leading axes are sets of times: [candidates, stages, 1].
 
     Returns:
-        An array of the shape of the leading axes; without any, `float()` accepts it.
+        [...], the leading axes; without any, `float()` accepts it.
 
     Raises:
-        ScheduleError: the schedule fails its check.
-        ValueError: times that are negative, not finite or of another shape.
+        ScheduleError, ValueError: as `simulate`.
     """
-    tasks = _checked_tasks(schedule)
+    tasks = checked_tasks(schedule)
     durations = _durations(schedule, tasks, forward, backward, transfer, transfer_backward)
     ends: NDArray[np.float64] = np.asarray(_run(tasks, durations).max(axis=0))
     return ends
-
-
-def _checked_tasks(schedule: Schedule) -> TaskGraph:
-    tasks = task_graph(schedule)
-    if tasks.faulty:
-        check_actions(schedule.all_actions())
-    return tasks
 
 
 def _run(tasks: TaskGraph, durations: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -120,11 +104,6 @@ def _run(tasks: TaskGraph, durations: NDArray[np.float64]) -> NDArray[np.float64
         ready = stop[waits_for[begin:end]].max(axis=1)
         np.add(ready, durations[begin:end], out=stop[begin:end])
     return stop
-
-
-def _starts(tasks: TaskGraph, stop: NDArray[np.float64]) -> NDArray[np.float64]:
-    starts: NDArray[np.float64] = np.append(stop, 0.0)[tasks.waits_for].max(axis=1)
-    return starts
 
 
 def _durations(
@@ -145,14 +124,14 @@ def _durations(
         _table(schedule, "transfer_backward", over, edges),
     ]
     sets = np.broadcast_shapes(*(table.shape[:-2] for table in tables))
-    found = np.zeros((tasks.size, *sets))
+    durations = np.zeros((tasks.size, *sets))
     kinds = tasks.transfer * 2 + tasks.backward
     for kind, table in enumerate(tables):
         chosen = np.flatnonzero(kinds == kind)
         if chosen.size:
             values = table[..., tasks.place[chosen], tasks.microbatch[chosen]]
-            found[chosen] = np.moveaxis(np.broadcast_to(values, (*sets, chosen.size)), -1, 0)
-    return found
+            durations[chosen] = np.moveaxis(np.broadcast_to(values, (*sets, chosen.size)), -1, 0)
+    return durations
 
 
 def _table(schedule: Schedule, name: str, times: Seconds, places: int) -> NDArray[np.float64]:

@@ -53,7 +53,6 @@ class SlotPlan:
     """The slots of a graph of stages.
 
     Attributes:
-        stages: by stage index.
         edges: by edge index: the slots of its messages, the header first; the same in both
             directions.
     """
@@ -71,7 +70,6 @@ def plan_slots(
     """Return the slots of every edge.
 
     Args:
-        graph: the stages.
         modalities: module -> its modality; the language model is text.
         three_axes: modules that send integers of three axes: encoders of images that differ in size
             (their grids), a language model with such positions (from stage to stage).

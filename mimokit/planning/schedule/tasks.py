@@ -24,9 +24,6 @@ class TaskGraph:
 
     Attributes:
         place: task -> index of its stage (a computation) or of its edge (a transfer).
-        microbatch: task -> its micro-batch.
-        backward: task -> whether it is of the backward pass.
-        transfer: task -> whether it is a transfer.
         waits_for: [tasks, most that a task waits for] of task numbers. The first is the task before
             it on the same ranks, or on the same edge in the same direction, which carries one
             message at a time.
@@ -88,10 +85,7 @@ class _Builder:
         self.computation = np.full((2, len(graph.stages), count), -1, dtype=np.int64)
         self.size = 0
         self.faulty = False
-        self.places: list[Indices] = []
-        self.lengths: list[int] = []
-        self.microbatches: list[Indices] = []
-        self.passes: list[NDArray[np.bool_]] = []
+        self.added: list[tuple[Indices, Indices, NDArray[np.bool_]]] = []
         self.computations = 0
         self.waits: list[tuple[Indices, Indices]] = []
 
@@ -138,43 +132,40 @@ class _Builder:
         """Add tasks that follow each other, in their order; return their numbers."""
         numbers = np.arange(self.size, self.size + len(microbatches))
         self.size += len(microbatches)
-        self.places.append(places)
-        self.lengths.append(len(microbatches))
-        self.microbatches.append(microbatches)
-        self.passes.append(backward)
+        self.added.append((places, microbatches, backward))
         return numbers
 
     def arrays(
         self,
     ) -> tuple[Indices, Indices, NDArray[np.bool_], NDArray[np.bool_], Indices]:
         """Return place, microbatch, backward, transfer and waits_for."""
-        lengths = np.array(self.lengths)
+        places, microbatches, passes = zip(*self.added, strict=True)
         return (
-            np.concatenate(self.places),
-            np.concatenate(self.microbatches),
-            np.concatenate(self.passes),
+            np.concatenate(places),
+            np.concatenate(microbatches),
+            np.concatenate(passes),
             np.arange(self.size) >= self.computations,
-            self._waits_for(lengths),
+            self._waits_for(np.array(list(map(len, places)))),
         )
 
     def _waits_for(self, lengths: Indices) -> Indices:
         """Return the table: first the task before in the same place, then the others."""
-        tasks = np.concatenate([task for task, _ in self.waits] or [np.zeros(0, np.int64)])
-        others = np.concatenate([other for _, other in self.waits] or [np.zeros(0, np.int64)])
-        in_order = np.argsort(tasks, kind="stable")
-        tasks, others = tasks[in_order], others[in_order]
-        column = np.arange(len(tasks)) - np.searchsorted(tasks, tasks)
-        width = 2 + int(column.max(initial=-1))
-        table = np.full((self.size, width), self.size, dtype=np.int64)
-        table[:, 0] = np.arange(self.size) - 1
-        table[_begins(lengths), 0] = self.size
-        table[tasks, 1 + column] = others
-        return table
+        nothing = np.zeros(0, np.int64)
+        tasks = np.concatenate([nothing, *(task for task, _ in self.waits)])
+        others = np.concatenate([nothing, *(other for _, other in self.waits)])
+        before = np.arange(self.size) - 1
+        before[(np.cumsum(lengths) - lengths)[lengths > 0]] = self.size  # the first of a place
+        return np.column_stack([before, _in_rows(tasks, others, self.size)])
 
 
-def _begins(lengths: Indices) -> Indices:
-    """Return the number of the first task of every place that has one."""
-    return (np.cumsum(lengths) - lengths)[lengths > 0]
+def _in_rows(rows: Indices, values: Indices, size: int) -> Indices:
+    """Return a table with each value in its row, after those before it; `size` fills the rest."""
+    in_order = np.argsort(rows, kind="stable")
+    rows, values = rows[in_order], values[in_order]
+    column = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    table = np.full((size, 1 + int(column.max(initial=0))), size, dtype=np.int64)
+    table[rows, column] = values
+    return table
 
 
 def _levels(waits_for: Indices) -> tuple[Indices, tuple[int, ...]]:
@@ -203,10 +194,4 @@ def _followers(waits_for: Indices) -> Indices:
     """Return the inverse table: task -> the tasks that wait for it."""
     size = len(waits_for)
     tasks, columns = np.nonzero(waits_for < size)
-    heads = waits_for[tasks, columns]
-    in_order = np.argsort(heads, kind="stable")
-    heads, tasks = heads[in_order], tasks[in_order]
-    column = np.arange(len(heads)) - np.searchsorted(heads, heads)
-    table = np.full((size, 1 + int(column.max(initial=0))), size, dtype=np.int64)
-    table[heads, column] = tasks
-    return table
+    return _in_rows(waits_for[tasks, columns], tasks, size)

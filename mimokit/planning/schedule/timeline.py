@@ -34,12 +34,10 @@ class Timeline:
     """A simulated schedule; times are in the unit that `simulate` was given.
 
     Attributes:
-        schedule: what was simulated.
-        tasks: its computations and transfers.
         start: task -> when it begins.
         stop: task -> when it ends.
-        grad_sync: by stage: the time of its gradient sync.
-        optimizer: by stage: the time of its optimizer.
+        grad_sync: by stage.
+        optimizer: by stage.
     """
 
     schedule: Schedule

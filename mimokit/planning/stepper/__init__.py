@@ -4,9 +4,14 @@
 `differences` where a run deviates from it.
 """
 
-from mimokit.planning.stepper.check import PlanDifference, differences
 from mimokit.planning.stepper.clock import PlannedStep, Tick, clock_of
-from mimokit.planning.stepper.crossings import Crossing, SeenCrossing, planned_crossings
+from mimokit.planning.stepper.crossings import (
+    Crossing,
+    PlanDifference,
+    SeenCrossing,
+    differences,
+    planned_crossings,
+)
 
 __all__ = [
     "Crossing",

@@ -14,13 +14,10 @@ from mimokit.step_kinds import RECEIVES, SENDS, UPDATE, StepKind
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """The planned step of a rank at a tick: the fields of the schedule's step, and the action.
+    """The planned step of a rank at a tick, with its action; None after the last micro-batch.
 
     Attributes:
-        name: as the schedule names it.
         module: the module that it concerns; None: the whole rank.
-        microbatch: 0-based; None outside the micro-batches.
-        action: the planned action; None after the last micro-batch.
     """
 
     name: StepKind

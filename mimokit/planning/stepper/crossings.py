@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
 
-from mimokit.planning.bridges.edges import edge_transfers
 from mimokit.planning.bridges.routes import numbered
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import Action
@@ -16,17 +16,12 @@ from mimokit.step_kinds import BRIDGES, StepKind
 
 @dataclass(frozen=True, order=True)
 class Crossing:
-    """Samples that one rank gives to another, or keeps (then both ends are the same rank).
+    """Samples of a micro-batch that a rank gives to another, or keeps (both ends are one rank).
 
     Attributes:
         source: module that sends forward.
         destination: module that receives forward; `source` itself between its pipeline stages.
         backward: a gradient crosses, from the destination to the source.
-        microbatch: 0-based.
-        source_rank: the rank that gives.
-        destination_rank: the rank that takes.
-        start: first sample, counted within the micro-batch.
-        stop: one after the last.
     """
 
     source: str
@@ -54,10 +49,7 @@ class SeenCrossing:
     """A crossing as one end saw it.
 
     Attributes:
-        crossing: the samples and ranks.
         sent: seen by the rank that gives; False: by the rank that takes.
-        shape: of the tensor.
-        bytes: that crossed.
         prints: fingerprints of the bits, one per sample; one of all rows if it is not known which
             rows belong to which sample.
         held: fingerprints of what the sender stores for these samples; None: what it gave, or not
@@ -76,11 +68,8 @@ class SeenCrossing:
 
 def planned_crossings(plan: LayoutPlan, tick: Tick) -> tuple[tuple[Crossing, bool], ...]:
     """Return the planned crossings of a tick, each with True if sent, False if received."""
-    found: dict[tuple[Crossing, bool], None] = {}
-    for rank, step in tick.steps.items():
-        for crossing, sent in _of_rank(plan, rank, step):
-            found[crossing, sent] = None
-    return tuple(sorted(found))
+    of_ranks = (_of_rank(plan, rank, step) for rank, step in tick.steps.items())
+    return tuple(sorted(set(chain.from_iterable(of_ranks))))
 
 
 def _of_rank(plan: LayoutPlan, rank: int, step: PlannedStep) -> Iterator[tuple[Crossing, bool]]:
@@ -115,25 +104,15 @@ def colocated_crossings(
     gathers = (bridge.direction == "fan_in") != backward
     few = bridge.destination if bridge.direction == "fan_in" else bridge.source
     samples = plan.batch.modules[few].samples
-    found = []
+    way = (bridge.source, bridge.destination, backward, microbatch)
+    crossings = []
     for group in bridge.gather_groups:
         base = samples[group[0]][0]
         for taker in group:
             for giver in group if gathers else (taker,):
                 start, stop = bridge.slices[giver]
-                found.append(
-                    Crossing(
-                        bridge.source,
-                        bridge.destination,
-                        backward,
-                        microbatch,
-                        giver,
-                        taker,
-                        base + start,
-                        base + stop,
-                    )
-                )
-    return tuple(found)
+                crossings.append(Crossing(*way, giver, taker, base + start, base + stop))
+    return tuple(crossings)
 
 
 def edge_crossings(
@@ -146,23 +125,122 @@ def edge_crossings(
     edge = pipeline.graph.edges[action.edge] if action.edge is not None else None
     assert edge is not None
     assert action.microbatch is not None
-    ends = [pipeline.graph.stages[end] for end in (edge.source, edge.destination)]
-    backward = action.kind.endswith("backward")
-    source, destination = (stage.module for stage in ends)
-    transfers = edge_transfers(plan, edge, backward=backward)
+    stages, backward = pipeline.graph.stages, action.kind.endswith("backward")
+    modules = stages[edge.source].module, stages[edge.destination].module
+    way = (*modules, backward, action.microbatch)
     return tuple(
-        (
-            Crossing(
-                source,
-                destination,
-                backward,
-                action.microbatch,
-                transfer.source_rank,
-                transfer.destination_rank,
-                transfer.start,
-                transfer.stop,
-            ),
-            split,
-        )
-        for transfer, split in numbered(transfers)
+        (Crossing(*way, *transfer.ends, transfer.start, transfer.stop), split)
+        for transfer, split in numbered(plan.edge_transfers(edge, backward=backward))
     )
+
+
+@dataclass(frozen=True)
+class TensorFacts:
+    """Shape and type of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """The report of one rank on a tick.
+
+    Attributes:
+        number: of the tick, counted from the opening of the stepper.
+        did: the step in words; None: it waited or had nothing to do.
+        then: its next step, in words.
+        code: the lines that did it, after a line "file:number".
+        tensors: name -> facts of a tensor that it has afterwards.
+        result: loss, grad_norm and num_tokens at the end of an optimizer step, else empty.
+    """
+
+    number: int
+    rank: int
+    did: str | None
+    then: str
+    seconds: float = 0.0
+    code: str = ""
+    pieces: tuple[SeenCrossing, ...] = ()
+    tensors: dict[str, TensorFacts] = field(default_factory=dict)
+    result: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PlanDifference:
+    """One difference between plan and run.
+
+    Attributes:
+        planned: what the plan, or the sender, gives.
+    """
+
+    crossing: Crossing
+    planned: str
+    happened: str
+
+    def __str__(self) -> str:
+        return f"The {self.crossing}: planned {self.planned}, but {self.happened}."
+
+
+def differences(
+    planned: Iterable[tuple[Crossing, bool]],
+    pieces: Iterable[SeenCrossing],
+    sent: Mapping[Crossing, SeenCrossing],
+) -> tuple[PlanDifference, ...]:
+    """Compare what ranks saw at a tick with the plan, and received contents with sent ones.
+
+    Args:
+        pieces: what the ranks saw at that tick.
+        sent: what has been sent and not yet received, this tick included.
+    """
+    wanted = dict.fromkeys(planned)
+    seen: dict[tuple[Crossing, bool], SeenCrossing] = {}
+    differing = []
+    for piece in pieces:
+        key, verb = (piece.crossing, piece.sent), _verb(piece.sent)
+        if key not in wanted:
+            differing.append(PlanDifference(piece.crossing, "nothing", f"it was {verb}"))
+        elif key in seen:
+            differing.append(PlanDifference(piece.crossing, "once", f"it was {verb} twice"))
+        seen[key] = piece
+        differing.extend(_contents(piece, sent.get(piece.crossing)))
+    for crossing, is_sent in wanted:
+        if (crossing, is_sent) not in seen:
+            differing.append(PlanDifference(crossing, "to cross", f"it was not {_verb(is_sent)}"))
+    return tuple(differing)
+
+
+def _verb(sent: bool) -> str:
+    return "sent" if sent else "received"
+
+
+def _contents(piece: SeenCrossing, sent: SeenCrossing | None) -> Iterator[PlanDifference]:
+    crossing = piece.crossing
+    if piece.sent:
+        if piece.held is not None and piece.held != piece.prints:
+            which = _which(crossing, piece.held, piece.prints)
+            yield PlanDifference(
+                crossing,
+                f"what rank {crossing.source_rank} has for {which}",
+                "it sent other rows",
+            )
+    elif sent is not None and sent.shape != piece.shape:
+        yield PlanDifference(
+            crossing, f"the shape {list(sent.shape)} that was sent", f"{list(piece.shape)} came"
+        )
+    elif sent is not None and sent.prints != piece.prints:
+        which = _which(crossing, sent.prints, piece.prints)
+        yield PlanDifference(
+            crossing,
+            f"what rank {crossing.source_rank} gave for {which}",
+            f"rank {crossing.destination_rank} has other values",
+        )
+
+
+def _which(crossing: Crossing, wanted: tuple[str, ...], got: tuple[str, ...]) -> str:
+    """Return the samples whose fingerprints differ, if there is one fingerprint per sample."""
+    if not len(wanted) == len(got) == crossing.stop - crossing.start:
+        return f"samples {crossing.start} to {crossing.stop - 1}"
+    pairs = enumerate(zip(wanted, got, strict=True), start=crossing.start)
+    wrong = [str(sample) for sample, (planned, seen) in pairs if planned != seen]
+    return f"sample{'s' if len(wrong) > 1 else ''} {', '.join(wrong)}"

@@ -35,7 +35,6 @@ class Grouping:
     """Which nodes exchange with each other.
 
     Attributes:
-        nodes: how many there are.
         size: nodes of a group; `nodes` or more: one group of all.
         seed: of the permutation that is drawn for each exchange.
     """
@@ -107,7 +106,6 @@ class Masks:
             one permutation for the whole run, cut into ceil(1 / p) chunks that take turns.
             "partitioned": as many classes, but no more than entries, drawn again after each cycle.
         p: the share of the entries.
-        seed: of the run.
     """
 
     selector: Selector
@@ -117,10 +115,7 @@ class Masks:
     def indices(self, tensor: str, entries: int, number: int) -> Indices:
         """Return the ascending places of the entries, counted as in the flattened tensor.
 
-        Args:
-            tensor: its name; tensors of different names have different masks.
-            entries: of the tensor.
-            number: of the exchange, counted from 0.
+        Tensors of different names have different masks.
         """
         key = _key(tensor)
         if self.selector == "random":
@@ -141,12 +136,7 @@ class Masks:
         return max(1, min(parts, entries)) if self.selector == "partitioned" else parts
 
     def counts(self, entries: Indices, number: int) -> Indices:
-        """Return how many entries an exchange takes of tensors; not of random masks.
-
-        Args:
-            entries: of each tensor.
-            number: of the exchange.
-        """
+        """Return how many entries an exchange takes of tensors; not of random masks."""
         parts = np.full_like(entries, math.ceil(1 / self.p))
         if self.selector == "partitioned":
             parts = np.clip(entries, 1, parts)

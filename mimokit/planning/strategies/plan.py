@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.strategy import StrategyConfig
 from mimokit.planning.strategies.draws import Groups, Indices
-from mimokit.planning.strategies.rules import Rule
-from mimokit.planning.strategies.rules_of import rules_of
+from mimokit.planning.strategies.rules import Rule, rules_of
 from mimokit.planning.strategies.shards import Holding, Shapes, shapes_of_size
 from mimokit.planning.strategies.sizes import sent_bytes
 
@@ -28,7 +27,6 @@ class Exchange:
     """One exchange, of all groups of nodes at once.
 
     Attributes:
-        rule: what is exchanged.
         number: which exchange of the rule, counted from 0.
         step: optimizer steps completed when values are taken.
         finish: optimizer steps completed when the result is written; steps between may go on.
@@ -49,10 +47,7 @@ class Exchange:
         return next(group for group in self.groups if node in group)
 
     def payload_bytes(self, members: int) -> float:
-        """Return what a node of a group gives to the collective; of a random mask the mean.
-
-        Nothing if the node is alone.
-        """
+        """Return what a node of a group gives, none if alone; of a random mask the mean."""
         return self.rule.payload(self.number, members) if members > 1 else 0
 
     def sent_bytes(self, members: int) -> float:
@@ -65,9 +60,7 @@ class StrategyPlan:
     """What a strategy exchanges. Every node makes the same plan from the same arguments.
 
     Attributes:
-        config: the strategy and its arguments.
-        shapes: of the tensors that train, by name, as pairs: of whole tensors.
-        nodes: how many exchange.
+        shapes: of the whole tensors that train, by name, in the order of the model.
         seed: of islands, masks and faults.
         element_bytes: of an entry on its way: 4, or 8 for models in fp64.
         held: what the nodes have of the tensors; None: all of them whole.
@@ -103,24 +96,23 @@ class StrategyPlan:
         return tuple(self._chosen(step, rule, late=True))
 
     def _chosen(self, step: int, rule: int | None, *, late: bool) -> Iterator[Exchange]:
-        for one in self.rules if rule is None else (self.rules[rule],):
-            start = step - one.late * late
-            number = one.number(start)
+        for chosen in self.rules if rule is None else (self.rules[rule],):
+            start = step - chosen.late * late
+            number = chosen.number(start)
             if number is not None:
-                yield Exchange(one, number, start, start + one.late)
+                yield Exchange(chosen, number, start, start + chosen.late)
 
     def exchanges(self, steps: int) -> Iterator[Exchange]:
         """Return the exchanges that begin within the first `steps` steps, in their order."""
         streams = [self._stream(rule, steps) for rule in self.rules]
         if len(streams) == 1:
             return streams[0]
-        return heapq.merge(*streams, key=lambda one: (one.step, one.rule.index))
+        return heapq.merge(*streams, key=lambda exchange: (exchange.step, exchange.rule.index))
 
     def _stream(self, rule: Rule, steps: int) -> Iterator[Exchange]:
-        late = rule.late
         for number in rule.numbers(steps).tolist():
             step = rule.step(number)
-            yield Exchange(rule, number, step, step + late)
+            yield Exchange(rule, number, step, step + rule.late)
 
     def indices(self, exchange: Exchange, tensor: str) -> Indices | None:
         """Return which entries of the flattened tensor an exchange takes; None: all."""
@@ -170,15 +162,7 @@ def plan_strategy(
     element_bytes: int = 4,
     held: Holding | None = None,
 ) -> StrategyPlan:
-    """Plan what nodes exchange.
-
-    Args:
-        config: the strategy and its arguments.
-        shapes: of the tensors that train, by name, in the order of the model.
-        nodes: how many exchange.
-        seed: of islands, masks and faults: equal on all nodes.
-        element_bytes: of an entry on its way.
-        held: what the nodes have of the tensors; None: all of them whole.
+    """Plan what nodes exchange; see `StrategyPlan` for the arguments, equal on all nodes.
 
     Raises:
         ConfigError: there are 0 nodes, a group is larger than the nodes, or the seed is negative.
@@ -194,11 +178,5 @@ def plan_strategy(
 def plan_of_size(
     config: StrategyConfig, parameters: int, nodes: int, seed: int = 42
 ) -> StrategyPlan:
-    """Plan for a number of parameters, where the shapes of the tensors are not known.
-
-    See `shapes_of_size`.
-
-    Raises:
-        ConfigError: the number of nodes does not suit the strategy.
-    """
+    """Plan for the shapes of `shapes_of_size`; raises what `plan_strategy` does."""
     return plan_strategy(config, shapes_of_size(config, parameters), nodes, seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -11,14 +11,106 @@ from typing import Any
 from mimokit.config import ExperimentConfig, StrategyConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.planning.ranks import ModuleRanks
-from mimokit.planning.strategies.placement import (
-    HostPair,
-    Placement,
-    crossed_links,
-    place_replicas,
-)
 from mimokit.planning.strategies.plan import Exchange, StrategyPlan, plan_strategy
 from mimokit.planning.strategies.shards import TrainedShards, trained_shards
+from mimokit.units import span_text
+
+HostPair = tuple[str, str]
+"""Two hosts that a link joins, in the order of their replicas."""
+
+HOSTS_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Replicas of a layout on hosts.
+
+    Attributes:
+        slots: the engine of each rank of the world, by its number in the cluster.
+        hosts: the host of each rank of the world.
+    """
+
+    slots: tuple[int, ...]
+    hosts: tuple[str, ...]
+    layout_ranks: int
+
+    @property
+    def replicas(self) -> int:
+        """How many there are."""
+        return len(self.slots) // self.layout_ranks
+
+    def hosts_of(self, replica: int) -> tuple[str, ...]:
+        """Return the hosts of a replica, in the order of its ranks."""
+        first = replica * self.layout_ranks
+        return tuple(dict.fromkeys(self.hosts[first : first + self.layout_ranks]))
+
+    @property
+    def split(self) -> tuple[int, ...]:
+        """The replicas that have ranks on more than one host."""
+        return tuple(r for r in range(self.replicas) if len(self.hosts_of(r)) > 1)
+
+    @property
+    def problem(self) -> str | None:
+        """One sentence on replicas whose own communication crosses hosts; None: there are none."""
+        split = self.split
+        if not split:
+            return None
+        noun, verb = ("Replica", "is") if len(split) == 1 else ("Replicas", "are")
+        hosts = list(dict.fromkeys(host for replica in split for host in self.hosts_of(replica)))
+        names = ", ".join(hosts[:HOSTS_SHOWN]) + (", …" if len(hosts) > HOSTS_SHOWN else "")
+        return (
+            f"{noun} {span_text(split)} of {self.layout_ranks} ranks "
+            f"{verb} spread over the hosts {names}, so that more than exchanges "
+            f"crosses hosts; start a multiple of {self.layout_ranks} engines on each host, or "
+            "choose a smaller layout."
+        )
+
+
+def place_replicas(hosts: Sequence[str], layout_ranks: int, replicas: int) -> Placement:
+    """Place replicas on the engines of a cluster: each fills a host before the next one begins.
+
+    A replica that fits a host lies on one host as long as a host has room for a whole one. What is
+    left takes as few hosts as it can. Replicas and ranks keep the order of the engines, each of
+    which has a host in `hosts` and of which there must be enough.
+    """
+    free: dict[str, list[int]] = {}
+    for slot, host in enumerate(hosts):
+        free.setdefault(host, []).append(slot)
+    placed = [_on_one_host(free, layout_ranks) for _ in range(replicas)]
+    whole = [slots for slots in placed if slots]
+    rest = [_spread(free, layout_ranks) for _ in range(replicas - len(whole))]
+    slots = tuple(itertools.chain(*whole, *rest))
+    return Placement(slots, tuple(hosts[slot] for slot in slots), layout_ranks)
+
+
+def _on_one_host(free: dict[str, list[int]], ranks: int) -> list[int]:
+    """Take the engines of a replica from the first host that has so many; none: return nothing."""
+    there = next((slots for slots in free.values() if len(slots) >= ranks), None)
+    return [] if there is None else _take(there, ranks)
+
+
+def _spread(free: dict[str, list[int]], ranks: int) -> list[int]:
+    """Take whole hosts, the largest first, and the rest from the smallest host that has it."""
+    slots: list[int] = []
+    while len(slots) < ranks:
+        missing = ranks - len(slots)
+        enough = [engines for engines in free.values() if len(engines) >= missing]
+        there = min(enough, key=len) if enough else max(free.values(), key=len)
+        slots += _take(there, min(missing, len(there)))
+    return slots
+
+
+def _take(slots: list[int], count: int) -> list[int]:
+    first = slots[:count]
+    del slots[:count]
+    return first
+
+
+def crossed_links(hosts: Sequence[str], ranks: Sequence[int]) -> tuple[HostPair, ...]:
+    """Return the pairs of hosts between which ranks exchange, each once; none: on one host."""
+    names = list(dict.fromkeys(hosts[rank] for rank in ranks))
+    return tuple(itertools.combinations(names, 2))
+
 
 MOST_DUE = 1000
 """Steps with an exchange that a report lists."""
@@ -33,7 +125,6 @@ class ReplicaPlan:
 
     Attributes:
         shards: what each rank of the layout trains.
-        seed: of groups, masks and faults.
         hosts: of each rank of the world; None: they are not known, or all ranks are on one.
     """
 
@@ -46,14 +137,13 @@ class ReplicaPlan:
 
     def __getstate__(self) -> dict[str, Any]:
         # Rules hold functions, which pickle cannot take; they are made again.
-        kept = {one.name for one in fields(self)}
-        return {name: value for name, value in vars(self).items() if name in kept}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def entries(self) -> tuple[int, ...]:
         """Numbers that each rank of the layout trains."""
         each = {key: plan.entries for key, plan in self._plans.items()}
-        return tuple(each[id(held)] for held in self.shards.ranks)
+        return tuple(each[id(shards)] for shards in self.shards.ranks)
 
     @property
     def replicas(self) -> int:
@@ -118,10 +208,10 @@ class ReplicaPlan:
     @cached_property
     def _plans(self) -> Mapping[int, StrategyPlan]:
         whole, sizes = dict(self.shards.whole), (self.replicas, self.seed)
-        different = {id(held): held for held in self.shards.ranks}
+        different = {id(shards): shards for shards in self.shards.ranks}
         return {
-            key: plan_strategy(self.config, whole, *sizes, held=held)
-            for key, held in different.items()
+            key: plan_strategy(self.config, whole, *sizes, held=shards)
+            for key, shards in different.items()
         }
 
     def exchanges(self, rank: int) -> tuple[Exchange, ...]:
@@ -142,23 +232,23 @@ class ReplicaPlan:
     def payload_bytes(self, rank: int) -> dict[str, float]:
         """Return purpose -> bytes that a rank of the layout gives to an exchange."""
         return {
-            one.rule.purpose: one.payload_bytes(one.rule.grouping.largest())
-            for one in self.exchanges(rank)
+            exchange.rule.purpose: exchange.payload_bytes(exchange.rule.grouping.largest())
+            for exchange in self.exchanges(rank)
         }
 
     def sent_bytes(self, rank: int) -> dict[str, float]:
         """Return purpose -> bytes that a rank of the layout sends in an exchange, as a ring."""
         return {
-            one.rule.purpose: one.sent_bytes(one.rule.grouping.largest())
-            for one in self.exchanges(rank)
+            exchange.rule.purpose: exchange.sent_bytes(exchange.rule.grouping.largest())
+            for exchange in self.exchanges(rank)
         }
 
     def replica_payloads(self) -> Iterator[tuple[Exchange, float]]:
         """Return the first exchange of each rule with the bytes of all ranks of a replica."""
         ranks = [self.exchanges(rank) for rank in range(self.layout_ranks)]
-        for own in zip(*ranks, strict=True):
-            largest = own[0].rule.grouping.largest()
-            yield own[0], sum(one.payload_bytes(largest) for one in own)
+        for exchanges in zip(*ranks, strict=True):
+            largest = exchanges[0].rule.grouping.largest()
+            yield exchanges[0], sum(each.payload_bytes(largest) for each in exchanges)
 
 
 def plan_replicas(
@@ -175,15 +265,16 @@ def plan_replicas(
     strategy = config.strategy
     if strategy is None:
         return None
-    refuse_if_any(_behind(config.model.decoder_module_names))
-    found = (strategy, layout_ranks, trained_shards(config, modules, layout_ranks))
-    return ReplicaPlan(*found, steps=config.runtime.num_iterations, seed=config.runtime.seed)
-
-
-def _behind(names: Iterable[str]) -> Iterator[Problem]:
-    for name in names:
-        sentence = (
+    refuse_if_any(
+        Problem(
+            name,
+            "topology",
+            None,
             f"Module '{name}': it comes behind the language module, and replicas of such a model "
-            "cannot be planned yet; leave out the module or the section strategy."
+            "cannot be planned yet; leave out the module or the section strategy.",
         )
-        yield Problem(name, "topology", None, sentence)
+        for name in config.model.decoder_module_names
+    )
+    shards = trained_shards(config, modules, layout_ranks)
+    runtime = config.runtime
+    return ReplicaPlan(strategy, layout_ranks, shards, runtime.num_iterations, runtime.seed)

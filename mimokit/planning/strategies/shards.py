@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -10,16 +11,55 @@ from itertools import chain
 from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.modules import EncoderBranch
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes, sizes_of
-from mimokit.architecture.parameters_on_rank import (
-    Module,
-    projector_parameters,
-    rank_parameters,
-)
+from mimokit.architecture.parameters_on_rank import Module, projector_parameters, rank_parameters
 from mimokit.architecture.tensor_cut import Shape, ShardPlace, TensorCut, TensorShard
 from mimokit.architecture.tensors import PROJECTOR_NAME, stage_tensors
 from mimokit.config import ExperimentConfig, StrategyConfig
 from mimokit.planning.ranks import ModuleRanks
-from mimokit.planning.strategies.fragments import in_order
+
+
+def fragments_of(shapes: Mapping[str, Shape], count: int) -> tuple[tuple[str, ...], ...]:
+    """Return the names of the tensors of each fragment.
+
+    Layers are strided: layer l belongs to fragment l mod `count`. A layer is what shares a name up
+    to its first number, `blocks.3` say; layers are counted in their order. What is outside layers
+    goes, the largest tensor first, where there are the fewest entries.
+    """
+    layers: dict[tuple[str, ...], int] = {}
+    placed: dict[str, int] = {}
+    for name in shapes:
+        layer = _layer(name)
+        if layer is not None:
+            placed[name] = layers.setdefault(layer, len(layers)) % count
+    entries = [0] * count
+    for name, fragment in placed.items():
+        entries[fragment] += math.prod(shapes[name])
+    outside = (name for name in shapes if name not in placed)
+    for name in sorted(outside, key=lambda name: -math.prod(shapes[name])):
+        placed[name] = entries.index(min(entries))
+        entries[placed[name]] += math.prod(shapes[name])
+    return tuple(
+        tuple(name for name in shapes if placed[name] == fragment) for fragment in range(count)
+    )
+
+
+def in_order(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+    """Return shapes by name, ascending, numbers within names by their value.
+
+    Ranks that hold parts of a model make one order of all its tensors of it.
+    """
+
+    def key(name: str) -> list[tuple[int, str]]:
+        parts = re.split(r"(\d+)", name)
+        return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+    return {name: shapes[name] for name in sorted(shapes, key=key)}
+
+
+def _layer(name: str) -> tuple[str, ...] | None:
+    parts = name.split(".")
+    first = next((place for place, part in enumerate(parts) if part.isdigit()), None)
+    return None if first is None else tuple(parts[: first + 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +109,6 @@ def trained_shards(
     """Return what the ranks of a layout train.
 
     Args:
-        config: of the layout, with a strategy.
         modules: the ranks of each module in one replica.
     """
     whole: dict[str, Shape] = {}
@@ -85,11 +124,14 @@ def trained_shards(
                 for place in places
             ]
             # Ranks differ in the padding of a vocabulary alone.
-            shards = [next(one for one in shards if one == shard) for shard in shards]
+            shards = [shards[shards.index(shard)] for shard in shards]
             for number, rank in enumerate(ranks.stage(stage)):
                 parts[rank].append(shards[number % ranks.tensor_parallel])
-    keys = [tuple(map(id, held)) for held in parts]
-    joined = {key: tuple(chain.from_iterable(held)) for key, held in zip(keys, parts, strict=True)}
+    keys = [tuple(map(id, part)) for part in parts]
+    joined = {
+        key: tuple(chain.from_iterable(shards_of))
+        for key, shards_of in zip(keys, parts, strict=True)
+    }
     return TrainedShards(tuple(in_order(whole).items()), tuple(joined[key] for key in keys))
 
 
@@ -104,7 +146,7 @@ def shapes_of_size(config: StrategyConfig, parameters: int) -> dict[str, Shape]:
     shapes: dict[str, Shape] = {"matrix": (rows, side), "rest": (parameters - rows * side,)}
     if config.name == "streaming_diloco":
         part, rest = divmod(parameters, config.fragments)
-        shapes = {f"layers.{one}": (part + (one < rest),) for one in range(config.fragments)}
+        shapes = {f"layers.{n}": (part + (n < rest),) for n in range(config.fragments)}
     return {name: shape for name, shape in shapes.items() if all(shape)}
 
 
@@ -118,9 +160,9 @@ def _on_stage(
     partly = isinstance(module, EncoderBranch) or network.is_frozen
     frozen = network.frozen_parts if partly else frozenset()
     cuts = {
-        f"{module.name}.{one.copy_of or one.name}": one.cut
-        for one in stage_tensors(module, sizes, stage)
-        if _part_of(module, one.name) not in frozen
+        f"{module.name}.{tensor.copy_of or tensor.name}": tensor.cut
+        for tensor in stage_tensors(module, sizes, stage)
+        if _part_of(module, tensor.name) not in frozen
     }
     place = ShardPlace(ranks.tensor_parallel)
     with_shapes = sum(math.prod(cut.at(place).shape) for cut in cuts.values())

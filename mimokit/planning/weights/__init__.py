@@ -1,4 +1,4 @@
-"""Who reads which bytes of a Hugging Face checkpoint."""
+"""Who reads which bytes of the weights of a Hugging Face directory."""
 
 from mimokit.planning.weights.directory import WeightDirectory, read_directory
 from mimokit.planning.weights.plan import WeightPlanner, plan_weights

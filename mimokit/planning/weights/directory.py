@@ -1,17 +1,150 @@
-"""A directory with a Hugging Face checkpoint: its config and the headers of its files."""
+"""A Hugging Face directory: its config, and from the headers of its files which tensor lies where.
+
+No tensor is read. A safetensors file is 8 bytes (length of the header, little-endian), the header
+in JSON (name -> dtype, shape, data_offsets), and the data without holes, row-major.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import struct
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.text_file import read_text_file, reason_of
-from mimokit.planning.weights.headers import StoredTensor, read_header, refused
 from mimokit.units import listed, shown
+
+MOST_HEADER_BYTES = 100_000_000
+"""As the safetensors library has it."""
+
+ITEM_BYTES: Mapping[str, int] = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2,
+    "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
+}  # fmt: skip
+"""Dtypes of safetensors and the bytes of one entry."""
+
+FLOATING: Mapping[str, str] = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"
+}  # fmt: skip
+"""Dtypes that parameters may have, and torch's names of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor in a file.
+
+    Attributes:
+        file: name of the file in the directory.
+        dtype: safetensors' name.
+        start: first byte in the file.
+    """
+
+    file: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one entry of the first dimension."""
+        return math.prod(self.shape[1:]) * ITEM_BYTES[self.dtype]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all of it."""
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
+
+def refused(where: object, field: str, value: object, sentence: str) -> ConfigError:
+    """Return the error that a file or directory of weights is rejected; a full stop is added."""
+    return ConfigError([Problem("weights", field, value, f"{where}: {sentence}.")])
+
+
+def read_header(path: Path) -> dict[str, StoredTensor]:
+    """Return the tensors of a safetensors file in the order of its data.
+
+    Raises:
+        ConfigError: it cannot be opened, or its header is not one of this file.
+    """
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            length = struct.unpack("<Q", start)[0] if len(start := file.read(8)) == 8 else None
+            if length is None or length > size - 8:
+                stated = "" if length is None else f", and its first 8 state a header of {length:,}"
+                what = f"it is truncated or no safetensors file: it has {size:,} bytes{stated}"
+                raise refused(path, "header", length, what)
+            if length > MOST_HEADER_BYTES:
+                what = f"its header has {length:,} bytes; {MOST_HEADER_BYTES:,} are the most"
+                raise refused(path, "header", length, what)
+            text = file.read(length)
+    except OSError as error:
+        raise refused(path, "path", str(path), f"it cannot be read ({error.strerror})") from None
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict):
+        raise refused(path, "header", shown(text[:40]), "its header is not a mapping in JSON")
+    header.pop("__metadata__", None)
+    spans = [_span(path, name, entry) for name, entry in header.items()]
+    return _located(path, sorted(spans, key=lambda span: span[3:]), 8 + length, size)
+
+
+def _span(path: Path, name: str, entry: Any) -> tuple[str, str, tuple[int, ...], int, int]:
+    """Return name, dtype, shape and offsets of an entry of a header."""
+    try:
+        dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        known = dtype in ITEM_BYTES
+        whole = all(type(number) is int and number >= 0 for number in (*shape, start, stop))
+    except (TypeError, KeyError, ValueError):
+        known = whole = False
+    if not (known and whole):
+        what = (
+            f"its header has no dtype, shape and data_offsets of {shown(name)} that can be read, "
+            f"but {shown(entry)}"
+        )
+        raise refused(path, name, shown(entry), what)
+    wanted = math.prod(shape) * ITEM_BYTES[dtype]
+    if stop - start != wanted:
+        what = (
+            f"its header states offsets {start:,} to {stop:,} for {shown(name)}, but {dtype} of "
+            f"shape {shape} has {wanted:,} bytes"
+        )
+        raise refused(path, name, [start, stop], what)
+    return name, dtype, tuple(shape), start, stop
+
+
+def _located(
+    path: Path, spans: list[tuple[str, str, tuple[int, ...], int, int]], data: int, size: int
+) -> dict[str, StoredTensor]:
+    """Return the tensors, once their spans are found to follow one another to the file's end."""
+    tensors, reached = {}, 0
+    for name, dtype, shape, start, stop in spans:
+        if start != reached:
+            what = (
+                f"its header states that {shown(name)} begins at byte {start:,} of the data, but "
+                f"the tensor in front of it ends at {reached:,}"
+            )
+            raise refused(path, name, [start, stop], what)
+        if data + stop > size:
+            what = (
+                f"it is truncated: {shown(name)} ends at byte {data + stop:,}, and the file has "
+                f"{size:,}"
+            )
+            raise refused(path, name, [start, stop], what)
+        tensors[name] = StoredTensor(path.name, dtype, shape, data + start)
+        reached = stop
+    if data + reached != size:
+        what = f"its header accounts for {data + reached:,} bytes, and it has {size:,}"
+        raise refused(path, "header", size, what)
+    return tensors
+
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -42,13 +175,13 @@ class WeightDirectory:
         return self.config.get("model_type") == "llava"
 
     def limited_to(self, names: Container[str]) -> WeightDirectory:
-        """Return the same with those of its tensors alone that have these names."""
-        kept = {name: one for name, one in self.tensors.items() if name in names}
+        """Return the same with the tensors of these names only."""
+        kept = {name: tensor for name, tensor in self.tensors.items() if name in names}
         return replace(self, tensors=kept)
 
 
 def read_directory(directory: str | os.PathLike[str]) -> WeightDirectory:
-    """Return config and headers of a checkpoint; no tensor is read.
+    """Return config and headers of a weights directory; no tensor is read.
 
     Raises:
         ConfigError: the directory, config or weights do not exist, or a file is damaged, or is a
@@ -57,7 +190,7 @@ def read_directory(directory: str | os.PathLike[str]) -> WeightDirectory:
     path = Path(directory)
     if not path.is_dir():
         what = "it is a file" if path.exists() else "it does not exist"
-        raise refused(path, "path", str(path), f"{what}; give the directory of a checkpoint")
+        raise refused(path, "path", str(path), f"{what}; give a weights directory")
     config = read_json(path / CONFIG)
     tensors: dict[str, StoredTensor] = {}
     for file in _files(path):
@@ -100,17 +233,15 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _no_weights(path: Path) -> Exception:
-    pickles = sorted(one.name for one in path.iterdir() if one.suffix in PICKLES)
-    others = sorted(one.name for one in path.glob("*.safetensors"))
+    pickles = sorted(file.name for file in path.iterdir() if file.suffix in PICKLES)
+    others = sorted(file.name for file in path.glob("*.safetensors"))
     if pickles:
         what = (
             f"its weights are in {shown(pickles[0])}, a pickle, which can run code and is not "
             f"opened; save them as {SINGLE}"
         )
     elif others:
-        what = (
-            f"it has {listed(others[:3])}, but neither {SINGLE} nor {INDEX}, which must name them"
-        )
+        what = f"it has {listed(others[:3])}, but neither {SINGLE} nor {INDEX} to name them"
     else:
         what = f"it has no weights; put {SINGLE} or {INDEX} and its files there"
     return refused(path, "weights", pickles or others, what)

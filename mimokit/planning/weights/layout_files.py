@@ -8,21 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mimokit.planning.weights.directory import CONFIG, WeightDirectory, read_directory, read_json
-from mimokit.planning.weights.headers import (
+from mimokit.planning.weights.directory import (
+    CONFIG,
     FLOATING,
     ITEM_BYTES,
     StoredTensor,
+    WeightDirectory,
+    read_directory,
     read_header,
+    read_json,
     refused,
 )
 from mimokit.planning.weights.plan import WeightPlanner
-from mimokit.planning.weights.types import WeightPlan
+from mimokit.planning.weights.types import PlannedParameter, WeightPlan
 from mimokit.units import shown
 
 LAYOUT = "layout.json"
 UNPLANNED = "unplanned.safetensors"
-"""Tensors of the checkpoint that are no parameters of the planned model."""
+"""Tensors of the Hugging Face files that are no parameters of the planned model."""
 
 FORMAT = 1
 MOST_CHARACTERS = 2**26
@@ -40,7 +43,7 @@ class ConvertedWeights:
     Attributes:
         checkpoint: the tensors as they were in the files of Hugging Face.
         unplanned: tensors that no rank holds.
-        index_metadata: of the index of the checkpoint, if it had one.
+        index_metadata: of the index of the Hugging Face files, if they had one.
     """
 
     checkpoint: WeightDirectory
@@ -51,22 +54,18 @@ class ConvertedWeights:
 
 
 def layout_of(
-    checkpoint: WeightDirectory, plan: WeightPlan, metadata: Mapping[str, Any]
+    weights: WeightDirectory, plan: WeightPlan, metadata: Mapping[str, Any]
 ) -> ConvertedWeights:
-    """Return the layout that a plan makes of a checkpoint.
-
-    Args:
-        plan: of its ranks, in the dtypes of the files.
-    """
-    held = {
+    """Return the layout that a plan, in the dtypes of the files, makes of weights."""
+    planned = {
         piece.tensor
         for rank in plan.ranks
         for parameter in rank.parameters.values()
         for piece in parameter.pieces
     }
     files = tuple(map(rank_file, range(len(plan.ranks))))
-    unplanned = tuple(name for name in checkpoint.tensors if name not in held)
-    return ConvertedWeights(checkpoint, plan, files, unplanned, metadata)
+    unplanned = tuple(name for name in weights.tensors if name not in planned)
+    return ConvertedWeights(weights, plan, files, unplanned, metadata)
 
 
 def layout_to_json(layout: ConvertedWeights) -> dict[str, Any]:
@@ -79,16 +78,12 @@ def layout_to_json(layout: ConvertedWeights) -> dict[str, Any]:
         "vocab_size": plan.vocab_size,
         "padded_vocab_size": plan.padded_vocab_size,
         "ranks": {
-            str(number): {
-                "file": file,
-                **rank.place,
-                "bytes": rank.bytes,
-            }
+            str(number): {"file": file, **rank.place, "bytes": rank.bytes}
             for number, (rank, file) in enumerate(zip(plan.ranks, layout.files, strict=True))
         },
         "tensors": {
-            name: {"file": one.file, "dtype": one.dtype, "shape": list(one.shape)}
-            for name, one in layout.checkpoint.tensors.items()
+            name: {"file": tensor.file, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+            for name, tensor in layout.checkpoint.tensors.items()
         },
         "index_metadata": dict(layout.index_metadata),
     }
@@ -106,28 +101,25 @@ def read_layout(directory: str | os.PathLike[str]) -> ConvertedWeights:
     if values.get("format") != FORMAT:
         what = f"its format is {shown(values.get('format'))}; this version reads {FORMAT}"
         raise refused(path / LAYOUT, "format", shown(values.get("format")), what)
-    checkpoint = WeightDirectory(path, read_json(path / CONFIG), _tensors(path, values))
+    weights = WeightDirectory(path, read_json(path / CONFIG), _tensors(path, values))
     sizes = [values.get("tensor_parallel"), values.get("pipeline_parallel")]
-    if not all(type(one) is int for one in sizes):
+    if not all(type(size) is int for size in sizes):
         what = f"its tensor_parallel and pipeline_parallel are {shown(sizes)}, not whole numbers"
         raise refused(path / LAYOUT, "tensor_parallel", shown(sizes), what)
-    plan = WeightPlanner(checkpoint, *sizes).plan()  # type: ignore[arg-type]
+    plan = WeightPlanner(weights, *sizes).plan()  # type: ignore[arg-type]
     metadata = values.get("index_metadata")
-    layout = layout_of(checkpoint, plan, metadata if isinstance(metadata, dict) else {})
+    layout = layout_of(weights, plan, metadata if isinstance(metadata, dict) else {})
     check_files(layout)
     if layout.unplanned:
-        missing = [one for one in layout.unplanned if one not in read_header(path / UNPLANNED)]
+        stored = read_header(path / UNPLANNED)
+        missing = [name for name in layout.unplanned if name not in stored]
         if missing:
             raise refused(path / UNPLANNED, missing[0], None, f"{missing[0]} is not in it")
     return layout
 
 
 def checkpoint_of(directory: str | os.PathLike[str]) -> WeightDirectory:
-    """Return the checkpoint of a directory of Hugging Face or a converted one; headers alone.
-
-    Raises:
-        ConfigError: as `read_directory` and `read_layout`.
-    """
+    """Return what `read_directory` or, of a converted directory, `read_layout` finds in it."""
     converted = (Path(directory) / LAYOUT).exists()
     return read_layout(directory).checkpoint if converted else read_directory(directory)
 
@@ -135,37 +127,36 @@ def checkpoint_of(directory: str | os.PathLike[str]) -> WeightDirectory:
 def check_files(layout: ConvertedWeights) -> None:
     """Raise `ConfigError` unless every rank's file has its parameters and no others."""
     for rank, file in zip(layout.plan.ranks, layout.files, strict=True):
-        wanted = {name: (one.shape, one.dtype) for name, one in rank.parameters.items()}
-        _check_file(layout.checkpoint.directory / file, wanted)
+        _check_file(layout.checkpoint.directory / file, rank.parameters)
 
 
 def _tensors(path: Path, values: Mapping[str, Any]) -> dict[str, StoredTensor]:
-    tensors = values.get("tensors")
-    found = {}
-    for name, one in tensors.items() if isinstance(tensors, dict) else ():
+    stated = values.get("tensors")
+    tensors = {}
+    for name, entry in stated.items() if isinstance(stated, dict) else ():
         try:
-            file, dtype, shape = one["file"], one["dtype"], tuple(one["shape"])
+            file, dtype, shape = entry["file"], entry["dtype"], tuple(entry["shape"])
             right = dtype in ITEM_BYTES and all(type(length) is int for length in shape)
             right = right and isinstance(file, str) and Path(file).name == file
         except (TypeError, KeyError):
             right = False
         if not right:
-            what = f"it has no file, dtype and shape of {shown(name)}, but {shown(one)}"
-            raise refused(path / LAYOUT, name, shown(one), what)
-        found[name] = StoredTensor(file, dtype, shape, 0)
-    return found
+            what = f"it has no file, dtype and shape of {shown(name)}, but {shown(entry)}"
+            raise refused(path / LAYOUT, name, shown(entry), what)
+        tensors[name] = StoredTensor(file, dtype, shape, 0)
+    return tensors
 
 
-def _check_file(file: Path, wanted: Mapping[str, tuple[tuple[int, ...], str]]) -> None:
-    """Raise `ConfigError` unless a rank's file has its parameters and no others."""
-    found = read_header(file)
-    other = sorted(set(found) ^ set(wanted))
+def _check_file(file: Path, wanted: Mapping[str, PlannedParameter]) -> None:
+    tensors = read_header(file)
+    other = sorted(set(tensors) ^ set(wanted))
     if other:
         what = "is not in it" if other[0] in wanted else "is in it, and the layout has no such"
         raise refused(file, other[0], None, f"parameter {other[0]} {what}")
-    for name, (shape, dtype) in wanted.items():
-        stored = found[name]
-        if (stored.shape, FLOATING.get(stored.dtype)) != (shape, dtype):
-            has, right = f"{stored.dtype} {list(stored.shape)}", f"{dtype} {list(shape)}"
+    for name, planned in wanted.items():
+        stored = tensors[name]
+        if (stored.shape, FLOATING.get(stored.dtype)) != (planned.shape, planned.dtype):
+            has = f"{stored.dtype} {list(stored.shape)}"
+            right = f"{planned.dtype} {list(planned.shape)}"
             what = f"parameter {name} is {has} in it, and the layout makes it {right}"
             raise refused(file, name, stored.shape, what)

@@ -1,4 +1,4 @@
-"""What a rank reads of the checkpoint that a module of a run starts from."""
+"""What a rank reads of the weights that a module of a run starts from."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from mimokit.units import listed
 
 
 def check_weights(model: MimoParallelismConfig) -> None:
-    """Reject modules that cannot start from their checkpoints.
+    """Reject modules that cannot start from their weights.
 
     Raises:
-        ConfigError: they do, a directory does not exist, or has no config.json or a wrong one, or
-            its files do not have the tensors of the module.
+        ConfigError: a directory does not exist, has no config.json or a wrong one, contradicts the
+            config, or its files do not have the tensors of the module.
     """
     problems: list[Problem] = list(_missing(model))
     missing = {problem.value for problem in problems}
@@ -37,20 +37,21 @@ def check_weights(model: MimoParallelismConfig) -> None:
             continue
         language = name == model.llm_module_name
         try:
-            found = network_fields(network.weights, language=language)
+            fields = network_fields(network.weights, language=language)
         except ConfigError as error:
-            problems += [_of_module(name, network, one) for one in error.problems]
+            what = f"Module '{name}': weights is {network.weights}: "
+            problems += [_of_module(name, what, problem) for problem in error.problems]
             continue
         problems += [
             Problem(
                 name,
                 field,
-                mine,
-                f"Module '{name}': {field} is {_text(mine)}, but its weights in "
-                f"{network.weights} have {_text(theirs)}; leave it out.",
+                stated,
+                f"Module '{name}': {field} is {_text(stated)}, but its weights in "
+                f"{network.weights} have {_text(stored)}; leave it out.",
                 {"path": f"model.module_architectures.{name}.{field}", "value": None},
             )
-            for field, mine, theirs in contradictions(network, found, language=language)
+            for field, stated, stored in contradictions(network, fields, language=language)
         ] or list(_unreadable(model, name, network))
     refuse_if_any(problems)
 
@@ -73,18 +74,15 @@ def _missing(model: MimoParallelismConfig) -> Iterator[Problem]:
 def saved_modules(model: MimoParallelismConfig) -> tuple[str, ...]:
     """Return the modules that `runtime.save_hf` writes.
 
-    They are the language model, and an encoder that started from the same checkpoint.
+    They are the language model, and an encoder that started from the same directory.
     """
-    weights = model.get_architecture(model.llm_module_name).weights
-    return tuple(
-        name
+    started = {
+        name: Path(directory).resolve()
         for name in (model.llm_module_name, *model.encoder_module_names)
-        if _same_directory(model.get_architecture(name).weights, weights)
-    )
-
-
-def _same_directory(one: str | None, other: str | None) -> bool:
-    return one is not None and other is not None and Path(one).resolve() == Path(other).resolve()
+        if (directory := model.get_architecture(name).weights) is not None
+    }
+    written = started.get(model.llm_module_name)
+    return tuple(name for name, directory in started.items() if directory == written)
 
 
 def _unreadable(
@@ -101,16 +99,15 @@ def _unreadable(
             pipeline_parallel=sizes.pipeline_parallel,
         )
     except ConfigError as error:
-        for one in error.problems:
-            yield replace(one, module=name, sentence=f"Module '{name}': {one.sentence}")
+        yield from (_of_module(name, f"Module '{name}': ", problem) for problem in error.problems)
 
 
 def check_saving(config: ExperimentConfig) -> None:
     """Reject a `runtime.save_hf` that cannot be written at the end of the run.
 
     Raises:
-        ConfigError: the language model did not start from a checkpoint, or another module did not
-            that is a part of it, or the directory exists.
+        ConfigError: the language model did not start from weights, or another module did not start
+            from those of which it is a part, or the directory exists.
     """
     target = config.runtime.save_hf
     if target is None:
@@ -132,9 +129,8 @@ def check_saving(config: ExperimentConfig) -> None:
         refuse_if_any([Problem("runtime", "save_hf", target, sentence)])
 
 
-def _of_module(name: str, network: ModuleArchitecture, problem: Problem) -> Problem:
-    sentence = f"Module '{name}': weights is {network.weights}: {problem.sentence}"
-    return replace(problem, module=name, sentence=sentence)
+def _of_module(name: str, before: str, problem: Problem) -> Problem:
+    return replace(problem, module=name, sentence=f"{before}{problem.sentence}")
 
 
 def _text(value: Any) -> str:
@@ -142,7 +138,7 @@ def _text(value: Any) -> str:
 
 
 def module_planner(
-    checkpoint: WeightDirectory,
+    weights: WeightDirectory,
     network: ModuleArchitecture,
     *,
     language: bool,
@@ -151,35 +147,28 @@ def module_planner(
 ) -> WeightPlanner:
     """Return the planner of the tensors of a module.
 
-    Args:
-        checkpoint: that may contain more than the module.
+    The directory may contain more than the module.
 
     Raises:
         ConfigError: as `WeightPlanner`; no tensor begins with the prefix.
     """
-    names = list(checkpoint.tensors)
+    names = list(weights.tensors)
     prefix = network.weights_prefix
     if prefix is not None:
         names = [name for name in names if name.startswith(prefix)]
         if not names:
             sentence = (
-                f"Weights {checkpoint.directory}: no tensor begins with {prefix} "
-                f"(weights_prefix); the first is {next(iter(checkpoint.tensors), 'none')}."
+                f"Weights {weights.directory}: no tensor begins with {prefix} "
+                f"(weights_prefix); the first is {next(iter(weights.tensors), 'none')}."
             )
             raise ConfigError([Problem("weights", "weights_prefix", prefix, sentence)])
     family = module_family(
-        checkpoint.config,
+        weights.config,
         names,
         language=language,
-        others=list(checkpoint.tensors),
+        others=list(weights.tensors),
         vocab_multiple=network.vocabulary_multiple or 1,
     )
-    whole = prefix is None and not checkpoint.is_llava
-    if not whole:
-        checkpoint = checkpoint.limited_to(family.found.tensors)
-    return WeightPlanner(
-        checkpoint,
-        tensor_parallel,
-        pipeline_parallel,
-        family=family,
-    )
+    if prefix is not None or weights.is_llava:
+        weights = weights.limited_to(family.found.tensors)
+    return WeightPlanner(weights, tensor_parallel, pipeline_parallel, family=family)

@@ -4,37 +4,152 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from mimokit.architecture.huggingface.checkpoint_tensors import WholeParameter
 from mimokit.architecture.huggingface.families import Family, family_of
-from mimokit.architecture.layer_split import stage_spans
+from mimokit.architecture.huggingface.weight_tensors import WholeParameter
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.tensor_cut import ShardPlace, Span
-from mimokit.config.errors import unknown_name
+from mimokit.architecture.parameters_on_rank import stage_spans
+from mimokit.architecture.tensor_cut import Shape, ShardPlace, Span, TensorShard
+from mimokit.axes import LAYOUT_FIELDS, Axis
+from mimokit.config.errors import ConfigError, refuse_if_any, unknown_name
 from mimokit.planning.ranks import DIMENSIONS, RankGrid
-from mimokit.planning.weights.checks import check_sizes, check_tensors
-from mimokit.planning.weights.directory import WeightDirectory, read_directory
-from mimokit.planning.weights.headers import FLOATING, StoredTensor
-from mimokit.planning.weights.pieces import shard
+from mimokit.planning.weights.directory import (
+    FLOATING,
+    StoredTensor,
+    WeightDirectory,
+    read_directory,
+    refused,
+)
 from mimokit.planning.weights.slices import joined_spans
 from mimokit.planning.weights.types import (
     DTYPE_BYTES,
+    Piece,
     PlannedParameter,
     RankWeights,
     WeightPlan,
 )
+from mimokit.units import counted, listed
+
+MOST_RANKS = 2**14
+"""Ranks that are planned at most."""
+
+
+def check_tensors(weights: WeightDirectory, family: Family) -> None:
+    """Raise `ConfigError` unless the files contain just the tensors that the config describes."""
+    stored, wanted = weights.tensors, family.found.tensors
+    where = weights.directory
+    problems: list[ConfigError] = []
+    missing = [name for name in wanted if name not in stored]
+    if missing:
+        problems.append(refused(where, missing[0], None, f"{_some(missing)} in none of its files, "
+                                "but config.json describes a model that has it"))  # fmt: skip
+    unexpected = [
+        name for name in stored if name not in wanted and not family.found.passes_over(name)
+    ]
+    if unexpected:
+        what = f"{_some(unexpected)} in {stored[unexpected[0]].file}, but no part of the model"
+        problems.append(refused(where, unexpected[0], None, f"{what} that config.json describes"))
+    for name, shape in wanted.items():
+        if (tensor := stored.get(name)) is None:
+            continue
+        file, has = where / tensor.file, list(tensor.shape)
+        if tensor.shape != shape:
+            what = f"{name} has the shape {has}, and config.json makes it {list(shape)}"
+            problems.append(refused(file, name, tensor.shape, what))
+        elif tensor.dtype not in FLOATING:
+            right = listed([*FLOATING])
+            what = f"{name} is stored as {tensor.dtype}; only {right} can be read"
+            problems.append(refused(file, name, tensor.dtype, what))
+        if len(problems) == 3:
+            break
+    problems += _mixed_dtypes(weights, family)
+    refuse_if_any(problem for error in problems for problem in error.problems)
+
+
+def _mixed_dtypes(weights: WeightDirectory, family: Family) -> Iterator[ConfigError]:
+    """Yield the first parameter that would be made of tensors of several dtypes."""
+    stored = weights.tensors
+    for parameter in family.found.parameters:
+        names = {source.tensor for source in parameter.sources if source.tensor in stored}
+        dtypes = {stored[name].dtype: name for name in sorted(names)}
+        if len(dtypes) > 1:
+            (first, name), (second, other) = list(dtypes.items())[:2]
+            what = f"{name} is stored as {first} and {other} as {second}"
+            right = f"they form {parameter.row.name}, and must have one dtype"
+            yield refused(weights.directory, name, [*dtypes], f"{what}; {right}")
+            return
+
+
+def _some(names: list[str]) -> str:
+    others = len(names) - 1
+    if not others:
+        return f"{names[0]} is"
+    return f"{names[0]} and {counted(others, 'other')} are"
+
+
+def check_sizes(family: Family, tensor_parallel: int, pipeline_parallel: int) -> None:
+    """Raise `ConfigError` unless a layout can cut a model."""
+    for axis, size in ((Axis.TENSOR, tensor_parallel), (Axis.PIPELINE, pipeline_parallel)):
+        if size < 1:
+            name = LAYOUT_FIELDS[axis]
+            raise refused("Layout", name, size, f"{name} is {size}; it must be at least 1")
+    if tensor_parallel * pipeline_parallel > MOST_RANKS:
+        ranks = tensor_parallel * pipeline_parallel
+        raise refused("Layout", "ranks", ranks, f"tensor_parallel {tensor_parallel} times "
+                      f"pipeline_parallel {pipeline_parallel} are {ranks:,} ranks; at most "
+                      f"{MOST_RANKS:,} can be planned")  # fmt: skip
+    for whose, net in family.nets.items():
+        numbers = {"attention heads": net.heads, "feed-forward width": net.ffn}
+        for what, number in numbers.items():
+            if number % tensor_parallel:
+                raise _undivided(tensor_parallel, f"the {what} of {whose}, {number}", number)
+        groups = net.kv_heads
+        if groups % tensor_parallel and tensor_parallel % groups:
+            sentence = (
+                f"tensor_parallel {tensor_parallel} neither divides the {groups} key and value "
+                f"groups of {whose} nor is a multiple of them; choose a divisor or a multiple"
+            )
+            raise refused("Layout", "tensor_parallel", tensor_parallel, sentence)
+        if (net.heads + 2 * groups) * net.head_dim % tensor_parallel:
+            raise _undivided(
+                tensor_parallel, f"the rows of query, key and value of {whose}", groups
+            )
+    for parameter in family.found.parameters:
+        cut = parameter.row.cut
+        if not cut.divides(tensor_parallel):
+            what = f"{parameter.row.name} {list(cut.whole)}"
+            raise _undivided(tensor_parallel, what, cut.whole[cut.dimension or 0])
+    layers = family.stacked.layers
+    if pipeline_parallel > layers:
+        sentence = (
+            f"pipeline_parallel is {pipeline_parallel}, and the model has "
+            f"{counted(layers, 'layer')}; a stage needs at least one"
+        )
+        raise refused("Layout", "pipeline_parallel", pipeline_parallel, sentence)
+    if layers % pipeline_parallel and (layers + 2) % pipeline_parallel:
+        sentence = (
+            f"pipeline_parallel {pipeline_parallel} divides neither the {layers} layers nor, with "
+            f"embedding and loss counted as layers, {layers + 2}; choose a size that divides one"
+        )
+        raise refused("Layout", "pipeline_parallel", pipeline_parallel, sentence)
+
+
+def _undivided(size: int, what: str, number: int) -> ConfigError:
+    sentence = f"tensor_parallel {size} does not divide {what}; choose a divisor"
+    return refused("Layout", "tensor_parallel", number, sentence)
+
 
 Source = WeightDirectory | str | os.PathLike[str]
 
 
 class WeightPlanner:
-    """The checks of one checkpoint in one layout, and the plans of its ranks.
+    """The checks of the weights of one directory in one layout, and the plans of its ranks.
 
     Args:
         source: a directory, or what `read_directory` returned for it.
         dtype: torch's name of the dtype of loading; None: as in the files.
-        family: the tensors to plan; None: all of the checkpoint.
+        family: the tensors to plan; None: all of the files.
 
     Raises:
         ConfigError: config and files contradict each other, or the sizes cannot cut this model.
@@ -80,7 +195,8 @@ class WeightPlanner:
         rank, stage, size = place["tp"], place["pp"], self.grid.shape[0]
         net, language = self.family.stacked, self.family.language
         shards = ShardPlace(size, rank)
-        parameters = {one.row.name: self._shard(one, shards) for one in self._by_stage[stage]}
+        on_stage = self._by_stage[stage]
+        parameters = {parameter.row.name: self._shard(parameter, shards) for parameter in on_stage}
         part = None if language is None else int(language.padded_vocab(size)) // size
         return RankWeights(
             tensor_rank=rank,
@@ -116,8 +232,7 @@ def plan_weights(
         dtype: torch's name of the dtype of loading; None: as in the files.
 
     Raises:
-        ConfigError: a file is missing or damaged, config and files contradict each other, or the
-            sizes cannot cut this model.
+        ConfigError: as `WeightPlanner`, or a file is missing or damaged.
     """
     return WeightPlanner(source, tensor_parallel, pipeline_parallel, dtype).plan()
 
@@ -135,3 +250,51 @@ def _touched(
         for name, spans in rows.items()
         for start, stop in joined_spans(spans)
     )
+
+
+def shard(
+    parameter: WholeParameter, tensors: Mapping[str, StoredTensor], place: ShardPlace
+) -> tuple[Shape, tuple[Piece, ...]]:
+    """Return the shape of a parameter on a rank, and its pieces."""
+    local = parameter.row.cut.at(place)
+    return local.shape, tuple(
+        Piece(tensors[tensor].file, tensor, *_block(parameter, rows, columns), at=(at, 0))
+        for tensor, rows, columns, at in _blocks(parameter, local)
+    )
+
+
+def _blocks(
+    parameter: WholeParameter, local: TensorShard
+) -> Iterator[tuple[str, Span, Span | None, int]]:
+    """Yield tensor, rows and columns of it, and the row of the shard where these begin."""
+    if local.cut.dimension is None:  # all of one tensor, whose shape may differ in the file
+        (source,) = parameter.sources
+        yield source.tensor, (source.start, source.stop), None, 0
+        return
+    for rectangle in local.rectangles:
+        start, stop = rectangle.whole[0], rectangle.whole[0] + rectangle.shape[0]
+        columns: Span | None = None
+        if local.cut.dimension == 1:
+            columns = rectangle.whole[1], rectangle.whole[1] + rectangle.shape[1]
+        row = 0
+        for source in parameter.sources:
+            length = source.stop - source.start
+            first, last = max(start, row), min(stop, row + length)
+            if first < last:
+                rows = first - row + source.start, last - row + source.start
+                yield source.tensor, rows, columns, rectangle.local[0] + first - start
+            row += length
+
+
+def _block(
+    parameter: WholeParameter, rows: Span, columns: Span | None
+) -> tuple[Span, Span | None, bool]:
+    """Return rows and columns of a block as they are counted in the file, and if it is transposed.
+
+    Columns are None where they are all of the tensor's.
+    """
+    if not parameter.transposed:
+        return rows, columns, False
+    length = sum(source.stop - source.start for source in parameter.sources)
+    across = None if rows == (0, length) and len(parameter.sources) == 1 else rows
+    return columns or (0, parameter.row.cut.whole[1]), across, True

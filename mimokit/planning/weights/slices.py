@@ -58,17 +58,17 @@ class SlicedTensor:
     @property
     def ranks(self) -> tuple[int, ...]:
         """All ranks that hold a slice."""
-        return tuple(sorted({rank for one in self.slices for rank in one.ranks}))
+        return tuple(sorted({rank for part in self.slices for rank in part.ranks}))
 
-    def place_of(self, one: Slice) -> tuple[Share, Share]:
+    def place_of(self, part: Slice) -> tuple[Share, Share]:
         """Return where a slice lies from left to right and from top to bottom, 0 to 1.
 
         A tensor of one dimension lies from left to right.
         """
-        start, stop = (row / self.rows for row in one.rows)
+        start, stop = (row / self.rows for row in part.rows)
         if self.columns == 1:
             return (start, stop), (0.0, 1.0)
-        first, last = one.columns or (0, self.columns)
+        first, last = part.columns or (0, self.columns)
         return (first / self.columns, last / self.columns), (start, stop)
 
     @property
@@ -79,7 +79,7 @@ class SlicedTensor:
     @property
     def replicated(self) -> bool:
         """Whether several ranks hold the same slice."""
-        return any(len(one.ranks) > 1 for one in self.slices)
+        return any(len(part.ranks) > 1 for part in self.slices)
 
 
 def sliced_tensors(plan: WeightPlan) -> tuple[SlicedTensor, ...]:
@@ -95,22 +95,21 @@ def sliced_tensors(plan: WeightPlan) -> tuple[SlicedTensor, ...]:
     rows: dict[str, int] = {}
     for (_, name), kind in kinds.items():
         rows[name] = max(rows.get(name, 0), kind.reached())
-    found = (
+    sliced = (
         SlicedTensor(
             name, stage, tuple(sorted(kind.layers)), tuple(kind.files), rows[name],
             kind.columns, tuple(kind.slices()),
         )
         for (stage, name), kind in kinds.items()
     )  # fmt: skip
-    return tuple(sorted(found, key=lambda one: one.stage))
+    return tuple(sorted(sliced, key=lambda tensor: tensor.stage))
 
 
 @dataclass
 class _Kind:
-    """What is known of the tensors of one kind and stage.
+    """The tensors of one kind and stage; only the slices of the first are kept, others are alike.
 
     Attributes:
-        first: the tensor whose slices are looked at; those of other layers are alike.
         held: rank -> its blocks of the first tensor.
     """
 
@@ -158,23 +157,23 @@ def _merged(blocks: Iterable[Block]) -> list[Block]:
     for rows, columns in blocks:
         by_columns.setdefault(columns, []).append(rows)
     by_rows: dict[Span, list[Span]] = {}
-    found: list[Block] = []
+    merged: list[Block] = []
     for columns, spans in by_columns.items():
         for rows in joined_spans(spans):
             if columns is None:
-                found.append((rows, None))
+                merged.append((rows, None))
             else:
                 by_rows.setdefault(rows, []).append(columns)
-    found += [(rows, one) for rows, spans in by_rows.items() for one in joined_spans(spans)]
-    return found
+    merged += [(rows, span) for rows, spans in by_rows.items() for span in joined_spans(spans)]
+    return merged
 
 
 def joined_spans(spans: Iterable[Span]) -> list[Span]:
     """Return spans in their order, those that touch or overlap as one."""
-    found: list[Span] = []
+    joined: list[Span] = []
     for start, stop in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], stop)
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], stop)
         else:
-            found.append((start, stop))
-    return found
+            joined.append((start, stop))
+    return joined

@@ -81,7 +81,6 @@ class RankWeights:
 
     Attributes:
         layers: of the language model (of the tower where there is none).
-        query_heads: whose output the rank computes.
         query_groups: the key and value heads that these use.
         vocab: rows of the vocabulary that belong to its place in the tensor parallel group, padding
             included; the first and the last stage hold them. None for a tower.
@@ -122,7 +121,9 @@ class RankWeights:
             "vocab": None if self.vocab is None else list(self.vocab),
             "bytes": self.bytes,
             "bytes_touched": self.bytes_touched,
-            "parameters": {name: one.to_json() for name, one in self.parameters.items()},
+            "parameters": {
+                name: parameter.to_json() for name, parameter in self.parameters.items()
+            },
         }
 
 

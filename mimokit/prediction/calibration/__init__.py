@@ -7,18 +7,13 @@ from mimokit.prediction.calibration.calibration import (
     load_calibration,
     save_calibration,
 )
-from mimokit.prediction.calibration.fit import FittedLaw, fit_law
-from mimokit.prediction.calibration.measurements import Measurements, RankMeasurements
-from mimokit.prediction.calibration.merge import merge
+from mimokit.prediction.calibration.measurements import RankMeasurements, merge
 
 __all__ = [
     "Calibration",
-    "FittedLaw",
-    "Measurements",
     "RankMeasurements",
     "calibration_of",
     "fit_calibration",
-    "fit_law",
     "load_calibration",
     "merge",
     "save_calibration",

@@ -37,11 +37,8 @@ class Calibration:
     """Result of `calibrate`.
 
     Attributes:
-        hardware: one rank and its links, for `predict`.
         software: mimokit's own engine on this machine, for `predict`.
-        costs: CPU seconds of pieces of a step, for `predict_shared`.
         cores: CPU seconds per second of all ranks of a host together.
-        path: of the hardware file, None before `save_calibration`.
     """
 
     hardware: Hardware
@@ -61,7 +58,7 @@ class Calibration:
 
     @property
     def _busy(self) -> str:
-        shares = [f"{one.busy:.0%}" for one in self.costs.at_work.values()]
+        shares = [f"{costs.busy:.0%}" for costs in self.costs.at_work.values()]
         ranks = [str(ranks) for ranks in self.costs.at_work]
         return f"{', '.join(shares)} of them busy on {', '.join(ranks)} ranks"
 
@@ -82,7 +79,7 @@ def _software(measured: Measurements, costs: SharedCosts) -> Software:
     """Return mimokit's engine: unfused Megatron layers, gradients reduced at the end in fp32."""
     laws, collectives = costs.at(len(measured.hosts)).pieces, measured.all_at_work.collectives
     passes = [law["layer"] for name, law in laws.items() if name.startswith("language")]
-    smallest = min(one.size for one in collectives)
+    smallest = min(timed.size for timed in collectives)
     calls = [c.cpu_seconds for c in collectives if c.size == smallest and c.ranks == 2]
     return Software(
         name="mimokit",
@@ -96,22 +93,13 @@ def _software(measured: Measurements, costs: SharedCosts) -> Software:
 
 
 class CalibrationFile(ConfigModel):
-    """The content of the file next to the hardware file."""
+    """The content of the file next to the hardware file: fields of `Calibration`, and `FORMAT`."""
 
     format: int
-    """`FORMAT`."""
-
     cores: Annotated[float, Field(gt=0)]
-    """As in `Calibration`."""
-
     software: Software
-    """As in `Calibration`."""
-
     costs: SharedCosts
-    """As in `Calibration`."""
-
     fits: tuple[FittedLaw, ...]
-    """As in `Calibration`."""
 
 
 def calibration_of(path: Path) -> Path:
@@ -141,8 +129,10 @@ def load_calibration(path: str | os.PathLike[str]) -> Calibration:
         ConfigError: a file cannot be read, has another format, or has been changed.
     """
     hardware = load_hardware(Path(path))
-    found = _read(calibration_of(Path(path)))
-    return Calibration(hardware, found.software, found.costs, found.cores, found.fits, Path(path))
+    content = _read(calibration_of(Path(path)))
+    return Calibration(
+        hardware, content.software, content.costs, content.cores, content.fits, Path(path)
+    )
 
 
 def _read(path: Path) -> CalibrationFile:
@@ -154,9 +144,9 @@ def _read(path: Path) -> CalibrationFile:
         content = json.loads(text)
     except (ValueError, RecursionError):
         raise _refused(path, "it is not JSON") from None
-    found = content.get("format") if isinstance(content, dict) else None
-    if found != FORMAT:
-        what = "no format" if found is None else f"format {found}"
+    stated = content.get("format") if isinstance(content, dict) else None
+    if stated != FORMAT:
+        what = "no format" if stated is None else f"format {stated}"
         raise _refused(path, f"it has {what}, and this version of mimokit reads format {FORMAT}")
     try:
         return CalibrationFile.model_validate_json(text)

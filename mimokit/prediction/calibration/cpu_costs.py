@@ -14,8 +14,7 @@ from mimokit.prediction.calibration.measurements import (
     PieceTime,
     Round,
 )
-from mimokit.prediction.local_cpu.cost_model import CoreCosts, SharedCosts
-from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
+from mimokit.prediction.local_cpu.cost_model import NUMBER_BYTES, CoreCosts, SharedCosts
 from mimokit.prediction.local_cpu.simulator import (
     Collective,
     Compute,
@@ -32,10 +31,10 @@ def fit_shared_costs(measured: Measurements) -> tuple[SharedCosts, tuple[FittedL
     Raises:
         ConfigError: there are too few measurements, or a time is not positive and finite.
     """
-    fitted = {one.ranks: _fit_round(one) for one in measured.rounds}
+    fitted = {round_.ranks: _fit_round(round_) for round_ in measured.rounds}
     costs = {
-        one.ranks: replace(fitted[one.ranks][0], busy=busy_share(measured, one))
-        for one in measured.rounds
+        round_.ranks: replace(fitted[round_.ranks][0], busy=busy_share(measured, round_))
+        for round_ in measured.rounds
     }
     return SharedCosts(costs), tuple(fit for _, fits in fitted.values() for fit in fits)
 
@@ -47,10 +46,10 @@ def _fit_round(measured: Round) -> tuple[CoreCosts, tuple[FittedLaw, ...]]:
     by_piece = {
         name: _piece_law(where, name, [p for p in pieces if p.piece == name]) for name in names
     }
-    groups = sorted({(one.kind, one.ranks) for one in collectives})
+    groups = sorted({(timed.kind, timed.ranks) for timed in collectives})
     by_group = {
         (kind, ranks): _collective_law(
-            where, [one for one in collectives if (one.kind, one.ranks) == (kind, ranks)]
+            where, [timed for timed in collectives if (timed.kind, timed.ranks) == (kind, ranks)]
         )
         for kind, ranks in groups
     }
@@ -94,27 +93,27 @@ def busy_share(measured: Measurements, of: Round) -> float:
 def _program(of: Round, rank: int) -> list[Operation]:
     """Return the operations of a rank in a round: pieces and collectives alternate."""
     pieces = [piece for piece in of.pieces if piece.piece != AROUND]
-    mine = [one for one in of.collectives if _members(one, of, rank)]
-    found: list[Operation] = []
-    for piece, collective in zip_longest(pieces, mine):
+    joined = [timed for timed in of.collectives if _members(timed, of, rank)]
+    operations: list[Operation] = []
+    for piece, collective in zip_longest(pieces, joined):
         if piece is not None:
-            found.append(Compute(Span(None, piece.piece), piece.cpu_seconds))
+            operations.append(Compute(Span(None, piece.piece), piece.cpu_seconds))
         if collective is not None:
             members = _members(collective, of, rank)
-            found += _collective(collective, members, rank) * collective.in_a_row
-    return found
+            operations += _collective(collective, members, rank) * collective.in_a_row
+    return operations
 
 
-def _collective(one: CollectiveTime, members: tuple[int, ...], rank: int) -> list[Operation]:
-    if one.kind == "all-reduce":
+def _collective(timed: CollectiveTime, members: tuple[int, ...], rank: int) -> list[Operation]:
+    if timed.kind == "all-reduce":
         return all_reduce(
-            Span(None, one.kind), members, one.cpu_seconds, one.size / NUMBER_BYTES, rank
+            Span(None, timed.kind), members, timed.cpu_seconds, timed.size / NUMBER_BYTES, rank
         )
-    return [Collective(Span(None, one.kind), one.cpu_seconds, members)]
+    return [Collective(Span(None, timed.kind), timed.cpu_seconds, members)]
 
 
-def _members(one: CollectiveTime, of: Round, rank: int) -> tuple[int, ...]:
+def _members(timed: CollectiveTime, of: Round, rank: int) -> tuple[int, ...]:
     """Return the members of a rank's group in a collective, empty if the rank is in no group."""
-    first = rank - rank % one.ranks
-    members = tuple(range(first, first + one.ranks))
+    first = rank - rank % timed.ranks
+    members = tuple(range(first, first + timed.ranks))
     return members if members[-1] < of.ranks else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,13 +13,11 @@ from mimokit.config.errors import ConfigError, Problem
 
 TRIALS = 200
 """Random sets of rows that are tried for the start of a fit."""
-KEPT_SPREADS, KEPT_SHARE = 2.5, 0.1
-"""Rows take part in the final fit if their residual is within this number of spreads, or within
-this share."""
+NEAR_SHARE, FEW_ROWS = 0.1, 4.0
+"""Rows take part in a fit if their residual is within this share, widened by the second number
+divided by (rows - constants): a law through a few noisy rows is further from the others."""
 OUTLIER_SPREADS, OUTLIER_SHARE = 5.0, 0.3
 """A row is an outlier if its residual exceeds both this number of spreads and this share."""
-FEW_ROWS = 5.0
-"""The spread of a start is widened by this number divided by (rows - constants)."""
 NORMAL_SPREAD = 1.4826
 """Standard deviation of normal noise divided by its median absolute deviation."""
 
@@ -30,9 +29,7 @@ class FittedLaw:
     """A linear law fitted to measurements.
 
     Attributes:
-        constants: term -> seconds per unit of the term.
         residuals: (fitted - measured) / measured, per row.
-        outliers: indices of rows that the law does not describe.
     """
 
     name: str
@@ -67,15 +64,12 @@ def fit_law(
 ) -> FittedLaw:
     """Fit seconds = sum of constant x term with constants of at least zero.
 
-    Residuals are relative, so that short and long measurements have the same weight. The start is
-    the law through a few rows that has the least median residual (Rousseeuw 1984). The result is
-    the least-squares fit to the rows near the start. Nearly half of the rows may be outliers. If
-    there are few rows, the residuals of the start underestimate the noise, and more rows count as
-    near (Rousseeuw and Leroy 1987, chapter 5).
+    Residuals are relative, so that short and long measurements have the same weight. The result is
+    the least-squares fit to the rows near the law that has most rows near it (RANSAC, Fischler and
+    Bolles 1981). Nearly half of the rows may be outliers.
 
     Args:
         terms: term -> its value in each row.
-        seconds: measured, per row.
 
     Raises:
         ConfigError: there are fewer rows than terms, or a row is not a positive finite number.
@@ -84,9 +78,7 @@ def fit_law(
     _check(name, measured, len(terms))
     table = np.stack([np.asarray(column, dtype=np.float64) for column in terms.values()], axis=1)
     relative = table / measured[:, None]
-    start = relative @ _least_median(relative) - 1
-    kept = np.abs(start) <= max(KEPT_SPREADS * _spread_of_start(start, len(terms)), KEPT_SHARE)
-    constants = _least_squares(relative[kept])
+    constants = _constants(relative)
     residuals = relative @ constants - 1
     return FittedLaw(
         name,
@@ -108,45 +100,33 @@ def _check(name: str, measured: Vector, terms: int) -> None:
         raise ConfigError([problem])
 
 
-def _spread(residuals: Vector) -> float:
-    return max(NORMAL_SPREAD * float(np.median(np.abs(residuals))), 1e-12)
+def _constants(relative: Vector) -> Vector:
+    """Return constants >= 0 whose sums over the terms of most rows [rows, terms] are near one."""
+    # Slow to import, and only calibration needs it.
+    from sklearn.exceptions import UndefinedMetricWarning
+    from sklearn.linear_model import LinearRegression, RANSACRegressor
 
-
-def _spread_of_start(residuals: Vector, terms: int) -> float:
-    """Return the spread of residuals of a law through `terms` rows, corrected for few rows."""
-    free = max(len(residuals) - terms, 1)
-    return NORMAL_SPREAD * (1 + FEW_ROWS / free) * _middle(residuals, terms)
-
-
-def _middle(residuals: Vector, terms: int) -> float:
-    """Return the median absolute residual, adjusted for the rows that the law passes through."""
-    rank = min(len(residuals) // 2 + (terms + 1) // 2, len(residuals))
-    return float(np.sort(np.abs(residuals))[rank - 1])
+    rows, terms = relative.shape
+    scale = np.maximum(np.abs(relative).max(axis=0), 1e-300)
+    scaled, ones = relative / scale, np.ones(rows)
+    law = LinearRegression(fit_intercept=False, positive=True)
+    near = NEAR_SHARE * (1 + FEW_ROWS / max(rows - terms, 1))
+    consensus = RANSACRegressor(
+        law, min_samples=terms, residual_threshold=near,
+        max_trials=TRIALS, stop_probability=1.0, random_state=0,
+    )  # fmt: skip
+    try:
+        with warnings.catch_warnings():
+            # The score of a law that is near a single row.
+            warnings.simplefilter("ignore", UndefinedMetricWarning)
+            law = consensus.fit(scaled, ones).estimator_
+    except ValueError:  # no law is near any row
+        law = law.fit(scaled, ones)
+    constants: Vector = law.coef_ / scale
+    return constants
 
 
 def _outliers(residuals: Vector) -> tuple[int, ...]:
-    limit = max(OUTLIER_SPREADS * _spread(residuals), OUTLIER_SHARE)
+    spread = max(NORMAL_SPREAD * float(np.median(np.abs(residuals))), 1e-12)
+    limit = max(OUTLIER_SPREADS * spread, OUTLIER_SHARE)
     return tuple(int(i) for i in np.flatnonzero(np.abs(residuals) > limit))
-
-
-def _least_median(relative: Vector) -> Vector:
-    """Return the constants of the law through a few rows with the least median residual."""
-    rows, terms = relative.shape
-    generator = np.random.default_rng(0)
-    drawn = np.stack([generator.choice(rows, terms, replace=False) for _ in range(TRIALS)])
-    tables = relative[drawn]
-    solved = np.linalg.pinv(tables) @ np.ones(terms)
-    candidates = np.vstack([np.maximum(solved, 0.0), _least_squares(relative)])
-    missed = [_middle(residuals, terms) for residuals in candidates @ relative.T - 1]
-    best: Vector = candidates[int(np.argmin(missed))]
-    return best
-
-
-def _least_squares(relative: Vector) -> Vector:
-    """Return the constants >= 0 with the least squared distance to one."""
-    from scipy.optimize import nnls  # slow to import, and only calibration needs it
-
-    scale = np.maximum(np.abs(relative).max(axis=0), 1e-300)
-    found, _ = nnls(relative / scale, np.ones(len(relative)))
-    constants: Vector = found / scale
-    return constants

@@ -13,7 +13,8 @@ from mimokit.units import GIB
 def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[FittedLaw, ...]]:
     """Return the hardware of one rank, and the fits of its laws.
 
-    The peak of a precision is the best rate of any product. The bandwidth of a link is that of its
+    The peak of a precision is the best rate of any product, or of infinitely wide ones by its law
+    if that is more: half widths count from there. The bandwidth of a link is that of its
     collectives, so the efficiency of links is 1. If all ranks share a host, or each has a separate
     host, there is only one kind of link, and it is used for both.
 
@@ -22,7 +23,7 @@ def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[FittedLaw, ...
     """
     precisions = tuple(dict.fromkeys(product.precision for product in measured.products))
     products = {name: _product_law(name, measured.products) for name in precisions}
-    peak = {name: _peak(name, measured.products) for name in precisions}
+    peak = {name: _peak(name, measured.products, law) for name, law in products.items()}
     link_fits, domain, network = _links(measured)
     main = products[precisions[0]]
     hardware = Hardware(
@@ -62,8 +63,10 @@ def _product_law(precision: str, products: Sequence[ProductTime]) -> FittedLaw:
     )
 
 
-def _peak(precision: str, products: Sequence[ProductTime]) -> float:
-    return max(p.flops / p.seconds for p in products if p.precision == precision)
+def _peak(precision: str, products: Sequence[ProductTime], law: FittedLaw) -> float:
+    slope = law.constants["operation"]
+    best = max(p.flops / p.seconds for p in products if p.precision == precision)
+    return max(best, 1.0 / slope) if slope > 0 else best
 
 
 def _sustained(law: FittedLaw, peak: float) -> float:
@@ -83,8 +86,8 @@ def _attention(measured: Measurements, peak: dict[str, float]) -> float:
 
 
 def _links(measured: Measurements) -> tuple[tuple[FittedLaw, ...], RankLink, RankLink]:
-    near = [one for one in measured.all_at_work.collectives if not one.across]
-    far = [one for one in measured.all_at_work.collectives if one.across]
+    near = [timed for timed in measured.all_at_work.collectives if not timed.across]
+    far = [timed for timed in measured.all_at_work.collectives if timed.across]
     inside = _link_law("links within a host", near) if near else None
     between = _link_law("links between hosts", far) if far else None
     fits = tuple(fit for fit in (inside, between) if fit is not None)
@@ -95,12 +98,12 @@ def _links(measured: Measurements) -> tuple[tuple[FittedLaw, ...], RankLink, Ran
 
 def _link_law(name: str, collectives: Sequence[CollectiveTime]) -> FittedLaw:
     """Fit seconds = latency + bytes / bandwidth; an all-reduce is two gathers."""
-    turns = [2.0 if one.kind == "all-reduce" else 1.0 for one in collectives]
+    turns = [2.0 if timed.kind == "all-reduce" else 1.0 for timed in collectives]
     return fit_law(
         name,
-        {"collective": turns, "byte": [one.moved for one in collectives]},
-        [one.seconds for one in collectives],
-        [f"{one.kind} of {one.size} bytes over {one.ranks}" for one in collectives],
+        {"collective": turns, "byte": [timed.moved for timed in collectives]},
+        [timed.seconds for timed in collectives],
+        [f"{timed.kind} of {timed.size} bytes over {timed.ranks}" for timed in collectives],
     )
 
 

@@ -1,13 +1,16 @@
-"""Measurements of `calibrate`, as data. CPU seconds are those of one rank.
+"""Measurements of `calibrate`, as data, and those of all ranks merged into one.
 
-All measurements run on many ranks at once, as in training. Pieces and collectives are also measured
-on fewer ranks, because active ranks share caches.
+`seconds` are of the wall clock, CPU seconds those of one rank. All measurements run on many ranks
+at once, as in training. Pieces and collectives are also measured on fewer ranks, because active
+ranks share caches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mimokit.prediction.local_cpu.cost_model import collective_terms
@@ -21,14 +24,7 @@ call is slower, because it waits for code and partner."""
 
 @dataclass(frozen=True)
 class ProductTime:
-    """One matrix product [rows, width] x [width, width].
-
-    Attributes:
-        precision: fp32, bf16.
-        rows: of the left matrix: tokens.
-        width: of both matrices.
-        seconds: of the wall clock.
-    """
+    """One matrix product [rows, width] x [width, width]."""
 
     precision: str
     rows: int
@@ -48,7 +44,6 @@ class CollectiveTime:
     Attributes:
         kind: of the collective. A "send" is one message between two ranks.
         size: bytes of the full result, or of the message of a send.
-        seconds: of the wall clock.
         cpu_seconds: of one rank; for a send the mean of both.
     """
 
@@ -82,13 +77,7 @@ def calls_in_a_row(kind: CollectiveKind) -> int:
 
 @dataclass(frozen=True)
 class PieceTime:
-    """One piece of a training step on one rank, without communication.
-
-    Attributes:
-        terms: term that its time depends on -> amount.
-        seconds: of the wall clock.
-        cpu_seconds: of the process.
-    """
+    """One piece of a training step on one rank, without communication."""
 
     piece: str
     terms: Mapping[str, float]
@@ -101,7 +90,6 @@ class Round:
     """Times of pieces and collectives in rounds through all of them.
 
     Attributes:
-        ranks: number of active ranks. The other ranks sleep.
         pieces: of training steps, in the order of a round. `AROUND` is measured separately.
         collectives: by kind, group and size, in the order of a round: one after each piece.
         seconds: of the wall clock, for a round; 0 if ranks do not share cores.
@@ -124,10 +112,7 @@ class RankMeasurements:
     Attributes:
         shares_cores: the rank shares its CPU cores with other ranks. Seconds of products,
             attention and memory are then CPU seconds.
-        memory_bytes: that the rank can use.
-        memory_bandwidth: bytes per second, read and written.
         cores: CPU seconds per second of the rank while all ranks compute.
-        attention: precision -> operations per second of the attention core.
         rounds: those in which this rank was active. It may have been in no group.
     """
 
@@ -147,11 +132,8 @@ class Measurements:
     """All measurements of a cluster.
 
     Attributes:
-        memory_bytes: that one rank can use.
-        memory_bandwidth: bytes per second of one rank, read and written.
         cores: CPU seconds per second of all ranks of a host together.
         sharing: time of a rank divided by its time on a separate core.
-        attention: precision -> operations per second of the attention core.
         rounds: on increasing numbers of ranks; the last has all ranks active.
     """
 
@@ -174,3 +156,73 @@ class Measurements:
     def ranks_per_host(self) -> int:
         """Largest number of ranks on one host."""
         return max(self.hosts.count(host) for host in self.hosts)
+
+
+def merge(ranks: Sequence[RankMeasurements]) -> Measurements:
+    """Return medians over ranks, and means for the CPU seconds of collectives.
+
+    The cost of a collective differs between ranks with their position and order of arrival, and a
+    step pays for all of them. If ranks share cores, times are multiplied by ranks per core.
+    """
+    first = ranks[0]
+    hosts = tuple(rank.host for rank in ranks)
+    cores = max(
+        sum(rank.cores for rank in ranks if rank.host == host) for host in dict.fromkeys(hosts)
+    )
+    busiest = max(hosts.count(host) for host in hosts)
+    slower = max(1.0, busiest / cores) if first.shares_cores else 1.0
+    products = tuple(
+        replace(product, seconds=slower * statistics.median(r.products[i].seconds for r in ranks))
+        for i, product in enumerate(first.products)
+    )
+    attention = {
+        name: statistics.median(rank.attention[name] for rank in ranks) / slower
+        for name in first.attention
+    }
+    return Measurements(
+        device=first.device,
+        hosts=hosts,
+        memory_bytes=min(rank.memory_bytes for rank in ranks),
+        memory_bandwidth=statistics.median(rank.memory_bandwidth for rank in ranks) / slower,
+        cores=cores,
+        sharing=slower,
+        products=products,
+        attention=attention,
+        rounds=tuple(_round(ranks, round_.ranks) for round_ in first.rounds),
+    )
+
+
+def _round(ranks: Sequence[RankMeasurements], at_work: int) -> Round:
+    """Return the round on `at_work` ranks. The first ranks are active in all rounds."""
+    rounds = [round_ for rank in ranks for round_ in rank.rounds if round_.ranks == at_work]
+    return Round(
+        at_work,
+        tuple(_piece(rounds, i) for i in range(len(rounds[0].pieces))),
+        _collectives(rounds),
+        statistics.median(round_.seconds for round_ in rounds) if ranks[0].shares_cores else 0.0,
+    )
+
+
+def _piece(rounds: Sequence[Round], index: int) -> PieceTime:
+    """Return a piece with median times. All ranks measure the same pieces."""
+    return replace(
+        rounds[0].pieces[index],
+        seconds=statistics.median(round_.pieces[index].seconds for round_ in rounds),
+        cpu_seconds=statistics.median(round_.pieces[index].cpu_seconds for round_ in rounds),
+    )
+
+
+def _collectives(rounds: Sequence[Round]) -> tuple[CollectiveTime, ...]:
+    rows: dict[tuple[str, int, int], list[CollectiveTime]] = defaultdict(list)
+    for rank in rounds:
+        for timed in rank.collectives:
+            rows[timed.kind, timed.ranks, timed.size].append(timed)
+    return tuple(
+        replace(
+            same[0],
+            across=any(timed.across for timed in same),
+            seconds=statistics.median(timed.seconds for timed in same),
+            cpu_seconds=statistics.fmean(timed.cpu_seconds for timed in same),
+        )
+        for same in rows.values()
+    )

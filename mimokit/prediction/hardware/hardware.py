@@ -1,42 +1,50 @@
-"""What a machine can do: arithmetic, memory and links, with the sources of the numbers."""
+"""What a machine can do (arithmetic, memory and links), shipped or from the user's hardware file.
+
+A hardware file is JSON or YAML with the fields of `Hardware`. `save_hardware` writes one, and
+calibration writes one for the machine at hand. `gpus/h100.json` is an example. Bandwidths are in
+bytes per second and rank, times in seconds, `peak_flops` in operations per second. Everything under
+`efficiency` except `kernel` and `half_width` is a share of the specification.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 from pydantic_core import PydanticCustomError
+
+from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
+from mimokit.config.yaml_file import read_yaml
 
 OUT_OF_BOUNDS = "out_of_bounds"
 """Type of the errors whose message ends the sentence about a field of a hardware file."""
 
 
-def _bounded(what: str) -> Any:
-    """Return a rule that says `what` about every value outside its type and bounds."""
+def _bounded(what: str, above: str | None = None) -> Any:
+    """Return a rule that says `what` about a wrong value, or `above` if it is above its bound."""
 
     def check(value: object, inner: ValidatorFunctionWrapHandler) -> object:
         try:
             return inner(value)
-        except ValidationError:
-            raise PydanticCustomError(OUT_OF_BOUNDS, "{what}", {"what": what}) from None
+        except ValidationError as error:
+            too_large = error.errors()[0]["type"] == "less_than_equal"
+            said = above if above and too_large else what
+            raise PydanticCustomError(OUT_OF_BOUNDS, "{what}", {"what": said}) from None
 
     return WrapValidator(check)
-
-
-def _share(value: object, inner: ValidatorFunctionWrapHandler) -> object:
-    """Check a share; one above 1 is probably a percentage."""
-    try:
-        return inner(value)
-    except ValidationError as error:
-        above = error.errors()[0]["type"] == "less_than_equal"
-        what = (
-            "is a share of the specification; it is at most 1"
-            if above
-            else "must be a number above 0, from 1e-06 to 1"
-        )
-        raise PydanticCustomError(OUT_OF_BOUNDS, "{what}", {"what": what}) from None
 
 
 LEAST, MOST = 1e-6, 1e18
@@ -62,7 +70,14 @@ Width = Annotated[
     Field(strict=True, ge=0, le=1e9),
     _bounded("must be a number of at least 0 and at most 1e+09"),
 ]
-Share = Annotated[float, Field(strict=True, ge=LEAST, le=1), WrapValidator(_share)]
+Share = Annotated[
+    float,
+    Field(strict=True, ge=LEAST, le=1),
+    _bounded(
+        "must be a number above 0, from 1e-06 to 1",
+        above="is a share of the specification; it is at most 1",  # probably a percentage
+    ),
+]
 Text = Annotated[str, Field(strict=True), _bounded("must be text; put it in quotes")]
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -92,7 +107,6 @@ class Efficiency:
         attention: share of peak 16-bit arithmetic that a fused attention core sustains.
         memory: share of memory bandwidth that elementwise kernels reach.
         links: share of link bandwidth inside a domain that collectives reach.
-        network: the same between domains.
         kernel: seconds that a kernel loses at its start and end, whatever its size.
         half_width: width of a matrix on one rank at which a product takes twice as long as `matrix`
             says. Narrow experts and thin shards lose time; wide matrices reach `matrix`.
@@ -114,15 +128,10 @@ class Hardware:
     """One GPU (or CPU core) of a cluster and its links.
 
     Attributes:
-        name: of the GPU or machine.
-        memory_gib: GiB that a process can use.
-        memory_bandwidth: bytes per second.
         peak_flops: precision -> floating-point operations per second, dense.
         domain_ranks: ranks that the fast links (NVLink) connect.
         domain: link between ranks of a domain.
         network: link between domains, per rank.
-        efficiency: the part of all this that programs reach.
-        sources: where the numbers are from.
     """
 
     name: Text
@@ -146,3 +155,97 @@ class Hardware:
     def precisions(self) -> tuple[str, ...]:
         """Precisions that time can be predicted for."""
         return tuple(p for p in self.peak_flops if p in self.efficiency.matrix)
+
+
+_FOLDER = Path(__file__).parent / "gpus"
+_SUFFIXES = (".json", ".yaml", ".yml")
+_RECORDS: Mapping[str, type[RankLink] | type[Efficiency]] = {
+    "domain": RankLink,
+    "network": RankLink,
+    "efficiency": Efficiency,
+}
+_HARDWARE = TypeAdapter(Hardware)
+
+
+def hardware_names() -> tuple[str, ...]:
+    """Return the names of the shipped hardware."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.json")))
+
+
+def load_hardware(source: str | os.PathLike[str] | Hardware) -> Hardware:
+    """Return hardware by its shipped name, or from a file that `save_hardware` wrote.
+
+    Raises:
+        ConfigError: the name is unknown (the sentence suggests similar names), or the file is not
+            a hardware file.
+    """
+    if isinstance(source, Hardware):
+        return source
+    if not isinstance(source, str | os.PathLike):
+        raise unknown_name("GPU", source, hardware_names())
+    path = Path(source)
+    if path.suffix in _SUFFIXES:
+        return hardware_from_mapping(read_yaml(path), f"Hardware file '{path}'")
+    return _shipped(str(source).lower())
+
+
+def save_hardware(hardware: Hardware, path: str | os.PathLike[str]) -> Path:
+    """Write hardware to a JSON file that `load_hardware` reads, and return its path."""
+    target = Path(path)
+    target.write_text(json.dumps(asdict(hardware), indent=2) + "\n", encoding="utf-8")
+    return target
+
+
+def hardware_from_mapping(content: Mapping[str, Any], where: str) -> Hardware:
+    """Return the hardware that a mapping describes.
+
+    Raises:
+        ConfigError: a field is missing, unknown, of the wrong type, or out of its bounds.
+    """
+    try:
+        hardware = _HARDWARE.validate_python(content)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        raise ConfigError([_problem(where, detail) for detail in details]) from None
+    refuse_if_any(_unknown_precisions(hardware, where))
+    return hardware
+
+
+@cache
+def _shipped(name: str) -> Hardware:
+    path = _FOLDER / f"{name}.json"
+    if not path.exists():
+        raise unknown_name("GPU", name, hardware_names())
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return hardware_from_mapping(content, f"Hardware '{name}'")
+
+
+def _problem(where: str, detail: Any) -> Problem:
+    """Return the problem for what pydantic reports about one field."""
+    path, value = tuple(str(key) for key in detail["loc"]), detail["input"]
+    match detail["type"]:
+        case "missing":
+            return _said(where, path, None, "is missing")
+        case "unexpected_keyword_argument":
+            known = ", ".join(field.name for field in fields(_RECORDS.get(path[0], Hardware)))
+            return _said(where, path, value, f"is none of {known}")
+        case kind if kind == OUT_OF_BOUNDS:
+            return _said(where, path, value, detail["msg"])
+        case "too_short":
+            return _said(where, path, value, "must have at least one entry")
+        case _:
+            return _said(where, path, value, "must be a mapping of its fields")
+
+
+def _unknown_precisions(hardware: Hardware, where: str) -> Iterator[Problem]:
+    known = ", ".join(hardware.peak_flops)
+    for name in hardware.efficiency.matrix:
+        if name not in hardware.peak_flops:
+            path = ("efficiency", "matrix", name)
+            yield _said(where, path, name, f"has no peak_flops; those have: {known}")
+
+
+def _said(where: str, path: tuple[str, ...], value: object, what: str) -> Problem:
+    field = ".".join(key for key in path if key != "[key]")
+    shown = "" if value is None or isinstance(value, Mapping) else f" ({str(value)[:60]})"
+    return Problem("hardware", field, value, f"{where}: {field}{shown} {what}.")

@@ -9,7 +9,9 @@ from typing import Annotated
 from pydantic import Field
 
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
+
+NUMBER_BYTES = 4
+"""All numbers are fp32 in a process without a GPU."""
 
 SEGMENTS = 2
 """Number of segments per rank that gloo divides the data of an all-reduce into (`allreduce.cc`)."""
@@ -25,7 +27,6 @@ def collective_terms(kind: str, ranks: int, size: float) -> dict[str, float]:
     numbers than segments, and empty segments are not sent.
 
     Args:
-        kind: all-reduce, all-gather, reduce-scatter, broadcast or send.
         size: bytes of the full result, or of the message of a send.
 
     Returns:
@@ -69,9 +70,6 @@ class CoreCosts:
 
         Sizes of groups that were not measured are interpolated or extrapolated linearly.
 
-        Args:
-            size: bytes of the full result.
-
         Raises:
             ConfigError: the calibration did not measure it.
         """
@@ -102,11 +100,7 @@ class CoreCosts:
 
 @dataclass(frozen=True)
 class SharedCosts:
-    """CPU seconds by the number of active ranks, from `fit_shared_costs`.
-
-    Attributes:
-        at_work: number of active ranks -> CPU seconds of each of them.
-    """
+    """CPU seconds by the number of active ranks, from `fit_shared_costs`."""
 
     at_work: Mapping[int, CoreCosts]
 

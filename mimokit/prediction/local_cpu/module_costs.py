@@ -1,28 +1,124 @@
-"""CPU seconds of one module's passes and messages on one rank."""
+"""CPU seconds of a module's passes and messages, and the counts that they depend on.
+
+The time of a piece is the sum of its counts, each times a constant (`CoreCosts`). At widths that
+run on a laptop, the fixed cost of a layer exceeds the cost of its arithmetic.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from mimokit.architecture.flops import forward_flops
 from mimokit.architecture.layer_work.collectives import (
     LayerCollective,
     Way,
     end_collectives,
     layer_collectives,
 )
-from mimokit.architecture.modules import LanguageModel
+from mimokit.architecture.layer_work.products import (
+    NORMED,
+    NORMED_AGAIN,
+    layer_products,
+    score_work,
+)
+from mimokit.architecture.modules import EncoderBranch, LanguageModel
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, net_of
+from mimokit.architecture.transformer import Transformer
 from mimokit.planning.ranks import ModuleRanks
-from mimokit.prediction.local_cpu.cost_model import CoreCosts
-from mimokit.prediction.local_cpu.operation_counts import (
-    NUMBER_BYTES,
-    Amounts,
-    language_ends,
-    layer_amounts,
-    vision_ends,
-)
+from mimokit.prediction.local_cpu.cost_model import NUMBER_BYTES, CoreCosts
+
+WHOLE_PASSES = 8
+"""Numbers written per token and hidden unit by norms, residuals and biases of a layer's forward."""
+FEED_FORWARD_PASSES = 3
+"""Numbers written per output of the matrix into a feed-forward layer or projector: bias, GELU, its
+product."""
+PRODUCT_PASSES: Mapping[str, int] = {NORMED: 4, NORMED_AGAIN: FEED_FORWARD_PASSES}
+"""What a matrix multiplies -> numbers written per output: of queries, keys and values for bias,
+split, rotation and copies."""
+SCORE_PASSES = 5
+"""Numbers written per attention score: product, scale, mask, softmax, copy."""
+END_PASSES, LOGIT_PASSES = 4, 6
+"""Numbers written per hidden unit of an embedding, and per logit of the loss."""
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """Counts that the CPU time of a forward or backward pass depends on.
+
+    Attributes:
+        ends: 1 for the cost of a pass outside its layers, even in a stage without either end of
+            the module: calling Megatron's modules and autograd takes longer than embedding a
+            batch.
+    """
+
+    ends: float = 0.0
+    layers: float = 0.0
+    elements: float = 0.0
+    operations: float = 0.0
+
+    def __add__(self, other: Amounts) -> Amounts:
+        return Amounts(
+            self.ends + other.ends,
+            self.layers + other.layers,
+            self.elements + other.elements,
+            self.operations + other.operations,
+        )
+
+    def times(self, factor: float) -> Amounts:
+        """Return all counts times a factor."""
+        return Amounts(*(factor * value for value in vars(self).values()))
+
+    def terms(self) -> Mapping[str, float]:
+        """Return the terms of a law."""
+        return {
+            "ends": self.ends,
+            "layer": self.layers,
+            "element": self.elements,
+            "operation": self.operations,
+        }
+
+
+def layer_amounts(net: Transformer, tensor: int, sequences: float, length: float) -> Amounts:
+    """Return the amounts of one dense layer on one rank.
+
+    Args:
+        length: tokens of a sequence; attention is not fused, so masked scores are computed, too.
+    """
+    sizes, tokens = ParallelSizes(tensor, sequence_parallel=False), sequences * length
+    products = layer_products(net, None, sizes)
+    scores = tokens * length * net.heads / tensor
+    written = WHOLE_PASSES * net.hidden + sum(
+        PRODUCT_PASSES.get(product.of, 0) * float(product.outputs) for product in products
+    )
+    multiplied = float(sum(product.weights for product in products))
+    return Amounts(
+        layers=1,
+        elements=tokens * written + SCORE_PASSES * scores,
+        operations=2 * tokens * (multiplied + float(score_work(net, sizes, length))),
+    )
+
+
+def language_ends(language: LanguageModel, tensor: int, tokens: float) -> Amounts:
+    """Return the amounts of embedding, logits and loss."""
+    written = END_PASSES * language.net.hidden + LOGIT_PASSES * language.vocab / tensor
+    operations = forward_flops(language, 1, tokens).last / tensor
+    return Amounts(ends=1, elements=tokens * written, operations=operations)
+
+
+def vision_ends(
+    branch: EncoderBranch, tensor: int, images: float, positions: int, tokens: int
+) -> Amounts:
+    """Return the amounts of patch embedding and projector."""
+    inner, outer = sum(branch.projector.widths[1:-1]), branch.projector.widths[-1]
+    flops = forward_flops(branch, positions, images, tokens)
+    projected = FEED_FORWARD_PASSES * inner / tensor + outer
+    return Amounts(
+        ends=1,
+        elements=images * (END_PASSES * positions * branch.encoder.net.hidden + tokens * projected),
+        operations=flops.first + flops.last / tensor,
+    )
 
 
 @dataclass(frozen=True)
@@ -31,7 +127,6 @@ class ModuleCosts:
 
     Attributes:
         items: sequences per sample: 1 for the language model, images per sample for an encoder.
-        length: tokens of a sequence.
         rows: those that an encoder makes of it for the language model.
     """
 
@@ -52,12 +147,7 @@ class ModuleCosts:
         return NUMBER_BYTES * samples * self.items * self.rows * self.module.projector.widths[-1]
 
     def seconds(self, way: Way, samples: float, place: int) -> float:
-        """Return the CPU seconds of a pass of one stage, including tensor-parallel collectives.
-
-        Args:
-            samples: of a micro-batch on one replica.
-            place: index of the stage within the module.
-        """
+        """Return the CPU seconds of a pass of one stage, including tensor-parallel collectives."""
         piece = "language" if isinstance(self.module, LanguageModel) else "encoder"
         amounts = self._amounts(samples, place)
         return self.costs.piece(f"{piece} {way}", amounts.terms()) + self._collectives(

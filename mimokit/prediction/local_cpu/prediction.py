@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from mimokit.config import ExperimentConfig
+from mimokit.planning.bridges.routes import Route, counted_samples
 from mimokit.planning.layout import plan_layout
+from mimokit.planning.schedule import Action, StageEdge
+from mimokit.planning.types import ColocatedBridge
 from mimokit.prediction.local_cpu.cost_model import SharedCosts
-from mimokit.prediction.local_cpu.programs import rank_programs
-from mimokit.prediction.local_cpu.simulator import Program, RankSpan, Span, run_shared
-from mimokit.prediction.local_cpu.step_costs import step_costs
-from mimokit.step_kinds import MODULE_PHASES, REMAINDER, Phase, StepKind
+from mimokit.prediction.local_cpu.simulator import (
+    Operation,
+    Program,
+    RankSpan,
+    Recv,
+    Send,
+    Span,
+    run_shared,
+)
+from mimokit.prediction.local_cpu.step_costs import SCALAR_BYTES, StepCosts, step_costs
+from mimokit.step_kinds import MODULE_PHASES, REMAINDER, SENDS, UPDATE, Phase, StepKind
 
 _PHASES = {str(kind): kind.phase for kind in StepKind}
 
@@ -22,11 +33,7 @@ class SharedPrediction:
     """One predicted step on shared cores.
 
     Attributes:
-        seconds: of the step.
-        cores: number of cores that the ranks share.
-        critical_path: seconds if each rank had a separate core.
         parts: CPU seconds of all ranks, by module and kind of step.
-        spans: what each rank does, and when.
     """
 
     name: str
@@ -49,11 +56,11 @@ class SharedPrediction:
         belongs to no module.
         """
         ranks = len(self.cpu_seconds)
-        found: dict[tuple[str, str], float] = defaultdict(float)
+        seconds: dict[tuple[str, str], float] = defaultdict(float)
         for span in self.spans:
-            found[_phase(span.span)] += (span.stop - span.start) / ranks
-        found["", REMAINDER] += self.seconds - sum(found.values())
-        return dict(found)
+            seconds[_phase(span.span)] += (span.stop - span.start) / ranks
+        seconds["", REMAINDER] += self.seconds - sum(seconds.values())
+        return dict(seconds)
 
 
 def _phase(span: Span) -> tuple[str, str]:
@@ -72,7 +79,6 @@ def predict_shared(
     """Predict the step of a layout whose ranks are all on one machine.
 
     Args:
-        costs: from `calibrate`.
         cores: CPU seconds per second of all ranks together: `Calibration.cores`.
         items_per_sample: encoder -> average number of items per sample; by default the maximum.
 
@@ -102,3 +108,138 @@ def _parts(programs: Sequence[Program]) -> dict[Span, float]:
         for operation in program:
             parts[operation.span] += operation.seconds
     return dict(parts)
+
+
+def rank_programs(step: StepCosts) -> list[list[Operation]]:
+    """Return the program of each rank."""
+    return [_RankProgram(step, rank).operations() for rank in range(step.plan.world_size)]
+
+
+class _RankProgram:
+    def __init__(self, step: StepCosts, rank: int) -> None:
+        self._step, self._rank = step, rank
+        self._pipeline = step.plan.program
+        self._bridges = {bridge.source: bridge for bridge in step.plan.colocated_bridges}
+
+    def operations(self) -> list[Operation]:
+        """Return all operations of a step."""
+        operations: list[Operation] = []
+        for action in self._pipeline.actions(self._rank):
+            if action.kind not in UPDATE:
+                operations += self._operations(action)
+        return operations + self._step.update(self._rank)
+
+    def _operations(self, action: Action) -> list[Operation]:
+        kind = action.kind
+        if kind == StepKind.LOAD:
+            return self._load()
+        if kind in (StepKind.SLICE, StepKind.LOSS):
+            return []  # calibrated with the reading and with the language model
+        if kind == StepKind.FORWARD:
+            return [self._step.one_pass(self._module(action), "forward", self._rank)]
+        if kind == StepKind.BACKWARD:
+            return [self._step.one_pass(self._module(action), "backward", self._rank)]
+        if kind == StepKind.GATHER:
+            return self._gather(self._bridges[self._module(action)])
+        if kind == StepKind.SCATTER:
+            return self._scatter(self._bridges[self._module(action)])
+        assert action.edge is not None
+        edge = self._pipeline.graph.edges[action.edge]
+        forward = kind.endswith("forward")
+        if kind in SENDS:
+            return self._transfers(edge, forward, action)
+        return self._transfers(edge, forward, action) + self._share(edge, forward, action)
+
+    def _module(self, action: Action) -> str:
+        assert action.stage is not None
+        return self._pipeline.graph.stages[action.stage].module
+
+    def _load(self) -> list[Operation]:
+        module = self._pipeline.stages_of(self._rank)[-1].module
+        loaded = self._step.plan.batch.modules[module].loaded
+        if self._rank not in loaded:
+            return []
+        start, stop = loaded[self._rank]
+        return [self._step.load(stop - start)]
+
+    def _gather(self, bridge: ColocatedBridge) -> list[Operation]:
+        """Return the comparison of the source's tensor-parallel ranks, and the gather."""
+        ranks = self._step.plan.modules[bridge.source].group_of(self._rank, "tp")
+        span = Span(bridge.source, StepKind.GATHER)
+        compared = self._step.shared("all-gather", span, ranks, 3.0 * SCALAR_BYTES)
+        return compared + (self._rows(bridge, span) if bridge.direction == "fan_in" else [])
+
+    def _scatter(self, bridge: ColocatedBridge) -> list[Operation]:
+        span = Span(bridge.source, StepKind.SCATTER)
+        return self._rows(bridge, span) if bridge.direction == "fan_out" else []
+
+    def _rows(self, bridge: ColocatedBridge, span: Span) -> list[Operation]:
+        """Return a gather of the rows of the larger micro-batch of the two modules."""
+        members = next(group for group in bridge.gather_groups if self._rank in group)
+        samples = max(self._step.samples(name) for name in (bridge.source, bridge.destination))
+        size = self._step.module(bridge.source).row_bytes(samples)
+        return self._step.shared("all-gather", span, members, size)
+
+    def _transfers(self, edge: StageEdge, forward: bool, action: Action) -> list[Operation]:
+        """Return the messages that an action sends or receives."""
+        operations: list[Operation] = []
+        sending = action.kind in SENDS
+        for other, size, split in self._messages(edge, forward, sending):
+            ends = (self._rank, other) if sending else (other, self._rank)
+            key = (edge.index, forward, action.microbatch, *ends, split)
+            span, seconds = Span(None, action.kind), self._step.costs.message(size)
+            operations.append((Send if sending else Recv)(span, seconds, key))
+        return operations
+
+    def _messages(
+        self, edge: StageEdge, forward: bool, sending: bool
+    ) -> list[tuple[int, float, int]]:
+        """Return (peer rank, bytes, index within the pair of ranks) per message."""
+        route = self._step.plan.edge_route(edge, backward=not forward)
+        if route is None:
+            hidden = self._step.module(edge.modality)
+            peer = self._pipeline.peer(self._rank, edge)
+            return [(peer, hidden.hidden_bytes(self._step.samples(edge.modality)), 0)]
+        rows = self._step.module(edge.modality)
+        ends = [(t.source_rank, t.destination_rank, t.stop - t.start) for t in route.transfers]
+        if not sending:
+            ends = [(destination, source, count) for source, destination, count in ends]
+        seen: Counter[int] = Counter()
+        messages = []
+        for end, other, count in ends:
+            if end == self._rank:
+                messages.append((other, rows.row_bytes(count), seen[other]))
+                seen[other] += 1
+        return messages
+
+    def _share(self, edge: StageEdge, forward: bool, action: Action) -> list[Operation]:
+        """Return the operations that share received rows within a group of receivers."""
+        route = self._step.plan.edge_route(edge, backward=not forward)
+        members = next((g for g in route.groups if self._rank in g), None) if route else None
+        if route is None or members is None:
+            return []
+        here = edge.destination if forward else edge.source
+        samples = self._step.samples(self._pipeline.graph.stages[here].module)
+        rows = self._step.module(edge.modality).row_bytes(samples)
+        sizes = [rows]
+        if route.form == "leader" or not self._counts_are_complete(route):
+            sizes.insert(0, float(SCALAR_BYTES * samples))
+        kind: Literal["broadcast", "all-gather"]
+        kind = "broadcast" if route.form == "leader" else "all-gather"
+        span = Span(None, action.kind)
+        return [each for size in sizes for each in self._step.shared(kind, span, members, size)]
+
+    def _counts_are_complete(self, route: Route) -> bool:
+        """Return whether the messages to this rank count the rows of all samples of its replica.
+
+        Otherwise the ranks of the replica gather the counts first.
+        """
+        batch = self._step.plan.batch.modules
+        samples = {rank: read for module in batch.values() for rank, read in module.samples.items()}
+        start, stop = samples[self._rank]
+        counted = [
+            counted_samples(transfer.ends, samples)
+            for transfer in route.transfers
+            if transfer.destination_rank == self._rank
+        ]
+        return sum(last - first for first, last in counted) == stop - start

@@ -48,11 +48,7 @@ class Collective:
 
 @dataclass(frozen=True)
 class Send:
-    """CPU seconds that send a message. The rank does not wait for the receiver.
-
-    Attributes:
-        key: identifies the message.
-    """
+    """CPU seconds that send a message. The rank does not wait for the receiver."""
 
     span: Span
     seconds: float
@@ -84,13 +80,7 @@ class RankSpan:
 
 @dataclass(frozen=True)
 class SharedRun:
-    """Result of a simulation.
-
-    Attributes:
-        seconds: until the last rank ends.
-        cpu_seconds: of each rank.
-        spans: in the order in which they end.
-    """
+    """Result of a simulation."""
 
     seconds: float
     cpu_seconds: tuple[float, ...]
@@ -106,7 +96,6 @@ def all_reduce(
 
     Args:
         members: ranks of the group, in the order of the group; more than one.
-        seconds: CPU seconds of each member.
         numbers: count of numbers that are added up. If there are many, all ranks pass some on at
             any time. If there is one, only one rank is active at a time.
     """
@@ -116,13 +105,13 @@ def all_reduce(
     ranks = len(group)
     hops = 2 * (ranks - 1)
     each = seconds * ranks / (2 * hops)
-    found: list[Operation] = []
+    operations: list[Operation] = []
     for hop in range(hops):
         if group[hop % ranks] == rank:
-            found.append(Send(span, each, (group, hop)))
+            operations.append(Send(span, each, (group, hop)))
         if group[(hop + 1) % ranks] == rank:
-            found.append(Recv(span, each, (group, hop)))
-    return found
+            operations.append(Recv(span, each, (group, hop)))
+    return operations
 
 
 def run_shared(programs: Sequence[Program], cores: float) -> SharedRun:

@@ -1,46 +1,76 @@
 """Parts of the operations each rank performs in one step, with CPU seconds.
 
 A pass is one operation that includes its tensor-parallel collectives, because all ranks of a
-tensor-parallel group perform the same operations at the same time. `programs` puts them in order.
+tensor-parallel group perform the same operations at the same time. `rank_programs` orders them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.layer_work.collectives import Way
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module
+from mimokit.architecture.tensors import stage_tensors
 from mimokit.architecture.tokens import geometry_of, tokens_per_item
+from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.planning.types import LayoutPlan
-from mimokit.prediction.local_cpu.cost_model import CoreCosts
+from mimokit.prediction.local_cpu.cost_model import NUMBER_BYTES, CoreCosts
 from mimokit.prediction.local_cpu.module_costs import ModuleCosts
-from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
-from mimokit.prediction.local_cpu.simulator import (
-    Collective,
-    Compute,
-    Operation,
-    Span,
-    all_reduce,
-)
-from mimokit.prediction.local_cpu.stored import Stored, stored_on_rank
+from mimokit.prediction.local_cpu.simulator import Collective, Compute, Operation, Span, all_reduce
 from mimokit.step_kinds import StepKind
+
+MOMENTS = 2
+"""Adam keeps two numbers per parameter."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The part of a module on one rank."""
+
+    tensors: int
+    numbers: int
+
+    def __add__(self, other: Stored) -> Stored:
+        return Stored(self.tensors + other.tensors, self.numbers + other.numbers)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of weights; gradients take as many."""
+        return NUMBER_BYTES * self.numbers
+
+    @property
+    def optimizer_bytes(self) -> int:
+        """Bytes of Adam's moments."""
+        return MOMENTS * self.weight_bytes
+
+
+def stored_on_rank(config: ExperimentConfig, plan: LayoutPlan, rank: int) -> dict[str, Stored]:
+    """Return module -> what a rank stores of it; modules without the rank are left out."""
+    modules = {}
+    for module in modules_of_config(config.model):
+        ranks = plan.modules[module.name]
+        if rank in ranks.ranks:
+            sizes = ParallelSizes(pipeline=ranks.pipeline_parallel)
+            stage = ranks.coordinates(rank)[Axis.PIPELINE]
+            place = ranks.shard_place(rank)
+            shapes = [tensor.cut.at(place).shape for tensor in stage_tensors(module, sizes, stage)]
+            modules[module.name] = Stored(len(shapes), sum(map(math.prod, shapes)))
+    return modules
+
 
 SCALAR_BYTES = 8
 
 
 @dataclass(frozen=True)
 class StepCosts:
-    """Input of programs: layout, plan and costs.
-
-    Attributes:
-        config: of the layout, finalized.
-        items: encoder -> average number of items per sample.
-        modules: of the model, as the engine builds them.
-    """
+    """Input of programs: layout, plan and costs."""
 
     config: ExperimentConfig
     plan: LayoutPlan
@@ -76,17 +106,14 @@ class StepCosts:
         span = Span(name, way)
         return Collective(span, seconds, members) if len(members) > 1 else Compute(span, seconds)
 
-    def gather(self, span: Span, members: tuple[int, ...], size: float) -> list[Operation]:
-        """Return an all-gather with a result of `size` bytes."""
+    def shared(
+        self, kind: Literal["all-gather", "broadcast"], span: Span, members: tuple[int, ...],
+        size: float,
+    ) -> list[Operation]:  # fmt: skip
+        """Return a collective with a result of `size` bytes."""
         if len(members) == 1:
             return []
-        return [Collective(span, self.costs.collective("all-gather", len(members), size), members)]
-
-    def broadcast(self, span: Span, members: tuple[int, ...], size: float) -> list[Operation]:
-        """Return a broadcast of `size` bytes."""
-        if len(members) == 1:
-            return []
-        return [Collective(span, self.costs.collective("broadcast", len(members), size), members)]
+        return [Collective(span, self.costs.collective(kind, len(members), size), members)]
 
     def all_reduce(
         self, span: Span, members: tuple[int, ...], numbers: int, rank: int
@@ -100,14 +127,14 @@ class StepCosts:
     def update(self, rank: int) -> list[Operation]:
         """Return what follows the last backward pass: token count, reduction, norm, optimizer."""
         world, sync = tuple(range(self.plan.world_size)), Span(None, StepKind.GRAD_SYNC)
-        held = stored_on_rank(self.config, self.plan, rank)
+        stored = stored_on_rank(self.config, self.plan, rank)
         reduce = self.all_reduce(sync, world, 1, rank)
         work = self.costs.piece("step", {"step": 1})
-        for name, part in held.items():
+        for name, part in stored.items():
             members = self.plan.modules[name].group_of(rank, "cp", "dp")
             reduce += self.all_reduce(sync, members, part.numbers, rank)
-        whole = sum(held.values(), Stored(0, 0))
-        terms = {"step": 1, "module": len(held), "tensor": whole.tensors, "number": whole.numbers}
+        whole = sum(stored.values(), Stored(0, 0))
+        terms = {"step": 1, "module": len(stored), "tensor": whole.tensors, "number": whole.numbers}
         work += self.costs.piece("update", terms)
         norm = self.all_reduce(sync, world, 1, rank)
         report = self.all_reduce(
@@ -123,10 +150,6 @@ def step_costs(
     items_per_sample: Mapping[str, float] | None = None,
 ) -> StepCosts:
     """Return the input of programs.
-
-    Args:
-        config: of the layout, finalized.
-        items_per_sample: encoder -> average number of items per sample; by default the maximum.
 
     Raises:
         ConfigError: the model has parts that calibration does not measure.
@@ -146,13 +169,14 @@ def _check(config: ExperimentConfig) -> None:
     problems = []
     decoders = config.model.decoder_module_names
     for name in (*plan_names(config), *decoders):
-        own, sizes = config.model.get_architecture(name), config.model.get_parallelism(name)
+        architecture = config.model.get_architecture(name)
+        sizes = config.model.get_parallelism(name)
         known = {
-            "an audio encoder": own.modality == "audio",
+            "an audio encoder": architecture.modality == "audio",
             "behind the language module": name in decoders,
-            "a text head": own.modality == "text" and name != config.model.llm_module_name,
-            "frozen": own.frozen,
-            "a mixture of experts": own.num_moe_experts is not None,
+            "a text head": architecture.modality == "text" and name != config.model.llm_module_name,
+            "frozen": architecture.frozen,
+            "a mixture of experts": architecture.num_moe_experts is not None,
             "sharded over context-parallel ranks": sizes.context_parallel > 1,
             "sharded over expert-parallel ranks": sizes.expert_parallel > 1,
         }
@@ -164,8 +188,8 @@ def _check(config: ExperimentConfig) -> None:
                 f"Module '{name}' is {what}, whose CPU time is not calibrated; "
                 "predict_shared supports trained vision encoders and language models.",
             )
-            for what, found in known.items()
-            if found
+            for what, is_so in known.items()
+            if is_so
         ]
     refuse_if_any(problems)
 

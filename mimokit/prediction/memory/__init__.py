@@ -1,9 +1,9 @@
 """Bytes per rank: weights, gradients, optimizer, activations, logits, buffers."""
 
 from mimokit.architecture.parameters_on_rank import RankParameters
-from mimokit.prediction.memory.formulas import MemoryLine, memory_lines
 from mimokit.prediction.memory.stage import (
-    PARTS,
+    MemoryLine,
+    memory_lines,
     micro_batches_in_flight,
     micro_batches_through,
     stage_memory,
@@ -12,7 +12,6 @@ from mimokit.prediction.memory.stage import (
 from mimokit.prediction.memory.states import Storage, state_bytes
 
 __all__ = [
-    "PARTS",
     "MemoryLine",
     "RankParameters",
     "Storage",

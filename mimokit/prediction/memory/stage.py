@@ -1,21 +1,30 @@
-"""Bytes that one rank stores for one module, and how many micro-batches they are for."""
+"""Bytes that one rank stores for one module, and the formula of each number."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from mimokit.architecture.layer_work.saved import HALF, layer_activations, whole_layer
 from mimokit.architecture.modules import LanguageModel
-from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, Numbers, ParallelSizes
+from mimokit.architecture.parallel_sizes import (
+    RECOMPUTE_FULL,
+    RECOMPUTE_NAMES,
+    Numbers,
+    ParallelSizes,
+)
 from mimokit.architecture.parameters_on_rank import (
     Module,
+    RankParameters,
     layers_of,
     net_of,
     rank_parameters,
 )
-from mimokit.prediction.memory.states import IN_HALF, Storage, state_bytes
+from mimokit.prediction.memory.states import IN_HALF, WEIGHT, Storage, state_bytes
 
 LOGIT = HALF + 4
 """Bytes of a logit: 16 bits, and 32 of the cross entropy."""
@@ -64,10 +73,7 @@ def stage_memory(
     """Return the bytes on a rank of one stage, by part.
 
     Args:
-        module: a language model, or an encoder with its projector.
         seq: tokens per sample of the module (an encoder: patches).
-        micro_batches: per optimizer step, m.
-        stage: index of the stage, 0 first.
         samples: sequences of `seq` tokens per micro-batch on a rank, by default
             `sizes.micro_batch`. An encoder may have several images per sample.
         frozen: the module is not trained: no gradients, no optimizer state, no activations.
@@ -91,8 +97,8 @@ def stage_memory(
                 net, moe, sizes, tokens, seq, product_input=product_input
             )
     backward = 0.0 if frozen and not passes_gradient else 1.0
-    held = rank_parameters(module, sizes, stage)
-    parts = dict(state_bytes(held, sizes, frozen=frozen, storage=storage))
+    parameters = rank_parameters(module, sizes, stage)
+    parts = dict(state_bytes(parameters, sizes, frozen=frozen, storage=storage))
     parts["activations"] = backward * alive * kept
     parts["logits"] = _logits(module, sizes, tokens, stage)
     parts["buffers"] = _buffers(module, sizes, tokens, backward)
@@ -121,3 +127,126 @@ def _buffers(module: Module, sizes: ParallelSizes, tokens: Numbers, backward: fl
     rebuilt = np.equal(sizes.recompute, RECOMPUTE_FULL) * whole_layer(net, net.moe, sizes, tokens)
     gathered = np.where(np.greater(sizes.sequence_shards, 1), HALF * net.hidden * tokens, 0)
     return backward * (rebuilt + gathered)
+
+
+SOURCES: Mapping[str, str] = {
+    "weights": "Megatron-LM theoretical_memory_usage.py: bf16 or fp16; matrices of 8-bit training "
+    "in 8 bits (Megatron-Bridge fp8_param_gather, disable_parameter_transpose_cache)",
+    "gradients": "Megatron-LM theoretical_memory_usage.py; 2 B with grad_reduce_in_fp32=False",
+    "optimizer": "Megatron-LM theoretical_memory_usage.py: fp32 weight and both moments of Adam "
+    "(12 B) or what another optimizer keeps, cut over data x context ranks and repeated per "
+    "optimizer instance (arXiv 2605.27678)",
+    "activations": "Korthikanti et al., arXiv 2205.05198, table 2; in flight as 1F1B says",
+    "logits": "bf16 logits and fp32 of the cross entropy",
+    "buffers": "one layer rebuilt by full recompute, one input gathered by sequence parallelism",
+    "strategy": "fp32 outer weights, state of the outer optimizer and residuals of the strategy "
+    "between replicas, not cut over data parallel ranks",
+}
+
+
+@dataclass(frozen=True)
+class MemoryLine:
+    """One number of a module's memory.
+
+    Attributes:
+        factors: name of each factor -> its value. Their product is `bytes`.
+    """
+
+    part: str
+    bytes: float
+    factors: Mapping[str, float]
+    source: str
+
+    @property
+    def formula(self) -> str:
+        """The formula in words."""
+        return " × ".join(self.factors)
+
+    @property
+    def numbers(self) -> str:
+        """The formula with numbers."""
+        return " × ".join(_short(value) for value in self.factors.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        shown = {"formula": self.formula, "numbers": self.numbers}
+        return {**vars(self), "factors": dict(self.factors), **shown}
+
+
+def memory_lines(
+    module: Module,
+    sizes: ParallelSizes,
+    seq: float,
+    micro_batches: float,
+    stage: int,
+    *,
+    samples: float | None = None,
+    frozen: bool = False,
+    passes_gradient: bool = False,
+    held_for: float | None = None,
+    storage: Storage = IN_HALF,
+) -> tuple[MemoryLine, ...]:
+    """Return each number of `stage_memory` with its formula. The arguments are the same."""
+    parts = stage_memory(
+        module, sizes, seq, micro_batches, stage,
+        samples=samples, frozen=frozen, passes_gradient=passes_gradient, held_for=held_for,
+        storage=storage,
+    )  # fmt: skip
+    totals = {name: float(np.asarray(value)) for name, value in parts.items()}
+    on_rank = rank_parameters(module, sizes, stage)
+    parameters = float(np.asarray(on_rank.total))
+    alive = micro_batches_in_flight(sizes, micro_batches, stage) if held_for is None else held_for
+    layers = float(np.asarray(layers_of(module, sizes, stage).total))
+    tokens = float((sizes.micro_batch if samples is None else samples) * seq / sizes.context)
+    mode = RECOMPUTE_NAMES[int(sizes.recompute)]
+    factors = {
+        "weights": _per_parameter(totals["weights"], _weight(on_rank, storage), parameters),
+        "gradients": _per_parameter(totals["gradients"], storage.gradient, parameters),
+        "optimizer": _per_parameter(totals["optimizer"], storage.optimizer, parameters),
+        "activations": _completed(
+            totals["activations"],
+            {"layers": layers, "micro-batches in flight": float(alive)},
+            f"bytes per layer and micro-batch (recompute {mode})",
+        ),
+        "logits": _logit_factors(totals["logits"], module, sizes, tokens),
+        "buffers": {"bytes": totals["buffers"]},
+    }
+    if "strategy" in totals:
+        factors["strategy"] = _per_parameter(totals["strategy"], storage.strategy, parameters)
+    return tuple(
+        MemoryLine(part, totals[part], factors[part], SOURCES[part])
+        for part in totals
+        if totals[part]
+    )
+
+
+def _per_parameter(total: float, each: float, parameters: float) -> dict[str, float]:
+    """Return factors. Sharding over replicas adds a factor below 1."""
+    factors = {"bytes": each, "parameters on the rank": parameters}
+    share = total / math.prod(factors.values()) if parameters else 0.0
+    return factors if math.isclose(share, 1) else {**factors, "share after sharding": share}
+
+
+def _weight(on_rank: RankParameters, storage: Storage) -> float:
+    """Return the bytes of a weight, on average if some are stored in 8 bits."""
+    share = float(np.asarray(on_rank.matrices / on_rank.total))
+    return WEIGHT - (WEIGHT - storage.matrix_weight) * share
+
+
+def _completed(total: float, factors: dict[str, float], rest: str) -> dict[str, float]:
+    """Return factors with one more, so that their product is the total."""
+    product = math.prod(factors.values())
+    return {**factors, rest: total / product if product else 0.0}
+
+
+def _logit_factors(
+    total: float, module: Module, sizes: ParallelSizes, tokens: float
+) -> dict[str, float]:
+    if not isinstance(module, LanguageModel):
+        return {"bytes": total}
+    rows = float(module.padded_vocab(sizes.tensor) / sizes.tensor)
+    return {"bytes": LOGIT, "tokens": tokens, "vocabulary on the rank": rows}
+
+
+def _short(value: float) -> str:
+    return f"{value:,.4g}" if value < 1e4 else f"{value:.4g}"

@@ -30,7 +30,6 @@ class Storage:
     """Bytes per stored number that depend on precision and training stack.
 
     Attributes:
-        gradient: a gradient between backward passes and optimizer.
         product_input: an input of a matrix product, stored for its backward pass; 1 in 8 bits.
         matrix_weight: a weight in the layer matrices of a dense model; 1 in 8 bits without a
             transposed copy.
@@ -51,7 +50,7 @@ IN_HALF = Storage()
 
 
 def state_bytes(
-    held: RankParameters, sizes: ParallelSizes, *, frozen: bool, storage: Storage = IN_HALF
+    on_rank: RankParameters, sizes: ParallelSizes, *, frozen: bool, storage: Storage = IN_HALF
 ) -> Mapping[str, Numbers]:
     """Return weights, gradients and optimizer bytes on one rank.
 
@@ -67,25 +66,26 @@ def state_bytes(
     whole_expert = np.where(sizes.fully_sharded, 1 / sizes.expert_replicas, 1.0)
     shards = np.maximum(1, sizes.replicas / sizes.instances)
     expert_shards = np.maximum(1, sizes.expert_replicas / sizes.instances)
-    optimizer = _over(held, sizes, shards, expert_shards)
-    kept = held.ordinary * whole + held.expert * whole_expert
-    saved = (WEIGHT - storage.matrix_weight) * held.matrices * whole
+    optimizer = _over(on_rank, sizes, shards, expert_shards)
+    kept = on_rank.ordinary * whole + on_rank.expert * whole_expert
+    saved = (WEIGHT - storage.matrix_weight) * on_rank.matrices * whole
     trained = 0 if frozen else 1
-    found: dict[str, Numbers] = {
+    parts: dict[str, Numbers] = {
         "weights": WEIGHT * kept - saved,
         "gradients": trained * storage.gradient * kept,
         "optimizer": trained * storage.optimizer * optimizer,
     }
     if storage.strategy:
-        found["strategy"] = trained * storage.strategy * (held.ordinary + held.expert)
-    return found
+        parts["strategy"] = trained * storage.strategy * (on_rank.ordinary + on_rank.expert)
+    return parts
 
 
 def _over(
-    held: RankParameters, sizes: ParallelSizes, shards: Numbers, expert_shards: Numbers
+    on_rank: RankParameters, sizes: ParallelSizes, shards: Numbers, expert_shards: Numbers
 ) -> Numbers:
     cut = np.logical_or(sizes.distributed_optimizer, sizes.fully_sharded)
-    return held.ordinary / np.where(cut, shards, 1) + held.expert / np.where(cut, expert_shards, 1)
+    experts = on_rank.expert / np.where(cut, expert_shards, 1)
+    return on_rank.ordinary / np.where(cut, shards, 1) + experts
 
 
 def state_bytes_of(config: StrategyConfig) -> int:

@@ -1,7 +1,6 @@
 """Time of infrequent exchanges on given links: rounds, waiting, and who does what when."""
 
-from mimokit.prediction.network.links import Link
-from mimokit.prediction.network.network import Network
+from mimokit.prediction.network.network import Link, Network
 from mimokit.prediction.network.strategy import (
     StrategyPrediction,
     exchange_seconds_of_replicas,

@@ -27,14 +27,11 @@ class StrategyPrediction:
 
     Attributes:
         parameters: entries of all tensors that train.
-        H: steps of a round.
         payload_bytes: what a node gives to collectives in a round.
         sent_bytes: what a node sends in a round, as a ring does it.
         exchange_seconds: time on the links in a round that nothing overlaps.
         waiting_seconds: time in a round that a node waits for the slowest to compute.
         compute_utilisation: share of a round in which the slowest node computes.
-        wall_seconds: time of all steps.
-        steps: how many those are.
         smallest_h: the least H with the utilisation that was asked for, or None.
     """
 
@@ -77,7 +74,6 @@ def predict_strategy(
 
     Args:
         compute_seconds: of a step on a node of speed 1.
-        steps: optimizer steps of the whole.
         target_utilisation: what `smallest_h` reaches.
 
     Raises:
@@ -118,8 +114,8 @@ def exchange_seconds_of_replicas(plan: ReplicaPlan) -> dict[str, float] | None:
     Returns:
         The seconds; None if the config does not describe the links between replicas.
     """
-    found = _exchanges_of_replicas(plan)
-    return None if found is None else {rule.purpose: seconds for rule, seconds in found}
+    exchanges = _exchanges_of_replicas(plan)
+    return None if exchanges is None else {rule.purpose: seconds for rule, seconds in exchanges}
 
 
 def waiting_seconds_of_replicas(plan: ReplicaPlan, step_seconds: float) -> float | None:
@@ -127,17 +123,14 @@ def waiting_seconds_of_replicas(plan: ReplicaPlan, step_seconds: float) -> float
 
     Steps that follow an exchange before its result is written hide that much of it.
 
-    Args:
-        step_seconds: how long a replica computes a step.
-
     Returns:
         The seconds; None if the config does not describe the links between replicas.
     """
-    found = _exchanges_of_replicas(plan)
-    if found is None:
+    exchanges = _exchanges_of_replicas(plan)
+    if exchanges is None:
         return None
     return sum(
-        max(0.0, seconds - rule.late * step_seconds) / rule.interval for rule, seconds in found
+        max(0.0, seconds - rule.late * step_seconds) / rule.interval for rule, seconds in exchanges
     )
 
 
@@ -147,9 +140,9 @@ def _exchanges_of_replicas(plan: ReplicaPlan) -> list[tuple[Rule, float]] | None
         return None
     network = Network(line.bandwidth, line.latency, line.jitter)
     return [
-        (one.rule, max(network.collective_seconds(one.rule.operation, size, group)
-                       for group in one.groups))
-        for one, size in plan.replica_payloads()
+        (exchange.rule, max(network.collective_seconds(exchange.rule.operation, size, group)
+                            for group in exchange.groups))
+        for exchange, size in plan.replica_payloads()
     ]  # fmt: skip
 
 
@@ -160,8 +153,8 @@ def round_steps(config: StrategyConfig) -> int:
 
 
 def _length_field(config: StrategyConfig) -> str | None:
-    taken = TAKES[config.name]
-    return next((field for field in ("H", "sparta_interval") if field in taken), None)
+    fields = TAKES[config.name]
+    return next((field for field in ("H", "sparta_interval") if field in fields), None)
 
 
 def _per_round(plan: StrategyPlan, size: str, length: int) -> Iterator[float]:
@@ -173,12 +166,12 @@ def _per_round(plan: StrategyPlan, size: str, length: int) -> Iterator[float]:
 def _blocked_seconds(rule: Rule, network: Network, slowest: float) -> float:
     """Return the time of an exchange that no later step overlaps."""
     changing = not rule.grouping.fixed
-    found = [
-        max(network.exchange_seconds(one, group) for group in one.groups)
+    durations = [
+        max(network.exchange_seconds(exchange, group) for group in exchange.groups)
         for number in range(SAMPLED if changing else 1)
-        for one in [Exchange(rule, number, rule.step(number), rule.step(number) + rule.late)]
+        for exchange in [Exchange(rule, number, rule.step(number), rule.step(number) + rule.late)]
     ]
-    return max(0.0, sum(found) / len(found) - rule.late * slowest)
+    return max(0.0, sum(durations) / len(durations) - rule.late * slowest)
 
 
 def _smallest_h(plan: StrategyPlan, network: Network, slowest: float, target: float) -> int | None:

@@ -25,9 +25,6 @@ class NodeBlock:
     """What a node does for a while.
 
     Attributes:
-        activity: computing, waiting for others to be ready, or exchanging.
-        start: seconds since the first step began.
-        stop: likewise.
         step: optimizer steps completed at the end.
     """
 
@@ -74,7 +71,6 @@ def strategy_timeline(
     Args:
         network: between them. Its speeds and spread are those of one number of seconds alone.
         compute_seconds: of a step on a node of speed 1, or of each [step, node].
-        steps: optimizer steps of the whole.
 
     Raises:
         ConfigError: the network is not one of the plan's nodes.
@@ -132,9 +128,7 @@ class _Nodes:
         ready = self._clocks.copy()
         for group in exchange.groups:
             ready[list(group)] = self._clocks[list(group)].max()
-        end = ready.copy()
-        for group in exchange.groups:
-            end[list(group)] += self._network.exchange_seconds(exchange, group)
+        end = self._arrival(exchange)
         yield from self._until(ready, "wait")
         yield from self._until(end, StepKind.EXCHANGE)
 

@@ -31,12 +31,9 @@ class TimeBreakdown:
     """Seconds by part.
 
     Attributes:
-        matrix: matrix products of linear layers.
         memory: elementwise kernels, norms, casts, permutations and gradient accumulation; starts
             and ends of kernels.
-        tensor: tensor-parallel collectives that are not overlapped.
         context: context-parallel exchange of keys and values that is not overlapped.
-        expert: dispatch to experts and back.
         host: time that the GPU waits for the host, to launch kernels and to start a micro-batch.
     """
 
@@ -90,7 +87,6 @@ class StageTime:
     """Forward and backward of one stage for one micro-batch.
 
     Attributes:
-        forward: seconds by part.
         backward: seconds by part, recomputation included.
     """
 

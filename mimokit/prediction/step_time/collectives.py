@@ -36,8 +36,8 @@ def bandwidth(hardware: Hardware, ranks: Numbers, stride: Numbers) -> Numbers:
 def latency(hardware: Hardware, ranks: Numbers, stride: Numbers) -> Numbers:
     """Return the least seconds of a collective over a group."""
     inside = members_in_domain(hardware, ranks, stride)
-    own = np.where(np.less(inside, ranks), hardware.network.latency, hardware.domain.latency)
-    return np.where(np.greater(ranks, 1), own, 0.0)
+    seconds = np.where(np.less(inside, ranks), hardware.network.latency, hardware.domain.latency)
+    return np.where(np.greater(ranks, 1), seconds, 0.0)
 
 
 def gather(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers) -> Numbers:
@@ -82,7 +82,6 @@ def dispatch(
 
     Args:
         volume: bytes of all tokens of one rank, each counted once.
-        stride: distance between neighbours in the group.
     """
     inside = members_in_domain(hardware, ranks, stride)
     domains = ranks / inside
@@ -104,12 +103,7 @@ def exchange_seconds(
     tokens: Numbers,
     system: System,
 ) -> Mapping[Axis, Numbers]:
-    """Return axis -> seconds of a layer's collectives along it, one after the other.
-
-    Args:
-        moe: experts of this layer, or None for a dense one.
-        tokens: of one micro-batch on one rank.
-    """
+    """Return axis -> seconds of a layer's collectives along it, one after the other."""
     hardware = system.hardware
     seconds: dict[Axis, Numbers] = dict.fromkeys((Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT), 0.0)
     for each in collectives:
@@ -118,12 +112,12 @@ def exchange_seconds(
             continue
         volume = HALF * each.numbers * tokens
         if each.axis == Axis.CONTEXT:
-            one = ring(hardware, volume, sizes.context, sizes.tensor)
+            once = ring(hardware, volume, sizes.context, sizes.tensor)
         elif moe is not None and each.axis == Axis.EXPERT:
-            one = dispatch(hardware, volume, sizes.expert, 1, moe.top_k)
+            once = dispatch(hardware, volume, sizes.expert, 1, moe.top_k)
         else:
-            one = gather(hardware, volume, sizes.tensor, 1)
-        seconds[each.axis] = seconds[each.axis] + each.gathers * one
+            once = gather(hardware, volume, sizes.tensor, 1)
+        seconds[each.axis] = seconds[each.axis] + each.gathers * once
     return seconds
 
 
@@ -145,7 +139,6 @@ def tensor_seconds(
 
     Args:
         moved: seconds of all of them in a forward pass, from `exchange_seconds`.
-        moe: experts of this layer, or None for a dense one.
         matrix: seconds of the layer's products in a forward pass.
 
     Returns:

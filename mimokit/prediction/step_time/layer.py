@@ -7,8 +7,12 @@ import numpy as np
 from mimokit.architecture.layer_work.collectives import layer_collectives
 from mimokit.architecture.layer_work.products import ROUTER, layer_products, score_work
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.architecture.parameters import dense_layer, expert_layer
-from mimokit.architecture.transformer import MixtureOfExperts, Transformer
+from mimokit.architecture.transformer import (
+    MixtureOfExperts,
+    Transformer,
+    dense_layer,
+    expert_layer,
+)
 from mimokit.axes import Axis
 from mimokit.prediction.step_time.breakdown import LayerTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import (
@@ -46,7 +50,6 @@ def layer_time(
     """Return the seconds of one layer.
 
     Args:
-        moe: experts of this layer, or None for a dense one.
         tokens: of one micro-batch on one rank, b s / c.
         visible: tokens that a token attends to on average.
     """
@@ -113,10 +116,10 @@ def product_seconds(
 def _kernels(moe: MixtureOfExperts | None, sizes: ParallelSizes, system: System) -> Numbers:
     """Return the number of kernels in a layer's forward pass. Each expert has separate kernels."""
     software = system.software
-    own = FUSED_KERNELS if software.fused_elementwise else UNFUSED_KERNELS
+    kernels = FUSED_KERNELS if software.fused_elementwise else UNFUSED_KERNELS
     if moe is None:
-        return own
-    return own + software.expert_kernels * moe.experts / sizes.expert
+        return kernels
+    return kernels + software.expert_kernels * moe.experts / sizes.expert
 
 
 def _launch(
@@ -133,12 +136,12 @@ def _launch(
         for each in layer_collectives(net, None, sizes, "forward")
         if each.axis == Axis.TENSOR and not each.projected
     )
-    own: Numbers = software.host_layer if moe is None else software.host_expert_layer
-    own = own + waits * software.host_collective
+    seconds: Numbers = software.host_layer if moe is None else software.host_expert_layer
+    seconds = seconds + waits * software.host_collective
     if not software.host_softmax:
-        return own
+        return seconds
     scores = net.heads / sizes.tensor * sizes.micro_batch
-    return own + software.host_softmax * np.not_equal(scores % SCORES_PER_BLOCK, 0)
+    return seconds + software.host_softmax * np.not_equal(scores % SCORES_PER_BLOCK, 0)
 
 
 def _launched(parts: TimeBreakdown, launch: Numbers, system: System) -> TimeBreakdown:
@@ -154,9 +157,9 @@ def _gradients(
 ) -> Numbers:
     """Return the seconds of accumulating a micro-batch's gradients: one read and one write."""
     layer = dense_layer(net) if moe is None else expert_layer(net, moe)
-    held = layer.sharded / sizes.tensor + layer.replicated + layer.expert / sizes.expert
+    parameters = layer.sharded / sizes.tensor + layer.replicated + layer.expert / sizes.expert
     added = 2 * system.software.main_gradient_bytes
-    return system.memory_seconds(held * np.where(sizes.fully_sharded, SHARDED_BYTES, added))
+    return system.memory_seconds(parameters * np.where(sizes.fully_sharded, SHARDED_BYTES, added))
 
 
 def _attention(

@@ -9,12 +9,7 @@ import numpy as np
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module
 from mimokit.prediction.step_time.breakdown import StageTime, TimeBreakdown
-from mimokit.prediction.step_time.stage import (
-    ModuleInput,
-    boundary_time,
-    stage_time,
-    update_time,
-)
+from mimokit.prediction.step_time.stage import ModuleInput, boundary_time, stage_time, update_time
 from mimokit.prediction.step_time.system import System
 
 
@@ -28,7 +23,6 @@ class ModuleStep:
         pipeline: seconds of sends between stages that are not overlapped.
         bubble: seconds in which the busiest stage waits.
         data: seconds of gradient reduction and weight gathering that are not overlapped.
-        stages: first, middle and last stage for one micro-batch.
     """
 
     work: TimeBreakdown
@@ -51,7 +45,11 @@ class ModuleStep:
 
 
 def module_step(
-    module: Module, sizes: ParallelSizes, given: ModuleInput, system: System, micro_batches: Numbers
+    module: Module,
+    sizes: ParallelSizes,
+    inputs: ModuleInput,
+    system: System,
+    micro_batches: Numbers,
 ) -> ModuleStep:
     """Return one step of a module that runs alone.
 
@@ -62,11 +60,11 @@ def module_step(
     last = sizes.pipeline - 1
     middle = np.minimum(1, last)
     first, between, end = (
-        stage_time(module, sizes, given, system, one) for one in (0, middle, last)
+        stage_time(module, sizes, inputs, system, stage) for stage in (0, middle, last)
     )
     stages = (first, between, end)
     slowest, once = slowest_and_once(first.total, between.total, end.total, sizes.pipeline)
-    hop = boundary_time(module, sizes, given, system)
+    hop = boundary_time(module, sizes, inputs, system)
     hidden = np.greater(sizes.virtual, 1)  # Megatron overlaps sends of interleaved schedules
     busiest = _busiest(stages, slowest)
     update = update_time(module, sizes, system, 0)

@@ -14,12 +14,7 @@ from mimokit.architecture.parallel_sizes import (
     Numbers,
     ParallelSizes,
 )
-from mimokit.architecture.parameters_on_rank import (
-    Module,
-    layers_of,
-    net_of,
-    rank_parameters,
-)
+from mimokit.architecture.parameters_on_rank import Module, layers_of, net_of, rank_parameters
 from mimokit.architecture.transformer import Transformer
 from mimokit.prediction.step_time.breakdown import LayerTime, StageTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import gather, send
@@ -39,7 +34,6 @@ class ModuleInput:
 
     Attributes:
         seq: tokens per sequence. For an encoder, patches of one image or window of audio.
-        sequences: per micro-batch on one replica.
         passes_gradient: the gradient of the input is computed, for a trained module before it.
     """
 
@@ -50,15 +44,15 @@ class ModuleInput:
 
 
 def stage_time(
-    module: Module, sizes: ParallelSizes, given: ModuleInput, system: System, stage: Numbers
+    module: Module, sizes: ParallelSizes, inputs: ModuleInput, system: System, stage: Numbers
 ) -> StageTime:
     """Return the time of a stage for one micro-batch."""
     net = net_of(module)
-    tokens = given.sequences * given.seq / sizes.context
+    tokens = inputs.sequences * inputs.seq / sizes.context
     layers = layers_of(module, sizes, stage)
-    forward, backward = _layers(net, sizes, tokens, given, system, layers.dense, layers.expert)
+    forward, backward = _layers(net, sizes, tokens, inputs, system, layers.dense, layers.expert)
     ends = _ends(module, sizes, tokens, system, stage)
-    factor = _backward_factor(given)
+    factor = _backward_factor(inputs)
     begin = TimeBreakdown(host=system.software.host_micro_batch)
     return StageTime(begin + forward + ends, backward + ends.times(factor))
 
@@ -67,34 +61,34 @@ def _layers(
     net: Transformer,
     sizes: ParallelSizes,
     tokens: Numbers,
-    given: ModuleInput,
+    inputs: ModuleInput,
     system: System,
     dense: Numbers,
     expert: Numbers,
 ) -> tuple[TimeBreakdown, TimeBreakdown]:
-    visible = visible_tokens(net, given.seq)
+    visible = visible_tokens(net, inputs.seq)
     forward, backward = TimeBreakdown(), TimeBreakdown()
     for moe, count in ((None, dense), (net.moe, expert)):
         if moe is None and count is expert:
             continue
-        one = layer_time(net, moe, sizes, tokens, visible, system)
-        forward = forward + one.forward.times(count)
-        backward = backward + _with_recompute(one, sizes, given).times(count)
+        layer = layer_time(net, moe, sizes, tokens, visible, system)
+        forward = forward + layer.forward.times(count)
+        backward = backward + _with_recompute(layer, sizes, inputs).times(count)
     return forward, backward
 
 
-def _with_recompute(layer: LayerTime, sizes: ParallelSizes, given: ModuleInput) -> TimeBreakdown:
+def _with_recompute(layer: LayerTime, sizes: ParallelSizes, inputs: ModuleInput) -> TimeBreakdown:
     """Return the seconds of a layer's backward pass, recomputation included.
 
     Without weight gradients, one of the two products is skipped. A frozen module with no trained
     module before it has no backward pass.
     """
-    if not given.trained and not given.passes_gradient:
+    if not inputs.trained and not inputs.passes_gradient:
         return layer.backward.times(0.0)
     full = np.equal(sizes.recompute, RECOMPUTE_FULL) * 1.0
     selective = np.equal(sizes.recompute, RECOMPUTE_SELECTIVE) * 1.0
     backward = layer.backward
-    if given.trained:
+    if inputs.trained:
         backward = backward + TimeBreakdown(memory=layer.gradients)
     else:
         backward = TimeBreakdown(**{**vars(backward), "matrix": backward.matrix / 2})
@@ -105,10 +99,10 @@ def _with_recompute(layer: LayerTime, sizes: ParallelSizes, given: ModuleInput) 
     )
 
 
-def _backward_factor(given: ModuleInput) -> float:
-    if given.trained:
+def _backward_factor(inputs: ModuleInput) -> float:
+    if inputs.trained:
         return 2.0
-    return 1.0 if given.passes_gradient else 0.0
+    return 1.0 if inputs.passes_gradient else 0.0
 
 
 def _ends(
@@ -150,14 +144,14 @@ def _patches(
 
 
 def boundary_time(
-    module: Module, sizes: ParallelSizes, given: ModuleInput, system: System
+    module: Module, sizes: ParallelSizes, inputs: ModuleInput, system: System
 ) -> Numbers:
     """Return the seconds of sending one micro-batch's activations to the next stage.
 
     Each tensor-parallel rank sends its share, even if activations are not sharded. The receiving
     ranks gather them (arXiv 2104.04473, sec. 4.1).
     """
-    tokens = given.sequences * given.seq / sizes.context
+    tokens = inputs.sequences * inputs.seq / sizes.context
     volume = HALF * net_of(module).hidden * tokens / sizes.tensor
     distance = sizes.tensor * sizes.context * sizes.data
     return np.where(np.greater(sizes.pipeline, 1), send(system.hardware, volume, distance), 0.0)
@@ -165,12 +159,7 @@ def boundary_time(
 
 @dataclass(frozen=True)
 class UpdateTime:
-    """Seconds of what a step does once, after its last micro-batch.
-
-    Attributes:
-        reduce: seconds of reducing the gradients of a stage.
-        gather: seconds of gathering its updated weights.
-    """
+    """Seconds of what a step does once, after its last micro-batch."""
 
     reduce: Numbers
     gather: Numbers
@@ -179,17 +168,15 @@ class UpdateTime:
 
 def update_time(module: Module, sizes: ParallelSizes, system: System, stage: Numbers) -> UpdateTime:
     """Return the seconds of what a stage does once per step, without overlap."""
-    held = rank_parameters(module, sizes, stage)
-    hardware, cut = (
-        system.hardware,
-        np.logical_or(sizes.distributed_optimizer, sizes.fully_sharded),
-    )
+    parameters = rank_parameters(module, sizes, stage)
+    hardware = system.hardware
+    cut = np.logical_or(sizes.distributed_optimizer, sizes.fully_sharded)
     reduce: Numbers = 0.0
     collect: Numbers = 0.0
     owned: Numbers = 0.0
     for count, ranks, stride in (
-        (held.ordinary, sizes.replicas, sizes.tensor),
-        (held.expert, sizes.expert_replicas, sizes.expert),
+        (parameters.ordinary, sizes.replicas, sizes.tensor),
+        (parameters.expert, sizes.expert_replicas, sizes.expert),
     ):
         passes = np.where(cut, 1.0, 2.0)  # reduce-scatter, or all-reduce
         volume = system.software.gradient_bytes * count

@@ -18,7 +18,7 @@ from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_SELECTIVE,
     ParallelSizes,
 )
-from mimokit.architecture.parameters import active_stack_parameters
+from mimokit.architecture.transformer import active_stack_parameters
 from mimokit.prediction.hardware import hardware_names, load_hardware
 from tests.benchmarks.prediction.tables import Row, SkippedRowError, names, number, table, whole
 

@@ -24,8 +24,7 @@ from mimokit.engine.data.digits import (
 from mimokit.engine.data.iterators import (
     PlannedBatches,
     PlannedIndex,
-    iterate_module_batches,
-    iterate_shared_batches,
+    iterate_batches,
 )
 from mimokit.engine.data.sources import (
     DigitData,
@@ -36,6 +35,7 @@ from mimokit.engine.data.sources import (
 )
 from mimokit.experiment import verify
 from tests.layouts import IMAGE_TOKEN, digits_config
+from tests.layouts_apart import apart_config
 
 
 def test_scans_are_the_whole_set_and_no_scan_is_in_both_splits():
@@ -131,25 +131,26 @@ def test_colocated_ranks_read_once_what_the_smaller_module_needs(layout):
     plan = mimokit.plan(config)
     data = DigitData()(config)
     for rank in range(4):
-        batch = next(
-            iterate_shared_batches(plan, config.data, rank, data.train, data.collate_fn, 1)
-        )
+        batch = next(iterate_batches(plan, config.data, rank, data.train, data.collate_fn, 1))
         assert len(batch["input_ids"]) == 4, "8 samples over the 2 replicas of the smaller module"
 
 
 def test_a_module_reads_its_own_samples():
-    config = digits_config((1, 4), (2, 2))
+    config = apart_config((1, 2, 4), (2, 2, 2), 1)
     plan = mimokit.plan(config)
     data = DigitData()(config)
 
-    def read(rank, module):
-        iterator = iterate_module_batches(
-            plan, config.data, rank, module, data.train, data.collate_fn, 1
-        )
-        return next(iterator)["input_ids"]
+    def read(rank):
+        batches = iterate_batches(plan, config.data, rank, data.train, data.collate_fn, 1)
+        return None if batches is None else next(batches)["input_ids"]
 
-    whole = torch.cat([read(rank, "images") for rank in range(4)])
-    assert torch.equal(read(2, "language_module"), whole[4:])
+    images, language = plan.modules["images"], plan.modules["language_module"]
+    whole = torch.cat([read(rank) for rank in images.stage(0)])
+    assert [read(rank) for rank in images.stage(1)] == [None] * 4
+    halves = torch.chunk(whole, 2)
+    for stage in (0, 1):
+        for place, rank in enumerate(language.stage(stage)):
+            assert torch.equal(read(rank), halves[place // 2]), f"rank {rank}"
 
 
 def test_configs_that_cannot_see_digits_get_noise():
@@ -173,7 +174,7 @@ def test_workers_read_the_same(tmp_path):
     config = digits_config()
     plan, data = mimokit.plan(config), DigitData()(config)
     alone, helped = (
-        next(iterate_shared_batches(plan, sizes, 0, data.train, data.collate_fn, 1))
+        next(iterate_batches(plan, sizes, 0, data.train, data.collate_fn, 1))
         for sizes in (
             config.data,
             DataConfig(**{**config.data.model_dump(), "num_workers": 1}),

@@ -13,7 +13,7 @@ from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import DataConfig
 from mimokit.engine.data.batch import check_tokens
 from mimokit.engine.data.digits import END_TOKEN, READ_TOKEN
-from mimokit.engine.data.iterators import PlannedIndex, iterate_shared_batches, place_of
+from mimokit.engine.data.iterators import PlannedIndex, iterate_batches, place_of
 from mimokit.engine.data.sources import (
     DigitData,
     MultimodalDigitData,
@@ -125,7 +125,7 @@ def test_modalities_are_absent_where_the_pattern_says(source):
     config = _config(presence=PRESENCE)
     data, plan = source(config), mimokit.plan(config)
     # The first replica reads samples 0 to 7: dino has one replica.
-    batches = iterate_shared_batches(plan, config.data, 0, data.train, data.collate_fn, 1)
+    batches = iterate_batches(plan, config.data, 0, data.train, data.collate_fn, 1)
     tokens = {n: tokens_per_item(config.model.get_architecture(n)) for n in TOKENS}
     for number in range(4):
         batch = next(batches)
@@ -160,7 +160,7 @@ def test_workers_read_the_same_places():
     config = _config(presence=PRESENCE)
     plan, data = mimokit.plan(config), default_data(config)
     alone, helped = (
-        iterate_shared_batches(plan, sizes, 0, data.train, data.collate_fn, 1)
+        iterate_batches(plan, sizes, 0, data.train, data.collate_fn, 1)
         for sizes in (config.data, DataConfig(**{**config.data.model_dump(), "num_workers": 1}))
     )
     for _ in range(2):

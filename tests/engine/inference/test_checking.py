@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 import torch
 
-from mimokit.architecture.functions import NetworkFunctions
+from mimokit.architecture.huggingface.functions import NetworkFunctions
 from mimokit.engine.inference.checking import (
     checked_shard,
     compared,
+    hugging_face,
     one_process,
     parts_on_rank,
 )
-from mimokit.engine.inference.hugging_face import hugging_face
 from mimokit.engine.weights.reading import read_shard
-from mimokit.experiment.inference.check_report import CheckReport, layers_of
+from mimokit.experiment.inference.weight_check import CheckReport, layers_of
 from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.check_plan import TOLERANCES, check_input, loading_dtype
+from mimokit.planning.weights.running import TOLERANCES, check_input, loading_dtype
 from tests.engine.inference.threads import on_threads
 from tests.hugging_face_weights import checkpoint
 

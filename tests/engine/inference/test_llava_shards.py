@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from mimokit.architecture.huggingface.families import ENCODER, LANGUAGE, PROJECTOR
-from mimokit.engine.inference.checking import checked_shard, compared, parts_on_rank
-from mimokit.engine.inference.hugging_face import hugging_face
-from mimokit.engine.inference.llava import PROJECTOR_PART
-from mimokit.experiment.inference.check_report import CheckReport, layers_of
+from mimokit.engine.inference.checking import checked_shard, compared, hugging_face, parts_on_rank
+from mimokit.engine.inference.vision import PROJECTOR_PART
+from mimokit.experiment.inference.weight_check import CheckReport, layers_of
 from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.check_plan import TOLERANCES, check_input
+from mimokit.planning.weights.running import TOLERANCES, check_input
 from tests.engine.inference.threads import on_threads
 from tests.llava import IMAGE_TOKEN, llava_checkpoint
 

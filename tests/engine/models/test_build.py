@@ -16,9 +16,9 @@ LANGUAGE = ModuleArchitecture(**{**NETWORK, "vocab_size": 32, "hidden_size": 8},
 
 def _builders():
     """Return module -> (its build, by hand; the function of its spec)."""
-    from mimokit.engine.models.build import ModuleBuild
-    from mimokit.engine.models.decoder import text_decoder_spec
+    from mimokit.engine.models.language import text_decoder_spec
     from mimokit.engine.models.specs import encoder_spec, language_spec
+    from mimokit.engine.models.transformer import ModuleBuild
 
     execution = ModuleExecution(tensor_parallel=2, data_parallel=3)
     return {

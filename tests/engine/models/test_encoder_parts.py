@@ -37,10 +37,10 @@ def _rows(plan, config, module, inputs):
     import torch.distributed as dist
 
     from mimokit.engine.megatron import ensure_memory_buffer
-    from mimokit.engine.models.build import module_builds
     from mimokit.engine.models.provider import inject_process_groups
     from mimokit.engine.models.rng import module_seed, random_state_of, seed_modules
     from mimokit.engine.models.specs import encoder_spec
+    from mimokit.engine.models.transformer import module_builds
     from mimokit.engine.parallel.grids import create_grids
 
     ensure_memory_buffer()

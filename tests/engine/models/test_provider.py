@@ -139,7 +139,7 @@ def test_a_plan_for_another_world_is_refused(cluster):
 def _parts(plan, config):
     """Return what `provide` gives this rank: its modules, layers, first and last stage."""
     from mimokit.engine.models.specs import multimodal_provider
-    from mimokit.engine.parallel.gradients import get_module_to_grid_tuple
+    from mimokit.engine.parallel.update import get_module_to_grid_tuple
 
     provided = multimodal_provider(config.model, plan, 1).provide(plan)
     if provided.model is None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from mimokit.engine.parallel.data_parallel import Ownership
 from mimokit.engine.parallel.grids import process_groups
-from mimokit.engine.parallel.ownership import Ownership
 from mimokit.planning.ranks import DIMENSIONS, EXPERT_DIMENSIONS, RankGrid
 
 LAYOUTS = [

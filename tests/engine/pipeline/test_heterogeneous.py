@@ -67,14 +67,14 @@ def test_steps_run_in_the_order_of_the_plan(cluster, config):
 
 def _observed_steps(plan, config):
     from mimokit.engine.data.sources import default_data
+    from mimokit.engine.pipeline.steps import forward_backward_steps
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.loop import prepare
-    from mimokit.engine.training.modes import microbatch_steps
 
     state = prepare(plan, config, default_data)
     seen = []
     exhaust(
-        microbatch_steps(state.model, state.iterator),
+        forward_backward_steps(state.iterator, state.model),
         lambda step: seen.append((step.name, step.microbatch)),
     )
     return seen

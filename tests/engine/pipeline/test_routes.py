@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mimokit.planning.bridges.disjoint import plan_disjoint_bridge
+from mimokit.planning.bridges.plan import plan_disjoint_bridge
 from mimokit.planning.ranks import RankGrid
 
 DIMENSIONS = ("tp", "dp")

@@ -106,7 +106,7 @@ def test_parameters_have_the_dtype_asked_for(dtype: torch.dtype) -> None:
     assert_same(found, {name: value.to(dtype) for name, value in stored(directory).items()})
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     groups=st.sampled_from([1, 2, 4]),
     per_group=st.integers(1, 3),
@@ -150,7 +150,7 @@ def test_a_module_is_filled_in_place_and_another_network_is_named() -> None:
     for name, one in module.items():
         assert torch.equal(one, wanted[name])
         assert one.data_ptr() == before[name]
-    with pytest.raises(ConfigError, match=r"output_layer\.weight: the checkpoint has it"):
+    with pytest.raises(ConfigError, match=r"output_layer\.weight: the weights have it"):
         fill({name: one for name, one in module.items() if "output" not in name}, planned, source)
     module["output_layer.weight"] = torch.nn.Parameter(torch.zeros(64, 32))
     with pytest.raises(ConfigError, match=r"its shape is \[64, 32\] in the module, \[51, 32\]"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import sys
@@ -17,8 +18,9 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset, Subset, TensorDataset
 
 from mimokit.config import ConfigError
+from mimokit.engine.fits import checkpoint
+from mimokit.engine.fits.forward import largest_that_fits
 from mimokit.engine.fits.job import FitError
-from mimokit.engine.fits.minibatch import largest_that_fits
 from mimokit.engine.strategies import (
     DiLoCoStrategy,
     FedAvgStrategy,
@@ -227,6 +229,25 @@ def test_a_fit_goes_on_to_the_bit(tmp_path: Path) -> None:
         broken.fit(strategy=FedAvgStrategy(), resume=True, **options, **places(tmp_path))
 
 
+MOVED = {
+    "fit.records": "NodeStep",
+    "streaming_diloco": "StreamingDiLoCoStrategy",
+    "sparta_diloco": "SPARTADiLoCoStrategy",
+    "index_selectors": "RandomIndexSelector",
+    "federated_averaging": "AveragingCommunicator",
+    "noloco": "GossipCommunicator",
+    "communicate_optimize_strategy": "PlannedModule",
+    "diloco": "DiLoCoStrategy",
+}
+"""Module of `mimokit.engine.strategies` in earlier checkpoints -> a class that was there."""
+
+
+def test_checkpoints_find_classes_that_moved() -> None:
+    for module, name in MOVED.items():
+        written = f"cmimokit.engine.strategies.{module}\n{name}\n.".encode()
+        assert checkpoint._Unpickler(io.BytesIO(written)).load().__name__ == name
+
+
 def test_a_fit_can_be_stopped(tmp_path: Path) -> None:
     run = trainer(OneNode()).start(
         strategy=simple(), max_steps=10**6, batch_size=8, val_size=20, **places(tmp_path)
@@ -317,7 +338,7 @@ def test_wrong_arguments_are_refused(
 ) -> None:
     if "wandb_project" in arguments:
         monkeypatch.setattr(
-            "mimokit.experiment.results.logger_backends._installed", lambda name: name != "wandb"
+            "mimokit.experiment.results.loggers._installed", lambda name: name != "wandb"
         )
     (tmp_path / "logs" / "there").mkdir(parents=True)
     with pytest.raises(ConfigError, match=sentence):

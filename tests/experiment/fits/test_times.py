@@ -14,7 +14,7 @@ from mimokit.config import StrategyConfig
 from mimokit.engine.fits.records import NodeStep
 from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.communicate import emulated_end
-from mimokit.experiment.fits.prediction import FitTimes
+from mimokit.experiment.fits.tables import FitTimes
 from mimokit.planning.strategies import StrategyPlan, plan_strategy
 from mimokit.prediction.network import Network
 
@@ -123,7 +123,7 @@ def records(computed: np.ndarray[Any, Any], plan: StrategyPlan, held: float) -> 
     return found
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(1, 6).flatmap(
         lambda steps: st.lists(

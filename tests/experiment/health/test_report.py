@@ -15,8 +15,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.strategy import StrategyConfig
 from mimokit.experiment import Evaluations, train
 from mimokit.experiment.health.measures import NOT_MEASURED, RunMeasures
-from mimokit.experiment.health.record import HealthRecord
-from mimokit.experiment.health.report import RunHealth
+from mimokit.experiment.health.report import HealthRecord, RunHealth
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.tensor_collectives import CollectiveSpan
 from mimokit.samples import HealthSample, StepSample

@@ -197,5 +197,5 @@ def one_norm(name: str) -> None:
     from mimokit.engine.inference.loading import _residents
 
     if dist.get_rank() == 1:
-        shard = _residents[name].shard
+        shard, _ = _residents[name]
         shard.parameters["decoder.final_layernorm.weight"][0] += 1

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from mimokit.config import ConfigError, ExperimentConfig, RuntimeConfig
-from mimokit.experiment.results.logger_backends import make_loggers
-from mimokit.experiment.results.loggers import scalars
+from mimokit.experiment.results.loggers import LoggedRun, make_loggers, scalars
 from mimokit.experiment.sweeps.choice import choose, collect
 from mimokit.planning import plan_layout
 from tests.layouts import digits_config
@@ -44,7 +43,8 @@ def _config(*names: str) -> ExperimentConfig:
 
 def _log(config: ExperimentConfig, folder: Path, status: str) -> None:
     (logger,) = make_loggers(config.runtime)
-    logger.start(config, plan_layout(config), folder)
+    modules = tuple(plan_layout(config).modules)
+    logger.start(LoggedRun(config.name, modules, config.to_mapping(), config.to_yaml()), folder)
     logger.step(dict(STEP))
     logger.evaluation(EVALUATION)
     logger.finish(status)

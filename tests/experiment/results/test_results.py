@@ -15,9 +15,8 @@ from mimokit.analysis import read_run, read_trace
 from mimokit.cluster import RankError, RunAborted
 from mimokit.config import ConfigError
 from mimokit.config_files import load_experiment_config
-from mimokit.experiment.results.failures import TimeLimitError
 from mimokit.experiment.results.folder import EARLIER, Folder, new_folder, new_root
-from mimokit.experiment.results.info import RunSetting, git_state
+from mimokit.experiment.results.info import RunSetting, TimeLimitError, git_state
 from mimokit.experiment.results.tables import AppendedTable
 from mimokit.experiment.results.writer import RunWriter
 from mimokit.result_files import RunFile

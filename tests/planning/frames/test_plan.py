@@ -54,7 +54,7 @@ def check(plan: FramePlan, loads: np.ndarray, ranks: int) -> None:
 
 
 @given(st.lists(st.integers(0, 30), max_size=8), st.integers(1, 3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_few_frames_are_at_most_3_percent_above_the_optimum(loads: list[int], ranks: int) -> None:
     plan = plan_frames(loads, ranks)
     check(plan, np.array(loads, dtype=float), ranks)

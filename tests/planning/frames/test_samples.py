@@ -21,7 +21,7 @@ FRAMES = (64, 64, 48, 32, 8, 4, 2, 1)
 
 @given(sizes, sizes, st.sampled_from([(2, 3), (3, 3), (6, 2), (1, 2)]))
 @example([1, 3, 0, 0, 4, 5], [0, 1, 1, 1, 2, 0], (2, 3))  # exchanges alone end 11 % above
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_six_samples_have_the_best_order(encoder, language, replicas) -> None:
     works = [SampleWork.of(encoder, replicas[0]), SampleWork.of(language, replicas[1])]
     order = order_samples(works)

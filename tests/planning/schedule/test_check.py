@@ -45,7 +45,7 @@ def refusal(found: Programs, **options: bool) -> str:
     return str(caught.value)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     graph=stage_graphs(),
     count=st.integers(1, 6),

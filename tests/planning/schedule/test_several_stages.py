@@ -36,7 +36,7 @@ def of_a_microbatch(encoders: list[str], trained: set[str], number: int) -> list
     return steps
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(encoders=st.permutations(["b", "a", "c"]), count=st.integers(1, 4), chooser=st.data())
 def test_shared_ranks_do_what_the_loop_did(encoders, count: int, chooser) -> None:
     encoders = encoders[: chooser.draw(st.integers(0, 3))]
@@ -100,7 +100,7 @@ def test_interleaving_divides_the_bubble(stages: int, chunks: int, rounds: int) 
     assert timeline.makespan == pytest.approx(3 * count + (stages - 1) * 3 / chunks)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     stages=st.integers(2, 5),
     chunks=st.integers(2, 4),

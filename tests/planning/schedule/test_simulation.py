@@ -25,7 +25,7 @@ def table(draw: st.DrawFn, places: int, count: int) -> list[list[float]]:
     return draw(st.lists(row, min_size=places, max_size=places))
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(graph=stage_graphs(), count=st.integers(1, 5), order=ORDERS, chooser=st.data())
 def test_equals_a_simulation_event_by_event(graph, count, order, chooser) -> None:
     names = [name for name, _ in graph.topology]

@@ -15,7 +15,7 @@ from mimokit.planning.strategies.sizes import demo_blocks, sparse_bytes
 SELECTORS = st.sampled_from(["shuffled_sequential", "partitioned"])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SELECTORS, st.floats(0.02, 1), st.integers(0, 200), st.integers(0, 3), st.integers(0, 3))
 def test_a_cycle_takes_every_entry_exactly_once(
     selector: str, p: float, entries: int, seed: int, cycle: int
@@ -56,7 +56,7 @@ def test_p_of_one_takes_everything_and_names_have_masks_of_their_own() -> None:
     assert masks.indices("a", 1000, 0).tolist() != masks.indices("b", 1000, 0).tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(0, 3000))
 def test_groups_are_as_large_as_asked_except_the_last(nodes: int, size: int, number: int) -> None:
     grouping = Grouping(nodes, size, seed=2)
@@ -77,7 +77,7 @@ def test_layers_are_strided_over_fragments() -> None:
     assert found[1][0] == "embed"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(1, 70), max_size=4), st.integers(1, 32))
 def test_blocks_of_demo_cover_a_tensor(shape: list[int], chunk: int) -> None:
     blocks, sides = demo_blocks(shape, chunk)

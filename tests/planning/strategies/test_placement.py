@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mimokit.planning.strategies.placement import Placement, crossed_links, place_replicas
+from mimokit.planning.strategies.replicas import Placement, crossed_links, place_replicas
 
 
 @st.composite
@@ -20,7 +20,7 @@ def clusters(draw: st.DrawFn, most: int = 24) -> tuple[list[str], int, int]:
     return hosts, ranks, draw(st.integers(1, len(hosts) // ranks))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(clusters())
 def test_every_rank_has_an_engine_and_every_host_is_filled_in_one_go(cluster) -> None:
     hosts, ranks, replicas = cluster
@@ -39,7 +39,7 @@ def test_every_rank_has_an_engine_and_every_host_is_filled_in_one_go(cluster) ->
     assert len(runs) == len(set(runs)), "a host is full before the next one begins"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(clusters(most=5))
 def test_no_order_of_the_engines_splits_fewer_replicas(cluster) -> None:
     hosts, ranks, replicas = cluster
@@ -52,7 +52,7 @@ def test_no_order_of_the_engines_splits_fewer_replicas(cluster) -> None:
     assert (found.problem is None) == (least == 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(clusters())
 def test_what_is_in_order_stays_in_order(cluster) -> None:
     hosts, ranks, replicas = cluster

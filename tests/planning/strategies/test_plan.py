@@ -48,7 +48,7 @@ def plans(draw: st.DrawFn) -> StrategyPlan:
     return planned(name, nodes, draw(st.integers(0, 5)), **arguments)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(plans())
 def test_exchanges_fall_due_as_described(plan: StrategyPlan) -> None:
     steps = 45
@@ -60,7 +60,7 @@ def test_exchanges_fall_due_as_described(plan: StrategyPlan) -> None:
         assert [one.rule.purpose for one in plan.begins(step)] == due(plan.config, step)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(plans())
 def test_every_node_is_in_one_group_and_the_bytes_add_up(plan: StrategyPlan) -> None:
     sent: dict[str, np.ndarray[Any, Any]] = {}
@@ -75,7 +75,7 @@ def test_every_node_is_in_one_group_and_the_bytes_add_up(plan: StrategyPlan) -> 
     assert sum(row["sent_bytes"] for row in rows) == pytest.approx(sum(map(np.sum, sent.values())))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(plans())
 def test_every_node_plans_the_same_and_in_any_order(plan: StrategyPlan) -> None:
     """A plan that is made again, or sent, gives the same groups and entries."""

@@ -10,9 +10,8 @@ import pytest
 from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.config import StrategyConfig
 from mimokit.planning.strategies import Masks, plan_strategy
-from mimokit.planning.strategies.fragments import in_order
 from mimokit.planning.strategies.replicas import ReplicaPlan
-from mimokit.planning.strategies.shards import HeldShard
+from mimokit.planning.strategies.shards import HeldShard, in_order
 from mimokit.planning.types import LayoutPlan
 from tests.planning.layouts import layout, sizes
 from tests.planning.test_replicas import planned, with_strategy

@@ -129,7 +129,7 @@ def test_bytes_are_counted_in_the_dtype_of_loading_and_touched_in_that_of_the_fi
     assert stored.ranks[0].bytes_touched == cut_by_columns + norms + quarters
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     groups=st.sampled_from([1, 2, 3, 4, 8]),
     per_group=st.integers(1, 4),

@@ -58,7 +58,7 @@ def test_a_chain_takes_its_critical_path_however_many_cores() -> None:
 
 
 @given(st.lists(st.lists(SECONDS, min_size=1, max_size=4), min_size=1, max_size=6), SECONDS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_never_quicker_than_either_bound(rounds: list[list[float]], cores: float) -> None:
     ranks = len(rounds)
     everyone = tuple(range(ranks))

@@ -7,12 +7,11 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
 from mimokit.config_files import config_from_mapping, load_preset
-from mimokit.config_files.inheritance import read_with_parents, resolve_path
+from mimokit.config_files.inheritance import merged, read_layers
 from mimokit.config_files.loading import SWEEP
 from mimokit_widgets.planner.paths import PREDICTION, mapping_at
 
@@ -67,8 +66,8 @@ def content_of(source: ExperimentConfig | Mapping[str, Any] | str | os.PathLike[
     if isinstance(source, Mapping):
         return canonical(source)
     if isinstance(source, str | os.PathLike):
-        path = resolve_path(os.fspath(source), Path())
-        return canonical(read_with_parents(path), path.stem)
+        layers = read_layers(source)
+        return canonical(merged(layers), layers[0].path.stem)
     raise TypeError(
         f"a config is an ExperimentConfig, a mapping or the path of a YAML file, not {source!r}"
     )

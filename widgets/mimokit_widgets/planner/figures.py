@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from mimokit.axes import CONFIG_FIELDS, GRID_AXES, SHOWN_AXES, Axis
 from mimokit.config import ExperimentConfig
 from mimokit.config.rules.runnable import unrunnable
-from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
+from mimokit.planning.bridges.plan import BYTES_PER_NUMBER
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.report.rows import rejection
 from mimokit.planning.types import Bridge, ColocatedBridge, LayoutPlan

@@ -12,7 +12,7 @@ from mimokit.architecture import (
     load_model,
     model_names,
 )
-from mimokit.architecture.networks import language_network, lone_encoder_network
+from mimokit.architecture.from_config import language_network, lone_encoder_network
 
 LANGUAGE, ENCODER = "language", "encoder"
 

@@ -17,7 +17,7 @@ from mimokit.planning.frames import (
     order_samples,
 )
 from mimokit.planning.frames.batch_frames import BatchFrames
-from mimokit.prediction.frame_counts import BETWEEN_RANKS, counts_text, dealt, read_counts
+from mimokit.prediction.frames import BETWEEN_RANKS, counts_text, dealt, read_counts
 from mimokit.units import bits_per_second, seconds_of, shown
 
 MOST_RANKS = 128

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mimokit.config import ConfigError
-from mimokit.prediction.frame_counts import MOST_FRAMES
+from mimokit.prediction.frames import MOST_FRAMES
 from mimokit_widgets.view_models.frame_loads import frame_fields, frame_loads
 from mimokit_widgets.view_models.frame_question import (
     TEXTS,

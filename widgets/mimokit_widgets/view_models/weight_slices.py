@@ -25,7 +25,7 @@ Owned = dict[tuple[int, str, bool], list[Span]]
 """Owner, file and whether columns are left out -> spans of bytes."""
 
 
-def weight_picture(plan: WeightPlan, checkpoint: WeightDirectory) -> tuple[dict[str, Any], bytes]:
+def weight_picture(plan: WeightPlan, weights: WeightDirectory) -> tuple[dict[str, Any], bytes]:
     """Return what is drawn of a plan, and which parts of the files are whose.
 
     Returns:
@@ -34,7 +34,7 @@ def weight_picture(plan: WeightPlan, checkpoint: WeightDirectory) -> tuple[dict[
         where a rank needs some columns of these rows alone.
     """
     tensors = sliced_tensors(plan)
-    files = _file_sizes(checkpoint)
+    files = _file_sizes(weights)
     names = list(dict.fromkeys(tensor.name for tensor in tensors))
     rows: list[dict[str, Any]] = [{"name": name, "shape": "", "cells": []} for name in names]
     colors = place_colors(plan.tensor_parallel)
@@ -53,7 +53,7 @@ def weight_picture(plan: WeightPlan, checkpoint: WeightDirectory) -> tuple[dict[
         "words": in_words(plan, files),
         "shared": SHARED,
     }
-    return picture, _runs(plan, checkpoint, tensors, files)
+    return picture, _runs(plan, weights, tensors, files)
 
 
 def in_words(plan: WeightPlan, files: Mapping[str, int]) -> str:
@@ -66,10 +66,10 @@ def in_words(plan: WeightPlan, files: Mapping[str, int]) -> str:
     return f"{plan.model_type}: {ranks}, of {bytes_text(sum(files.values()))} in {where}."
 
 
-def _file_sizes(checkpoint: WeightDirectory) -> dict[str, int]:
+def _file_sizes(weights: WeightDirectory) -> dict[str, int]:
     """Return file -> the byte behind its last tensor."""
     sizes: dict[str, int] = {}
-    for tensor in checkpoint.tensors.values():
+    for tensor in weights.tensors.values():
         sizes[tensor.file] = max(sizes.get(tensor.file, 0), tensor.start + tensor.bytes)
     return sizes
 
@@ -156,7 +156,7 @@ def _slice_words(tensor: SlicedTensor, part: Slice) -> str:
 
 def _runs(
     plan: WeightPlan,
-    checkpoint: WeightDirectory,
+    weights: WeightDirectory,
     tensors: Sequence[SlicedTensor],
     files: Mapping[str, int],
 ) -> bytes:
@@ -165,7 +165,7 @@ def _runs(
     for number, rank in enumerate(plan.ranks):
         for parameter in rank.parameters.values():
             for piece in parameter.pieces:
-                stored = checkpoint.tensors[piece.tensor]
+                stored = weights.tensors[piece.tensor]
                 span = _bytes_of(piece, stored.start, stored.row_bytes)
                 part = piece.columns is not None
                 owned.setdefault((number, piece.file, part), []).append(span)

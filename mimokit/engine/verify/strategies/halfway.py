@@ -21,7 +21,7 @@ from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.strategies.codecs import LowBitMean, Rounding, nearest
 from mimokit.engine.training.loop import TrainingState
 from mimokit.engine.verify.oracle import OracleStep
-from mimokit.engine.verify.strategies.choices import ROUNDING, SUMS
+from mimokit.engine.verify.strategies.pieces import ROUNDING, SUMS
 from mimokit.planning.strategies.sizes import CODEC_BLOCK
 
 
@@ -62,17 +62,17 @@ def _on_this_rank(
     state: TrainingState, expected: OracleStep, names: Sequence[str]
 ) -> list[tuple[Tensor, Tensor]]:
     """Return what the oracle rounded the shards of this rank to, flat; nothing if it did not."""
-    found: dict[str, tuple[Tensor, Tensor]] = {}
+    rounded: dict[str, tuple[Tensor, Tensor]] = {}
     for module, wrapped in state.model.modules().items():
         for path, parameter in named_parameters(wrapped.module).items():
             name, shape = f"{module}.{path}", expected.weights[module][path].shape
             if name in expected.whole_numbers:
-                own, sums = (
-                    torch.from_numpy(shard_of(parameter).of(one.reshape(shape)).flatten())
-                    for one in expected.whole_numbers[name]
+                change, sums = (
+                    torch.from_numpy(shard_of(parameter).of(numbers.reshape(shape)).flatten())
+                    for numbers in expected.whole_numbers[name]
                 )
-                found[name] = (own, sums)
-    return [found[name] for name in names if name in found]
+                rounded[name] = (change, sums)
+    return [rounded[name] for name in names if name in rounded]
 
 
 class AsOracle(Rounding):
@@ -85,49 +85,45 @@ class AsOracle(Rounding):
         there: Sequence[tuple[Tensor, Tensor]],
         rounded: Rounded,
     ) -> None:
-        """Take what the oracle rounded to.
+        """Take the weights whose change is averaged, and the change and mean of the oracle of each.
 
-        Args:
-            inner: the weights of which it averages the change.
-            there: of each of them what the oracle rounded the change and the mean to, flat.
+        Those of the oracle are whole numbers, flat.
         """
         self._rounded = rounded
         device = inner[0].device
-        own, sums = (torch.cat(one).to(device, torch.float32) for one in zip(*there, strict=True))
+        change, sums = (torch.cat(of).to(device, torch.float32) for of in zip(*there, strict=True))
         weights = torch.cat([one.detach().abs().flatten() for one in inner]).float()
-        tensors = torch.cat(
-            [torch.full((one.numel(),), float(k)) for k, one in enumerate(inner)]
-        ).to(device)
-        self._own, self._sums, self._weights, numbers = (
-            low_bits.in_blocks(one, low_bits.length).view(-1, CODEC_BLOCK)
-            for one in (own, sums, weights, tensors)
+        # Of which tensor each number is.
+        tensors = torch.cat([torch.full_like(one.flatten(), k) for k, one in enumerate(inner)])
+        self._change, self._sums, self._weights, numbers = (
+            low_bits.in_blocks(flat, low_bits.length).view(-1, CODEC_BLOCK)
+            for flat in (change, sums, weights, tensors.float())
         )
-        # Of which tensor the numbers of a block are.
         self._tensor = numbers.amax(dim=1).long()
 
     def of_own(self, multiples: Tensor, scales: Tensor) -> Tensor:
         """Round the change on this rank."""
-        return self._nearest(0, self._own, multiples, scales)
+        return self._nearest(0, self._change, multiples, scales)
 
     def of_sums(self, first: int, multiples: Tensor, scales: Tensor) -> Tensor:
         """Round the part of the mean that this rank makes, from which block on."""
         return self._nearest(first, self._sums, multiples, scales)
 
     def _nearest(self, first: int, whole: Tensor, multiples: Tensor, scales: Tensor) -> Tensor:
-        own = nearest(multiples, scales)
+        local = nearest(multiples, scales)
         # Blocks behind the last tensor are padding.
-        real = max(0, min(len(own), len(whole) - first))
+        real = max(0, min(len(local), len(whole) - first))
         rows, blocks = slice(0, real), slice(first, first + real)
-        oracle = torch.zeros_like(own)
+        oracle = torch.zeros_like(local)
         oracle[rows] = whole[blocks]
-        errors = torch.zeros_like(own)
+        errors = torch.zeros_like(local)
         errors[rows] = self._errors(blocks, multiples[rows] * scales[rows])
         steps = errors / scales.where(scales > 0, 1)
-        next_to = ((own - oracle).abs() == 1) & (scales > 0)
+        next_to = ((local - oracle).abs() == 1) & (scales > 0)
         take = next_to & ((multiples - oracle).abs() <= 0.5 + steps)
         self._rounded.numbers += whole[blocks].numel()
         self._rounded.taken += int(take.sum())
-        return oracle.where(take, own)
+        return oracle.where(take, local)
 
     def _errors(self, blocks: slice, numbers: Tensor) -> Tensor:
         """Return by how much each number may differ from that of the oracle."""

@@ -8,28 +8,60 @@ faults) and which tensors are a fragment.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from mimokit.engine.verify.strategies.choices import Choices, Open
-from mimokit.engine.verify.strategies.low_bits import LowBits
-from mimokit.engine.verify.strategies.outer_step import Named, OuterStep
-from mimokit.engine.verify.strategies.pieces import Shards
+from mimokit.config import OptimizerConfig
+from mimokit.engine.strategies.optim import OptimSpec
+from mimokit.engine.verify.strategies.pieces import Choices, LowBits, Named, Open, Shards
 from mimokit.planning.strategies import StrategyPlan
 from mimokit.planning.strategies.draws import left_out
-from mimokit.planning.strategies.rules_of import CODEC_BITS
+from mimokit.planning.strategies.rules import CODEC_BITS
+
+
+class OuterStep:
+    """The outer weights of some tensors of a replica, and the optimizer that steps them."""
+
+    def __init__(self, model: Named, names: Iterable[str], config: OptimizerConfig | None) -> None:
+        """Copy the weights; without a config the optimizer is that of DiLoCo."""
+        self.weights: dict[str, Tensor] = {name: model[name].detach().clone() for name in names}
+        self.gradients: dict[str, Tensor] = {}
+        self._momentum: dict[str, Tensor] = {}
+        self._config = config or OptimizerConfig(name="sgd", lr=0.7, momentum=0.9, nesterov=True)
+        self._parameters = {name: nn.Parameter(one) for name, one in self.weights.items()}
+        self._optimizer: torch.optim.Optimizer | None = None
+        if self._config.name != "sgd" and self.weights:
+            self._optimizer = OptimSpec.from_config(self._config).build(self._parameters.values())
+
+    def step(self) -> None:
+        """Step the weights by the gradients."""
+        if self._optimizer is not None:
+            for name, parameter in self._parameters.items():  # in the memory of the weights
+                parameter.grad = self.gradients[name]
+            self._optimizer.step()
+            return
+        config = self._config
+        lr = 1e-3 if config.lr is None else config.lr
+        momentum = config.momentum or 0.0
+        for name, gradient in self.gradients.items():
+            if config.weight_decay:
+                gradient = gradient + config.weight_decay * self.weights[name]
+            # The first momentum is the gradient itself.
+            before = self._momentum.get(name)
+            moving = gradient if before is None else momentum * before + gradient
+            self._momentum[name] = moving
+            direction = gradient + momentum * moving if config.nesterov else moving
+            self.weights[name] = self.weights[name] - lr * (direction if momentum else gradient)
+
 
 Write = Callable[[], None]
 
 
 class ReplicaArithmetic:
     """Exchanges between models, as a strategy says.
-
-    Args:
-        models: the tensors of each replica that train, by name.
 
     Attributes:
         open: which entries the last step left open; None: it chose nothing.
@@ -44,7 +76,7 @@ class ReplicaArithmetic:
             self._fragments = [rule.tensors for rule in plan.rules]
         outer = self._config.outer_optimizer
         self._outer = [
-            [OuterStep(one, names, outer) for names in self._fragments] for one in models
+            [OuterStep(model, names, outer) for names in self._fragments] for model in models
         ]
         self.choices: Choices | None = None
         self.open: Open | None = None
@@ -60,8 +92,8 @@ class ReplicaArithmetic:
         if self._config.name != "simple_reduce":
             return
         for name in self._models[0]:
-            own = [model[name].grad for model in self._models]
-            mean = sum(one for one in own if one is not None) / len(own)
+            gradients = [model[name].grad for model in self._models]
+            mean = sum(one for one in gradients if one is not None) / len(gradients)
             for model in self._models:
                 model[name].grad = mean.clone()  # type: ignore[union-attr]
 
@@ -134,11 +166,11 @@ class ReplicaArithmetic:
             assert rule.masks is not None
             places = torch.from_numpy(rule.masks.indices(name, math.prod(shape), number))
             flat = [model[name].view(-1) for model in self._models]
-            mean = _mean_of([one[places] for one in flat])
+            mean = _mean_of([weights[places] for weights in flat])
             self._write(partial(_put, flat, places, mean), config.delay)
 
     def _outer_step(self, number: int, place: int = 0) -> None:
-        outer = [one[place] for one in self._outer]
+        outer = [parts[place] for parts in self._outer]
         for group in self._groups(number):
             for name in self._fragments[place]:
                 changes = [outer[k].weights[name] - self._models[k][name] for k in group]
@@ -146,7 +178,7 @@ class ReplicaArithmetic:
                     change = self.low_bits.mean(name, changes)
                     gradients = dict.fromkeys(group, change)
                 else:
-                    mean = sum(self._models[k][name] for k in group) / len(group)
+                    mean = _mean_of([self._models[k][name] for k in group])
                     gradients = {k: outer[k].weights[name] - mean for k in group}
                 for k in group:
                     outer[k].gradients[name] = gradients[k]
@@ -154,9 +186,9 @@ class ReplicaArithmetic:
 
     def _write_outer(self, outer: Sequence[OuterStep]) -> None:
         stays = self._config.mix
-        for model, one in zip(self._models, outer, strict=True):
-            one.step()
-            for name, weight in one.weights.items():
+        for model, replica in zip(self._models, outer, strict=True):
+            replica.step()
+            for name, weight in replica.weights.items():
                 model[name].copy_(stays * model[name] + (1 - stays) * weight)
 
     def _sparse_outer_step(self, number: int) -> None:
@@ -164,30 +196,27 @@ class ReplicaArithmetic:
         self.open = self.choices.outer_step()
 
     def _gossip(self, number: int) -> None:
-        config, outer = self._config, [one[0].weights for one in self._outer]
+        config, outer = self._config, [parts[0].weights for parts in self._outer]
         pull = config.outer_lr if config.gossip is None else config.gossip
         after: list[dict[str, Tensor]] = [{} for _ in self._models]
         for group in self._groups(number):
             for name in self._models[0]:
-                change = sum(self._models[k][name] - outer[k][name] for k in group) / len(group)
-                mean = sum(outer[k][name] for k in group) / len(group)
+                change = _mean_of([self._models[k][name] - outer[k][name] for k in group])
+                mean = _mean_of([outer[k][name] for k in group])
                 for k in group:
                     drift = config.momentum * self._drift[k][name] + config.outer_lr * change
                     self._drift[k][name] = drift + pull * (mean - outer[k][name])
                     after[k][name] = outer[k][name] + self._drift[k][name]
         for model, old, new in zip(self._models, outer, after, strict=True):
-            for name, one in model.items():
+            for name, weight in model.items():
                 old[name] = new[name]
-                one.copy_(new[name])
+                weight.copy_(new[name])
 
 
 def _mean_of(tensors: Sequence[Tensor]) -> Tensor:
-    total = tensors[0].clone()
-    for one in tensors[1:]:
-        total += one
-    return total / len(tensors)
+    return sum(tensors[1:], tensors[0]) / len(tensors)
 
 
 def _put(models: Sequence[Tensor], places: Tensor, mean: Tensor) -> None:
-    for one in models:
-        one[places] = mean
+    for weights in models:
+        weights[places] = mean

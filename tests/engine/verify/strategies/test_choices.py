@@ -12,14 +12,15 @@ from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.config import StrategyConfig
 from mimokit.engine.strategies.codecs import LowBitMean
 from mimokit.engine.strategies.demo import _Blocks
-from mimokit.engine.verify.strategies.choices import Choices, largest_of
 from mimokit.engine.verify.strategies.halfway import AsOracle, Rounded
-from mimokit.engine.verify.strategies.low_bits import LowBits
 from mimokit.engine.verify.strategies.pieces import (
     PADDING,
+    Choices,
+    LowBits,
     blocks_of,
     cosine_transform,
     from_cosines,
+    largest_of,
     positions_of,
 )
 from mimokit.experiment.verification_report import (

@@ -1,0 +1,273 @@
+"""Megatron's parameters as rows and columns of the tensors of Hugging Face weights.
+
+A parameter of the whole model is a stack of row ranges of tensors, which are listed here for each
+family; its shape, its place and how it is cut come from the table in
+`mimokit.architecture.tensors`. `mimokit.planning.weights` works out from both what a rank reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mimokit.architecture.modules import LanguageModel, Projector, VisionEncoder
+from mimokit.architecture.tensor_cut import Shape
+from mimokit.architecture.tensors import EMBEDDING, OUTPUT_LAYER, ModuleTensor
+from mimokit.architecture.transformer import Transformer
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A range of rows of a parameter, as it lies in a tensor of the file.
+
+    Attributes:
+        start: first row, counted in the tensor; its first column if it is stored transposed.
+    """
+
+    tensor: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class WholeParameter:
+    """A parameter of the whole model.
+
+    Attributes:
+        transposed: the tensors of the file have its columns as their rows.
+    """
+
+    row: ModuleTensor
+    sources: tuple[Source, ...]
+    transposed: bool = False
+
+
+@dataclass
+class WeightTensors:
+    """What the weights of a model must contain, and what becomes of it.
+
+    Attributes:
+        passed_over: beginnings and endings of names, or whole names, of tensors that are not
+            parameters of the planned model.
+    """
+
+    table: Mapping[str, ModuleTensor]
+    tensors: dict[str, Shape] = field(default_factory=dict)
+    parameters: list[WholeParameter] = field(default_factory=list)
+    passed_over: list[str] = field(default_factory=list)
+
+    def passes_over(self, name: str) -> bool:
+        """Whether a tensor is known, and no parameter: a buffer, or of a part left out.
+
+        A pattern that ends in a dot is the beginning of names, one that begins with a dot their
+        ending.
+        """
+        return any(
+            name.startswith(pattern)
+            if pattern.endswith(".")
+            else name.endswith(pattern)
+            if pattern.startswith(".")
+            else name == pattern
+            for pattern in self.passed_over
+        )
+
+    def copy(self, name: str, tensor: str, stored: Shape | None = None) -> None:
+        """Add a parameter that is one tensor of the file.
+
+        Args:
+            stored: shape in the file, where it differs: it has as many entries in the same order.
+        """
+        stored = stored or self.table[name].cut.whole
+        self.tensors[tensor] = stored
+        source = Source(tensor, 0, stored[0])
+        self.parameters.append(WholeParameter(self.table[name], (source,)))
+
+    def stack(self, name: str, tensors: Sequence[str], *, transposed: bool = False) -> None:
+        """Add a parameter that stacks whole tensors of equal height."""
+        height = self.table[name].cut.whole[0] // len(tensors)
+        sources = [Source(tensor, 0, height) for tensor in tensors]
+        self.fuse(name, dict.fromkeys(tensors, height), sources, transposed=transposed)
+
+    def fuse(
+        self, name: str, rows: Mapping[str, int], sources: Iterable[Source], *,
+        transposed: bool = False,
+    ) -> None:  # fmt: skip
+        """Add a parameter that takes its rows from several ranges.
+
+        Args:
+            rows: tensor -> its rows (its columns if transposed).
+            transposed: the file has columns as rows; those of vectors are not.
+        """
+        row = self.table[name]
+        across = row.cut.whole[1:]
+        for tensor, length in rows.items():
+            self.tensors[tensor] = (*across, length) if transposed else (length, *across)
+        whole = WholeParameter(row, tuple(sources), transposed and bool(across))
+        self.parameters.append(whole)
+
+
+GROUPED_TYPES = ("llama", "mistral", "qwen2")
+"""Families with Llama's names."""
+
+
+def add_grouped(
+    weights: WeightTensors, model: LanguageModel, prefix: str, head: str, name: str = ""
+) -> None:
+    """Add the parameters of a model with Llama's names.
+
+    Args:
+        head: name of the output layer in the file; it is passed over if embeddings are tied.
+    """
+    net = model.net
+    weights.passed_over.append(".rotary_emb.inv_freq")
+    _add_ends(weights, model, f"{prefix}embed_tokens.weight", head, name)
+    for number in range(net.layers):
+        ours = f"{name}decoder.layers.{number}."
+        _add_grouped_layer(weights, net, f"{prefix}layers.{number}.", ours)
+    weights.copy(f"{name}decoder.final_layernorm.weight", f"{prefix}norm.weight")
+
+
+def _add_grouped_layer(weights: WeightTensors, net: Transformer, file: str, ours: str) -> None:
+    norms = {"input_layernorm": "input_layernorm", "pre_mlp_layernorm": "post_attention_layernorm"}
+    for norm, theirs in norms.items():
+        weights.copy(f"{ours}{norm}.weight", f"{file}{theirs}.weight")
+    attention, theirs = f"{ours}self_attention.", f"{file}self_attn."
+    for kind in ("weight", "bias") if net.qkv_bias else ("weight",):
+        tensors = [f"{theirs}{letter}_proj.{kind}" for letter in "qkv"]
+        add_qkv(weights, net, f"{attention}linear_qkv.{kind}", tensors)
+    for kind in ("weight", "bias") if net.output_bias else ("weight",):
+        weights.copy(f"{attention}linear_proj.{kind}", f"{theirs}o_proj.{kind}")
+    mlp, theirs = f"{ours}mlp.", f"{file}mlp."
+    for kind in ("weight", "bias") if net.ffn_bias else ("weight",):
+        pair = [f"{theirs}{product}_proj.{kind}" for product in ("gate", "up")]
+        weights.stack(f"{mlp}linear_fc1.{kind}", pair)
+        weights.copy(f"{mlp}linear_fc2.{kind}", f"{theirs}down_proj.{kind}")
+
+
+def add_qkv(weights: WeightTensors, net: Transformer, name: str, tensors: list[str]) -> None:
+    """Add a fused query, key and value: per group its queries, its key and its value."""
+    keys = net.kv_heads * net.head_dim
+    rows = dict(zip(tensors, (net.heads * net.head_dim, keys, keys), strict=True))
+    weights.fuse(name, rows, _grouped_rows(net, tensors, (0, 0, 0)))
+
+
+def _grouped_rows(
+    net: Transformer, tensors: list[str], offsets: tuple[int, int, int]
+) -> Iterator[Source]:
+    """Yield the rows of every group; the offsets are those of query, key and value."""
+    width = net.head_dim
+    lengths = (net.heads // net.kv_heads * width, width, width)
+    for group in range(net.kv_heads):
+        for tensor, offset, length in zip(tensors, offsets, lengths, strict=True):
+            start = offset + group * length
+            yield Source(tensor, start, start + length)
+
+
+def _add_ends(
+    weights: WeightTensors, model: LanguageModel, embedding: str, head: str, name: str
+) -> None:
+    """Add the token embedding and the output layer, which may be tied."""
+    weights.copy(f"{name}{EMBEDDING}", embedding)
+    if model.tied:
+        weights.passed_over.append(head)
+    weights.copy(f"{name}{OUTPUT_LAYER}", embedding if model.tied else head)
+
+
+def add_gpt2(weights: WeightTensors, model: LanguageModel, prefix: str, head: str) -> None:
+    """Add the parameters of GPT-2, whose matrices are stored transposed (`Conv1D`)."""
+    net = model.net
+    weights.passed_over += [".attn.bias", ".attn.masked_bias"]
+    _add_ends(weights, model, f"{prefix}wte.weight", head, "")
+    weights.copy("embedding.position_embeddings.weight", f"{prefix}wpe.weight")
+    for number in range(net.layers):
+        _add_gpt2_layer(weights, net, f"{prefix}h.{number}.", f"decoder.layers.{number}.")
+    for kind in ("weight", "bias"):
+        weights.copy(f"decoder.final_layernorm.{kind}", f"{prefix}ln_f.{kind}")
+
+
+def _add_gpt2_layer(weights: WeightTensors, net: Transformer, file: str, ours: str) -> None:
+    hidden = net.hidden
+    matrices = {
+        "self_attention.linear_proj": "attn.c_proj",
+        "mlp.linear_fc1": "mlp.c_fc",
+        "mlp.linear_fc2": "mlp.c_proj",
+    }
+    for kind in ("weight", "bias"):
+        for norm, theirs in (("input_layernorm", "ln_1"), ("pre_mlp_layernorm", "ln_2")):
+            weights.copy(f"{ours}{norm}.{kind}", f"{file}{theirs}.{kind}")
+        fused = f"{file}attn.c_attn.{kind}"
+        thirds = _grouped_rows(net, [fused] * 3, (0, hidden, 2 * hidden))
+        name = f"{ours}self_attention.linear_qkv.{kind}"
+        weights.fuse(name, {fused: 3 * hidden}, thirds, transposed=True)
+        for name, theirs in matrices.items():
+            weights.stack(f"{ours}{name}.{kind}", [f"{file}{theirs}.{kind}"], transposed=True)
+
+
+OF_WHOLE_MODELS = (
+    "text_model.", "text_projection.weight", "visual_projection.weight", "logit_scale",
+    "logit_bias",
+)  # fmt: skip
+"""Tensors of a whole CLIP or SigLIP that are not of its vision tower."""
+
+_POOLING_HEAD = (
+    "probe", "attention.in_proj_weight", "attention.in_proj_bias", "attention.out_proj.weight",
+    "attention.out_proj.bias", "layernorm.weight", "layernorm.bias", "mlp.fc1.weight",
+    "mlp.fc1.bias", "mlp.fc2.weight", "mlp.fc2.bias",
+)  # fmt: skip
+"""SigLIP's pooling by attention; every rank of the last stage holds it whole."""
+
+
+def add_tower(weights: WeightTensors, tower: VisionEncoder, prefix: str, name: str = "") -> None:
+    """Add the parameters of a vision tower, all its layers and norms included."""
+    net = tower.net
+    weights.passed_over.append(".embeddings.position_ids")
+    _add_embeddings(weights, tower, f"{prefix}embeddings.", name)
+    if tower.norms > 1:
+        _add_pairs(weights, {f"{name}pre_layernorm": f"{prefix}pre_layrnorm"})
+    for number in range(net.layers):
+        ours = f"{name}decoder.layers.{number}."
+        _add_layer(weights, net, f"{prefix}encoder.layers.{number}.", ours)
+    if tower.norm_after:
+        _add_pairs(weights, {f"{name}decoder.final_layernorm": f"{prefix}post_layernorm"})
+    if tower.head == "attention":
+        for part in _POOLING_HEAD:
+            weights.copy(f"{name}head.{part}", f"{prefix}head.{part}")
+
+
+def _add_embeddings(weights: WeightTensors, tower: VisionEncoder, file: str, name: str) -> None:
+    width, patch = tower.net.hidden, tower.patch_size
+    weight = "patch_embedding.weight"
+    weights.copy(f"{name}{weight}", f"{file}{weight}", (width, tower.channels, patch, patch))
+    if tower.patch_bias:
+        weights.copy(f"{name}patch_embedding.bias", f"{file}patch_embedding.bias")
+    if tower.class_token:
+        weights.copy(f"{name}class_token", f"{file}class_embedding", (width,))
+    weights.copy(f"{name}position_embedding", f"{file}position_embedding.weight")
+
+
+def _add_pairs(weights: WeightTensors, names: Mapping[str, str], bias: bool = True) -> None:
+    """Add weight and bias of norms and matrices: Megatron's name -> that in the file."""
+    for name, tensor in names.items():
+        for kind in ("weight", "bias") if bias else ("weight",):
+            weights.copy(f"{name}.{kind}", f"{tensor}.{kind}")
+
+
+def _add_layer(weights: WeightTensors, net: Transformer, file: str, ours: str) -> None:
+    attention = f"{file}self_attn."
+    for kind in ("weight", "bias"):
+        tensors = [f"{attention}{letter}_proj.{kind}" for letter in "qkv"]
+        add_qkv(weights, net, f"{ours}self_attention.linear_qkv.{kind}", tensors)
+    same = {
+        f"{ours}input_layernorm": f"{file}layer_norm1",
+        f"{ours}self_attention.linear_proj": f"{attention}out_proj",
+        f"{ours}pre_mlp_layernorm": f"{file}layer_norm2",
+        f"{ours}mlp.linear_fc1": f"{file}mlp.fc1",
+        f"{ours}mlp.linear_fc2": f"{file}mlp.fc2",
+    }
+    _add_pairs(weights, same)
+
+
+def add_projector(weights: WeightTensors, projector: Projector, prefix: str, name: str) -> None:
+    """Add LLaVA's projector, which lies behind the tower."""
+    matrices = {f"{name}encoder.linear_fc{n}": f"{prefix}linear_{n}" for n in (1, 2)}
+    _add_pairs(weights, matrices, projector.bias)

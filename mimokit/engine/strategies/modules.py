@@ -1,0 +1,125 @@
+"""Strategies that optimize locally and then communicate, in one module or in several."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from mimokit.engine.strategies import communicate
+from mimokit.engine.strategies.buckets import trainable
+from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
+from mimokit.engine.strategies.strategy import Strategy
+from mimokit.planning.strategies import Exchange, StrategyPlan
+
+
+class CommunicationModule(ABC):
+    """One phase of communication, after the local optimizer step."""
+
+    @abstractmethod
+    def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
+        """Begin on a node."""
+
+    @abstractmethod
+    def communicate(self, model: nn.Module, rank: int, num_nodes: int, local_step: int) -> None:
+        """Exchange what is due; `local_step` is the number of the step just done, from 0."""
+
+
+class PlannedModule(CommunicationModule):
+    """A module that executes rules of the strategy's plan, which it gets before `_init_node`.
+
+    Attributes:
+        samples: samples that this node has trained on since the last exchange.
+    """
+
+    plan: StrategyPlan
+
+    def __init__(self, rule: int | None = None) -> None:
+        """Take the place of its rule in the plan; None: it has them all."""
+        self._rule = rule
+        self.samples = 0
+        self._under_way: dict[tuple[int, int], Any] = {}
+
+    def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
+        self.rank, self.num_nodes = rank, num_nodes
+        self.parameters = trainable(model)
+        self.rules = self.plan.rules if self._rule is None else (self.plan.rules[self._rule],)
+        self._under_way = {}
+
+    def communicate(self, model: nn.Module, rank: int, num_nodes: int, local_step: int) -> None:
+        """Write what has come in meanwhile, then exchange what is due."""
+        step = local_step + 1
+        for rule in self.rules:
+            for exchange in self.plan.ends(step, rule.index):
+                if exchange.step < step:
+                    self.finish(exchange, self._under_way.pop((rule.index, exchange.number)))
+            for exchange in self.plan.begins(step, rule.index):
+                with communicate.ledger.counting(rule.purpose):
+                    taken = self.begin(exchange)
+                if exchange.finish == step:
+                    self.finish(exchange, taken)
+                else:
+                    self._under_way[rule.index, exchange.number] = taken
+
+    def end(self) -> None:
+        """Wait for what is under way; nothing of it is written."""
+        for taken in self._under_way.values():
+            self.drop(taken)
+        self._under_way = {}
+
+    def drop(self, taken: Any) -> None:
+        """Wait for an exchange that began, if it goes on in the background."""
+
+    @abstractmethod
+    def begin(self, exchange: Exchange) -> Any:
+        """Take values and send them; returns what `finish` needs."""
+
+    @abstractmethod
+    def finish(self, exchange: Exchange, taken: Any) -> None:
+        """Write the result."""
+
+
+class CommunicateOptimizeStrategy(Strategy):
+    """A local optimizer step, then communication modules in their order."""
+
+    def __init__(
+        self,
+        communication_modules: Sequence[CommunicationModule],
+        optim_spec: str | OptimSpec | None = None,
+        max_norm: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take the modules, the optimizer (AdamW), and the largest norm of a local gradient."""
+        super().__init__(**kwargs)
+        self.communication_modules = list(communication_modules)
+        self.optim_spec = ensure_optim_spec(optim_spec)
+        self.max_norm = max_norm
+
+    def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
+        super()._init_node(model, rank, num_nodes)
+        self.optim = self.optim_spec.build(model)
+        self._setup_scheduler()
+
+    def _init_exchange(self, model: nn.Module, rank: int, num_nodes: int) -> None:
+        super()._init_exchange(model, rank, num_nodes)
+        for module in self.communication_modules:
+            if isinstance(module, PlannedModule) and self.plan is not None:
+                module.plan = self.plan
+            module._init_node(model, rank, num_nodes)
+
+    def step(self) -> None:
+        """Clip, step, communicate."""
+        if self.max_norm:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.max_norm)
+        self.optim.step()
+        for module in self.communication_modules:
+            module.communicate(self.model, self.rank, self.num_nodes, self.local_step)
+        super().step()
+
+    def count_samples(self, samples: int) -> None:
+        """Say how many samples the step trained on, before it; for means weighted by samples."""
+        for module in self.communication_modules:
+            if isinstance(module, PlannedModule):
+                module.samples += samples

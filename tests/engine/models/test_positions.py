@@ -1,0 +1,50 @@
+"""Positions of three axes: words, and images of different sizes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mimokit.engine.models.patches import merged_grid, three_axis_positions
+
+IMAGE = 8
+
+
+def test_the_example_of_qwen2_vl():
+    """A clip of three frames of 2 x 2 tokens, then five words.
+
+    The figures are those of `Qwen2VLModel.get_rope_index` in transformers.
+    """
+    ids = torch.tensor([[IMAGE] * 12 + [1] * 5])
+    grid = merged_grid(torch.tensor([[3, 4, 4]]), 2)
+    assert three_axis_positions(ids, {IMAGE: grid})[:, 0].tolist() == [
+        [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 5, 6, 7],
+        [0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 3, 4, 5, 6, 7],
+        [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 3, 4, 5, 6, 7],
+    ]
+
+
+def test_images_follow_each_other_across_samples():
+    ids = torch.tensor([[1, IMAGE, IMAGE, IMAGE, 1], [1, 1, 9, IMAGE, 1]])
+    grids = torch.tensor([[1, 1, 2], [1, 1, 1], [1, 1, 1]])
+    found = three_axis_positions(ids, {IMAGE: grids})
+    assert found[:, 0].T.tolist() == [[0, 0, 0], [1, 1, 1], [1, 1, 2], [3, 3, 3], [4, 4, 4]]
+    assert found[:, 1].tolist() == [[0, 1, 2, 3, 4]] * 3, "a placeholder without grids is a word"
+
+
+def test_without_images_all_axes_are_the_place():
+    ids = torch.ones(2, 6, dtype=torch.int64)
+    assert torch.equal(three_axis_positions(ids, {}), torch.arange(6).expand(3, 2, -1))
+
+
+@pytest.mark.parametrize(
+    ("row", "grids", "sentence"),
+    [
+        ([1, 8, 8, 1], [[1, 1, 3]], "Sample 0 has an image of 1 x 1 x 3 tokens, but not as many"),
+        ([1, 8, 8, 1], [[1, 1, 1]], "Sample 0 has placeholders 8, but no grid is left for them"),
+        ([1, 8, 8, 1], [[1, 1, 2], [1, 1, 1]], "1 images have a grid, but no placeholders 8"),
+    ],
+)
+def test_grids_that_do_not_fit_are_refused(row, grids, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        three_axis_positions(torch.tensor([row]), {IMAGE: torch.tensor(grids)})
