@@ -201,7 +201,7 @@ def main() -> None:
         ipyparallel.engine.app.IPEngine.launch_instance(argv=arguments)
 
     children = [fork_process(folder / "controller.log", controller)]
-    while not commands.controller_can_be_found(folder):
+    while commands.engine_connection(folder) is None:
         time.sleep(0.02)
     for number, place in enumerate(places):
         host = Host(**place)

@@ -23,6 +23,7 @@ from mimokit.cluster.calls import (
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.formation import Formation, in_use
 from mimokit.cluster.local.pool import LocalPool
+from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine, EnginePool, StartProgress, WeakListener, close_quietly
 from mimokit.cluster.remote import ConnectedPool, PoolPart, checked_slots
 from mimokit.cluster.run import ClusterRun, RankEvents
@@ -32,7 +33,7 @@ from mimokit.cluster.world import World
 
 DEFAULT_ENGINES = 8
 INTERRUPT_SECONDS = 10.0
-"""How long an aborted run may take to end: its ranks come back or are killed within 8 s."""
+"""How long an aborted run may take to end on an idle machine: its ranks come back or are killed."""
 
 
 class EngineCluster:
@@ -45,7 +46,8 @@ class EngineCluster:
         launch: "fork" forks local engines from one process that has imported `preload`; "plain"
             starts ordinary ones; None forks where that is safe.
         preload: modules the forked engines have imported already.
-        timeout: seconds a collective may wait for its peers.
+        timeout: seconds a collective may wait for its peers, on hosts that are not busy; as many
+            times more, up to 10, as processes share a core there when the world is formed.
 
     Raises:
         ClusterError: if the cluster cannot be started or found.
@@ -168,7 +170,7 @@ class EngineCluster:
             return run.result()
         except KeyboardInterrupt:
             run.abort()
-            run.wait_ended(INTERRUPT_SECONDS)
+            run.wait_ended(INTERRUPT_SECONDS * slowdown())
             raise
         finally:
             if on_sample is not None and run.done:
@@ -244,7 +246,7 @@ class EngineCluster:
         if run is not None and not isinstance(self._pool, LocalPool):
             # Engines that go on must not go on with this.
             run.abort()
-            run.wait_ended(INTERRUPT_SECONDS)
+            run.wait_ended(INTERRUPT_SECONDS * slowdown())
         with self._lock if isinstance(self._pool, PoolPart) else contextlib.nullcontext():
             # A run that has ended may still be replacing engines: both clusters would do it.
             self._give_up("the cluster was closed during the run")
@@ -320,7 +322,7 @@ class EngineCluster:
         if self._run is None:
             return
         if self._run.aborted:
-            self._run.wait_ended(INTERRUPT_SECONDS)
+            self._run.wait_ended(INTERRUPT_SECONDS * slowdown())
         if not self._run.done:
             raise ClusterError(
                 f"a run of {self._run.name} has been in progress for {self._run.elapsed:.0f} s: "
@@ -347,7 +349,7 @@ class EngineCluster:
                 f"{in_use(sorted(world.slots))} by a run of {run.name}: wait for its result() or "
                 f"end it with stop() or abort()"
             )
-        run.wait_ended(INTERRUPT_SECONDS)
+        run.wait_ended(INTERRUPT_SECONDS * slowdown())
 
     def _open_parts(self) -> list[EngineCluster]:
         parts = [reference() for reference in self._parts]
@@ -384,11 +386,19 @@ class EngineCluster:
         """The process id of an engine on this host, None of one elsewhere."""
         return self._formation.pid_here(engine)
 
+    def stack(self, engine: Engine) -> str | None:
+        """Return where the main thread of an engine is, None if its process does not answer."""
+        return self._pool.link.stack(engine.engine_id)
+
+    def written_stack(self, engine: Engine) -> str | None:
+        """Return the stack of an engine that does not answer, None if there is none."""
+        return self._pool.written_stack(engine)
+
     def check(self) -> None:
         """Raise ClusterError if engines cannot be heard of any more."""
         self._pool.check()
 
-    def ended(self, run: ClusterRun) -> None:
+    def ended(self) -> None:
         """Replace dead engines once every rank of the run has returned or died."""
         with self._lock, contextlib.suppress(ClusterError):
             if not self._closed:

@@ -49,6 +49,22 @@ class RankError(ClusterError):
         return f"rank {self.rank} raised {cause}\n\n{self.traceback_text}".rstrip()
 
 
+class RankAbsent(RankError):  # noqa: N818
+    """Other ranks waited for this one until their collective timed out.
+
+    Attributes:
+        traceback_text: where the rank was at that time, which is also `traceback`.
+    """
+
+    def __init__(self, rank: int, waited: str, traceback_text: str) -> None:
+        message = f"did not come to a collective of other ranks ({waited}); it was here"
+        super().__init__(rank, "RankAbsent", message, traceback_text)
+        self.args = (rank, waited, traceback_text)
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} {self.message}:\n\n{self.traceback_text}".rstrip()
+
+
 class RankDied(ClusterError):  # noqa: N818
     """The process of a rank is gone.
 
@@ -81,12 +97,25 @@ class RankFrozen(RankDied):
 
     Attributes:
         how: what was seen of it, as the predicate of a sentence.
+        traceback: where it was, None where that is not known.
     """
 
-    def __init__(self, rank: int, pid: int | None, how: str, remedy: str = STARTED_AGAIN) -> None:
+    def __init__(
+        self,
+        rank: int,
+        pid: int | None,
+        how: str,
+        remedy: str = STARTED_AGAIN,
+        stack: str | None = None,
+    ) -> None:
         super().__init__(rank, pid, None, remedy)
         self.how = how
-        self.args = (rank, pid, how, remedy)
+        self.traceback = stack
+        self.args = (rank, pid, how, remedy, stack)
+
+    def __str__(self) -> str:
+        where = "" if self.traceback is None else f". It was here:\n\n{self.traceback}"
+        return f"{super().__str__()}{where}".rstrip()
 
     def _cause(self) -> str:
         return self.how

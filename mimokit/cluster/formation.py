@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import secrets
 import socket
 import time
 import warnings
@@ -20,6 +21,7 @@ from mimokit.units import span_text
 SHORT_TASK_SECONDS = 60.0
 FIRST_ANSWER_SECONDS = (10.0, 20.0, 60.0)
 PAUSE_SECONDS = 0.1
+KEY_BYTES = 32
 SURE_SECONDS = 0.1
 """How long after a run no other client can have formed a world: calls in a loop need not ask."""
 
@@ -109,7 +111,8 @@ class Formation:
         same_host = len({fact.host for fact in facts}) == 1
         store = OpenStore("127.0.0.1" if same_host else facts[0].address, self._timeout)
         (port,) = self._call([first], store)
-        specs = lay_out(facts, self._places_of(slots, facts), port, self._timeout)
+        places, key = self._places_of(slots, facts), secrets.token_bytes(KEY_BYTES)
+        specs = lay_out(facts, places, port, self._timeout, key)
         self.world = World(specs[0].name, slots, specs)
         self.members = set(slots)
         return self.world

@@ -14,17 +14,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import ipyparallel
-from jupyter_client.session import DELIM
 
 from mimokit.cluster.errors import ClusterError, EngineInUse
+from mimokit.cluster.patience import slowdown
+from mimokit.cluster.sockets import name_sockets
 from mimokit.cluster.worker.sender import DATA_KEY
+from mimokit.cluster.worker.session import STACK_MESSAGE
 
 LOOK_SECONDS = 0.5
 """How often a call that waits looks whether waiting has become useless."""
 BUSY_SECONDS = 5.0
 """How long a call waits for an engine that works for another client."""
 ANSWER_SECONDS = 5.0
-"""How long the controller may take to say what an engine has to do."""
+"""How long the controller may take to say what an engine has to do, and an engine where it is."""
+FIRST_ANSWER_SECONDS = 10.0
+"""How long a new connection waits for the controller before it is tried again."""
 PING_SECONDS = 5.0
 """How often the controller is asked for a sign of life during a run."""
 SILENT_SECONDS = 30.0
@@ -47,36 +51,6 @@ class TaskEvents(Protocol):
 
     def finished(self, result: Any) -> None:
         """The task has returned: its result, or ipyparallel's error object."""
-
-
-class Client(ipyparallel.Client):  # type: ignore[misc]  # which has no types
-    """ipyparallel's client, which goes on after bytes that are not a message.
-
-    Any process of the machine can send bytes to the controller, which passes them on unread. The
-    client of ipyparallel raises when they have no delimiter. After an exception its stream waits
-    for an event that never comes, and no later sample is read.
-    """
-
-    def _dispatch_iopub(self, frames: Any) -> None:
-        if _has_delimiter(frames):
-            super()._dispatch_iopub(frames)
-
-    def _dispatch_reply(self, frames: Any) -> None:
-        if _has_delimiter(frames):
-            super()._dispatch_reply(frames)
-
-    def _dispatch_single_reply(self, frames: Any) -> None:
-        if _has_delimiter(frames):
-            super()._dispatch_single_reply(frames)
-
-    def _dispatch_notification(self, frames: Any) -> None:
-        if _has_delimiter(frames):
-            super()._dispatch_notification(frames)
-
-
-def _has_delimiter(frames: Sequence[Any]) -> bool:
-    """Return whether frames can be a message; what comes after the delimiter is signed."""
-    return any(len(frame) == len(DELIM) and frame.bytes == DELIM for frame in frames)
 
 
 class EngineLink:
@@ -121,7 +95,8 @@ class EngineLink:
         """Run a short task on engines and return its results, in the order of `engine_ids`.
 
         Args:
-            timeout: seconds that an engine may take to answer when it has nothing else to do.
+            timeout: seconds that an engine may take to answer when it has nothing else to do, on a
+                machine that is not busy.
             watch: called with an engine that is waited for; raises if waiting has become useless.
 
         Raises:
@@ -131,7 +106,7 @@ class EngineLink:
         replies = [_Reply() for _ in engine_ids]
         for engine_id, reply in zip(engine_ids, replies, strict=True):
             self.start(engine_id, task, reply)
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout * slowdown()
         for engine_id, reply in zip(engine_ids, replies, strict=True):
             self._await(engine_id, reply, deadline, watch)
         return [
@@ -179,7 +154,7 @@ class EngineLink:
         with self._asking, contextlib.suppress(OSError):
             if self._sign is None or (self._sign.done() and now - self._asked >= PING_SECONDS):
                 self._sign, self._asked = self._ask({"targets": None, "verbose": False}), now
-            return not self._sign.done() and now - self._asked >= SILENT_SECONDS
+            return not self._sign.done() and now - self._asked >= SILENT_SECONDS * slowdown()
         return False
 
     def _ask(self, content: dict[str, Any]) -> Any:
@@ -190,6 +165,15 @@ class EngineLink:
         identity = self._identity(engine_id)
         if identity is not None:
             self.client._send(self.client._control_stream, message, content=content, ident=identity)
+
+    def stack(self, engine_id: int) -> str | None:
+        """Return where the main thread of an engine is, None if its process does not answer."""
+        identity, stream = self._identity(engine_id), self.client._control_stream
+        try:
+            asked = self.client._send(stream, STACK_MESSAGE, content={}, ident=identity)
+            return str(asked.result(ANSWER_SECONDS * slowdown())["content"]["stack"])
+        except (OSError, TimeoutError, LookupError):
+            return None
 
     def forget(self, engine_id: int) -> None:
         """Tell the controller that an engine is dead, rather than wait for its heartbeat."""
@@ -276,6 +260,7 @@ def connect(connection_file: Path, timeout: float, check: Callable[[], None]) ->
         ClusterError: if there is no controller after `timeout` seconds.
     """
     deadline = time.monotonic() + timeout
+    silent = False
     while time.monotonic() < deadline:
         check()
         try:
@@ -283,8 +268,11 @@ def connect(connection_file: Path, timeout: float, check: Callable[[], None]) ->
         except (OSError, ValueError):
             time.sleep(0.02)
             continue
-        try:
-            return EngineLink(Client(information, timeout=timeout))
-        except (OSError, TimeoutError) as error:
-            raise ClusterError(f"the controller of {connection_file} does not answer") from error
+        name_sockets(information)
+        # It may end before it answers: `check` says why.
+        with contextlib.suppress(OSError, TimeoutError):
+            return EngineLink(ipyparallel.Client(information, timeout=FIRST_ANSWER_SECONDS))
+        silent = True
+    if silent:
+        raise ClusterError(f"the controller of {connection_file} does not answer")
     raise ClusterError(f"no controller has written {connection_file} within {timeout:.0f} s")

@@ -61,6 +61,9 @@ class EnginePool(Protocol):
     def kill(self, engine: Engine) -> None:
         """End an engine by force; returns at once, and the engine is not alive any more."""
 
+    def written_stack(self, engine: Engine) -> str | None:
+        """Return the stack that an engine writes into its log, None if that cannot be read."""
+
     def replace(self, slots: list[int]) -> None:
         """Start new engines in the slots of dead ones.
 

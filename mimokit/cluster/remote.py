@@ -71,6 +71,10 @@ class ConnectedPool:
         self._killed.add(engine.engine_id)
         self.link.signal(engine.engine_id, signal.SIGKILL)
 
+    def written_stack(self, engine: Engine) -> str | None:
+        """Its log is not ours to read."""
+        return None
+
     def replace(self, slots: list[int]) -> None:
         """Take in engines that have joined the cluster meanwhile; we cannot start any."""
         self.check()
@@ -164,6 +168,10 @@ class PoolPart:
     def kill(self, engine: Engine) -> None:
         """End an engine by force; returns at once."""
         self._pool.kill(engine)
+
+    def written_stack(self, engine: Engine) -> str | None:
+        """Return the stack that an engine writes into its log, None if that cannot be read."""
+        return self._pool.written_stack(engine)
 
     def replace(self, slots: list[int]) -> None:
         """Start new engines in the slots of dead ones."""

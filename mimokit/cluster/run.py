@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import sys
 import threading
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from mimokit.cluster.errors import ClusterError, RunAborted
 from mimokit.cluster.frozen import LOOK_SECONDS, FrozenWatch, is_stopped
 from mimokit.cluster.link import describe_remote
+from mimokit.cluster.owner import NoOwner, RunOwner
+from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine
+from mimokit.cluster.progress import Progress, places_text
 from mimokit.cluster.sample_log import Sample, SampleLog
-from mimokit.cluster.verdict import Death, Frozen, RankReport, only_echoes, verdict
+from mimokit.cluster.verdict import Busy, Death, Frozen, RankReport, only_echoes, verdict
 from mimokit.cluster.worker.session import ABORT_MESSAGE, STOP_MESSAGE
 from mimokit.cluster.worker.task import RankOutcome
 
 VERDICT_SECONDS = 2.0
 """How long after an abort the ranks may take to report before the error is raised without them."""
 KILL_SECONDS = 3.0
-"""How long after an abort a rank may take to come back before it is killed."""
+"""How long after an abort a rank of an idle machine may take to come back before it is killed."""
 REPEAT_SECONDS = 0.5
 """How often an abort is repeated to ranks that are not back."""
 LAST_SAMPLES_SECONDS = 10.0
@@ -30,45 +36,6 @@ LAST_SAMPLES_SECONDS = 10.0
 STOPPED = "was stopped by a signal, did not go on and was killed"
 SILENT = "did not answer and was killed"
 LOST = "has died or cannot be reached"
-
-
-class RunOwner(Protocol):
-    """What a run needs of its cluster."""
-
-    def tell(self, engine: Engine, message: str, content: dict[str, Any]) -> None:
-        """Send a control message to an engine."""
-
-    def kill(self, engine: Engine) -> None:
-        """End an engine by force."""
-
-    def pid_here(self, engine: Engine) -> int | None:
-        """The process id of an engine on this host, None of one elsewhere."""
-
-    def check(self) -> None:
-        """Raise ClusterError if engines cannot be heard of any more."""
-
-    def ended(self, run: ClusterRun) -> None:
-        """Every rank of the run is back or gone."""
-
-
-class _NoOwner:
-    """Stands for the cluster of a run that has ended."""
-
-    def tell(self, engine: Engine, message: str, content: dict[str, Any]) -> None:
-        """No rank listens any more."""
-
-    def kill(self, engine: Engine) -> None:
-        """The engine is no longer that of the run."""
-
-    def pid_here(self, engine: Engine) -> int | None:
-        """Nobody waits for a rank."""
-        return None
-
-    def check(self) -> None:
-        """Nobody waits for a rank."""
-
-    def ended(self, run: ClusterRun) -> None:
-        """It has heard of this before."""
 
 
 class ClusterRun:
@@ -89,6 +56,7 @@ class ClusterRun:
         self._changed = threading.Condition()
         self._reports: dict[int, RankReport] = {}
         self._log = SampleLog()
+        self._progress = Progress()
         self._aborted = False
         self._aborting = False
         self._finished = threading.Event()
@@ -160,8 +128,8 @@ class ClusterRun:
     def abort(self) -> None:
         """End the run now: ranks that wait in a collective come back within a fraction of a second.
 
-        Returns at once; `result` then raises `RunAborted`. Ranks that are not back after 3 s are
-        killed and replaced.
+        Returns at once; `result` then raises `RunAborted`. Ranks that are not back after 3 s, and
+        longer on a busy machine, are killed and replaced.
         """
         with self._changed:
             # After a rank's own failure an abort changes nothing: the failure is what is reported.
@@ -193,6 +161,7 @@ class ClusterRun:
     def received(self, rank: int, batch: list[bytes]) -> None:
         """Samples of one rank have come."""
         self._log.receive(rank, batch)
+        self._progress.reported(rank)
         with self._changed:
             self._changed.notify_all()
 
@@ -255,22 +224,22 @@ class ClusterRun:
     def _supervise(self) -> None:
         self._wait_for_trouble()
         if self._missing():
-            began = time.monotonic()
+            began, patience = time.monotonic(), KILL_SECONDS * slowdown()
             self._call_back(began + VERDICT_SECONDS)
             if only_echoes(self._known()):
-                self._call_back(began + KILL_SECONDS)
-                self._freeze_silent()
+                self._call_back(began + patience)
+                self._name_silent()
             self._wait_last_samples(0.3)
             self._settle()
-            self._call_back(began + KILL_SECONDS)
+            self._call_back(began + patience)
             self._kill(self._missing())
         else:
             self._wait_last_samples(LAST_SAMPLES_SECONDS)
             self._settle()
         self._ended.set()
-        self._owner.ended(self)
+        self._owner.ended()
         # A run that is kept does not keep its cluster.
-        self._owner = _NoOwner()
+        self._owner = NoOwner()
 
     def _wait_for_trouble(self) -> None:
         """Wait until all ranks are back or one has failed; looks at those that are silent."""
@@ -285,19 +254,42 @@ class ClusterRun:
             for rank in self._missing():
                 if watch.frozen(self._owner.pid_here(self._engines[rank])):
                     self._freeze(rank, STOPPED)
+            if (how := self._progress.standstill()) is not None:
+                self._tell_standstill(how)
+
+    def _tell_standstill(self, how: str) -> None:
+        places = places_text(self._stacks(self._missing()))
+        told = f"the run of {self.name} stands still: {how}; abort() ends it. It is here:\n{places}"
+        with contextlib.suppress(RuntimeWarning):  # where warnings are errors, the run goes on
+            warnings.warn(told, RuntimeWarning, stacklevel=2)
 
     def _wait_back_or_trouble(self, seconds: float) -> bool:
         with self._changed:
             return self._changed.wait_for(lambda: self._all_back() or self._in_trouble(), seconds)
 
-    def _freeze(self, rank: int, how: str) -> None:
-        self._report(rank, Frozen(self._engines[rank], how))
+    def _stacks(self, ranks: Sequence[int]) -> dict[int, str | None]:
+        """Ask ranks at the same time where they are."""
+        if not ranks:
+            return {}
+        engines = [self._engines[rank] for rank in ranks]
+        with ThreadPoolExecutor(len(ranks)) as threads:
+            return dict(zip(ranks, threads.map(self._owner.stack, engines), strict=True))
+
+    def _freeze(self, rank: int, how: str, stack: str | None = None) -> None:
+        self._report(rank, Frozen(self._engines[rank], how, stack))
         self._owner.kill(self._engines[rank])
 
-    def _freeze_silent(self) -> None:
-        for rank in self._missing():
-            stopped = is_stopped(self._owner.pid_here(self._engines[rank]))
-            self._freeze(rank, STOPPED if stopped else SILENT)
+    def _name_silent(self) -> None:
+        """Tell ranks whose process does not answer from those that are only slow; kill both."""
+        for rank, stack in self._stacks(self._missing()).items():
+            engine = self._engines[rank]
+            if is_stopped(self._owner.pid_here(engine)):
+                self._freeze(rank, STOPPED)
+            elif stack is None:
+                self._freeze(rank, SILENT, self._owner.written_stack(engine))
+            else:
+                self._report(rank, Busy(engine, stack))
+                self._owner.kill(engine)
 
     def _all_back(self) -> bool:
         return len(self._reports) == len(self._engines)

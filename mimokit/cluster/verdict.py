@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from mimokit.cluster.errors import ClusterError, RankDied, RankError, RankFrozen
+from mimokit.cluster.errors import ClusterError, RankAbsent, RankDied, RankError, RankFrozen
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.worker.task import RankOutcome
 
@@ -25,65 +25,116 @@ class Frozen:
 
     Attributes:
         how: the predicate of the sentence that says so.
+        stack: where it is, None where that is not known.
     """
 
     engine: Engine
     how: str
+    stack: str | None = None
 
 
-RankReport: TypeAlias = RankOutcome | Death | Frozen | ClusterError
+@dataclass(frozen=True)
+class Busy:
+    """The process of a rank answers, but its function could not be interrupted; it is killed.
+
+    Attributes:
+        stack: where the function is.
+    """
+
+    engine: Engine
+    stack: str
+
+
+RankReport: TypeAlias = RankOutcome | Death | Frozen | Busy | ClusterError
 """What is known of one rank at the end of a run."""
 
-DEATH, OWN, SILENT, ECHO, UNKNOWN = range(5)
+DEATH, OWN, SILENT, ABSENT, ECHO, UNKNOWN = range(6)
 """Kinds of failure; the lower one is the likelier cause of the others."""
+
+TIME_OUT_SIGNS = ("timed out", "timeout")
+"""What gloo, NCCL and the store say when a rank has waited too long for another."""
 
 
 def verdict(reports: Mapping[int, RankReport]) -> ClusterError | None:
     """The error to raise, None if no rank failed by itself.
 
-    A death comes first, then a rank's own exception, then a rank that does not answer, and only
-    then broken connections, which are mostly the echo of one of the former.
+    A death comes first, then a rank's own exception, then a rank that does not answer, then one
+    that others waited for in vain, and only then broken connections, which are mostly the echo of
+    one of the former.
 
     Args:
         reports: in order of arrival.
     """
+    waited = _waited(reports)
     failures = [
         (kind, rank, report)
         for rank, report in reports.items()
-        if (kind := _kind(report)) is not None
+        if (kind := _kind(report, waited)) is not None
     ]
     if not failures:
         return None
-    _, rank, report = min(failures, key=lambda failure: failure[0])
+    kind, rank, report = min(failures, key=lambda failure: failure[0])
+    if kind == ABSENT:
+        return RankAbsent(rank, str(waited), _place(report))
     return _error(rank, report)
 
 
 def only_echoes(reports: Mapping[int, RankReport]) -> bool:
     """Whether ranks have failed, but none of them is the likely cause."""
-    kinds = {_kind(report) for report in reports.values()} - {None}
+    kinds = {_kind(report, None) for report in reports.values()} - {None}
     return kinds == {ECHO}
 
 
-def _kind(report: RankReport) -> int | None:
-    """The kind of a failure, None where nothing failed or the client has ended it."""
+def _waited(reports: Mapping[int, RankReport]) -> str | None:
+    """Who has waited too long in a collective, and what it was told; None if nobody has."""
+    for rank, report in reports.items():
+        if isinstance(report, RankOutcome) and _kind(report, None) == ECHO:
+            assert report.failure is not None
+            told = report.failure.message.strip()
+            if any(sign in told.lower() for sign in TIME_OUT_SIGNS):
+                return f"rank {rank} waited there: {told}"
+    return None
+
+
+def _kind(report: RankReport, waited: str | None) -> int | None:
+    """The kind of a failure, None where nothing failed or the client has ended it.
+
+    Args:
+        waited: who has waited too long for another rank.
+    """
     if isinstance(report, Death):
         return DEATH
     if isinstance(report, Frozen):
         return SILENT
     if isinstance(report, ClusterError):
         return UNKNOWN
-    if report.failure is None or report.failure.interrupted:
+    if isinstance(report, Busy):
+        return None if waited is None else ABSENT
+    if report.failure is None:
         return None
+    if report.failure.interrupted:
+        # It was interrupted in a collective if that broke at the same time.
+        return None if waited is None or report.failure.communication else ABSENT
     return ECHO if report.failure.communication else OWN
+
+
+def _place(report: RankReport) -> str:
+    """Where a rank was that others waited for."""
+    if isinstance(report, Busy):
+        return report.stack
+    assert isinstance(report, RankOutcome)
+    assert report.failure is not None
+    return report.failure.traceback_text
 
 
 def _error(rank: int, report: RankReport) -> ClusterError:
     if isinstance(report, Death):
         return RankDied(rank, report.engine.pid, report.signal, report.engine.remedy)
     if isinstance(report, Frozen):
-        return RankFrozen(rank, report.engine.pid, report.how, report.engine.remedy)
+        return RankFrozen(rank, report.engine.pid, report.how, report.engine.remedy, report.stack)
     if isinstance(report, ClusterError):
         return report
+    assert isinstance(report, RankOutcome)
     assert report.failure is not None
     failure = report.failure
     return RankError(rank, failure.type_name, failure.message, failure.traceback_text)

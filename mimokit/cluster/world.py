@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class WorldSpec:
     same_host: bool
     timeout: float
     """Seconds a collective may wait for its peers."""
+    key: bytes = field(repr=False)
+    """Signs what the ranks of this world write into its store."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +70,17 @@ def places_on_hosts(hosts: Sequence[str]) -> tuple[int, ...]:
 
 
 def lay_out(
-    facts: tuple[EngineFacts, ...], places: tuple[int, ...], port: int, timeout: float
+    facts: tuple[EngineFacts, ...],
+    places: tuple[int, ...],
+    port: int,
+    timeout: float,
+    key: bytes,
 ) -> tuple[WorldSpec, ...]:
     """The place of every rank, in rank order; rank 0's engine hosts the store.
 
     Args:
         places: the number of each engine among those of its host, which its GPU has too.
+        key: that the ranks have alone.
     """
     hosts = [fact.host for fact in facts]
     same_host = len(set(hosts)) == 1
@@ -90,6 +97,7 @@ def lay_out(
             backend=backend,
             same_host=same_host,
             timeout=timeout,
+            key=key,
         )
         for rank, fact in enumerate(facts)
     )

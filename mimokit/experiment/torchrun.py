@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from mimokit.cluster.errors import ClusterError
-from mimokit.cluster.torchrun.messages import JobStore, RankWork, started_by_torchrun
+from mimokit.cluster.torchrun.messages import RankWork
+from mimokit.cluster.torchrun.store import JobStore, started_by_torchrun
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
@@ -53,11 +54,19 @@ def run_job(request: SweepRequest) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         from mimokit.cluster.torchrun.member import Member
 
-        Member(JobStore.from_environment(), TRAINING).serve()
+        try:
+            Member(JobStore.from_environment(), TRAINING).serve()
+        except ClusterError as error:
+            print(error, flush=True)
+            return 1
         return 0
     from mimokit.cluster.torchrun.cluster import TorchrunCluster
 
-    return _Driver(TorchrunCluster(JobStore.from_environment(), TRAINING), request).run()
+    try:
+        return _Driver(TorchrunCluster(JobStore.from_environment(), TRAINING), request).run()
+    except ClusterError as error:
+        print(error, flush=True)
+        return 1
 
 
 def training_to_json(
@@ -118,7 +127,10 @@ class _Driver:
             signal.signal(number, lambda signal_number, _: self._later(signal_number))
         thread = threading.Thread(target=self._drive, name="mimokit-driver", daemon=True)
         thread.start()
-        self._cluster.member.serve()
+        try:
+            self._cluster.member.serve()
+        except ClusterError:
+            self._status = 1  # the driver says why, after it has written what is known
         thread.join()
         return self._status
 

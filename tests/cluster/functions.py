@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import time
+from datetime import timedelta
 from typing import Any
 
 from mimokit.cluster import emit, should_stop
@@ -46,13 +48,16 @@ def change_modes() -> None:
     raise ValueError("halfway")
 
 
-def all_reduce_forever(trouble: str, rank: int, seconds: float = 0.3) -> None:
+def all_reduce_forever(
+    trouble: str, rank: int, seconds: float = 0.3, timeout: float = 1800.0
+) -> None:
     """All-reduce in a subgroup that a global keeps alive, as models do; one gets in trouble."""
     import torch
     import torch.distributed as dist
 
     began = time.monotonic()
-    group = dist.new_group(list(range(dist.get_world_size())))
+    limit = timedelta(seconds=timeout)
+    group = dist.new_group(list(range(dist.get_world_size())), timeout=limit)
     globals().setdefault("_kept", []).append(group)
     while True:
         if dist.get_rank() == rank and time.monotonic() - began > seconds:
@@ -70,6 +75,8 @@ def _get_in_trouble(trouble: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if trouble == "sleep":
         time.sleep(60)
+    if trouble == "hold":
+        sum(itertools.repeat(0))  # without an end, and no other thread runs meanwhile
     while trouble == "deaf":
         with contextlib.suppress(BaseException):
             time.sleep(60)
@@ -96,3 +103,11 @@ def emit_many(count: int) -> int:
         values["step"] = step  # the same object again: it must have been copied
         emit(values)
     return count
+
+
+def sleep_after_some_steps(steps: int) -> None:
+    for step in range(steps):
+        emit({"step": step})
+        time.sleep(0.2)
+    while not should_stop():
+        time.sleep(0.01)

@@ -12,16 +12,24 @@ from mimokit.cluster import (
     ClusterError,
     ClusterRun,
     EngineCluster,
+    RankAbsent,
     RankDied,
     RankError,
+    RankFrozen,
     RunAborted,
+    link,
+    patience,
+    progress,
+    run,
 )
+from mimokit.cluster.worker import membership
 from tests.cluster.functions import (
     all_reduce_forever,
     change_modes,
     describe_rank,
     modes,
     process_id,
+    sleep_after_some_steps,
 )
 from tests.cluster.test_streaming import wait_for_samples
 from tests.processes import interrupt_in
@@ -110,6 +118,62 @@ def test_a_rank_that_does_not_come_back_is_replaced(cluster: EngineCluster) -> N
     assert works(cluster)
     after = cluster.run(process_id)
     assert [rank for rank in range(4) if after[rank] != before[rank]] == [1]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "kind", "line"),
+    [
+        ("sleep", RankAbsent, "time.sleep(60)"),
+        ("deaf", RankAbsent, "time.sleep(60)"),
+        ("hold", RankFrozen, "in _get_in_trouble"),
+    ],
+)
+def test_a_rank_that_others_wait_for_is_named_with_its_stack(
+    cluster: EngineCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: str,
+    kind: type[ClusterError],
+    line: str,
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "KILL_SECONDS", 1.0)
+        patch.setattr(link, "ANSWER_SECONDS", 1.0)
+        cluster.form_world(4)
+        with pytest.raises(ClusterError) as caught:
+            cluster.run(all_reduce_forever, trouble, 2, TROUBLE_AT, timeout=1.0)
+    assert (type(caught.value), caught.value.rank) == (kind, 2), caught.value
+    assert line in (caught.value.traceback or "")
+    assert line in str(caught.value)
+    assert works(cluster)
+
+
+def test_ranks_that_all_sleep_are_told_with_their_stacks(
+    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "LEAST_SECONDS", 1.0)
+    cluster.form_world(2)
+    with pytest.warns(RuntimeWarning, match="sleep_after_some_steps stands still") as told:
+        _sleep_until_told(cluster)
+    assert "ranks 0, 1:\n" in str(told[0].message)
+    assert "time.sleep(0.01)" in str(told[0].message)
+    assert len(told) == 1
+
+
+def _sleep_until_told(cluster: EngineCluster) -> None:
+    sleeping = cluster.submit(sleep_after_some_steps, 6)
+    deadline = time.monotonic() + PATIENCE
+    while not sleeping._progress._told and time.monotonic() < deadline:
+        time.sleep(0.05)
+    sleeping.stop()
+    sleeping.result(PATIENCE)
+
+
+def test_limits_grow_with_the_load_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    for load, factor in ((0.1, 1.0), (6.0, 3.0), (1000.0, patience.MOST)):
+        monkeypatch.setattr("os.getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert patience.slowdown() == factor
+        assert membership._patience(30.0).total_seconds() == 30.0 * factor
 
 
 def test_an_interrupted_run(cluster: EngineCluster) -> None:

@@ -11,10 +11,18 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from mimokit.cluster import ClusterError, EngineCluster, RankError, RankFrozen, frozen, link
+from mimokit.cluster import (
+    ClusterError,
+    EngineCluster,
+    RankAbsent,
+    RankError,
+    RankFrozen,
+    frozen,
+    link,
+)
 from mimokit.cluster.link import EngineLink
 from mimokit.cluster.pool import Engine
-from mimokit.cluster.verdict import Death, Frozen, only_echoes, verdict
+from mimokit.cluster.verdict import Busy, Death, Frozen, only_echoes, verdict
 from mimokit.cluster.worker.task import Failure, RankOutcome
 from tests.cluster.functions import all_reduce_forever, process_id, train_until_stopped
 from tests.cluster.test_failures import PATIENCE, works
@@ -74,8 +82,9 @@ def test_an_engine_that_is_stopped_before_a_run_is_named_and_replaced(
     assert pid not in cluster.pids
 
 
-def _outcome(communication: bool) -> RankOutcome:
-    return RankOutcome(None, Failure("Error", "text", "trace", False, communication), 0, False)
+def _outcome(communication: bool, text: str = "text", interrupted: bool = False) -> RankOutcome:
+    failure = Failure("Error", text, "trace", interrupted, communication)
+    return RankOutcome(None, failure, 0, False)
 
 
 def test_the_likeliest_cause_is_named() -> None:
@@ -85,6 +94,18 @@ def test_the_likeliest_cause_is_named() -> None:
     assert not only_echoes({0: echo, 1: own})
     assert not only_echoes({0: RankOutcome(b"", None, 0, True)})
     assert isinstance(verdict({0: echo, 2: silent}), RankFrozen)
+    # A rank that works while others break off is not the cause, unless they have waited for it.
+    slow = {2: Busy(Engine(2, 2, 7), "in load"), 3: _outcome(False, interrupted=True)}
+    broken = verdict({0: echo, **slow})
+    assert isinstance(broken, RankError)
+    assert broken.rank == 0
+    waited = _outcome(True, "Timed out waiting 30000ms for recv operation to complete")
+    absent = verdict({0: waited, 1: _outcome(True, interrupted=True), **slow})
+    assert isinstance(absent, RankAbsent)
+    assert (absent.rank, absent.traceback) == (2, "in load")
+    assert str(absent).startswith(
+        "rank 2 did not come to a collective of other ranks (rank 0 waited there: Timed out"
+    )
     raised = verdict({0: echo, 2: silent, 3: own})
     assert isinstance(raised, RankError)
     assert (raised.rank, raised.traceback) == (3, "trace")

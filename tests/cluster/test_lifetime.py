@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import ipyparallel
@@ -14,7 +16,8 @@ import psutil
 import pytest
 
 from mimokit.cluster import ClusterError, EngineCluster, RankDied, link
-from mimokit.cluster.local import commands
+from mimokit.cluster.frozen import is_stopped
+from mimokit.cluster.local import commands, pool
 from mimokit.cluster.local.server import EngineServer
 from tests.cluster.functions import (
     all_reduce_forever,
@@ -54,10 +57,13 @@ def test_engines_wait_for_a_controller_that_is_still_writing(
     server._obey({"command": "start", "engine_id": 7})
     server._start_wanted()
     assert started == []
-    file.write_text('{"key": "5e"}')
+    whole = {"interface": f"ipc://{tmp_path}/socket", "mux": 7, "broadcast": [8, 9]}
+    file.write_text(json.dumps(whole))
     server._start_wanted()
     server._start_wanted()
     assert started == [7]
+    names = {one.name for one in tmp_path.glob("socket:*")}
+    assert names == {"socket:7", "socket:8", "socket:9"}
 
 
 def test_a_forgotten_cluster_is_closed() -> None:
@@ -104,14 +110,22 @@ def test_plain_engines() -> None:
 
 
 @pytest.mark.parametrize("victim", ["engine server", "ipyparallel controller"])
-def test_a_process_that_all_engines_need_dies_in_a_run(victim: str) -> None:
+def test_a_process_that_all_engines_need_is_stopped_or_dies_in_a_run(
+    victim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "CONTINUE_SECONDS", 0.5)
     before = set(psutil.Process().children())
     with EngineCluster(n=1, preload=(), progress=False) as small:
         (server,) = set(psutil.Process().children()) - before
         family = {child.pid for child in server.children(recursive=True)}
         (controller,) = [child for child in server.children() if child.pid not in small.pids]
         run = small.submit(train_until_stopped)
-        (server if victim == "engine server" else controller).kill()
+        process = server if victim == "engine server" else controller
+        told = rf"{victim.split()[-1]} \(process {process.pid}\) was stopped .* told to go on"
+        with pytest.warns(RuntimeWarning, match=told):
+            assert _goes_on_when_stopped(process)
+        assert not run.done
+        process.kill()
         sentence = f"the {victim} has died: close this cluster and start another"
         with pytest.raises(ClusterError, match=sentence) as caught:
             run.result(PATIENCE)
@@ -208,3 +222,15 @@ def gone_within(pids: set[int], seconds: float) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def _goes_on_when_stopped(process: psutil.Process) -> bool:
+    process.suspend()
+    return _comes(lambda: is_stopped(process.pid)) and _comes(lambda: not is_stopped(process.pid))
+
+
+def _comes(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()

@@ -6,9 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from mimokit.analysis import read_run
@@ -145,3 +148,49 @@ def test_without_torchrun_it_says_how_to_start_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("RANK", raising=False)
     assert run_job(SweepRequest("a.yaml")) == 2
     assert "torch.distributed.run --nproc-per-node N" in capsys.readouterr().out
+
+
+def test_ranks_end_with_the_agent_of_their_job_and_keep_their_rows(tmp_path: Path) -> None:
+    config = digits_config((1, 2), (2, 1), num_iterations=100_000, learning_rate=1e-3)
+    (tmp_path / "long.yaml").write_text(config.to_yaml())
+    arguments = ("--experiments-dir", tmp_path, "--results-dir", tmp_path / "results")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    with (tmp_path / "out").open("w") as out:
+        agent = subprocess.Popen(
+            [*command, "-m", "mimokit.experiment", *map(str, arguments)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=out,
+            stderr=out,
+        )
+    ranks: list[psutil.Process] = []
+    try:
+        _wait(lambda: _rows(tmp_path) >= 3)
+        ranks = psutil.Process(agent.pid).children()
+        before = _rows(tmp_path)
+    finally:
+        agent.kill()
+        agent.wait()
+    assert len(ranks) == 2
+    _gone, left = psutil.wait_procs(ranks, timeout=60)
+    for one in left:
+        one.kill()
+    told = (tmp_path / "out").read_text()
+    assert not left, told
+    (folder,) = (tmp_path / "results").glob("*/long")
+    error = json.loads((folder / "error.json").read_text())
+    assert "the agent of this torchrun job is gone: start the job again with" in error["message"]
+    assert len(read_run(folder).metrics) >= before
+    assert "Traceback" not in told
+
+
+def _rows(folder: Path) -> int:
+    """Return how many rows the run has written."""
+    return sum(len(one.read_text().splitlines()) - 1 for one in folder.rglob("metrics.csv"))
+
+
+def _wait(condition: Callable[[], bool], seconds: float = 200) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

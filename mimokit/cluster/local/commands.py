@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 CONTROLLER_MODULE = "ipyparallel.controller"
 ENGINE_MODULE = "ipyparallel.engine"
 CLIENT_FILE = "ipcontroller-client.json"
 ENGINE_FILE = "ipcontroller-engine.json"
+SOCKET = "socket"
 
 
 def profile_directory(directory: Path) -> Path:
@@ -21,16 +23,16 @@ def connection_file(directory: Path, name: str = CLIENT_FILE) -> Path:
     return profile_directory(directory) / "security" / name
 
 
-def controller_can_be_found(directory: Path) -> bool:
-    """Whether the controller has written, to its end, the file that engines read.
+def engine_connection(directory: Path) -> dict[str, Any] | None:
+    """Return what the controller has written for engines, None before it has written all of it.
 
     An engine that finds the file waits for nothing more, and ends if it is still empty.
     """
     try:
-        json.loads(connection_file(directory, ENGINE_FILE).read_text())
+        content: dict[str, Any] = json.loads(connection_file(directory, ENGINE_FILE).read_text())
     except (OSError, ValueError):
-        return False
-    return True
+        return None
+    return content
 
 
 def controller_arguments(directory: Path) -> list[str]:
@@ -47,6 +49,15 @@ def controller_arguments(directory: Path) -> list[str]:
         "--HeartMonitor.period=250",
         "--HeartMonitor.max_heartmonitor_misses=120",
     ]
+
+
+def on_sockets(directory: Path) -> list[str]:
+    """Have the controller listen on socket files in the directory, which is its owner's alone.
+
+    Every process of the machine reaches a port, and bytes that are no message have made the
+    controller deaf.
+    """
+    return ["--IPController.transport=ipc", f"--IPController.ip={directory / SOCKET}"]
 
 
 def engine_arguments(directory: Path, engine_id: int) -> list[str]:

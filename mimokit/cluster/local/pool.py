@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,12 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from mimokit.cluster.errors import ClusterError
+from mimokit.cluster.frozen import FROZEN_SECONDS, FrozenWatch
 from mimokit.cluster.link import EngineLink, connect
 from mimokit.cluster.local.commands import connection_file, profile_directory
 from mimokit.cluster.pool import Engine, PoolListener, StartProgress
+from mimokit.cluster.worker.stack import STACK_SIGNAL, within_run
 
 START_SECONDS = 120.0
+STACK_SECONDS = 0.5
+"""How long an engine may take to write its stack."""
 CLOSE_SECONDS = 1.2
+LONGEST_PLACE = 60
+"""Characters of the path of the directory for temporary files; that of a socket may have 103."""
+CONTINUE_SECONDS = 5.0
+"""How long the controller or the engine server may be stopped before it is told to go on."""
 NEW_CLUSTER = "close this cluster and start another"
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -48,10 +57,12 @@ class LocalPool:
         self._dead: dict[int, int] = {}
         self._killed: set[int] = set()
         self._failure: str | None = None
+        self._controller: int | None = None
+        self._stopped = FrozenWatch()
         self._closed = False
         self._slots = list(range(n))
         self._next_id = n
-        self.directory = Path(tempfile.mkdtemp(prefix="mimokit-cluster-"))
+        self.directory = _new_directory()
         profile_directory(self.directory).mkdir()
         self._server = self._start_server(preload)
         self._reader = threading.Thread(target=self._read, name="mimokit-engines", daemon=True)
@@ -83,13 +94,42 @@ class LocalPool:
 
     def check(self) -> None:
         """Raise ClusterError if no engine can be heard of any more."""
+        self._continue_stopped()
         if self._failure is not None:
             raise ClusterError(f"{self._failure}: {NEW_CLUSTER}")
+
+    def _continue_stopped(self) -> None:
+        self._continue("the controller", self._controller)
+        self._continue("the engine server", self._server.pid)
+
+    def _continue(self, name: str, pid: int | None) -> None:
+        """Have a process that all engines need go on after it was stopped by a signal."""
+        seconds = self._stopped.stopped(pid)
+        if pid is None or seconds is None or seconds < CONTINUE_SECONDS:
+            return
+        what = f"{name} (process {pid}) was stopped by a signal"
+        if seconds >= FROZEN_SECONDS:
+            self._fail(f"{what} and does not go on")
+            return
+        os.kill(pid, signal.SIGCONT)
+        with contextlib.suppress(RuntimeWarning):  # where warnings are errors, the run goes on
+            warnings.warn(f"{what} and was told to go on", RuntimeWarning, stacklevel=2)
 
     def kill(self, engine: Engine) -> None:
         """End an engine by force; returns at once, and the engine is not alive any more."""
         self._killed.add(engine.engine_id)
         self._tell(command="kill", engine_id=engine.engine_id)
+
+    def written_stack(self, engine: Engine) -> str | None:
+        """Return the stack that an engine writes into its log, None if that cannot be read."""
+        log = self.directory / f"engine-{engine.engine_id}.log"
+        try:
+            before = log.stat().st_size
+            os.kill(self._pids[engine.engine_id], STACK_SIGNAL)
+            time.sleep(STACK_SECONDS)
+            return within_run(log.read_bytes()[before:].decode(errors="replace")) or None
+        except (OSError, LookupError):
+            return None
 
     def replace(self, slots: list[int]) -> None:
         """Start new engines in the slots of dead ones."""
@@ -182,6 +222,7 @@ class LocalPool:
             time.sleep(0.02)
 
     def _check(self) -> None:
+        self._continue_stopped()
         if self._failure is not None:
             raise ClusterError(f"the cluster cannot be started: {self._failure}")
 
@@ -217,6 +258,7 @@ class LocalPool:
         with self._lock:
             if kind == "ready":
                 self._fork = event["fork"]
+                self._controller = event["controller"]
             elif kind == "started":
                 self._pids[event["engine_id"]] = event["pid"]
             elif kind == "died":
@@ -233,3 +275,13 @@ class LocalPool:
             self._listener.hear_of_death(event["engine_id"], event["signal"])
             with contextlib.suppress(AttributeError):
                 self.link.forget(event["engine_id"])
+
+
+def _new_directory() -> Path:
+    """Return a new directory that nobody else can enter, with a path that sockets can have."""
+    place = tempfile.gettempdir()
+    return Path(
+        tempfile.mkdtemp(
+            prefix="mimokit-cluster-", dir=place if len(place) <= LONGEST_PLACE else "/tmp"
+        )
+    )

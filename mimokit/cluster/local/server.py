@@ -24,6 +24,7 @@ from typing import Any
 
 from mimokit.cluster.local import commands
 from mimokit.cluster.local.processes import execute_process, fork_process, kill_group
+from mimokit.cluster.sockets import name_sockets
 
 ORPHAN_CHECK_SECONDS = 0.5
 CONTROLLER_CHECK_SECONDS = 0.01
@@ -49,13 +50,14 @@ class EngineServer:
         try:
             self._start_controller()
             self._import_preload()
-            self._say(event="ready", fork=self._fork)
+            self._say(event="ready", fork=self._fork, controller=self._controller)
             self._listen()
         finally:
             self._end_all()
 
     def _start_controller(self) -> None:
-        arguments = commands.controller_arguments(self._directory)
+        directory = self._directory
+        arguments = [*commands.controller_arguments(directory), *commands.on_sockets(directory)]
         log = self._directory / "controller.log"
         if self._fork:
             import ipyparallel.controller.app  # noqa: F401  (shared by the fork)
@@ -144,7 +146,8 @@ class EngineServer:
 
     def _start_wanted(self) -> None:
         """Start the engines that were asked for, once there is a controller to register with."""
-        if self._wanted and commands.controller_can_be_found(self._directory):
+        if self._wanted and (connection := commands.engine_connection(self._directory)):
+            name_sockets(connection)
             for engine_id in self._wanted:
                 self._start_engine(engine_id)
             self._wanted.clear()

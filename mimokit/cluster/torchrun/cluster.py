@@ -6,6 +6,7 @@ import contextlib
 import json
 import pickle
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,16 +14,18 @@ import psutil
 
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.frozen import pid_here
+from mimokit.cluster.link import ANSWER_SECONDS
+from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.run import ClusterRun
 from mimokit.cluster.torchrun.member import Member
 from mimokit.cluster.torchrun.messages import (
-    JobStore,
     RankWork,
     Task,
     message_from_json,
     outcome_from_json,
 )
+from mimokit.cluster.torchrun.store import JobStore
 from mimokit.cluster.worker.session import ABORT_MESSAGE, STOP_MESSAGE
 
 POLL_SECONDS = 0.05
@@ -79,7 +82,7 @@ class TorchrunCluster:
             )
         content = self._work.to_json(*arguments)
         if self._lost is not None:
-            raise ClusterError(f"{self._lost}; {ENDS}")
+            raise ClusterError(self._lost)
         if self._run is not None:
             self._run.wait_ended()
         facts = self.member.facts
@@ -89,14 +92,15 @@ class TorchrunCluster:
         number, self._number = self._number, self._number + 1
         task = Task(content, world_size, last=False)
         self._store.put(f"task/{number}", task.to_text())
-        collect = threading.Thread(target=self._collect, args=(run, number), daemon=True)
+        collect = threading.Thread(target=self._listen, args=(run, number), daemon=True)
         collect.start()
         run.watch()
         return run
 
     def end(self) -> None:
         """Let all ranks leave the job."""
-        self._store.put(f"task/{self._number}", Task().to_text())
+        with contextlib.suppress(ClusterError):  # then they leave by themselves
+            self._store.put(f"task/{self._number}", Task().to_text())
 
     def give_up(self, reason: str) -> None:
         """torchrun ends the job, mostly as a rank has died: end the run with what is known."""
@@ -105,7 +109,7 @@ class TorchrunCluster:
             self._note_deaths(run, set(run.ranks))
             run.give_up(reason)
             self.member.abort(self._number - 1)
-        self._lost = self._lost or reason
+        self._lost = self._lost or f"{reason}; {ENDS}"
 
     # What a run needs of its cluster.
 
@@ -122,16 +126,31 @@ class TorchrunCluster:
 
     def kill(self, engine: Engine) -> None:
         """A rank does not come back, and nothing here can replace it."""
-        self._lost = f"rank {engine.slot} does not come back"
+        self._lost = f"rank {engine.slot} does not come back; {ENDS}"
 
     def pid_here(self, engine: Engine) -> int | None:
         """The process id of a rank on this host, None of one elsewhere."""
         return pid_here(self.member.facts[engine.slot], self.member.facts[0].host)
 
+    def stack(self, engine: Engine) -> str | None:
+        """Where the main thread of a rank is, None if its process does not answer."""
+        number, seconds = self._number - 1, ANSWER_SECONDS * slowdown()
+        with contextlib.suppress(ClusterError):
+            self._store.put(f"where/{number}/{engine.slot}", "")
+            late = time.monotonic() + seconds
+            answer = f"here/{number}/{engine.slot}"
+            if self._store.wait(answer, lambda: time.monotonic() > late) is not None:
+                return (self._store.take(answer) or b"").decode()
+        return None
+
+    def written_stack(self, engine: Engine) -> str | None:
+        """A rank of torchrun writes none."""
+        return None
+
     def check(self) -> None:
         """The store of the job lives as long as the job."""
 
-    def ended(self, run: ClusterRun) -> None:
+    def ended(self) -> None:
         """Every rank of the run is back or gone."""
 
     # What comes from the other ranks.
@@ -139,6 +158,13 @@ class TorchrunCluster:
     def _own_sink(self, number: int) -> OwnSink:
         assert self._run is not None
         return OwnSink(self._run)
+
+    def _listen(self, run: ClusterRun, number: int) -> None:
+        try:
+            self._collect(run, number)
+        except ClusterError as error:
+            self._lost = self._lost or str(error)
+            run.give_up(str(error))
 
     def _collect(self, run: ClusterRun, number: int) -> None:
         """Pass on samples and outcomes of all ranks, and deaths of ranks on this machine."""
@@ -168,7 +194,7 @@ class TorchrunCluster:
         for rank in sorted(ranks):
             fact = self.member.facts[rank]
             if fact.host == here and self._lost is None and _gone(fact.pid):
-                self._lost = f"rank {rank} (process {fact.pid}) has died"
+                self._lost = f"rank {rank} (process {fact.pid}) has died; {ENDS}"
                 run.died(rank, None)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import threading
 from collections.abc import Callable, Mapping
@@ -10,15 +12,12 @@ from types import FrameType
 from typing import Any, Protocol
 
 from mimokit.cluster import rank as rank_side
-from mimokit.cluster.torchrun.messages import (
-    JobStore,
-    RankWork,
-    Task,
-    message_to_json,
-    outcome_to_json,
-)
+from mimokit.cluster.errors import ClusterError
+from mimokit.cluster.torchrun.messages import RankWork, Task, message_to_json, outcome_to_json
+from mimokit.cluster.torchrun.store import AGENT_GONE, JobStore
 from mimokit.cluster.worker.membership import Membership, describe
 from mimokit.cluster.worker.session import INTERRUPT_SIGNAL, RankInterrupted
+from mimokit.cluster.worker.stack import main_stack
 from mimokit.cluster.worker.task import Failure, RankOutcome, explain, release
 from mimokit.cluster.world import EngineFacts, lay_out, places_on_hosts
 
@@ -26,6 +25,8 @@ COLLECTIVE_SECONDS = 300.0
 """How long a collective may wait for its peers; ranks that fail are noticed at once."""
 BATCH_SECONDS = 0.1
 """How long a sample may wait for others before it is sent."""
+LAST_SECONDS = 10.0
+"""How long a rank may take to end once its agent is gone."""
 
 
 class Sink(Protocol):
@@ -64,8 +65,9 @@ class StoreSink:
         return self._sent
 
     def _tick(self) -> None:
-        while not self._closed.wait(BATCH_SECONDS):
-            self._flush()
+        with contextlib.suppress(ClusterError):  # the rank hears of that elsewhere
+            while not self._closed.wait(BATCH_SECONDS):
+                self._flush()
 
     def _flush(self) -> None:
         with self._lock:
@@ -107,15 +109,22 @@ class Member:
         self._interruptible = False
         self._aborted: set[int] = set()
         self._stopped: set[int] = set()
+        self._agent = os.getppid()
+        self._orphan = False
         self.facts: tuple[EngineFacts, ...] = store.exchange_facts(describe())
         signal.signal(INTERRUPT_SIGNAL, self._on_signal)
 
     def serve(self) -> None:
-        """Do tasks until the last one; on the main thread."""
+        """Do tasks until the last one; on the main thread.
+
+        Raises:
+            ClusterError: the agent of the job is gone.
+        """
         number = 0
         while True:
-            text = self._store.wait(f"task/{number}")
-            assert text is not None
+            text = self._store.wait(f"task/{number}", self._agent_is_gone)
+            if text is None:
+                raise ClusterError(AGENT_GONE)
             task = Task.from_text(text)
             if task.last:
                 self._membership.leave()
@@ -173,6 +182,8 @@ class Member:
             finally:
                 self._interruptible = False
         except BaseException as error:
+            if self._orphan:
+                return explain(ClusterError(AGENT_GONE), aborted=False)
             return explain(error, number in self._aborted)
         return None
 
@@ -188,15 +199,33 @@ class Member:
         if text is None:
             raise RankInterrupted
         places = places_on_hosts([fact.host for fact in facts])
-        specs = lay_out(facts, places, int(text), COLLECTIVE_SECONDS)
+        key = self._store.key_of(f"world {number}")
+        specs = lay_out(facts, places, int(text), COLLECTIVE_SECONDS, key)
         self._membership.join(specs[self._store.rank])
 
     def _watch(self, number: int, ended: threading.Event) -> None:
-        """Hear of an abort while the main thread is busy."""
+        """Hear of an abort, and of the end of the agent, while the main thread is busy."""
         while not ended.wait(BATCH_SECONDS):
-            if self._store.look(f"abort/{number}") is not None:
+            try:
+                self._say_where(number)
+                heard = self._agent_is_gone() or self._store.look(f"abort/{number}") is not None
+            except ClusterError:
+                self._orphan = heard = True
+            if heard and number not in self._aborted:
                 self.abort(number)
-                return
+            if self._orphan:
+                break
+        if self._orphan and not ended.wait(LAST_SECONDS):
+            os._exit(1)  # nothing else would end this process
+
+    def _say_where(self, number: int) -> None:
+        if self._store.take(f"where/{number}/{self._store.rank}") is not None:
+            self._store.put(f"here/{number}/{self._store.rank}", main_stack())
+
+    def _agent_is_gone(self) -> bool:
+        """Whether the process that has started this rank has ended."""
+        self._orphan = self._orphan or os.getppid() != self._agent
+        return self._orphan
 
     def _raise_if_aborted(self) -> None:
         if self._running in self._aborted:

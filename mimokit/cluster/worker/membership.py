@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from mimokit.cluster.patience import slowdown
 from mimokit.cluster.rank import call_on_leave
 from mimokit.cluster.worker.connections import (
     break_connections,
@@ -63,7 +64,7 @@ class Membership:
             port,
             is_master=True,
             wait_for_workers=False,
-            timeout=timedelta(seconds=timeout),
+            timeout=_patience(timeout),
             master_listen_fd=listener.detach(),
         )
         return port
@@ -74,6 +75,8 @@ class Membership:
         import torch.distributed as dist
         from torch._C._distributed_c10d import TCPStore
 
+        from mimokit.cluster.worker.signed_store import SignedStore
+
         if self._spec == spec and dist.is_initialized():
             return
         store = self._store if spec.rank == 0 else None
@@ -81,12 +84,12 @@ class Membership:
         self._silence()
         with self._lock:
             self._spec = spec
-        timeout = timedelta(seconds=spec.timeout)
+        timeout = _patience(spec.timeout)
         if store is None:
             store = TCPStore(
                 spec.address, spec.port, is_master=False, wait_for_workers=False, timeout=timeout
             )
-        self._store = store
+        self._store = SignedStore(store, spec.key)
         _set_environment(spec)
         self._choose_interface(spec)
         # torch records 2,000 collectives with their tracebacks, in case one hangs: 3 MB per rank.
@@ -94,7 +97,7 @@ class Membership:
         if "nccl" in spec.backend:
             torch.cuda.set_device(spec.local_rank)
         dist.init_process_group(
-            spec.backend, store=store, rank=spec.rank, world_size=spec.size, timeout=timeout
+            spec.backend, store=self._store, rank=spec.rank, world_size=spec.size, timeout=timeout
         )
 
     def _choose_interface(self, spec: WorldSpec) -> None:
@@ -167,6 +170,10 @@ class Membership:
             over = since is not None and time.monotonic() - since >= SILENCE_AFTER
             if over and self._left_at == since:
                 self._broken = False  # by now every rank has broken off
+
+
+def _patience(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds * slowdown())
 
 
 def _distributed() -> Any:

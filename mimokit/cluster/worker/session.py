@@ -1,8 +1,8 @@
 """The engine's standing side: hears the client while a function runs, and interrupts that function.
 
-Two messages come over ipyparallel's control channel, which has a separate thread and works
-wherever the engine is reachable: `stop` raises a flag, `abort` breaks the world's connections and
-raises `RankInterrupted` in the main thread.
+Messages come over ipyparallel's control channel, which has a separate thread and works wherever
+the engine is reachable: `stop` raises a flag, `abort` breaks the world's connections and raises
+`RankInterrupted` in the main thread, `stack` asks where that thread is.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from typing import Any
 from mimokit.cluster import rank
 from mimokit.cluster.worker.membership import Membership
 from mimokit.cluster.worker.sender import SampleSender
+from mimokit.cluster.worker.stack import main_stack, write_stack_on_signal
 
 STOP_MESSAGE = "mimokit_stop_request"
 ABORT_MESSAGE = "mimokit_abort_request"
+STACK_MESSAGE = "mimokit_stack_request"
 INTERRUPT_SIGNAL = signal.SIGUSR2
 UNWINDING_SECONDS = 0.1
 """How long a function may take to return by itself once the world's connections are broken.
@@ -59,6 +61,8 @@ class EngineSession:
         signal.signal(INTERRUPT_SIGNAL, self._on_signal)
         kernel.control_handlers[STOP_MESSAGE] = self._on_stop
         kernel.control_handlers[ABORT_MESSAGE] = self._on_abort
+        kernel.control_handlers[STACK_MESSAGE] = self._on_stack
+        write_stack_on_signal()
 
     @contextmanager
     def running(self, run: RankRun) -> Iterator[None]:
@@ -113,13 +117,17 @@ class EngineSession:
                 signal.pthread_kill(main, INTERRUPT_SIGNAL)
         self._reply(stream, identities, message)
 
+    def _on_stack(self, stream: Any, identities: Any, message: Any) -> None:
+        self._reply(stream, identities, message, stack=main_stack())
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._interruptible:
             self.raise_if_aborted()
 
-    def _reply(self, stream: Any, identities: Any, message: Any) -> None:
+    def _reply(self, stream: Any, identities: Any, message: Any, **content: str) -> None:
+        answer = {"status": "ok", **content}
         self.kernel.session.send(
-            stream, "mimokit_reply", content={"status": "ok"}, parent=message, ident=identities
+            stream, "mimokit_reply", content=answer, parent=message, ident=identities
         )
 
 

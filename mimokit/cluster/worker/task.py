@@ -158,8 +158,17 @@ def explain(error: BaseException, aborted: bool) -> Failure:
         message=_text(error),
         traceback_text=_traceback_text(error),
         interrupted=aborted or isinstance(error, RankInterrupted),
-        communication=_is_communication(error),
+        communication=_is_communication(error) or (aborted and _broken_off(error)),
     )
+
+
+def _broken_off(error: BaseException) -> bool:
+    """Whether an interrupt came while a broken connection already ended the function."""
+    while (context := error.__context__) is not None:
+        if _is_communication(context):
+            return True
+        error = context
+    return False
 
 
 def _text(error: BaseException) -> str:

@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 
 from mimokit.engine.calibration.timing import Stopwatch, others_seconds, timed
+from mimokit.engine.collectives import gather_uneven
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import CPU_ONLY
-from mimokit.engine.parallel.collectives import gather_uneven
 from mimokit.engine.pipeline.messages import Mailbox
 from mimokit.engine.torch_calls import reduce_scatter_single
 from mimokit.planning.message_tags import Tag

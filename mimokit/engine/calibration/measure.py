@@ -32,9 +32,9 @@ from mimokit.engine.calibration.timing import (
     memory_bandwidth,
     product_times,
 )
+from mimokit.engine.collectives import gather_json
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.megatron import CPU_ONLY
-from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.steps import Step
 from mimokit.engine.training.monitor import PerformanceMonitor
 from mimokit.prediction.calibration.measurements import PieceTime, RankMeasurements, Round

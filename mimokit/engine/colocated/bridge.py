@@ -15,12 +15,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from mimokit.engine.collectives import gather_uneven
 from mimokit.engine.colocated.checks import EveryCall
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample, slice_modality, slice_text
 from mimokit.engine.device import group_timeout
 from mimokit.engine.digests import digest
 from mimokit.engine.models.encoder import Encoder
-from mimokit.engine.parallel.collectives import gather_uneven
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.planning.types import ColocatedBridge, LayoutPlan
 

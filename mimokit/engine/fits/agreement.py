@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from mimokit.engine.collectives import gather_json
 from mimokit.engine.fits.job import FitError
 from mimokit.engine.strategies import communicate
-
-Value = TypeVar("Value")
 
 LOOK_SECONDS = 0.25
 """Time between two looks at whether the user has asked the fit to stop."""
@@ -22,12 +21,9 @@ LONGEST = 1000
 """Steps between two looks, at most."""
 
 
-def gathered(value: Value, nodes: int) -> list[Value]:
-    """Return the values of all nodes. Collective."""
-    values: list[Any] = [value] * nodes
-    if nodes > 1:
-        dist.all_gather_object(values, value)
-    return values
+def gathered(value: Any, nodes: int) -> list[Any]:
+    """Return the values of all nodes, each as `json.dumps` takes it. Collective."""
+    return [value] if nodes < 2 else gather_json(value)
 
 
 @dataclass(frozen=True)
@@ -42,6 +38,17 @@ class Facts:
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
     batches: int | None
     minibatch_size: int
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Facts:
+        """Return what another node has gathered with `asdict`."""
+        tensors = tuple((name, tuple(shape)) for name, shape in content["tensors"])
+        return cls(tensors, content["batches"], content["minibatch_size"])
+
+
+def gathered_facts(mine: Facts, nodes: int) -> list[Facts]:
+    """Return the facts of all nodes. Collective."""
+    return [Facts.from_json(one) for one in gathered(asdict(mine), nodes)]
 
 
 def tensors_of(model: nn.Module) -> tuple[tuple[str, tuple[int, ...]], ...]:

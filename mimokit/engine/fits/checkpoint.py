@@ -15,7 +15,7 @@ import os
 import pickle
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -152,7 +152,8 @@ def load(
     state = _read(folder / str(rank) / LAST, rank, device)
     if state is None:
         state = _read(folder / str(rank) / BEFORE, rank, device)
-    headers = gathered(None if state is None else state.header, nodes)
+    found = gathered(None if state is None else asdict(state.header), nodes)
+    headers = [None if one is None else Header(**one) for one in found]
     if not any(headers):
         return None
     _check(headers, setting, nodes, folder)

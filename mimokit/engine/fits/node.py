@@ -16,7 +16,7 @@ from mimokit.engine.fits.agreement import (
     Facts,
     StopAgreement,
     check_same_model,
-    gathered,
+    gathered_facts,
     start_alike,
     steps_of,
     tensors_of,
@@ -111,7 +111,8 @@ class FitNode:
         if size is None:
             trial = (self._model, self._job, self._data, self._nodes, self._device)
             size = find_minibatch_size(*trial) if self._rank == 0 else 1
-        facts = gathered(Facts(tensors_of(self._model), self._data.batches, size), self._nodes)
+        mine = Facts(tensors_of(self._model), self._data.batches, size)
+        facts = gathered_facts(mine, self._nodes)
         check_same_model(facts, self._rank)
         return facts
 

@@ -14,8 +14,8 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
+from mimokit.engine.collectives import gather_in_place, gather_uneven
 from mimokit.engine.device import group_timeout
-from mimokit.engine.parallel.collectives import gather_in_place, gather_uneven
 from mimokit.engine.part_times import StepPart
 from mimokit.engine.pipeline.messages import (
     Arriving,

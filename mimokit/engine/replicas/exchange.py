@@ -10,9 +10,9 @@ import torch
 from mimokit.architecture.tensor_cut import Shape
 from mimokit.config import StrategyConfig
 from mimokit.config.strategy import TAKES
+from mimokit.engine.collectives import gather_json
 from mimokit.engine.device import rank_device
 from mimokit.engine.models.weights import named_parameters
-from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.parallel.update import Update

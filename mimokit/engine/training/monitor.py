@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
+from mimokit.engine.collectives import gather_json
 from mimokit.engine.device import rank_device
-from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.part_times import PartTimes, StepPart, now
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step

@@ -12,9 +12,9 @@ import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.engine.collectives import gather_json
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.models.weights import named_parameters
-from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.replicas.world import Peers

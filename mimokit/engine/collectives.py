@@ -9,8 +9,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.device import rank_device
-
 
 def gather_json(value: Any) -> list[Any]:
     """Return the value of every rank of the world, in rank order. Collective.
@@ -19,7 +17,8 @@ def gather_json(value: Any) -> list[Any]:
     objects do, runs what is in it. So values travel as JSON.
     """
     text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-    piece = text.to(rank_device())
+    # A world with NCCL alone takes no tensors of the CPU.
+    piece = text if "cpu:" in dist.get_backend_config() else text.cuda()
     length = torch.tensor([len(piece)], device=piece.device)
     lengths = [torch.empty_like(length) for _ in range(dist.get_world_size())]
     dist.all_gather(lengths, length)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
+
+import mimokit
+
+PICKLED = re.compile(r"\b(all_gather|gather|broadcast|scatter|send|recv)_object(_list)?\b")
+"""Torch's collectives of objects."""
 
 
 def _gathered():
     import torch.distributed as dist
 
-    from mimokit.engine.parallel.collectives import gather_json
+    from mimokit.engine.collectives import gather_json
 
     rank = dist.get_rank()
     return gather_json({"rank": rank, "names": ["né"] * rank, "nothing": None, "x": 0.1 * rank})
@@ -20,7 +28,14 @@ def test_values_of_any_size_are_gathered_in_rank_order(cluster) -> None:
 
 
 def test_what_is_not_json_is_rejected() -> None:
-    from mimokit.engine.parallel.collectives import gather_json
+    from mimokit.engine.collectives import gather_json
 
     with pytest.raises(TypeError, match="not JSON serializable"):
         gather_json(object())
+
+
+def test_ranks_tell_each_other_no_objects() -> None:
+    assert PICKLED.search("dist.all_gather_object(found, value)")
+    files = list(Path(mimokit.__file__).parent.rglob("*.py"))
+    assert len(files) > 100
+    assert [str(file) for file in files if PICKLED.search(file.read_text())] == []
