@@ -333,6 +333,11 @@ def padded() -> ExperimentConfig:
     return _changed(digits_config((2, 1), (2, 1)), LANGUAGE, make_vocab_size_divisible_by=6)
 
 
+def odd_words() -> ExperimentConfig:
+    """Return a vocabulary whose blocks under DeMo are rows, most of them of unseen words."""
+    return _changed(apart_multimodal_config({LANGUAGE: (1, 1, 1)}), LANGUAGE, vocab_size=131)
+
+
 def tied_on_four_ranks() -> ExperimentConfig:
     """Return two tensor-parallel ranks before two stages with tied embeddings."""
     return _changed(apart_config((2, 1, 1), (1, 2, 1)), LANGUAGE, tied_embeddings=True)
@@ -351,6 +356,7 @@ def _replicas() -> Iterator[WholeRun]:
         ("sparta_diloco", fan_in, 3, {"p_sparta": 0.25, "H": 2}),
         ("sparse_loco", padded, 2, CHUNKS),
         ("demo", fan_in, 3, {}),
+        ("demo", odd_words, 2, {"compression_topk": 4}),
         ("diloco", stages, 2, {"H": 2, "sync_offset": 1, **ADAGRAD}),
         ("noloco", tied, 2, {"H": 2, **RMSPROP}),
         ("streaming_diloco", tied, 2, FRAGMENTS),

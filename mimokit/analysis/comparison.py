@@ -122,7 +122,8 @@ def compare(
     Args:
         baseline: the name to compare with; by default `baseline`, or else the first one that is
             complete, or the first one.
-        metric: a column of `runs.iterations`.
+        metric: a column of `runs.iterations`; a rate that is 0 in every step of every run was not
+            given to their monitors, and total_time is compared.
         by: the column of `runs.runs` whose values are compared: "run" for each run alone, "layout"
             to put repeated runs (seeds) of one layout together.
         seed: of the bootstrap; the same seed gives the same intervals.
@@ -132,6 +133,7 @@ def compare(
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; it must be between 0 and 1, such as 0.95.")
+    asked_for, metric = metric, _given(runs, metric)
     series, left_out = _series(runs, metric, by)
     names = list(series)
     if not names:
@@ -152,14 +154,27 @@ def compare(
     table = table.sort_values(
         "median", ascending=lower_is_better(metric), kind="stable", ignore_index=True
     )
-    return Comparison(
-        metric, chosen, confidence, table, estimates, left_out, tuple(_notes(runs, series, by))
-    )
+    notes = [*_notes(runs, series, by)]
+    if metric != asked_for:
+        notes.append(
+            f"{asked_for} is 0 in every step, so the loop gave its monitor no figures of it: "
+            f"{metric} is compared."
+        )
+    return Comparison(metric, chosen, confidence, table, estimates, left_out, tuple(notes))
 
 
 def lower_is_better(metric: str) -> bool:
     """Whether a smaller value is better: of times, memory and loss, not of rates."""
     return over_ranks(metric) not in (OverRanks.SMALLEST, OverRanks.MEAN)
+
+
+def _given(runs: Runs, metric: str) -> str:
+    """Return the metric, or total_time in place of a rate that no run was given."""
+    steps = runs.settled(runs.iterations)
+    if metric not in steps.columns or lower_is_better(metric):
+        return metric
+    rates = pd.to_numeric(steps[metric], errors="coerce").dropna()
+    return "total_time" if len(rates) and not rates.any() else metric
 
 
 def _default_baseline(runs: Runs, names: Sequence[str], by: str) -> str:
@@ -193,7 +208,9 @@ def _series(runs: Runs, metric: str, by: str) -> tuple[dict[str, list[np.ndarray
     for row in records(runs.runs):
         name = row["run"] if pd.isna(row[by]) else str(row[by])
         count = counts.get(row["run"], 0)
-        if count >= fewest:
+        if count and not lower_is_better(metric) and not values[row["run"]].any():
+            reasons[name] = f"its {metric} is 0 in every step, so its monitor was not given any"
+        elif count >= fewest:
             compared.setdefault(name, []).append(values[row["run"]])
         else:
             few = f"only {count}" if count else "no iteration"

@@ -151,12 +151,12 @@ def _summary(run: StepFigures, findings: Sequence[Finding]) -> Iterator[str]:
         f"A step of {run.name} takes {seconds_text(run.step)}; the largest part, "
         f"{first['share']:.0%}, is {first['part']}."
     )
-    if len(modules):
+    if len(modules) and run.has_passes:
         totals = modules.groupby("module", sort=False)["share"].sum().sort_values(ascending=False)
         each = [f"{name} {share:.0%}" for name, share in totals.items()]
         verb = "is the slowest module" if len(each) > 1 else "is the only module"
         yield (
             f"{totals.index[0]} {verb}: forward and backward on the mean rank take {listed(each)}."
         )
-    if not findings:
+    if not findings and run.has_passes:
         yield "Nothing stands out: ranks work equally long and hardly wait for each other."

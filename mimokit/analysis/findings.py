@@ -223,7 +223,9 @@ def optimizer(run: StepFigures) -> Iterator[Finding]:
 
 
 def rest(run: StepFigures) -> Iterator[Finding]:
-    """Find that much of a step is in no phase."""
+    """Find that much of a step is in no phase, if its passes are in one."""
+    if not run.has_passes:
+        return
     parts = run.parts.set_index("column")
     seconds = float(parts["seconds"].astype(float)[REMAINDER])
     report = run.mean(Phase.REPORT.column)

@@ -98,6 +98,11 @@ class StepFigures:
         """Return the mean over ranks of their medians of a column; 0 if it was not measured."""
         return float(self.ranks[column].fillna(0.0).mean()) if self.has(column) else 0.0
 
+    @cached_property
+    def has_passes(self) -> bool:
+        """Whether any rank timed forward or backward."""
+        return any(self.mean(phase.column) > 0 for phase in MODULE_PHASES)
+
     @property
     def transfer(self) -> float:
         """Seconds of communication on the mean rank, waiting for other ranks left out."""
@@ -136,7 +141,8 @@ class StepFigures:
         else:
             rows.append((f"{words} and waiting", "", column, self.mean(column)))
         rest = self.step - sum(row[-1] for row in rows)
-        rows.append((PART_WORDS[REMAINDER], "", REMAINDER, max(0.0, rest)))
+        words = PART_WORDS[REMAINDER] if self.has_passes else "what was not timed"
+        rows.append((words, "", REMAINDER, max(0.0, rest)))
         table = pd.DataFrame(rows, columns=["part", "module", "column", "seconds"])
         return table.assign(share=table["seconds"] / self.step if self.step > 0 else np.nan)
 
@@ -165,6 +171,12 @@ def step_figures(runs: Runs, name: str) -> tuple[StepFigures | None, list[str]]:
     tables = (steps, by_rank, run.settled(run.modules))
     measured, by_rank, by_module = (table.replace([np.inf, -np.inf], np.nan) for table in tables)
     figures = StepFigures(name, row, measured, by_rank, by_module, plan)
+    if not figures.has_passes:
+        missing.append(
+            "No rank timed forward and backward: they are in what was not timed. A monitor of a "
+            "loop sees them if the schedules of mimokit.engine run between its start_step and "
+            "end_step, or if the loop times phases named forward and backward."
+        )
     if not figures.has(WAITING):
         missing.append(
             "The run does not distinguish waiting from communication (it has no waiting_time): "

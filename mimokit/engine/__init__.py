@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     )
     from mimokit.engine.pipeline.routes import RouteCommunicator as RouteCommunicator
     from mimokit.engine.stepper import live as live
-    from mimokit.engine.training.monitor import (
+    from mimokit.engine.training.loop_monitor import (
         create_performance_monitor as create_performance_monitor,
     )
     from mimokit.engine.user_loop.loop import (
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from mimokit.engine.user_loop.loop import (
         get_data_iterator_colocated as get_data_iterator_colocated,
     )
+    from mimokit.engine.user_loop.models import get_mimo_model_of as get_mimo_model_of
     from mimokit.engine.user_loop.models import get_vlm_mimo_model as get_vlm_mimo_model
     from mimokit.engine.user_loop.models import (
         get_vlm_mimo_model_colocated as get_vlm_mimo_model_colocated,

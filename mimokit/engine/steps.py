@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from mimokit.step_kinds import StepKind
 
@@ -45,6 +45,36 @@ def exhaust(schedule: StepGenerator[Result], observe: Observer | None = None) ->
             return end.value  # type: ignore[no-any-return]
         if observe is not None:
             observe(step)
+
+
+class LoopWatcher(Protocol):
+    """Measures a training loop that a user wrote, whose schedules have no other observer."""
+
+    def begin(self, model: Any) -> None:
+        """See the `RankModel` whose schedule begins."""
+
+    def observe(self, step: Step) -> None:
+        """See a step that begins."""
+
+    def pause(self) -> None:
+        """See that the last step has ended."""
+
+    def count(self, model: Any, losses: Any, num_microbatches: int) -> None:
+        """See the `MicrobatchLoss` of every micro-batch of a schedule."""
+
+
+_watchers: list[LoopWatcher] = []
+"""At most one on a rank."""
+
+
+def watch_loop(watcher: LoopWatcher | None) -> None:
+    """Let a watcher see the schedules on this rank from now on; None: no watcher."""
+    _watchers[:] = [] if watcher is None else [watcher]
+
+
+def loop_watcher() -> LoopWatcher | None:
+    """Return who watches the loop on this rank."""
+    return _watchers[0] if _watchers else None
 
 
 def observed_by(observers: Sequence[Observer]) -> Observer | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,9 @@ from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, check_room, placed, prepared
 from mimokit.experiment.verification_report import (
     ADAM_EPSILON,
+    FROZEN,
+    NO_GRADIENT,
+    NO_SAMPLE,
     VerificationReport,
     largest,
     relative,
@@ -199,7 +202,21 @@ def verify(
         strategy=_strategy_text(layout),
         open_share=max(step.open_share for of_replica in expected for step in of_replica),
         halfway_share=max(_halfway_share(by_rank, step) for step in range(steps)),
+        adam_epsilon=max(one.epsilon for own in expected for one in own),
+        unproved=dict(_unproved(plan.modules, [one for own in expected for one in own])),
     )
+
+
+def _unproved(modules: Iterable[str], expected: Sequence[OracleStep]) -> Iterator[tuple[str, str]]:
+    """Yield modules whose gradients say nothing in any step of any replica, and why."""
+    for name in modules:
+        gradients = [one for step in expected for one in step.gradients[name].values()]
+        if any(one.any() for one in gradients):
+            continue
+        if not any(name in step.reached for step in expected):
+            yield name, NO_SAMPLE
+        else:
+            yield name, NO_GRADIENT if gradients else FROZEN
 
 
 def _halfway_share(by_rank: list[list[StepDifference]], step: int) -> float:

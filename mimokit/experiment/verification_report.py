@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
@@ -15,10 +15,15 @@ from mimokit.tables import Report, Section, html_table
 # An epsilon far above fp32 noise keeps the check about the layout. Measured, a squared loss in four
 # layouts of the digits model, 5 steps: with 1e-8 the weights differ by 1e-4 to 2e-4, with 1e-4 by
 # 4e-6 to 7e-6, with 1e-2 by 1e-6 (two of them), with 1 (plain momentum) by 1e-7; their gradients by
-# 7e-7 in the first step of each.
+# 7e-7 in the first step of each. Their gradients were clipped to a norm of 1; where the norm is
+# larger, the epsilon is as many times larger, since rounding noise is.
 ADAM_EPSILON = 1e-2
 
 COLUMNS = ("step", "loss", "one process", "difference", "module", "gradient", "weight")
+
+NO_SAMPLE = "it saw no sample"
+FROZEN = "it is frozen"
+NO_GRADIENT = "all its gradients are 0"
 
 MOST_OPEN = 0.25
 """Share of the entries that a check may leave to rounding; with more it proves too little."""
@@ -44,6 +49,8 @@ class VerificationReport(Report):
         halfway_share: of the numbers that a codec rounded those that became the other of two
             multiples of their scale than in one process, at the step with the most: they are
             halfway between both but for rounding errors. The rank took that of the oracle.
+        adam_epsilon: the largest that the optimizer stepped with.
+        unproved: module -> why its gradients and weights say nothing.
     """
 
     name: str
@@ -58,6 +65,8 @@ class VerificationReport(Report):
     strategy: str = ""
     open_share: float = 0.0
     halfway_share: float = 0.0
+    adam_epsilon: float = ADAM_EPSILON
+    unproved: dict[str, str] = field(default_factory=dict)
 
     @property
     def loss_differences(self) -> tuple[float, ...]:
@@ -93,9 +102,9 @@ class VerificationReport(Report):
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """A sentence about the layout, and one for each thing that limits what it says."""
         layout = ", ".join(f"{name} {sizes}" for name, sizes in self.layout.items())
-        outcome = "computes what one process computes" if self.passed else "does NOT compute that"
+        outcome = self._outcome()
         of_replicas = f" in {self.strategy}" if self.strategy else ""
         differences = (
             f"loss {self.max_loss_difference:.1e}, gradients {self.max_gradient_difference:.1e}, "
@@ -104,9 +113,45 @@ class VerificationReport(Report):
         return (
             f"{layout}{of_replicas}: after {len(self.losses)} steps on {self.data} the layout "
             f"{outcome} ({differences}; tolerance {self.tolerance:.0e}, fp32, "
-            f"Adam epsilon {ADAM_EPSILON:.0e}).{self._where()}{self._open()}"
-            f"{self._halfway()}"
+            f"Adam epsilon {self.adam_epsilon:.0e}).{self._where()}{self._lost()}{self._open()}"
+            f"{self._halfway()}{self._large()}{self._unproved()}"
         )
+
+    def _outcome(self) -> str:
+        if not self.passed:
+            return "does NOT compute that"
+        if set(self.unproved) == set(self.layout):
+            return "has the loss of one process, and nothing was trained"
+        return "computes what one process computes"
+
+    def _lost(self) -> str:
+        """Return a sentence about the first loss that is not finite."""
+        for step, pair in enumerate(zip(self.losses, self.oracle_losses, strict=True), 1):
+            if not all(map(math.isfinite, pair)):
+                return (
+                    f" The loss of step {step} is {pair[0]}, and {pair[1]} in one process: numbers "
+                    "that are not finite are never equal."
+                )
+        return ""
+
+    def _large(self) -> str:
+        """Return a sentence about gradients that are not clipped to 1."""
+        if self.adam_epsilon <= ADAM_EPSILON:
+            return ""
+        return (
+            f" Gradients have a norm of up to {self.adam_epsilon / ADAM_EPSILON:.3g} when the "
+            f"optimizer takes them, so its epsilon is {ADAM_EPSILON:.0%} of that: the update "
+            "amplifies their rounding errors as little as those of clipped gradients."
+        )
+
+    def _unproved(self) -> str:
+        """Return a sentence per module of which only the loss was compared, or nothing."""
+        sentences = (
+            f" Nothing was proved for the {what} of module {module!r}: {why}."
+            for module, why in self.unproved.items()
+            for what in ["computation" if why == NO_SAMPLE else "gradients and the update"]
+        )
+        return "".join(sentences)
 
     def _open(self) -> str:
         """Return a sentence about the entries that were not compared."""
@@ -147,6 +192,8 @@ class VerificationReport(Report):
             "strategy": self.strategy,
             "open_share": self.open_share,
             "halfway_share": self.halfway_share,
+            "adam_epsilon": self.adam_epsilon,
+            "unproved": self.unproved,
             "passed": self.passed,
             "tolerance": self.tolerance,
             "losses": list(self.losses),
@@ -181,7 +228,12 @@ class VerificationReport(Report):
 
 
 def relative(loss: float, theirs: float) -> float:
-    """Return a difference relative to the oracle's loss, which is 0 if every token is masked."""
+    """Return a difference relative to the oracle's loss, which is 0 if every token is masked.
+
+    What is not finite differs from everything.
+    """
+    if not math.isfinite(loss) or not math.isfinite(theirs):
+        return math.inf
     if loss == theirs:
         return 0.0
     return abs(loss - theirs) / abs(theirs) if theirs else math.inf

@@ -57,12 +57,22 @@ def plan_layout(config: ConfigSource, world_size: int | None = None) -> LayoutPl
 
 
 def checked_config(config: ConfigSource, world_size: int | None = None) -> ExperimentConfig:
-    """Return the config that a source names, or raise all its problems in a `ConfigError`."""
+    """Return the config that a source names, after all checks.
+
+    Raises:
+        ConfigError: all problems of the config, alone and in this world.
+        TypeError: it is none of these.
+    """
     if isinstance(config, ExperimentConfig):
         check_experiment(config, world_size)
         return config
     if isinstance(config, Mapping):
         return config_from_mapping(config, world_size=world_size)
+    if not isinstance(config, str | os.PathLike):
+        raise TypeError(
+            f"The config is a {type(config).__name__}; give an ExperimentConfig, a mapping, the "
+            "path of a YAML file or preset:NAME."
+        )
     return load_experiment_config(config, world_size=world_size)
 
 

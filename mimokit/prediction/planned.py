@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 
-from mimokit.config import ExperimentConfig
+from mimokit.config import DataConfig, ExperimentConfig, MimoParallelismConfig
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.rules.runnable import unrunnable
 from mimokit.planning.frames.batch_frames import BatchFrames, says_frames
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
+from mimokit.planning.model_section import experiment_of_model
 from mimokit.planning.strategies.replicas import ReplicaPlan
 from mimokit.planning.types import Estimates, LayoutPlan
 from mimokit.prediction.frames import timed_frames
@@ -36,7 +37,10 @@ class PlannedLayout(LayoutPlan):
 
 
 def plan(
-    config: ConfigSource, world_size: int | None = None, hosts: Sequence[str] | None = None
+    config: ConfigSource | MimoParallelismConfig,
+    world_size: int | None = None,
+    hosts: Sequence[str] | None = None,
+    data: DataConfig | None = None,
 ) -> PlannedLayout:
     """Return all decisions about a layout that can be made before it runs.
 
@@ -45,10 +49,13 @@ def plan(
     plan also has the time of their exchanges.
 
     Args:
-        config: a config, a mapping in the form of a YAML file, the path of one, or `preset:NAME`.
+        config: a config, a mapping in the form of a YAML file, the path of one, or `preset:NAME`;
+            or its section `model` alone, which is planned for the section `data`.
         world_size: ranks of the world; None: as many as the modules need.
         hosts: the host of each engine of a cluster, on which the replicas of the layout are placed;
             None: the hosts are not known.
+        data: with the section `model`, the section of the same experiment. None: one micro-batch
+            of as few samples as all replicas share equally.
 
     Returns:
         The plan, with what is predicted for it. The config is not changed: missing data_parallel
@@ -59,6 +66,10 @@ def plan(
             or slots than the tag of a message between stages can number; frames that have no room;
             hosts of a layout without replicas, or with too few engines.
     """
+    if isinstance(config, MimoParallelismConfig):
+        config = experiment_of_model(config, data, world_size)
+    elif data is not None:
+        raise TypeError("data goes with the section model alone; this config has its own.")
     checked = checked_config(config, world_size)
     layout = plan_checked(checked, world_size)
     if hosts is not None:

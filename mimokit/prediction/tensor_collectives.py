@@ -1,8 +1,8 @@
 """Collectives of the tensor parallel groups of a layout in one optimizer step.
 
-Those of layers, embedding, output and projector are in `mimokit.architecture.layer_work`. A bridge
-on shared ranks has one more, which compares the outputs of an encoder's ranks. A part through which
-no gradient passes has none backward.
+Those of layers, embedding, output and projector are in `mimokit.architecture.layer_work`. A part
+through which no gradient passes has none backward. Those by which a bridge on shared ranks compares
+the outputs of an encoder's ranks, in some steps, are left out.
 """
 
 from __future__ import annotations
@@ -91,9 +91,8 @@ def _of_step(
     )
     forward = ahead + end_ahead
     if is_encoder:
-        compared = is_last and any(bridge.source == name for bridge in plan.colocated_bridges)
         backward = ("encoder" not in network.frozen_parts) * back
-        most = forward + compared + backward + (len(network.frozen_parts) < 2) * end_back
+        most = forward + backward + (len(network.frozen_parts) < 2) * end_back
         least = 0 if name in lacking else most
     else:
         most = forward + config.model.has_backward(name) * (back + end_back)

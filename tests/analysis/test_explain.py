@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mimokit.analysis import Explanation, explain, load_runs, time_parts
+from mimokit.analysis import Explanation, compare, explain, load_runs, time_parts
 from tests.analysis.planted_runs import Planted, write_run
 
 FIRST_RELEASE = Path(__file__).parents[1] / "fixtures" / "first_release" / "runs"
@@ -226,6 +226,34 @@ def test_missing_data_is_said(tmp_path: Path, absent: str, sentence: str) -> Non
     words = explain(folder)
     assert any(sentence in one for one in words.missing)
     assert words.findings == ()
+
+
+def test_passes_that_nobody_timed_are_not_explained(tmp_path: Path) -> None:
+    """As the monitor of a loop writes them that runs no schedule of mimokit."""
+    folder = write_run(tmp_path / "run", EVEN)
+    for name in ("metrics.csv", "metrics_by_rank.csv"):
+        table = pd.read_csv(folder / name)
+        untold = [
+            column
+            for column in table.columns
+            if re.search(r"forward|backward|communication|collective|point_to|waiting", column)
+            or column.endswith(("_per_sec", "_per_sec_per_rank"))
+        ]
+        table[untold] = 0.0
+        table.to_csv(folder / name, index=False)
+    words = explain(folder)
+    assert words.findings == ()
+    (largest,) = words.summary
+    assert largest.endswith("is what was not timed.")
+    assert any("No rank timed forward and backward" in one for one in words.missing)
+    compared = str(compare(load_runs(folder)))
+    assert "tokens_per_sec is 0 in every step, so the loop gave its monitor no" in compared
+    assert "has the best median of total_time" in compared
+    write_run(tmp_path / "told", EVEN)
+    both = compare(load_runs([folder, tmp_path / "told"]))
+    assert both.left_out == {
+        "run": "its tokens_per_sec is 0 in every step, so its monitor was not given any"
+    }
 
 
 def test_times_that_are_no_numbers_do_not_end_it(tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ def alternate_on_rank(
     from mimokit.engine.part_times import UNTIMED
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.loop import _step_sample, prepared, training_step
-    from mimokit.engine.training.monitor import create_performance_monitor, watch
+    from mimokit.engine.training.loop_monitor import create_performance_monitor
+    from mimokit.engine.training.monitor import watch
 
     found = []
     with prepared(plan, config, default_data) as state:

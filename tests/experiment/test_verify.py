@@ -7,16 +7,19 @@ import json
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
 from mimokit.cli.main import app
-from mimokit.config import ConfigError
-from mimokit.experiment import compute_oracle, verify
+from mimokit.config import ConfigError, ModalityPresence
+from mimokit.engine.verify.compare import _norm_difference
+from mimokit.experiment import VerificationReport, compute_oracle, verify
 from tests.invariance import oracle_of
 from tests.layouts import digits_config
+from tests.layouts_multimodal import multimodal_config
 
 # Only the keys that every config has: no image sizes, no optimizer.
 PLAIN = """
@@ -134,11 +137,37 @@ def digits(config):
     return default_data(config)
 
 
-def test_nan_never_passes(cluster):
-    config = digits_config((1, 1), (1, 1))
-    report = verify(cluster, config, steps=1, oracle=oracle_of(cluster, config))
-    broken = type(report)(**{**report.__dict__, "weight_differences": ({"images": float("nan")},)})
-    assert not broken.passed
+def test_what_is_not_finite_is_never_equal():
+    layout, inf, nan = {"images": "TP1 DP1"}, float("inf"), float("nan")
+    right = VerificationReport(
+        "a", "digits", layout, 1e-5, (2.0, 1.0), (2.0, 1.0), ({"images": 0.0},), ({},), {}
+    )
+    assert right.passed
+    assert not replace(right, weight_differences=({"images": nan},)).passed
+    for lost in (inf, nan):
+        both = replace(right, losses=(2.0, lost), oracle_losses=(2.0, lost))
+        assert not both.passed
+        assert f"The loss of step 2 is {lost}, and {lost} in one process" in both.verdict
+        assert _norm_difference(lost, lost) == inf
+
+
+def test_a_verdict_says_for_what_nothing_was_proved(cluster):
+    sizes = {"clip": (1, 2), "dino": (1, 2), "audio": (1, 2), "language_module": (1, 2)}
+    absent = {"audio": ModalityPresence(microbatches=[False])}
+    config = multimodal_config(sizes, "homogeneous", frozen=["dino"], presence=absent)
+    config.model.get_architecture("language_module").frozen = True
+    report = verify(cluster, config, steps=1)
+    assert report.passed
+    assert report.unproved == {
+        "dino": "it is frozen",
+        "audio": "it saw no sample",
+        "language_module": "it is frozen",
+    }
+    assert report.to_json()["unproved"] == report.unproved
+    assert "Nothing was proved for the computation of module 'audio': it saw" in report.verdict
+    assert "computes what one process computes" in report.verdict
+    nothing = replace(report, unproved=dict.fromkeys(sizes, "it is frozen"))
+    assert "has the loss of one process, and nothing was trained" in nothing.verdict
 
 
 def test_a_file_with_ranks_apart_is_proven_too(cluster, tmp_path, plain_file):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 from itertools import combinations
 from pathlib import Path
@@ -22,6 +23,7 @@ from mimokit.units import bytes_text, samples_text, span_text
 from tests.planning.layouts import layout, sizes
 
 FIRST_RELEASE = Path(__file__).parents[1] / "fixtures/first_release"
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def colocated() -> ExperimentConfig:
@@ -183,3 +185,24 @@ def _without_reasons(value: Any) -> Any:
             for key, entry in value.items()
         }
     return value
+
+
+@pytest.mark.parametrize("mode", ["colocated", "heterogeneous"])
+def test_the_model_section_alone_can_be_planned(mode: str) -> None:
+    model, data, _ = mimokit.load_experiment_config(CONFIGS / f"digits_{mode}.yaml")
+    whole = mimokit.plan(CONFIGS / f"digits_{mode}.yaml")
+    assert mimokit.plan(model, data=data) == whole
+    alone = mimokit.plan(model)
+    assert (alone.modules, alone.topology) == (whole.modules, whole.topology)
+    assert alone.batch.num_microbatches == 1
+    replicas = [module.data_parallel for module in alone.modules.values()]
+    assert alone.batch.samples_per_microbatch == math.lcm(*replicas)
+
+
+def test_what_cannot_be_planned_is_named() -> None:
+    config = mimokit.load_experiment_config(CONFIGS / "digits_colocated.yaml")
+    data = config.data
+    with pytest.raises(TypeError, match="The config is a DataConfig; give an ExperimentConfig"):
+        mimokit.plan(data)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="data goes with the section model alone"):
+        mimokit.plan(config, data=data)

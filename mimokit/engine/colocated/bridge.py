@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.engine.collectives import gather_uneven
+from mimokit.engine.colocated.checks import EveryCall
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample, slice_modality, slice_text
 from mimokit.engine.device import group_timeout
 from mimokit.engine.digests import digest
@@ -100,16 +101,20 @@ class ColocatedBridgeCommunicator:
 
     Attributes:
         listeners: called after every call of the bridge.
+        checks: decides which calls check the replicas of the source; by default all do.
+        comparisons: how many did, which are as many collectives of the tensor-parallel group.
 
     Args:
         source_tensor_group: tensor-parallel group of the source module on this rank; its members
-            must have the same output, which every call checks.
+            must have the same output.
     """
 
     def __init__(self, plan: ColocatedBridge, source_tensor_group: dist.ProcessGroup) -> None:
         """Create the gather groups. Collective over the world."""
         self.plan = plan
         self.listeners: list[Listener] = []
+        self.checks = EveryCall()
+        self.comparisons = 0
         self._tensor_group = source_tensor_group
         rank = dist.get_rank()
         self._members = next(group for group in plan.gather_groups if rank in group)
@@ -142,10 +147,11 @@ class ColocatedBridgeCommunicator:
             [rows, hidden], the destination's input.
 
         Raises:
-            ReplicaMismatchError: if the source's tensor-parallel ranks disagree.
+            ReplicaMismatchError: if the source's tensor-parallel ranks disagree, in a call that
+                checks.
             ValueError: if the number of rows of the embeddings differs from that of the samples.
         """
-        self.check_replicas(embeddings)
+        self.checks.run(lambda: self.check_replicas(embeddings))
         cuts = self.cuts(rows_per_sample)
         expected = cuts.total if self.plan.direction == "fan_out" else cuts.sizes[cuts.position]
         if embeddings.shape[0] != expected:
@@ -165,6 +171,11 @@ class ColocatedBridgeCommunicator:
             return _Keep.apply(embeddings, cuts, self._group)  # type: ignore[no-any-return,no-untyped-call]
         return embeddings
 
+    @property
+    def compares(self) -> bool:
+        """Whether the source has tensor-parallel ranks that could differ."""
+        return self._tensor_group.size() > 1
+
     def check_replicas(self, embeddings: torch.Tensor) -> None:
         """Reject outputs that differ between the source's tensor-parallel ranks.
 
@@ -174,8 +185,9 @@ class ColocatedBridgeCommunicator:
         Raises:
             ReplicaMismatchError: on all of these ranks, with module and ranks.
         """
-        if self._tensor_group.size() == 1:
+        if not self.compares:
             return
+        self.comparisons += 1
         own = digest(embeddings)[None]
         gathered = [torch.empty_like(own) for _ in range(self._tensor_group.size())]
         dist.all_gather(gathered, own, group=self._tensor_group)
@@ -259,4 +271,4 @@ class LoadedBatch:
 def shares_items(module: ModuleDataParallel) -> bool:
     """Return whether an encoder shares its items with other replicas, and so always runs."""
     encoders: Iterable[Encoder] = getattr(module.module, "encoders", {}).values()
-    return any(encoder.shares_items for encoder in encoders)
+    return any(getattr(encoder, "shares_items", False) for encoder in encoders)

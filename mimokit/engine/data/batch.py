@@ -31,7 +31,7 @@ The batch does not show whether another replica of the same micro-batch has item
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -105,6 +105,20 @@ def encoder_tensors(module: str, inputs: Mapping[str, Any]) -> Mapping[str, Any]
             "as {'vit_encoder': {'pixel_values': …}}."
         )
     return next(iter(entries.values()))
+
+
+def tensors_by_encoder(
+    module: str, encoders: Iterable[str], inputs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return encoder -> its tensors; the entry of a module's only encoder may have any name.
+
+    Raises:
+        ValueError: see `encoder_tensors`.
+    """
+    names = list(encoders)
+    if len(names) == 1:
+        return {names[0]: encoder_tensors(module, inputs)}
+    return {name: inputs[name] for name in names if name in inputs}
 
 
 def rows_per_sample(

@@ -20,14 +20,19 @@ from mimokit.engine.megatron import (
     MimoModelConfig,
     ModuleSpec,
     ProcessGroupCollection,
+    TransformerBlock,
+    TransformerConfig,
     ensure_memory_buffer,
 )
+from mimokit.engine.models.described import described
 from mimokit.engine.models.rng import module_seed, seed_modules
 from mimokit.engine.models.transformer import StagePart
 from mimokit.engine.models.weights import load_weights, named_parameters
 from mimokit.engine.parallel.data_parallel import wrap_data_parallel
 from mimokit.engine.parallel.grids import create_grids, participating
 from mimokit.engine.parallel.marks import set_own_shards, set_shards
+from mimokit.planning import plan_layout
+from mimokit.planning.model_section import experiment_of_model
 from mimokit.planning.types import LayoutPlan
 
 
@@ -38,12 +43,15 @@ class MimoModelProviderResult:
     Attributes:
         model: the modules that this rank takes part in, each cut to its pipeline stage; None on a
             rank that takes part in no module.
+        config: the layout, with the networks of all modules.
     """
 
     model: SeededMimoModel | None
     module_to_grid_map: dict[str, HyperCommGrid]
     topology: dict[str, list[str]]
     pg_collections: dict[str, ProcessGroupCollection]
+    config: MimoParallelismConfig
+    plan: LayoutPlan
 
 
 @dataclass
@@ -57,6 +65,7 @@ class MimoModelProvider:
         seed: every module starts from a separate seed, made from this one and its name.
         cuts: module -> parameter of the whole module -> how it is cut.
         own_modules: those in which parameters of the user are, which `cuts` need not have.
+        tokens_per_item: encoder -> tokens that an item becomes, where no network says it.
     """
 
     language_model_spec: ModuleSpec
@@ -67,14 +76,36 @@ class MimoModelProvider:
     decoder_specs: Mapping[str, ModuleSpec] = field(default_factory=dict)
     cuts: Mapping[str, Mapping[str, TensorCut]] = field(default_factory=dict)
     own_modules: Collection[str] = ()
+    tokens_per_item: Mapping[str, int] = field(default_factory=dict)
 
-    def provide(self, plan: LayoutPlan, wrap: bool = True) -> MimoModelProviderResult:
-        """Create grids and groups, inject them, build the modules and wrap them. Collective.
+    @property
+    def modules(self) -> dict[str, ModuleSpec]:
+        """The specs by module, as `train`, `verify` and `Stepper` take them."""
+        language = self.mimo_parallelism_config.llm_module_name
+        return {**self.modality_submodules_spec, language: self.language_model_spec}
+
+    def described(self) -> MimoParallelismConfig:
+        """Return the layout with the networks that specs describe, next to those of the config.
 
         Raises:
+            ConfigError: a spec does not say what a plan needs of its network.
+        """
+        return described(self.mimo_parallelism_config, self.modules, self.tokens_per_item)
+
+    def provide(self, plan: LayoutPlan | None = None, wrap: bool = True) -> MimoModelProviderResult:
+        """Create grids and groups, inject them, build the modules and wrap them. Collective.
+
+        Args:
+            plan: of `described()`; None: for the smallest batch that all replicas share.
+
+        Raises:
+            ConfigError: there is no plan, and the layout cannot be planned.
             ValueError: if a spec is for a module that the layout does not have, the world has
                 another size, or Megatron cuts a parameter differently from `cuts`.
         """
+        config = self.described()
+        if plan is None:
+            plan = plan_layout(experiment_of_model(config, None, dist.get_world_size()))
         self._check(plan)
         ensure_memory_buffer()
         grids, groups = create_grids(plan)
@@ -84,7 +115,7 @@ class MimoModelProvider:
         if model is not None:
             model.to(rank_device())
             self._freeze(model, plan)
-            networks = self.mimo_parallelism_config.module_architectures
+            networks = config.module_architectures
             for name, module in model.parts():
                 self._set_shards(name, module, plan.modules[name].shard_place(dist.get_rank()))
                 if name in networks:
@@ -93,7 +124,7 @@ class MimoModelProvider:
             if wrap:
                 self._wrap(model, plan, groups)
         topology = {name: list(targets) for name, targets in plan.topology.items()}
-        return MimoModelProviderResult(model, grids, topology, groups)
+        return MimoModelProviderResult(model, grids, topology, groups, config, plan)
 
     def _check(self, plan: LayoutPlan) -> None:
         for name in (*self.modality_submodules_spec, *self.decoder_specs):
@@ -250,12 +281,40 @@ def inject_process_groups(spec: ModuleSpec, groups: ProcessGroupCollection) -> M
         filled |= {"pre_process": first, "post_process": last, "part": StagePart(first, last)}
     params = dict(spec.params or {})
     params |= {name: value for name, value in filled.items() if name in params}
+    layers = params.get("config")
+    if isinstance(layers, TransformerConfig):
+        params["config"] = _of_tensor_parallel(layers, groups.tp.size())
     submodules = copy.copy(spec.submodules)
     if isinstance(submodules, dict):
         submodules = {key: _inject(value, groups) for key, value in submodules.items()}
         if not last and "input_projections" in submodules:
             submodules["input_projections"] = []
-    return ModuleSpec(module=spec.module, params=params, submodules=submodules)
+    module = SampleOrderBlock if spec.module is TransformerBlock else spec.module
+    return ModuleSpec(module=module, params=params, submodules=submodules)
+
+
+def _of_tensor_parallel(config: TransformerConfig, size: int) -> TransformerConfig:
+    """Return a configuration for as many tensor-parallel ranks; one spec serves all layouts."""
+    if config.tensor_model_parallel_size == size:
+        return config
+    changed = copy.copy(config)
+    changed.tensor_model_parallel_size = size
+    return changed
+
+
+class SampleOrderBlock(TransformerBlock):  # type: ignore[misc]
+    """Megatron's `TransformerBlock` as an encoder, whose rows `MimoModel` takes sample by sample.
+
+    Megatron's own returns them token by token, [tokens, samples, hidden], which would give the rows
+    of one sample to others.
+    """
+
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **given: Any
+    ) -> torch.Tensor:
+        """Return [samples, tokens, hidden] of hidden states [tokens, samples, hidden]."""
+        output: torch.Tensor = super().forward(hidden_states, attention_mask, **given)
+        return output.transpose(0, 1)
 
 
 def _inject(value: Any, groups: ProcessGroupCollection) -> Any:

@@ -7,6 +7,7 @@ from mimokit.config import MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.megatron import ModuleSpec
 from mimokit.engine.models.audio import AUDIO
+from mimokit.engine.models.described import is_whole_modality
 from mimokit.engine.models.encoder import EncoderKind
 from mimokit.engine.models.language import language_model_spec, text_decoder_spec
 from mimokit.engine.models.own_modules import OwnEncoder, OwnLanguageModel
@@ -59,6 +60,8 @@ def encoder_spec(build: ModuleBuild) -> ModuleSpec:
     Raises:
         ValueError: if its sizes do not divide each other.
     """
+    if is_whole_modality(build.builder):
+        return build.builder
     kind = encoder_kind(build.architecture)
     spec = kind.spec(build)
     if build.builder is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from mimokit.engine.megatron import (
     ProcessGroupCollection,
     TransformerConfig,
 )
+from mimokit.engine.parallel.gradient_order import GradientOrder
 from mimokit.engine.parallel.marks import is_cut, is_expert, is_tied_copy
 from mimokit.engine.part_times import UNTIMED, PartTimes
 from mimokit.planning.execution import ModuleExecution
@@ -71,6 +73,7 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
     Attributes:
         num_tokens: number of unmasked tokens on this rank whose losses are in the gradient buffer.
             A schedule adds those of every micro-batch; `zero_grad_buffer` sets it to 0.
+        gradient_order: what is in the gradient buffer.
     """
 
     num_tokens: float = 0.0
@@ -85,11 +88,13 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
     ) -> None:
         super().__init__(config, ddp_config, module, pg_collection=pg_collection)
         self.ownership = Ownership(pg_collection)
+        self.gradient_order = GradientOrder(module.parameters())
 
     def zero_grad_buffer(self) -> None:
         """Set the gradients to zero."""
         super().zero_grad_buffer()
         self.num_tokens = 0.0
+        self.gradient_order.zeroed()
 
     @property
     def embedding(self) -> torch.nn.Module:
@@ -129,4 +134,8 @@ def wrap_data_parallel(
     groups: ProcessGroupCollection,
 ) -> ModuleDataParallel:
     """Wrap a module so that its gradients are summed over its data parallel group."""
+    if not config.calculate_per_token_loss:
+        # Of a spec of the user's: Megatron would average the sums of replicas.
+        config = copy.copy(config)
+        config.calculate_per_token_loss = True
     return ModuleDataParallel(config, data_parallel_config(execution), module, groups)

@@ -55,6 +55,13 @@ def reduced_gradients(optimizer: torch.optim.Optimizer) -> Iterator[None]:
         parameter.grad = None
 
 
+def set_epsilon(optimizer: torch.optim.Optimizer, epsilon: float) -> None:
+    """Replace the epsilon of an optimizer of torch, if it has one."""
+    for group in optimizer.param_groups:
+        if "eps" in group:
+            group["eps"] = epsilon
+
+
 class MainGradOptimizer(torch.optim.Optimizer):
     """Steps on `main_grad`; the class of torch that it is mixed into has the rule.
 
@@ -62,6 +69,8 @@ class MainGradOptimizer(torch.optim.Optimizer):
     ordinary optimizer then skips every parameter silently. It may have no parameters, as on a rank
     with only frozen modules.
     """
+
+    reads_main_grad = True
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter], **options: Any) -> None:
         super().__init__([{"params": list(parameters)}], **options)

@@ -26,9 +26,12 @@ from mimokit.engine.parallel.optimizer import (
     on_main_grad,
     optimizer_spec,
     reduced_gradients,
+    set_epsilon,
 )
 from mimokit.engine.part_times import StepPart
+from mimokit.engine.steps import Step, loop_watcher
 from mimokit.planning.types import LayoutPlan
+from mimokit.step_kinds import StepKind
 
 ModuleToGridTuple = tuple[tuple[ModuleDataParallel, HyperCommGrid], ...]
 
@@ -78,6 +81,9 @@ def finalize_model_grads(
     Returns:
         The global token count; gradients stay unscaled where it is zero.
     """
+    watcher = loop_watcher()
+    if watcher is not None:
+        watcher.observe(Step(StepKind.GRAD_SYNC))
     on_rank = sum(module.num_tokens for module, _ in modules if module.ownership.counts_tokens())
     count = torch.tensor([on_rank], dtype=torch.float64, device=rank_device())
     dist.all_reduce(count)
@@ -87,6 +93,9 @@ def finalize_model_grads(
             module.finish_grad_sync()
             module.sync_tied_embeddings()
         module.scale_gradients(one_over(total))
+        module.gradient_order.reduced()
+    if watcher is not None:
+        watcher.pause()
     return total
 
 
@@ -137,6 +146,9 @@ class Update(Protocol):
 
     def step_by(self, optimizer: torch.optim.Optimizer) -> None:
         """Let a strategy between replicas that is an optimizer step the weights from now on."""
+
+    def set_epsilon(self, epsilon: float) -> None:
+        """Divide by no less than this from now on, where the optimizer has such a term."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next steps depend on, apart from the weights of the model."""
@@ -223,6 +235,10 @@ class MainGradUpdate:
         """Step by another optimizer, whose learning rates have the schedule of the run."""
         self.optimizer = optimizer
         self._scheduler = learning_rate_scheduler(optimizer, self._runtime)
+
+    def set_epsilon(self, epsilon: float) -> None:
+        """Replace the epsilon of all groups of the optimizer."""
+        set_epsilon(self.optimizer, epsilon)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of the optimizer and of the schedule of its learning rates."""

@@ -12,13 +12,14 @@ from mimokit.config import MimoParallelismConfig
 from mimokit.config.user_code import NO_CODE, ForwardStep, UserCode
 from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
-from mimokit.engine.models.provider import SeededMimoModel
+from mimokit.engine.models.encoder import Encoder
+from mimokit.engine.models.provider import MimoModelProviderResult, SeededMimoModel
 from mimokit.engine.models.specs import encoder_kind, multimodal_provider
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.pipeline.base_stage import ModuleStage
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
 from mimokit.engine.pipeline.messages import Mailbox
-from mimokit.engine.pipeline.stages import DecoderStage, EncoderStage, LanguageStage
+from mimokit.engine.pipeline.stages import DecoderStage, EncoderStage, LanguageStage, ModalityStage
 from mimokit.planning.schedule import Stage
 from mimokit.planning.types import LayoutPlan, PipelinePlan
 
@@ -95,6 +96,18 @@ def build_rank_model(
     if plan.pipeline is not None and not separate:
         raise ValueError(f"A pipeline in {plan.deployment_mode} mode can be planned, not run yet.")
     provided = multimodal_provider(model_config, plan, seed, code).provide(plan)
+    return rank_model_of(provided, code)
+
+
+def rank_model_of(provided: MimoModelProviderResult, code: UserCode = NO_CODE) -> RankModel:
+    """Connect the wrapped modules that a provider has built on this rank. Collective.
+
+    Raises:
+        ValueError: the rank has no module, two stages disagree on their messages, or there are more
+            messages than a tag can distinguish.
+    """
+    model_config, plan = provided.config, provided.plan
+    separate = plan.deployment_mode == "heterogeneous"
     if provided.model is None:
         raise ValueError(f"Rank {dist.get_rank()} takes part in no module of the layout.")
     grids, groups = provided.module_to_grid_map, provided.pg_collections
@@ -144,6 +157,9 @@ def _stage(
         return DecoderStage(name, wrapped, first, last, width)
     if name in config.encoder_module_names:
         kind, tokens = encoder_kind(network), tokens_per_item(network)
+        if not all(isinstance(one, Encoder) for one in wrapped.module.encoders.values()):
+            width = config.get_architecture(config.llm_module_name).hidden_size
+            return ModalityStage(name, wrapped, first, last, width, tokens)
         return EncoderStage(name, wrapped, first, last, kind, tokens)
     modalities = {edge.index: edge.modality for edge in graph.incoming[graph.stage(name, 0).index]}
     with_grids = plan.program.three_axes.intersection(modalities.values())

@@ -13,6 +13,7 @@ from mimokit.engine.data.batch import (
     encoder_tensors,
     rows_per_sample,
     targets_of,
+    tensors_by_encoder,
 )
 from mimokit.engine.data.check import check_words
 from mimokit.engine.megatron import MimoModel
@@ -155,6 +156,51 @@ class EncoderStage(ModuleStage):
         return (meta_like((self._tokens_per_item, self._rows_width), self.dtype), counts, *extra)
 
 
+class ModalityStage(ModuleStage):
+    """A whole modality of the user's, from a `ModuleSpec` of Megatron: encoders and projection.
+
+    It is called as Megatron's `MimoModel` calls it, with the inputs of its encoders by their names.
+
+    Args:
+        width: of the language model.
+        tokens_per_item: that an item becomes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        wrapped: ModuleDataParallel,
+        first: bool,
+        last: bool,
+        width: int,
+        tokens_per_item: int,
+    ) -> None:
+        super().__init__(name, wrapped, first, last)
+        self._width, self._tokens_per_item = width, tokens_per_item
+
+    def _forward(self, given: StageInput) -> StageOutput:
+        assert given.batch is not None
+        samples = len(given.batch["input_ids"])
+        inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
+        counts = rows_per_sample(inputs, samples, self._tokens_per_item).tolist()
+        if inputs is None or not sum(counts):
+            rows = next(self.wrapped.parameters()).new_zeros(0, self._width)
+            return StageOutput(rows, [counts])
+        modality = self.wrapped.module
+        rows = modality(encoder_inputs=tensors_by_encoder(self.name, modality.encoders, inputs))
+        if tuple(rows.shape) != (sum(counts), self._width):
+            raise ValueError(
+                f"Module {self.name!r} returned rows of {list(rows.shape)}; its items are "
+                f"{self._tokens_per_item} tokens each, so it must be {[sum(counts), self._width]}."
+            )
+        return StageOutput(rows, [counts])
+
+    def infer(self, given: Mapping[int, Shapes]) -> Shapes:
+        """Return the shapes for one item."""
+        rows = meta_like((self._tokens_per_item, self._width), self.dtype)
+        return rows, meta_like((1,), torch.int64)
+
+
 class _LogitsStage(ModuleStage):
     """A stage of a module that ends in logits and computes a loss."""
 
@@ -252,7 +298,10 @@ class LanguageStage(_LogitsStage):
                 merge_size = self._merge_sizes[modality]
                 check_grids(grid, items, counts, merge_size, modality)
                 grids[special[modality]] = merged_grid(grid, merge_size)
-        words = self._model.get_text_embeddings(ids, None, special)  # positions are rotary
+        # Positions are rotary, except in a GPTModel of the user's that adds learned ones to words.
+        learned = self.wrapped.embedding.add_position_embedding
+        places = batch["position_ids"] if learned else None
+        words = self._model.get_text_embeddings(ids, places, special)
         positions = batch["position_ids"] if batch["position_ids"].dim() == 3 else None
         if self._three_axes:
             positions = three_axis_positions(ids, grids)

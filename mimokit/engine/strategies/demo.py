@@ -175,13 +175,17 @@ def _read(packed: Tensor, like: list[_Coefficients]) -> list[_Coefficients]:
 
 
 def _mean(parts: list[_Coefficients], entries: int) -> Tensor:
-    """Return the mean per coefficient over those who sent it, [blocks, entries]; else 0."""
+    """Return the mean per coefficient over those who sent it, [blocks, entries]; else 0.
+
+    Who sends a 0 has nothing there: of a block with fewer other coefficients than are sent, which
+    zeros are sent is arbitrary, and the mean must not depend on it.
+    """
     places, values = parts[0]
     total = torch.zeros(len(places), entries, dtype=values.dtype, device=values.device)
     count = torch.zeros_like(total)
     for places, values in parts:
         total.scatter_add_(1, places, values)
-        count.scatter_add_(1, places, torch.ones_like(values))
+        count.scatter_add_(1, places, (values != 0).to(values.dtype))
     return total / count.clamp(min=1)
 
 

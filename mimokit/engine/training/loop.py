@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.distributed as dist
@@ -13,6 +13,7 @@ import torch.distributed as dist
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.engine.colocated.checks import EveryCall, check_rarely
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.iterators import iterate_batches, order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
@@ -28,11 +29,8 @@ from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.evaluation import check_validation, emit_evaluation, evaluate
 from mimokit.engine.training.health import CollectiveCount, health_sample
-from mimokit.engine.training.monitor import (
-    PerformanceMonitor,
-    create_performance_monitor,
-    watch,
-)
+from mimokit.engine.training.loop_monitor import counts_on_rank, create_performance_monitor
+from mimokit.engine.training.monitor import PerformanceMonitor, watch
 from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.saving import save_hf
 from mimokit.engine.training.tracer import Arrivals, Tracer, align_clocks
@@ -46,7 +44,10 @@ ShouldStop = Callable[[], bool]
 
 @dataclass
 class TrainingState:
-    """The state of training on one rank; `exchange` is that with other replicas of the layout."""
+    """The state of training on one rank; `exchange` is that with other replicas of the layout.
+
+    `checks` are those of the bridges on shared ranks; by default every call checks.
+    """
 
     model: RankModel
     update: Update
@@ -56,6 +57,7 @@ class TrainingState:
     arrivals: Arrivals | None = None
     iteration: int = 0
     exchange: ReplicaExchange | None = None
+    checks: EveryCall = field(default_factory=EveryCall)
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
     them, the norm of the average is part of that exchange.
     """
     update, exchange = state.update, state.exchange
+    state.checks.begin_step()
     update.zero()
     model = state.model
     if model.forward_step is not None:
@@ -182,16 +185,9 @@ def _reduce(
     """Sum the results of all ranks in one all-reduce over the world, each sample once."""
     model, arrivals = state.model, state.arrivals
     names = list(model.plan.modules)
-    counting = {
-        name for name, module in model.modules().items() if module.ownership.counts_tokens()
-    }
-    counted = losses if model.last_stage.name in counting else []
-    tokens_of = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in counting}
     values = [
         float(stop),
-        sum(loss.loss_sum for loss in counted),
-        sum(loss.num_tokens for loss in counted),
-        *(tokens_of.get(name, 0) for name in names),
+        *counts_on_rank(model, losses),
         *(() if arrivals is None else arrivals.to_sum()),
     ]
     total = torch.tensor(values, dtype=torch.float64, device=rank_device())
@@ -238,6 +234,7 @@ def train_on_rank(
     with prepared(plan, config, source, peers, code) as state:
         tracer = Tracer(emit, align_clocks()) if trace else None
         check_validation(config, state.data, plan.batch.samples_per_microbatch)
+        state.checks = check_rarely(state.model.bridges.values())
         monitor = _monitor(state, config, peak_flops)
         watchers = Watchers(emit, monitor, tracer, CollectiveCount(state.model))
         rows = _train(state, config, watchers, should_stop, evaluations or Evaluations())

@@ -12,19 +12,21 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from mimokit.config import ExperimentConfig, MimoParallelismConfig, RuntimeConfig
+from mimokit.config import ExperimentConfig
 from mimokit.engine.collectives import gather_json
 from mimokit.engine.device import rank_device
-from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.part_times import PartTimes, StepPart, now
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step
 from mimokit.engine.training.flops import StepFlops
 from mimokit.engine.training.memory import memory_meter
 from mimokit.engine.training.phase_times import PhaseTimes
-from mimokit.engine.training.tracer import Arrivals, BegunStep, clock_offset
+from mimokit.engine.training.tracer import Arrivals, BegunStep, Meeting, clock_offset
 from mimokit.result_files import write_metrics
 from mimokit.samples import ModuleSample, Row, StepSample, from_wire, to_wire
+
+NO_STEP: Meeting = ("", None, None)
+"""In place of a step: what comes until the next one belongs to none."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,8 @@ class PerformanceMonitor:
         lasted = {}
         for (step, moment), stop in zip(self._begun, ends, strict=False):
             name, module, _ = step
+            if step == NO_STEP:
+                continue
             lasted[step] = stop - moment
             phases.add_phase(module, name, stop - moment)
         for name, seconds in self._times.items():
@@ -264,23 +268,3 @@ def _over_ranks(peak: float | None) -> float | None:
     total = torch.tensor(own, dtype=torch.float64, device=rank_device())
     dist.all_reduce(total)
     return None if total.isnan() else float(total)
-
-
-def create_performance_monitor(
-    model_config: MimoParallelismConfig,
-    runtime_config: RuntimeConfig,
-    module_to_grid_map: Mapping[str, HyperCommGrid],
-    watched: Watched | None = None,
-) -> PerformanceMonitor | None:
-    """Return a monitor of the modules on this rank, or None if the config disables it.
-
-    Args:
-        model_config: accepted because the source documents pass it; not used.
-        watched: what else to read; `train` passes it.
-    """
-    if not runtime_config.enable_performance_monitoring:
-        return None
-    watched = watched or Watched(warmup_iterations=runtime_config.warmup_iterations)
-    return PerformanceMonitor(
-        list(module_to_grid_map), dist.get_world_size(), dist.get_rank(), watched
-    )

@@ -15,7 +15,7 @@ from mimokit.step_kinds import (
     StepKind,
 )
 
-_PHASE_COLUMNS = {str(kind): kind.phase.column for kind in StepKind}
+PHASE_COLUMNS = {str(kind): kind.phase.column for kind in StepKind}
 _OF_COMMUNICATION = tuple(kind.column for kind in CommunicationPart)
 _TRAFFIC = {
     str(kind): CommunicationPart.POINT_TO_POINT
@@ -52,7 +52,7 @@ class PhaseTimes:
 
         The communication of a phase timed by hand may be of either kind: neither column has it.
         """
-        column = _PHASE_COLUMNS.get(name, f"{name}_time")
+        column = PHASE_COLUMNS.get(name, f"{name}_time")
         _add(self.own if column in STEP_COLUMNS else self.others, column, seconds)
         if module is not None and column in MODULE_COLUMNS:
             _add(self.modules[module], column, seconds)

@@ -23,8 +23,9 @@ from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.grids import participating
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
 from mimokit.engine.pipeline.executor import MicrobatchLoss
+from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.pipeline.steps import forward_backward_steps, forward_steps
-from mimokit.engine.steps import Observer, exhaust
+from mimokit.engine.steps import Observer, StepGenerator, exhaust, loop_watcher, observed_by
 from mimokit.engine.user_loop.models import SharedRanksModel, StageModel
 from mimokit.engine.user_loop.stages import around_all_modules, with_forward_step
 from mimokit.planning.types import LayoutPlan
@@ -112,6 +113,30 @@ def get_batch(data_iterator: Iterator[Batch] | None) -> Batch | None:
     return None if data_iterator is None else to_device(next(data_iterator), rank_device())
 
 
+def _watched(
+    model: RankModel,
+    steps: StepGenerator[list[MicrobatchLoss]],
+    num_microbatches: int,
+    observe: Observer | None,
+) -> list[MicrobatchLoss]:
+    """Run the steps; who watches the loop on this rank sees them.
+
+    Raises:
+        GradientOrderError: the gradients of the last step are still in the buffers.
+    """
+    for module in model.modules().values():
+        module.gradient_order.begin_micro_batches()
+    watcher = loop_watcher()
+    if watcher is None:
+        return exhaust(steps, observe)
+    watcher.begin(model)
+    observers = [watcher.observe] if observe is None else [watcher.observe, observe]
+    losses = exhaust(steps, observed_by(observers))
+    watcher.pause()
+    watcher.count(model, losses, num_microbatches)
+    return losses
+
+
 def forward_backward_no_pipelining(
     *,
     forward_step_func: ForwardStep,
@@ -136,10 +161,15 @@ def forward_backward_no_pipelining(
         ForwardStepError: the forward step raised, or returned something else.
         ValueError: the loss function does not return a sum and a number of tokens.
     """
+    model.checks.begin_step()
     laid_out = around_all_modules(forward_step_func, model, data_iterator, num_microbatches)
-    run = forward_steps if forward_only else forward_backward_steps
     # The forward step reads: its iterator gives whole batches, which it slices itself.
-    return exhaust(run(None, laid_out, without=(StepKind.LOAD, StepKind.SLICE)), observe)
+    own = (StepKind.LOAD, StepKind.SLICE)
+    if forward_only:
+        return exhaust(forward_steps(None, laid_out, without=own), observe)
+    return _watched(
+        laid_out, forward_backward_steps(None, laid_out, without=own), num_microbatches, observe
+    )
 
 
 def forward_backward_1f1b_with_multimodule_communicator(
@@ -173,8 +203,12 @@ def forward_backward_1f1b_with_multimodule_communicator(
             "with as many as are to run."
         )
     laid_out = with_forward_step(model.laid_out, forward_step_func)
-    run = forward_steps if forward_only else forward_backward_steps
-    losses = exhaust(run(data_iterator, replace(laid_out, communicator=communicator)), observe)
+    laid_out = replace(laid_out, communicator=communicator)
+    if forward_only:
+        losses = exhaust(forward_steps(data_iterator, laid_out), observe)
+    else:
+        steps = forward_backward_steps(data_iterator, laid_out)
+        losses = _watched(laid_out, steps, num_microbatches, observe)
     tokens = {
         name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in laid_out.modules()
     }

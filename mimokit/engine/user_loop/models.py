@@ -13,12 +13,14 @@ import torch
 
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.colocated.bridge import shares_items
+from mimokit.engine.colocated.checks import EveryCall, check_rarely
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
+from mimokit.engine.models.provider import MimoModelProviderResult
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.base_stage import StageInput, StageOutput
-from mimokit.engine.pipeline.model import RankModel, build_rank_model
+from mimokit.engine.pipeline.model import RankModel, build_rank_model, rank_model_of
 from mimokit.planning.schedule import StageEdge
 from mimokit.planning.types import LayoutPlan
 
@@ -76,11 +78,13 @@ class SharedRanksModel(MimoModelOnRank):
 
     Attributes:
         module_tokens: module -> number of tokens that the last call computed on this rank.
+        checks: of the bridges; by default every call checks.
     """
 
     def __init__(self, laid_out: RankModel) -> None:
         super().__init__(laid_out)
         self.module_tokens: dict[str, int] = {}
+        self.checks = EveryCall()
 
     def forward(
         self,
@@ -219,7 +223,7 @@ def get_vlm_mimo_model_homogeneous(
     model = build_rank_model(model_config, plan, seed)
     language = model.language_module_name
     grid, groups = model.module_to_grid_map[language], model.pg_collections[language]
-    return HomogeneousParts(SharedRanksModel(model), grid, groups, model.topology)
+    return HomogeneousParts(_on_shared_ranks(model), grid, groups, model.topology)
 
 
 def get_vlm_mimo_model_colocated(
@@ -231,7 +235,13 @@ def get_vlm_mimo_model_colocated(
     """
     _check(model_config, seq_len, plan, "colocated")
     model = build_rank_model(model_config, plan, seed)
-    return ColocatedParts(SharedRanksModel(model), model.module_to_grid_map, model.topology)
+    return ColocatedParts(_on_shared_ranks(model), model.module_to_grid_map, model.topology)
+
+
+def _on_shared_ranks(model: RankModel) -> SharedRanksModel:
+    shared = SharedRanksModel(model)
+    shared.checks = check_rarely(model.bridges.values())
+    return shared
 
 
 def get_vlm_mimo_model(
@@ -245,6 +255,18 @@ def get_vlm_mimo_model(
     _check(model_config, seq_len, plan, "heterogeneous")
     model = build_rank_model(model_config, plan, seed)
     return HeterogeneousParts(StageModel(model), model.module_to_grid_map, model.topology)
+
+
+def get_mimo_model_of(provided: MimoModelProviderResult) -> SharedRanksModel | StageModel:
+    """Return what a `MimoModelProvider` has built on this rank for a training loop. Collective.
+
+    The schedules run it as they run the model of the makers above, of the plan `provided.plan`.
+
+    Raises:
+        ValueError: the rank has no module, or two stages do not agree on what crosses between them.
+    """
+    model = rank_model_of(provided)
+    return _on_shared_ranks(model) if model.communicator is None else StageModel(model)
 
 
 def _check(config: MimoParallelismConfig, seq_len: int, plan: LayoutPlan, mode: str) -> None:

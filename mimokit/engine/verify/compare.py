@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -105,6 +106,7 @@ def _wrong_shapes(state: TrainingState, expected: OracleStep) -> Iterator[str]:
 
 
 def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
+    state.update.set_epsilon(expected.epsilon)
     with halfway_taken(state, expected) as rounded:
         result = exhaust(training_step(state))
     if expected.open:
@@ -123,9 +125,10 @@ def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
 
 def _norm_difference(norm: float, whole: float | None) -> float:
     """Return the relative difference of the norms; 0 where the oracle clips nothing."""
-    if whole is None or norm == whole:
+    if whole is None or norm == whole == 0:
         return 0.0
-    return abs(norm - whole) / whole if whole > 0 else float("inf")
+    difference = abs(norm - whole) / whole if whole > 0 else float("inf")
+    return difference if math.isfinite(difference) else float("inf")
 
 
 def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:

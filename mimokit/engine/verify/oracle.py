@@ -31,7 +31,7 @@ from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
 from mimokit.engine.models.transformer import ModuleBuild
 from mimokit.engine.parallel.marks import set_shards
-from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec
+from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec, set_epsilon
 from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.strategies import plan_strategy
@@ -57,6 +57,10 @@ class OracleStep:
         whole_numbers: tensor -> what a codec rounded its flattened entries to: the change of this
             replica, and the mean.
         norm: of all gradients before clipping, which would hide a wrong scale; None: not clipped.
+        epsilon: what the optimizer adds to what it divides by. It is that of the run times the
+            largest norm of clipped gradients so far, if that is above 1: a rounding error of the
+            gradients is divided by no less than the same share of them in every run.
+        reached: modules that computed something.
     """
 
     loss: float
@@ -66,6 +70,8 @@ class OracleStep:
     residuals: Tensors = field(default_factory=dict)
     whole_numbers: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     norm: float | None = None
+    epsilon: float = 0.0
+    reached: frozenset[str] = frozenset()
 
     @property
     def open_share(self) -> float:
@@ -95,20 +101,23 @@ def run_oracle(
         for number in range(config.replicas)
     ]
     arithmetic = _arithmetic(config, models, tensor_parallel or {})
+    largest_norm = 1.0
     recorded: list[list[OracleStep]] = [[] for _ in models]
     for _ in range(steps):
         losses = [model.accumulate() for model in models]
         if arithmetic is not None:
             arithmetic.average_gradients()
+        largest_norm = max(largest_norm, *(model.clip() for model in models))
+        epsilon = config.inner_runtime.adam_epsilon * largest_norm
         for model in models:
-            model.clip()
+            model.set_epsilon(epsilon)
         if arithmetic is None or not arithmetic.step():
             for model in models:
                 model.update()
         if arithmetic is not None:
             arithmetic.after_step()
         for number, (model, loss) in enumerate(zip(models, losses, strict=True)):
-            step = model.record(loss)
+            step = model.record(loss, epsilon)
             if arithmetic is not None:
                 step = _with_choices(step, arithmetic, number)
             recorded[number].append(step)
@@ -164,7 +173,9 @@ def _build(
         )
         for name, network in decoders.items()
     }
-    return WholeModel(provided.model, behind, language, code.completed(config.runtime))
+    own_language = code.builder_of(language, width) is not None
+    words = 0 if own_language else width.vocab_size
+    return WholeModel(provided.model, behind, language, code.completed(config.runtime), words)
 
 
 def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> TextDecoder:
@@ -204,6 +215,7 @@ class _Replica:
     def accumulate(self) -> float:
         """Compute the gradient of the mean loss of a global batch; return that loss."""
         self._optimizer.zero_grad()
+        self.model.reached.clear()
         loss_sum, tokens = 0.0, 0.0
         for _ in range(self._plan.batch.num_microbatches):
             batch = to_device(next(self._batches), rank_device())
@@ -218,22 +230,33 @@ class _Replica:
             parameter.grad /= tokens or 1.0
         return loss_sum / (tokens or 1.0)
 
-    def clip(self) -> None:
-        if self._runtime.clip_grad > 0:
-            trained, most = self.model.trained(), self._runtime.clip_grad
-            self._norm = float(torch.nn.utils.clip_grad_norm_(trained, most))
+    def clip(self) -> float:
+        """Clip the gradients; return the norm that is left."""
+        trained, most = self.model.trained(), self._runtime.clip_grad
+        norm = float(torch.nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None]))
+        if most <= 0:
+            return norm
+        self._norm = norm
+        torch.nn.utils.clip_grad_norm_(trained, most)
+        return min(norm, most)
+
+    def set_epsilon(self, epsilon: float) -> None:
+        """Step by this epsilon from now on."""
+        set_epsilon(self._optimizer, epsilon)
 
     def update(self) -> None:
         self._optimizer.step()
         self._scheduler.step()
 
-    def record(self, loss: float) -> OracleStep:
+    def record(self, loss: float, epsilon: float) -> OracleStep:
         modules = dict(self.model.parts())
         return OracleStep(
             loss=loss,
             gradients={name: _gradients(module) for name, module in modules.items()},
             weights={name: _weights(module) for name, module in modules.items()},
             norm=self._norm,
+            epsilon=epsilon,
+            reached=frozenset(self.model.reached),
         )
 
 

@@ -9,7 +9,7 @@ import torch
 
 from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.config.user_code import UserCode
-from mimokit.engine.data.batch import ITEMS, Batch, encoder_tensors, targets_of
+from mimokit.engine.data.batch import ITEMS, Batch, targets_of, tensors_by_encoder
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.models.language import TextDecoder, hidden_states_of
@@ -21,17 +21,30 @@ from mimokit.engine.user_loop.stages import OneBatch, call_forward_step, loss_of
 
 
 class WholeModel(torch.nn.Module):
-    """All modules in one process. A forward step of the user's calls it as it calls a layout's."""
+    """All modules in one process. A forward step of the user's calls it as it calls a layout's.
+
+    Args:
+        words: of the vocabulary, without padding; 0: what the language model returns stays whole.
+
+    Attributes:
+        reached: modules that have computed something, until a caller clears it.
+    """
 
     def __init__(
-        self, mimo: MimoModel, decoders: Mapping[str, TextDecoder], language: str, code: UserCode
+        self,
+        mimo: MimoModel,
+        decoders: Mapping[str, TextDecoder],
+        language: str,
+        code: UserCode,
+        words: int,
     ) -> None:
         super().__init__()
         self.modality_submodules = ModulesByName(dict(mimo.modality_submodules.items()))
         self.language_model = mimo.language_model
         self.language_module_name = language
         self.text_decoders = torch.nn.ModuleDict(dict(decoders))
-        self._code = code
+        self.reached: set[str] = set()
+        self._code, self._words = code, words
         self._mimo = [mimo]  # not a module of this one: its parts are
 
     def parts(self) -> Iterator[tuple[str, torch.nn.Module]]:
@@ -63,6 +76,7 @@ class WholeModel(torch.nn.Module):
         for name, decoder in self.text_decoders.items():
             labels, loss_mask = targets_of(batch, name)
             losses = _losses(decoder(self._hidden, _causal(labels)), labels)
+            self.reached.add(name)
             total = total + (losses * loss_mask).sum()
             counted += float(loss_mask.sum())
         return total, counted
@@ -94,14 +108,18 @@ class WholeModel(torch.nn.Module):
             [samples, tokens, vocabulary]; and the loss mask.
         """
         (mimo,) = self._mimo
+        there = self._with_items(modality_inputs or {})
+        self.reached |= {self.language_module_name, *there}
         with hidden_states_of(self.language_model) as hidden:
             logits, _mask = mimo(
                 input_ids=input_ids,
                 position_ids=position_ids,
                 attention_mask=_causal(input_ids),
-                modality_inputs=self._with_items(modality_inputs or {}),
+                modality_inputs=there,
             )
         self._hidden = hidden[-1]
+        # Without padding: what a layout masks must not be masked by the same code here.
+        logits = logits[..., : self._words or None]
         return (logits if labels is None else _losses(logits, labels)), loss_mask
 
     def _with_items(self, modality_inputs: Mapping[str, Batch]) -> dict[str, Batch]:
@@ -110,8 +128,7 @@ class WholeModel(torch.nn.Module):
         for module, inputs in modality_inputs.items():
             if int(inputs[ITEMS].sum()):
                 encoders: Any = self.modality_submodules[module].encoders
-                (encoder,) = encoders
-                named[module] = {encoder: encoder_tensors(module, inputs)}
+                named[module] = tensors_by_encoder(module, encoders, inputs)
         return named
 
 

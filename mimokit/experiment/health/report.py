@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import warnings
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -39,6 +41,7 @@ class RunHealth(RanksHealth):
 
     Attributes:
         ranks: what each said after the first iteration with something wrong, else after the last.
+        lost: a sentence about the first loss that is not finite.
     """
 
     ranks: tuple[HealthSample, ...]
@@ -47,6 +50,7 @@ class RunHealth(RanksHealth):
     planned: Planned = field(default_factory=dict)
     measures: RunMeasures = field(default_factory=RunMeasures)
     unplanned: tuple[int, ...] = ()
+    lost: str | None = None
 
     COLUMNS = (
         "rank", "after iteration", "parameters", "differ from a lower rank", "not finite",
@@ -86,6 +90,7 @@ class RunHealth(RanksHealth):
         """A sentence for each thing that is wrong; for the last ones together if there are many."""
         when = f" after iteration {self.ranks[0].iteration}" if self.ranks else ""
         sentences = [
+            *([] if self.lost is None else [self.lost]),
             *not_finite({sample.rank: sample.not_finite for sample in self.ranks}, when),
             *(difference.sentence(when) for difference in self.differences),
             *(fault.sentence for fault in self.faults),
@@ -111,7 +116,7 @@ class RunHealth(RanksHealth):
     def section(self) -> Section:
         """Return a row per rank, and below them what is wrong."""
         section = super().section()
-        if self.ranks:
+        if self.ranks or self.lost:
             return section
         return replace(section, sentences=("No rank has finished an iteration.",))
 
@@ -183,13 +188,25 @@ class HealthRecord:
         self._heard: list[HealthSample] = []
         self._steps: dict[int, deque[StepSample]] = defaultdict(partial(deque, maxlen=LAST))
         self._judged = 0, RunHealth((), ())
+        self._lost: str | None = None
 
     def take(self, sample: Sample) -> None:
-        """Keep a sample, if health depends on it."""
+        """Keep a sample, if health depends on it; warn of the first loss that is not finite."""
         if isinstance(sample, HealthSample):
             self._heard.append(sample)
         elif isinstance(sample, StepSample):
             self._steps[sample.rank].append(sample)
+            self._look_at_loss(sample)
+
+    def _look_at_loss(self, sample: StepSample) -> None:
+        if self._lost is not None or sample.loss is None or math.isfinite(sample.loss):
+            return
+        rate = self._config.inner_runtime.learning_rate
+        self._lost = (
+            f"The loss of iteration {sample.iteration} is {sample.loss}; look at the samples of "
+            f"that iteration, or lower runtime.learning_rate (it is {rate:g})."
+        )
+        warnings.warn(f"Run {self._config.name!r}: {self._lost}", stacklevel=2)
 
     def health(self, hardware: str | os.PathLike[str] | None = None) -> RunHealth:
         """Return the health that the samples so far show.
@@ -208,7 +225,7 @@ class HealthRecord:
         by_rank = sorted(self._steps.copy().items())
         recent = [step for _, steps in by_rank for step in steps.copy()]
         measures = RunMeasures.of(recent, self._plan, latency)
-        return replace(self._judged[1], measures=measures)
+        return replace(self._judged[1], measures=measures, lost=self._lost)
 
     @cached_property
     def _latency(self) -> float | None:

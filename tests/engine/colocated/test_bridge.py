@@ -114,6 +114,78 @@ def test_a_swap_of_rows_is_found_too(cluster):
         )
 
 
+class _Clock:
+    """Stands still, unless somebody lets time pass."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def _steps_that_check(seconds):
+    """Let steps take 1 s; return (the steps that checked, N at the end) on this rank.
+
+    Args:
+        seconds: that a check takes, of each rank.
+    """
+    import torch.distributed as dist
+
+    from mimokit.engine.colocated.checks import OneStepOfN
+
+    clock, found = _Clock(), []
+    checks = OneStepOfN(clock)
+
+    def check(step):
+        found.append(step)
+        # The first step warms up.
+        clock.now += seconds[dist.get_rank()] if step else 50.0
+
+    for step in range(30):
+        checks.begin_step()
+        for _ in range(2):  # micro-batches
+            checks.run(lambda step=step: check(step))
+        clock.now += 1.0 if step else 100.0
+    return found, checks.every
+
+
+def test_checks_take_a_hundredth_of_the_time_on_the_slowest_rank(cluster):
+    """Two checks of 0.07 s are 0.14 s of a step of 1 s: one step of 14."""
+    results = cluster.run(_steps_that_check, [0.0, 0.07], world_size=2)
+    assert results == [([0, 0, 1, 1, 15, 15, 29, 29], 14)] * 2
+    results = cluster.run(_steps_that_check, [0.001, 0.002], world_size=2)
+    assert results == [([step for step in range(30) for _ in range(2)], 1)] * 2
+
+
+def _compared(plan, config):
+    """Return how often the bridge compared in five steps of training, and of `verify`."""
+    from mimokit.engine.colocated.checks import OneStepOfN, check_rarely
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training.loop import prepared, training_step
+
+    found = []
+    for rarely in (True, False):
+        with prepared(plan, config, default_data) as state:
+            (bridge,) = state.model.bridges.values()
+            if rarely:
+                state.checks = check_rarely([bridge])
+                assert isinstance(state.checks, OneStepOfN)
+            for _ in range(2):
+                exhaust(training_step(state))
+            if rarely:
+                state.checks._next = 1000
+            for _ in range(3):
+                exhaust(training_step(state))
+            found.append(bridge.comparisons)
+    return found
+
+
+def test_training_checks_in_its_first_steps_and_verify_in_all(cluster):
+    config = digits_config((2, 1), (1, 2), num_microbatches=2)
+    assert cluster.run(_compared, mimokit.plan(config), config, world_size=2) == [[4, 10]] * 2
+
+
 def test_a_wrong_number_of_rows_is_refused(cluster):
     plan = mimokit.plan(digits_config((1, 2), (2, 1), samples_per_microbatch=4))
     with pytest.raises(RankError, match=r"gave 3 rows on rank .* but its samples have 2"):

@@ -8,12 +8,14 @@ step knows only one layout of a batch.
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 import mimokit
+from mimokit.cluster import RankError
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, decoded_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
@@ -283,43 +285,56 @@ def test_the_documents_loop_trains_what_mimokit_trains(cluster, config):
     for _, _, differ, metrics in ranks:
         assert differ
         assert not any(differ)
-        assert metrics["forward_backward_time"] > 0
-        assert metrics["optimizer_time"] > 0
+        seconds = metrics["total_time"]
+        assert metrics["loss"] == pytest.approx(own[-1], rel=1e-6)
+        assert metrics["samples_per_sec"] * seconds == pytest.approx(plan.batch.global_batch_size)
+        assert metrics["tokens_per_sec"] == pytest.approx(
+            config.data.seq_length * metrics["samples_per_sec"]
+        )
+        computing = metrics["forward_time"] + metrics["backward_time"]
+        assert 0 < computing < metrics["forward_backward_time"]
+        parts = [metrics[f"{part}_time"] for part in ("optimizer", "communication", "report")]
+        assert all(part > 0 for part in parts)
+        assert computing + sum(parts) < seconds
 
 
-def test_an_update_before_the_reduction_trains_something_else(cluster):
-    """The order of the document."""
-    config = LAYOUTS["homogeneous"]
-    plan = mimokit.plan(config)
-    ranks = cluster.run(_both, plan, config, _as_written, world_size=plan.world_size)
-    assert all(any(differ) for _, _, differ, _ in ranks)
-    assert _losses(ranks)[0] == pytest.approx(ranks[0][1][0], rel=1e-6)
-    assert _losses(ranks)[1:] != pytest.approx(ranks[0][1][1:], rel=1e-6)
-
-
-def _plain_adamw(plan, config):
-    """Return whether weights change under torch's own AdamW."""
+def _mistaken(plan, config, mistake):
+    """Train two steps of the document's loop with one of its mistakes."""
     import torch
 
     from mimokit import engine
 
+    count = config.data.num_microbatches
     mimo_model, grids, run = PREPARE[plan.deployment_mode](
-        plan, config, engine.default_data(config), config.data.num_microbatches
+        plan, config, engine.default_data(config), count
     )
+    make = torch.optim.AdamW if mistake == "plain optimizer" else engine.MainGradAdamW
+    optimizer = make(mimo_model.parameters(), lr=1e-3)
     modules = engine.get_module_to_grid_tuple(mimo_model, grids)
-    before = [p.detach().clone() for p in mimo_model.parameters()]
-    run()
-    engine.finalize_model_grads(modules, 0, 1)
-    torch.optim.AdamW(mimo_model.parameters(), lr=1e-2).step()
-    mimo_model.release()
-    return [not torch.equal(a, b) for a, b in zip(before, mimo_model.parameters(), strict=True)]
+    update = _as_written if mistake == "order" else _mended
+    for iteration in range(2):
+        run(forward_only=False)
+        update(modules, iteration, count, optimizer)
+        optimizer.zero_grad()
+        if mistake != "buffers":
+            engine.zero_grad_buffer_for_multimodule(modules)
 
 
-def test_a_plain_optimizer_does_not_see_the_gradients(cluster):
-    config = LAYOUTS["homogeneous"]
-    plan = mimokit.plan(config)
-    ranks = cluster.run(_plain_adamw, plan, config, world_size=plan.world_size)
-    assert not any(any(changed) for changed in ranks)
+@pytest.mark.parametrize("name", ["homogeneous", "heterogeneous, fan-in"])
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("order", r"optimizer.step\(\) was called before finalize_model_grads: the gradients are"),
+        ("plain optimizer", "AdamW sees no gradients and would change nothing: .*MainGradAdamW"),
+        ("buffers", r"last step are still in the buffers.*call zero_grad_buffer_for_multimodule"),
+        ("none", None),
+    ],
+)
+def test_a_mistake_of_the_document_is_answered_in_a_sentence(cluster, name, mistake, message):
+    plan = mimokit.plan(LAYOUTS[name])
+    rejected = nullcontext() if message is None else pytest.raises(RankError, match=message)
+    with rejected:
+        cluster.run(_mistaken, plan, LAYOUTS[name], mistake, world_size=plan.world_size)
 
 
 def _forward_only(plan, config):

@@ -6,6 +6,7 @@ import pytest
 
 from mimokit.cluster import RankError
 from mimokit.experiment import verify
+from mimokit.experiment.verification_report import ADAM_EPSILON
 from tests.invariance import assert_computes_the_same, oracle_of
 from tests.layouts import digits_config
 from tests.planted import planted
@@ -91,6 +92,32 @@ def test_check_catches_gradients_of_a_wrong_scale_that_are_clipped(cluster):
     assert report.max_weight_difference <= 1e-5, "the weights are right"
     assert report.gradient_differences[0]["images"] == pytest.approx(1, rel=1e-4)
     assert "Most differs the norm of all gradients before clipping" in report.verdict
+    assert not report.passed
+
+
+def _encoder_a_thousandth_more(original):
+    """Plant: the gradients of the encoder are 1.001 times what they are."""
+
+    def finalize(modules):
+        count = original(modules)
+        modules[0][0].scale_gradients(1.001)
+        return count
+
+    return finalize
+
+
+def test_large_gradients_are_no_false_alarm_and_hide_no_fault(cluster):
+    config = digits_config((2, 1), (2, 1), clip_grad=0.0, seed=2, learning_rate=1e-2)
+    config.model.get_architecture("language_module").init_std = 0.2
+    oracle = oracle_of(cluster, config)
+    report = verify(cluster, config, oracle=oracle)
+    assert report.passed
+    assert report.adam_epsilon > 5 * ADAM_EPSILON
+    assert "Gradients have a norm of up to" in report.verdict
+    finalize = "mimokit.engine.parallel.update.finalize_model_grads"
+    with planted(cluster, finalize, _encoder_a_thousandth_more, 2):
+        report = verify(cluster, config, steps=1, oracle=oracle)
+    assert report.gradient_differences[0]["images"] == pytest.approx(1e-3, rel=0.05)
     assert not report.passed
 
 

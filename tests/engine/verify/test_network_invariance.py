@@ -30,9 +30,8 @@ def _padding_counts(original):
 
 def test_check_catches_a_loss_that_counts_the_padding(cluster):
     config = network_config("llama", "clip", (1, 1, 4), (4, 1, 1))
-    oracle = oracle_of(cluster, config)
     masking = "mimokit.engine.models.language.TiedGPTModel._without_padding"
     with planted(cluster, masking, _padding_counts, 4):
-        report = verify(cluster, config, steps=1, oracle=oracle)
+        report = verify(cluster, config, steps=1)  # one process does not mask it either
     assert report.loss_differences[0] > 1e-3
     assert not report.passed

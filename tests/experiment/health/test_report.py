@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.strategy import StrategyConfig
 from mimokit.experiment import Evaluations, train
 from mimokit.experiment.health.measures import NOT_MEASURED, RunMeasures
-from mimokit.experiment.health.report import RunHealth
+from mimokit.experiment.health.report import HealthRecord, RunHealth
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.tensor_collectives import CollectiveSpan
 from mimokit.samples import HealthSample, StepSample
@@ -75,6 +76,21 @@ def test_the_first_iteration_with_a_fault_counts_and_many_are_shortened(plan: La
     assert found.wrong[0].startswith("Rank 4 has an entry that is not finite in a and 1 other")
     assert found.wrong[-1] == "And 1 more."
     assert len(found.wrong) == 5
+
+
+def test_a_loss_that_is_not_finite_is_said_once(plan: LayoutPlan) -> None:
+    record = HealthRecord(digits_config((1, 4), (2, 2)), plan)
+    record.take(StepSample(0, loss=2.0, rank=0))
+    assert record.health().healthy
+    lost = StepSample(3, loss=float("inf"), rank=0)
+    with pytest.warns(UserWarning, match="The loss of iteration 3 is inf; look at the"):
+        record.take(lost)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        record.take(replace(lost, rank=1))
+    found = record.health()
+    assert not found.healthy
+    assert "The loss of iteration 3 is inf" in found._repr_html_()
 
 
 def test_replicas_of_a_layout_may_differ() -> None:
@@ -272,7 +288,7 @@ def networks_of(config: ExperimentConfig, **changed: Mapping[str, Any]) -> Exper
                 images={"frozen": ["encoder"]},
                 language_module={"num_query_groups": 1},
             ),
-            {0: 3 * (5 + 16), 1: 3 * (5 + 16)},
+            {0: 3 * (4 + 16), 1: 3 * (4 + 16)},
         ),
         (
             apart_config((2, 1, 1), (2, 2, 1), 2, num_iterations=1),

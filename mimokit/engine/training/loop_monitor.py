@@ -1,0 +1,160 @@
+"""The monitor of a training loop that a user wrote: the schedules tell it what they ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from mimokit.config import MimoParallelismConfig, RuntimeConfig
+from mimokit.engine.device import rank_device
+from mimokit.engine.megatron import HyperCommGrid
+from mimokit.engine.parallel.loss import one_over
+from mimokit.engine.part_times import now
+from mimokit.engine.pipeline.executor import MicrobatchLoss
+from mimokit.engine.pipeline.model import RankModel
+from mimokit.engine.steps import Step, watch_loop
+from mimokit.engine.training.monitor import NO_STEP, PerformanceMonitor, Watched
+from mimokit.engine.training.phase_times import PHASE_COLUMNS
+from mimokit.samples import StepSample
+from mimokit.step_kinds import StepKind
+
+
+def counts_on_rank(model: RankModel, losses: Sequence[MicrobatchLoss]) -> list[float]:
+    """Return [sum of the losses, their tokens, tokens of each module of the plan].
+
+    Over all ranks they sum to those of the step: a rank counts what no other one counts.
+    """
+    counting = {
+        name for name, module in model.modules().items() if module.ownership.counts_tokens()
+    }
+    counted = losses if model.last_stage.name in counting else []
+    tokens_of = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in counting}
+    return [
+        sum(loss.loss_sum for loss in counted),
+        sum(loss.num_tokens for loss in counted),
+        *(tokens_of.get(name, 0) for name in model.plan.modules),
+    ]
+
+
+class LoopMonitor(PerformanceMonitor):
+    """Fills its columns from the schedules that run between `start_step` and `end_step`.
+
+    Steps of a schedule are taken off a phase that is timed by hand around them, if that has a
+    column of its own: no second is counted twice.
+
+    Args:
+        seq_length: tokens of a sample.
+    """
+
+    def __init__(
+        self,
+        module_names: Sequence[str],
+        world_size: int,
+        rank: int,
+        watched: Watched,
+        seq_length: int,
+    ) -> None:
+        super().__init__(module_names, world_size, rank, watched)
+        self._seq_length = seq_length
+        self._names: tuple[str, ...] = ()
+        self._counts: list[float] = []
+        self._samples = 0
+
+    def start_step(self) -> None:
+        """Begin an iteration; the schedules of this rank report to this monitor."""
+        super().start_step()
+        self._counts, self._samples = [], 0
+        watch_loop(self)
+
+    def end_phase(self, name: str) -> None:
+        """End a phase.
+
+        Raises:
+            KeyError: if it has not begun.
+        """
+        begin, end = self._open[name], now()
+        super().end_phase(name)
+        if name in PHASE_COLUMNS:
+            self._times[name] -= sum(
+                max(0.0, min(stop, end) - max(start, begin)) for start, stop in self._spans(end)
+            )
+
+    def _spans(self, end: float) -> Iterator[tuple[float, float]]:
+        """Yield when each step of a schedule began and ended so far."""
+        ends = [*(moment for _, moment in self._begun[1:]), end]
+        for (meeting, moment), stop in zip(self._begun, ends, strict=True):
+            if meeting != NO_STEP:
+                yield moment, stop
+
+    def begin(self, model: RankModel) -> None:
+        """Time the messages of a model whose schedule begins."""
+        if model.communicator is not None:
+            model.mailbox.times = self._watched.messages
+
+    def pause(self) -> None:
+        """End the last step of a schedule."""
+        self._begun.append((NO_STEP, now()))
+
+    def count(
+        self, model: RankModel, losses: Sequence[MicrobatchLoss], num_microbatches: int
+    ) -> None:
+        """Count what a schedule computed."""
+        counts = counts_on_rank(model, losses)
+        before = self._counts or [0.0] * len(counts)
+        self._counts = [a + b for a, b in zip(before, counts, strict=True)]
+        self._names = tuple(model.plan.modules)
+        self._samples += model.plan.batch.samples_per_microbatch * num_microbatches
+
+    def end_step(self, iteration: int, **given: Any) -> StepSample:
+        """End an iteration and return its measurements. Collective if a schedule ran in it.
+
+        Args:
+            iteration: 0-based.
+            given: in place of what the schedules counted; see `PerformanceMonitor.end_step`.
+        """
+        watch_loop(None)
+        return super().end_step(iteration, **{**self._counted(), **given})
+
+    def _counted(self) -> Mapping[str, Any]:
+        if not self._counts:
+            return {}
+        self.observe(Step(StepKind.REPORT))
+        total = torch.tensor(self._counts, dtype=torch.float64, device=rank_device())
+        dist.all_reduce(total)
+        loss, tokens, *of_modules = total.tolist()
+        return {
+            "loss": loss * one_over(tokens),
+            "samples": self._samples,
+            "language_tokens": self._samples * self._seq_length,
+            "tokens": {
+                name: round(count) for name, count in zip(self._names, of_modules, strict=True)
+            },
+        }
+
+
+def create_performance_monitor(
+    model_config: MimoParallelismConfig,
+    runtime_config: RuntimeConfig,
+    module_to_grid_map: Mapping[str, HyperCommGrid],
+    watched: Watched | None = None,
+) -> PerformanceMonitor | None:
+    """Return a monitor of the modules on this rank, or None if the config disables it.
+
+    Args:
+        model_config: says how many tokens a sample has.
+        runtime_config: says whether to monitor.
+        module_to_grid_map: the modules on this rank.
+        watched: what else to read; `train` passes it. None: the schedules of a user's loop tell
+            the monitor what they ran.
+    """
+    if not runtime_config.enable_performance_monitoring:
+        return None
+    names, world, rank = list(module_to_grid_map), dist.get_world_size(), dist.get_rank()
+    if watched is not None:
+        return PerformanceMonitor(names, world, rank, watched)
+    watched = Watched(warmup_iterations=runtime_config.warmup_iterations)
+    tokens = model_config.get_architecture(model_config.llm_module_name).seq_length
+    return LoopMonitor(names, world, rank, watched, tokens)
