@@ -257,7 +257,7 @@ def _inference(shards: Sequence[_Shard], dtype: str | None) -> dict[str, float]:
     language, entries = shards[0], []
     for shard in shards:
         first = next(iter(shard.planner.family.found.tensors))
-        stored = shard.planner.checkpoint.tensors[first].dtype
+        stored = shard.planner.stored.tensors[first].dtype
         entries.append(DTYPE_BYTES[dtype or FLOATING[stored]])
     size, batch, seq = language.tensor_parallel, language.batch, language.length
     activations = [

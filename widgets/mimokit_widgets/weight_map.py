@@ -1,4 +1,4 @@
-"""`WeightMap`: which slices of a checkpoint are on which rank, for layouts to choose."""
+"""`WeightMap`: which slices of weights files are on which rank, for layouts to choose."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class WeightMap(PersistentWidget):
 
     _esm = joined_modules("weight_map.js")
     _css = joined_styles("shared.css", "weight_map.css")
-    _in_words = "which slices of a checkpoint are on which rank"
+    _in_words = "which slices of weights files are on which rank"
 
     plan = ByIdentity(None, read_only=True)
     problem = traitlets.Unicode("", read_only=True)
@@ -59,7 +59,7 @@ class WeightMap(PersistentWidget):
         pipeline_parallel: int = 1,
         **options: Any,
     ) -> None:
-        """Show a checkpoint.
+        """Show the files of a weights directory.
 
         Args:
             directory: with config.json and safetensors files, or what `read_directory` returned.
@@ -67,11 +67,11 @@ class WeightMap(PersistentWidget):
         Raises:
             ConfigError: as `plan_weights`, or there are more than 128 ranks.
         """
-        self._checkpoint = (
+        self._stored = (
             directory if isinstance(directory, WeightDirectory) else read_directory(directory)
         )
         self._sizes = dict(zip(FIELDS, (tensor_parallel, pipeline_parallel), strict=True))
-        self._offered = _offered(WeightPlanner(self._checkpoint))
+        self._offered = _offered(WeightPlanner(self._stored))
         self._drawn = self._planned(), dict(self._sizes)
         super().__init__(**options)
         self.set_trait("plan", self._drawn[0])
@@ -117,11 +117,11 @@ class WeightMap(PersistentWidget):
         if tensor * pipeline > MOST_RANKS:
             what = f"there are {tensor * pipeline:,} ranks; the view draws {MOST_RANKS}"
             raise refused("Layout", "ranks", tensor * pipeline, what)
-        return WeightPlanner(self._checkpoint, tensor, pipeline).plan()
+        return WeightPlanner(self._stored, tensor, pipeline).plan()
 
     def _draw(self) -> None:
         plan, drawn = self._drawn
-        picture, numbers = weight_picture(plan, self._checkpoint)
+        picture, numbers = weight_picture(plan, self._stored)
         fields = [
             {
                 "name": name,

@@ -104,7 +104,7 @@ class LayoutTensors:
     """
 
     def __init__(self, layout: ConvertedWeights) -> None:
-        self._tensors = layout.checkpoint.tensors
+        self._tensors = layout.stored.tensors
         self._holders: dict[str, dict[tuple[Span, Span | None], list[Holder]]] = defaultdict(dict)
         for number, rank in enumerate(layout.plan.ranks):
             for name, parameter in rank.parameters.items():
@@ -112,7 +112,7 @@ class LayoutTensors:
                     region = (piece.rows, piece.columns)
                     holders = self._holders[piece.tensor].setdefault(region, [])
                     holders.append(Holder(number, name, piece, parameter.shape))
-        directory = layout.checkpoint.directory
+        directory = layout.stored.directory
         self._files = [
             FileTensors(directory, dict.fromkeys(rank.parameters, file))
             for rank, file in zip(layout.plan.ranks, layout.files, strict=True)
@@ -218,7 +218,7 @@ def opened(directory: str | os.PathLike[str]) -> Iterator[tuple[WeightDirectory,
     tensors: LayoutTensors | FileTensors
     if os.path.exists(Path(directory) / LAYOUT):
         layout = read_layout(directory)
-        weights, tensors = layout.checkpoint, LayoutTensors(layout)
+        weights, tensors = layout.stored, LayoutTensors(layout)
     else:
         weights = read_directory(directory)
         places = {name: header.file for name, header in weights.tensors.items()}

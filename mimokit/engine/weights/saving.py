@@ -64,7 +64,7 @@ class _TrainedTensors:
         self._places = {
             name: source
             for layout, source in zip(layouts, self._sources, strict=True)
-            for name in layout.checkpoint.tensors
+            for name in layout.stored.tensors
             if name not in layout.unplanned
         }
 
@@ -92,7 +92,7 @@ def finish(directory: Path, weights: str, planners: Mapping[str, WeightPlanner])
     folder = folder_of_ranks(directory)
     layouts = []
     for name, planner in planners.items():
-        stored = replace(planner.checkpoint, directory=folder / name)
+        stored = replace(planner.stored, directory=folder / name)
         layouts.append(layout_of(stored, planner.plan(), {}))
         check_files(layouts[-1])
     with (

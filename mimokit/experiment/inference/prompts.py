@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.planning.weights.directory import refused
-from mimokit.planning.weights.layout_files import checkpoint_of
+from mimokit.planning.weights.layout_files import stored_weights
 from mimokit.planning.weights.running import language_planner, placeholder, runnable_functions
 from mimokit.units import shown
 
@@ -129,11 +129,11 @@ def check_request(
     from mimokit.engine.inference.sampling import Sampling
 
     planner = checked_planner(directory, tensor_parallel, pipeline_parallel, replicas, dtype)
-    positions = runnable_functions(planner.checkpoint).positions
+    positions = runnable_functions(planner.stored).positions
     check_count(max_new_tokens)
     check_seed(seed)
     checked_stop_tokens(stop_tokens, planner.family.vocab or 0)
-    image = placeholder(planner.checkpoint)
+    image = placeholder(planner.stored)
     checked_prompts(token_ids, planner.family.vocab or 0, positions, max_new_tokens, image)
     Sampling(**how)
 
@@ -151,7 +151,7 @@ def checked_planner(
     if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 1:
         what = f"replicas is {shown(replicas)}; it must be at least 1"
         raise refused("Layout", "replicas", replicas, what)
-    return language_planner(checkpoint_of(directory), tensor, dtype)
+    return language_planner(stored_weights(directory), tensor, dtype)
 
 
 def check_count(value: object) -> None:

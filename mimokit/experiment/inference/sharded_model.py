@@ -80,10 +80,10 @@ class ShardedModel:
         dtype: str | None = None,
     ) -> None:
         planner = checked_planner(directory, tensor_parallel, pipeline_parallel, replicas, dtype)
-        self._positions = runnable_functions(planner.checkpoint).positions
-        self._stop = stop_tokens(planner.checkpoint)
+        self._positions = runnable_functions(planner.stored).positions
+        self._stop = stop_tokens(planner.stored)
         self._vocab = planner.family.vocab or 0
-        self._placeholder = placeholder(planner.checkpoint)
+        self._placeholder = placeholder(planner.stored)
         self._plan = planner.plan()
         self._cluster = cluster
         self._replicas = replicas

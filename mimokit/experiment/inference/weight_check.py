@@ -13,7 +13,7 @@ from mimokit.experiment.inference import weights_on_rank
 from mimokit.experiment.inference.weights_on_rank import ChangeShard
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.directory import refused
-from mimokit.planning.weights.layout_files import checkpoint_of
+from mimokit.planning.weights.layout_files import stored_weights
 from mimokit.planning.weights.running import (
     ARITHMETIC,
     OUTPUT,
@@ -246,14 +246,14 @@ def checkable(
     directory: str | os.PathLike[str], tensor: int, pipeline: int, dtype: str | None
 ) -> WeightPlanner:
     """Return the planner of a directory, reading headers alone; raises as `check_weights`."""
-    planner = WeightPlanner(checkpoint_of(directory), tensor, pipeline, dtype)
-    check_runnable(planner.checkpoint)
+    planner = WeightPlanner(stored_weights(directory), tensor, pipeline, dtype)
+    check_runnable(planner.stored)
     return planner
 
 
 def length_of_check(planner: WeightPlanner, length: int | None) -> int:
     """Return the tokens of the longest row; raises `ConfigError` beyond the model's positions."""
-    positions = runnable_functions(planner.checkpoint).positions
+    positions = runnable_functions(planner.stored).positions
     if length is None:
         return min(USUAL_LENGTH, positions or USUAL_LENGTH)
     if 0 < positions < length:

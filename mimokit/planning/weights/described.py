@@ -18,7 +18,7 @@ from mimokit.planning.weights.directory import (
     read_json,
     refused,
 )
-from mimokit.planning.weights.layout_files import LAYOUT, checkpoint_of
+from mimokit.planning.weights.layout_files import LAYOUT, stored_weights
 from mimokit.units import listed, shown
 
 _KNOWN = (
@@ -43,7 +43,7 @@ def described_weights(source: str | os.PathLike[str]) -> WeightDirectory:
     alone = (path / CONFIG).exists() and not any(
         (path / name).exists() for name in (SINGLE, INDEX, LAYOUT)
     )
-    return _of_config(path / CONFIG) if alone else checkpoint_of(path)
+    return _of_config(path / CONFIG) if alone else stored_weights(path)
 
 
 def _of_config(file: Path) -> WeightDirectory:

@@ -42,12 +42,12 @@ class ConvertedWeights:
     """What lies in a converted directory.
 
     Attributes:
-        checkpoint: the tensors as they were in the files of Hugging Face.
+        stored: the tensors as they were in the files of Hugging Face.
         unplanned: tensors that no rank holds.
         index_metadata: of the index of the Hugging Face files, if they had one.
     """
 
-    checkpoint: WeightDirectory
+    stored: WeightDirectory
     plan: WeightPlan
     files: tuple[str, ...]
     unplanned: tuple[str, ...]
@@ -84,7 +84,7 @@ def layout_to_json(layout: ConvertedWeights) -> dict[str, Any]:
         },
         "tensors": {
             name: {"file": tensor.file, "dtype": tensor.dtype, "shape": list(tensor.shape)}
-            for name, tensor in layout.checkpoint.tensors.items()
+            for name, tensor in layout.stored.tensors.items()
         },
         "index_metadata": dict(layout.index_metadata),
     }
@@ -119,16 +119,16 @@ def read_layout(directory: str | os.PathLike[str]) -> ConvertedWeights:
     return layout
 
 
-def checkpoint_of(directory: str | os.PathLike[str]) -> WeightDirectory:
+def stored_weights(directory: str | os.PathLike[str]) -> WeightDirectory:
     """Return what `read_directory` or, of a converted directory, `read_layout` finds in it."""
     converted = os.path.exists(Path(directory) / LAYOUT)
-    return read_layout(directory).checkpoint if converted else read_directory(directory)
+    return read_layout(directory).stored if converted else read_directory(directory)
 
 
 def check_files(layout: ConvertedWeights) -> None:
     """Raise `ConfigError` unless every rank's file has its parameters and no others."""
     for rank, file in zip(layout.plan.ranks, layout.files, strict=True):
-        _check_file(layout.checkpoint.directory / file, rank.parameters)
+        _check_file(layout.stored.directory / file, rank.parameters)
 
 
 def _tensors(path: Path, values: Mapping[str, Any]) -> dict[str, StoredTensor]:

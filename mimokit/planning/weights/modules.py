@@ -19,7 +19,7 @@ from mimokit.config import ExperimentConfig, MimoParallelismConfig, ModuleArchit
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.messages import written
 from mimokit.planning.weights.directory import WeightDirectory
-from mimokit.planning.weights.layout_files import checkpoint_of
+from mimokit.planning.weights.layout_files import stored_weights
 from mimokit.planning.weights.plan import WeightPlanner
 from mimokit.units import listed
 
@@ -93,7 +93,7 @@ def _unreadable(
     directory, sizes = str(network.weights), model.get_parallelism(name)
     try:
         module_planner(
-            checkpoint_of(directory),
+            stored_weights(directory),
             network,
             language=name == model.llm_module_name,
             tensor_parallel=sizes.tensor_parallel,

@@ -163,13 +163,13 @@ class WeightPlanner:
         dtype: str | None = None,
         family: Family | None = None,
     ) -> None:
-        self.checkpoint = source if isinstance(source, WeightDirectory) else read_directory(source)
+        self.stored = source if isinstance(source, WeightDirectory) else read_directory(source)
         if family is None:
-            family = family_of(self.checkpoint.config, self.checkpoint.tensors)
+            family = family_of(self.stored.config, self.stored.tensors)
         self.family = family
         if dtype is not None and dtype not in DTYPE_BYTES:
             raise unknown_name("Dtype", dtype, DTYPE_BYTES)
-        check_tensors(self.checkpoint, self.family)
+        check_tensors(self.stored, self.family)
         check_sizes(self.family, tensor_parallel, pipeline_parallel)
         self.grid = RankGrid(DIMENSIONS, (tensor_parallel, 1, 1, pipeline_parallel))
         self._dtype = dtype
@@ -205,13 +205,13 @@ class WeightPlanner:
             query_heads=(rank * net.heads // size, (rank + 1) * net.heads // size),
             query_groups=(rank * net.kv_heads // size, -(-(rank + 1) * net.kv_heads // size)),
             vocab=None if part is None else (rank * part, (rank + 1) * part),
-            bytes_touched=_touched(parameters, self.checkpoint.tensors),
+            bytes_touched=_touched(parameters, self.stored.tensors),
             parameters=parameters,
         )
 
     def _shard(self, parameter: WholeParameter, place: ShardPlace) -> PlannedParameter:
-        shape, pieces = shard(parameter, self.checkpoint.tensors, place)
-        stored = self.checkpoint.tensors[parameter.sources[0].tensor].dtype
+        shape, pieces = shard(parameter, self.stored.tensors, place)
+        stored = self.stored.tensors[parameter.sources[0].tensor].dtype
         dtype = self._dtype or FLOATING[stored]
         return PlannedParameter(shape, dtype, pieces, parameter.row.cut)
 

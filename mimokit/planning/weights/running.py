@@ -86,7 +86,7 @@ def check_input(planner: WeightPlanner, batch: int, length: int, seed: int) -> C
 def _rows(
     planner: WeightPlanner, vocab: int, batch: int, length: int, seed: int
 ) -> tuple[tuple[int, ...], ...]:
-    ranks, image = planner.grid.shape[0], placeholder(planner.checkpoint)
+    ranks, image = planner.grid.shape[0], placeholder(planner.stored)
     part = -(-vocab // ranks)
     firsts = range(part, ranks * part, part)
     edges = [vocab - 1, 0, *(token for first in firsts for token in (first, first - 1))]

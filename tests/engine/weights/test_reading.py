@@ -138,7 +138,7 @@ def test_any_llama_is_cut_and_put_together(
 def test_a_module_is_filled_in_place_and_another_network_is_named() -> None:
     directory = checkpoint("llama")
     planner = WeightPlanner(directory, 2)
-    planned, tensors = planner.rank(1), planner.checkpoint.tensors
+    planned, tensors = planner.rank(1), planner.stored.tensors
     source = FileTensors(directory, {name: one.file for name, one in tensors.items()})
     module = {
         name: torch.nn.Parameter(torch.full(one.shape, torch.nan))
