@@ -122,7 +122,7 @@ def of_hugging_face(oracle: Oracle, directory: Path, steps: int) -> tuple[Oracle
         gradients = _by_megatron(oracle, directory, model, lambda one: one.grad)
         optimizer.step()
         weights = _by_megatron(oracle, directory, model, lambda one: one.data)
-        taken.append(OracleStep(loss.item(), gradients, weights))
+        taken.append(OracleStep(loss.item(), gradients, weights, runtime.adam_epsilon))
     return replace(oracle, replicas=(tuple(taken),)), first
 
 

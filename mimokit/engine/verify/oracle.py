@@ -66,11 +66,11 @@ class OracleStep:
     loss: float
     gradients: dict[str, Tensors]
     weights: dict[str, Tensors]
+    epsilon: float
     open: Tensors = field(default_factory=dict)
     residuals: Tensors = field(default_factory=dict)
     whole_numbers: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     norm: float | None = None
-    epsilon: float = 0.0
     reached: frozenset[str] = frozenset()
 
     @property
