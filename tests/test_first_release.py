@@ -103,7 +103,14 @@ def test_the_json_of_a_verification_is_the_same() -> None:
     )
     now = report.to_json()
     assert {key: now[key] for key in before} == before
-    assert set(now) - set(before) == {"strategy", "open_share", "halfway_share", "worst_parameters"}
+    assert set(now) - set(before) == {
+        "strategy",
+        "open_share",
+        "halfway_share",
+        "worst_parameters",
+        "adam_epsilon",
+        "unproved",
+    }
 
 
 def _json(name: str) -> Any:

@@ -174,6 +174,7 @@ def frames(
     as_json: Json = False,
 ) -> None:
     """Show the frames of every rank as read and balanced, what travels, and if it is worth it."""
+    from mimokit.config import ConfigError, Problem
     from mimokit.planning.frames import FrameCost, FrameLinks, forecast_frames
     from mimokit.planning.frames.batch_frames import BatchFrames
     from mimokit.planning.report.frames import frame_section, frames_to_json
@@ -183,6 +184,9 @@ def frames(
 
     with refusals(), _named_as_typed():
         ranks = read_counts(counts)
+        if not any(ranks):
+            sentence = "The frames of samples: no sample is given; write 64 1 / 2."
+            raise ConfigError([Problem("frames", "counts", counts, sentence)])
         link = Link.of(bandwidth, latency)
         try:
             cost = FrameCost(per_patch=0.0, per_frame=seconds_of(frame_time))

@@ -24,9 +24,7 @@ def bytes_of(view: WeightMap, owner: int, file: str) -> tuple[int, int]:
     """Return the bytes of a file in the strips of an owner: all, and those in part."""
     names = [one["name"] for one in view._picture["files"]]
     runs = np.frombuffer(view._numbers, dtype="<f4").reshape(-1, 5).astype(float)
-    size = max(
-        one.start + one.bytes for one in view._checkpoint.tensors.values() if one.file == file
-    )
+    size = max(one.start + one.bytes for one in view._stored.tensors.values() if one.file == file)
     mine = runs[(runs[:, 0] == owner) & (runs[:, 1] == names.index(file))]
     lengths = (mine[:, 3] - mine[:, 2]) * size
     return round(lengths.sum()), round(lengths[mine[:, 4] == 1].sum())
