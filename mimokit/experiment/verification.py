@@ -287,7 +287,12 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
     data = config.data.model_copy(
         update={"base_batch_size": config.data.base_batch_size * (language.data_parallel or 1)}
     )
-    whole = {"pipeline_schedule": "homogeneous", "patch_type": [], "sample_order": AS_DRAWN}
+    whole: dict[str, object] = {
+        "pipeline_schedule": "homogeneous",
+        "encoder_microbatches": None,
+        "patch_type": [],
+        "sample_order": AS_DRAWN,
+    }
     runtime = config.runtime.model_copy(update=whole)
     return ExperimentConfig(
         model=model, data=data, runtime=runtime, name="one process", strategy=config.strategy

@@ -16,7 +16,7 @@ from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, module_problem,
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
-from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, THREE_PHASE, RuntimeConfig
+from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, RuntimeConfig
 from mimokit.units import counted
 
 _NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT, Axis.EXPERT))
@@ -61,7 +61,6 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
     )
     if isinstance(config, ExperimentConfig):
         problems += tag_problems(model, config.data)
-        problems += _schedule(config)
         problems += _precision(config.runtime)
         problems += _samples(config)
         problems += _frame_parallel(config)
@@ -70,10 +69,8 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
 
 
 def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
-    heterogeneous = model.deployment_mode == "heterogeneous"
-    fields = _NOT_RUNNING if heterogeneous else (*_NOT_RUNNING, "pipeline_parallel")
     for name, module in model.module_parallelisms.items():
-        for field in fields:
+        for field in _NOT_RUNNING:
             if getattr(module, field) > 1:
                 yield _too_large(name, field, getattr(module, field))
         yield from _planned_sizes(name, module)
@@ -92,17 +89,6 @@ def _planned_sizes(name: str, module: ModuleParallelismConfig) -> Iterator[Probl
         alone = field == "sequence_parallel" and module.tensor_parallel == 1
         if value is not None and value != LEFT_OUT[field].runs and not alone:
             yield leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")
-
-
-def _schedule(config: ExperimentConfig) -> Iterator[Problem]:
-    """Yield a schedule that is only planned, unless its pipeline is rejected already."""
-    stages = config.model.get_parallelism(config.model.llm_module_name).pipeline_parallel
-    if config.runtime.pipeline_schedule == THREE_PHASE and stages == 1:
-        sentence = (
-            f"pipeline_schedule is {THREE_PHASE}, which can be planned but not "
-            "run yet; leave it out until then."
-        )
-        yield problem_at("runtime.pipeline_schedule", THREE_PHASE, sentence, None)
 
 
 def _precision(runtime: RuntimeConfig) -> Iterator[Problem]:
@@ -190,7 +176,7 @@ def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
             )
             yield problem_at(network_path(name, "keep_class_token"), True, sentence, False)
         stages = model.get_parallelism(name).pipeline_parallel
-        if stages > 1:
+        if stages > 1 and model.deployment_mode == "heterogeneous":
             sentence = (
                 f"pipeline_parallel is {stages}, but {FRAME_PARALLEL} runs "
                 "encoders of one stage only; set it to 1, or leave the patch out."

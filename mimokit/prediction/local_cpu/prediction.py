@@ -222,23 +222,27 @@ class _RankProgram:
         samples = self._step.samples(self._pipeline.graph.stages[here].module)
         rows = self._step.module(edge.modality).row_bytes(samples)
         sizes = [rows]
-        if route.form == "leader" or not self._counts_are_complete(route):
+        stages = self._pipeline.graph.stages
+        ends = stages[edge.source].module, stages[edge.destination].module
+        if route.form == "leader" or not self._counts_are_complete(
+            route, *(ends if forward else reversed(ends))
+        ):
             sizes.insert(0, float(SCALAR_BYTES * samples))
         kind: Literal["broadcast", "all-gather"]
         kind = "broadcast" if route.form == "leader" else "all-gather"
         span = Span(None, action.kind)
         return [each for size in sizes for each in self._step.shared(kind, span, members, size)]
 
-    def _counts_are_complete(self, route: Route) -> bool:
+    def _counts_are_complete(self, route: Route, sender: str, taker: str) -> bool:
         """Return whether the messages to this rank count the rows of all samples of its replica.
 
         Otherwise the ranks of the replica gather the counts first.
         """
         batch = self._step.plan.batch.modules
-        samples = {rank: read for module in batch.values() for rank, read in module.samples.items()}
-        start, stop = samples[self._rank]
+        sent, taken = batch[sender].samples, batch[taker].samples
+        start, stop = taken[self._rank]
         counted = [
-            counted_samples(transfer.ends, samples)
+            counted_samples(transfer.ends, sent, taken)
             for transfer in route.transfers
             if transfer.destination_rank == self._rank
         ]
