@@ -14,14 +14,14 @@ from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import LEFT_OUT, ModuleParallelismConfig
 from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, module_problem, network_path
 from mimokit.config.rules.message_tags import tag_problems
-from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
+from mimokit.config.rules.module_rules import CHUNKS, VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
 from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, RuntimeConfig
 from mimokit.units import counted
 
 _NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT, Axis.EXPERT))
 _ONLY_PLANNED = (
-    "virtual_pipeline_model_parallel_size",
+    CHUNKS,
     "num_distributed_optimizer_instances",
     "sequence_parallel",
     "use_distributed_optimizer",
@@ -30,7 +30,8 @@ _ONLY_PLANNED = (
     "account_for_loss_in_pipeline_split",
     "recompute_granularity",
 )
-"""Fields of a module's sizes that run only as if they were left out (`LEFT_OUT`).
+"""Fields of a module's sizes that run only as if they were left out (`LEFT_OUT`); chunks run of the
+language module.
 
 A feature that becomes runnable takes its row away.
 """
@@ -73,7 +74,7 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
         for field in _NOT_RUNNING:
             if getattr(module, field) > 1:
                 yield _too_large(name, field, getattr(module, field))
-        yield from _planned_sizes(name, module)
+        yield from _planned_sizes(name, module, model.llm_module_name)
     yield from unrunnable_networks(model)
     if model.allow_rank_gaps:
         sentence = (
@@ -83,9 +84,11 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield problem_at("model.allow_rank_gaps", True, sentence, False)
 
 
-def _planned_sizes(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
+def _planned_sizes(name: str, module: ModuleParallelismConfig, language: str) -> Iterator[Problem]:
     for field in _ONLY_PLANNED:
         value = getattr(module, field)
+        if field == CHUNKS and name == language:
+            continue
         alone = field == "sequence_parallel" and module.tensor_parallel == 1
         if value is not None and value != LEFT_OUT[field].runs and not alone:
             yield leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")

@@ -24,6 +24,7 @@ from mimokit.engine.megatron import (
     TransformerConfig,
     ensure_memory_buffer,
 )
+from mimokit.engine.models.chunks import LanguageChunks
 from mimokit.engine.models.described import described
 from mimokit.engine.models.rng import module_seed, seed_modules
 from mimokit.engine.models.transformer import StagePart
@@ -111,7 +112,8 @@ class MimoModelProvider:
         grids, groups = create_grids(plan)
         names = participating(grids)
         seed_modules(self.seed, {name: groups[name].tp.rank() for name in names})
-        model = self._build(groups) if names else None
+        chunks = plan.executions[plan.llm_module_name].virtual_stages
+        model = self._build(groups, chunks) if names else None
         if model is not None:
             model.to(rank_device())
             self._freeze(model, plan)
@@ -137,12 +139,12 @@ class MimoModelProvider:
                 f"{dist.get_world_size()}; form a world of {plan.world_size} ranks."
             )
 
-    def _build(self, groups: Mapping[str, ProcessGroupCollection]) -> SeededMimoModel:
-        """Build the modules for which this rank has groups."""
+    def _build(self, groups: Mapping[str, ProcessGroupCollection], chunks: int) -> SeededMimoModel:
+        """Build the modules for which this rank has groups, the language model in chunks."""
         language = self.mimo_parallelism_config.llm_module_name
         language_spec = self.language_model_spec
         if language in groups:
-            language_spec = inject_process_groups(language_spec, groups[language])
+            language_spec = _language_of_rank(language_spec, groups[language], chunks)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # Megatron's classes say that they are new
             return SeededMimoModel(
@@ -269,16 +271,32 @@ def _of_rank(
     }
 
 
-def inject_process_groups(spec: ModuleSpec, groups: ProcessGroupCollection) -> ModuleSpec:
+def _language_of_rank(spec: ModuleSpec, groups: ProcessGroupCollection, chunks: int) -> ModuleSpec:
+    if chunks == 1:
+        return inject_process_groups(spec, groups)
+    specs = [inject_process_groups(spec, groups, chunk, chunks) for chunk in range(chunks)]
+    params = {"config": specs[0].params["config"], "specs": specs}
+    return ModuleSpec(module=LanguageChunks, params=params)
+
+
+def inject_process_groups(
+    spec: ModuleSpec, groups: ProcessGroupCollection, chunk: int = 0, chunks: int = 1
+) -> ModuleSpec:
     """Return a copy of a spec for this rank: its process groups, and its stage of a pipeline.
 
     Parameters `pg_collection` and `tp_group` are filled. In a pipeline `pre_process`,
     `post_process` and `part` say which stage it is, and projections are on the last stage only.
+
+    Args:
+        chunk: of this rank's stages of an interleaved pipeline, of which it has `chunks`.
     """
-    first, last = groups.pp.rank() == 0, groups.pp.rank() == groups.pp.size() - 1
+    first = groups.pp.rank() == 0 and chunk == 0
+    last = groups.pp.rank() == groups.pp.size() - 1 and chunk == chunks - 1
     filled: dict[str, Any] = {"pg_collection": groups, "tp_group": groups.tp}
     if groups.pp.size() > 1:
         filled |= {"pre_process": first, "post_process": last, "part": StagePart(first, last)}
+    if chunks > 1:
+        filled["vp_stage"] = chunk
     params = dict(spec.params or {})
     params |= {name: value for name, value in filled.items() if name in params}
     layers = params.get("config")

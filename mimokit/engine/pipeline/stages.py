@@ -17,6 +17,7 @@ from mimokit.engine.data.batch import (
 )
 from mimokit.engine.data.check import check_words
 from mimokit.engine.megatron import MimoModel
+from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_axis_positions
@@ -236,6 +237,7 @@ class LanguageStage(_LogitsStage):
             come with the rows, and each stage sends them to the next. False also where grids do
             not come: then the batch has such positions, if there are any.
         feeds: other modules receive its hidden states.
+        chunk: of those on this rank that the stage is.
     """
 
     def __init__(
@@ -250,6 +252,7 @@ class LanguageStage(_LogitsStage):
         three_axes: bool,
         feeds: bool = False,
         loss_func: OwnLoss | None = None,
+        chunk: int = 0,
     ) -> None:
         super().__init__(name, wrapped, first, last)
         self._model = model
@@ -258,6 +261,7 @@ class LanguageStage(_LogitsStage):
         self._three_axes = three_axes
         self._feeds = feeds
         self._loss_func = loss_func
+        self._part = chunks_of(wrapped.module)[chunk]
 
     def _forward(self, given: StageInput) -> StageOutput:
         device = next(self.wrapped.parameters()).device
@@ -267,11 +271,11 @@ class LanguageStage(_LogitsStage):
             combined, mask, positions = packed.hidden, packed.attention_mask, packed.position_ids
         else:
             ((edge, hidden),) = given.hidden.items()
-            self.wrapped.module.set_input_tensor(hidden)
+            self._part.set_input_tensor(hidden)
             combined, mask = None, causal_mask(hidden.shape[0], device)
             positions = next(iter(given.integers.get(edge, ())), None)
-        with hidden_states_of(self.wrapped.module) as hidden_states:
-            output = self.wrapped(
+        with hidden_states_of(self._part) as hidden_states:
+            output = self._part(
                 input_ids=None, position_ids=positions, decoder_input=combined, attention_mask=mask
             )
         if not self.last:
@@ -285,7 +289,7 @@ class LanguageStage(_LogitsStage):
     def _pack(self, batch: Batch, given: StageInput) -> Packed:
         """Pack words and the rows of all modules that are present in this micro-batch."""
         ids, special = batch["input_ids"], self._model.special_token_ids
-        check_words(ids, list(special.values()), self.wrapped.module.vocab_size)
+        check_words(ids, list(special.values()), self._part.vocab_size)
         branches, grids = {}, {}
         for edge, modality in self._modalities.items():
             if edge not in given.hidden:
@@ -299,7 +303,7 @@ class LanguageStage(_LogitsStage):
                 check_grids(grid, items, counts, merge_size, modality)
                 grids[special[modality]] = merged_grid(grid, merge_size)
         # Positions are rotary, except in a GPTModel of the user's that adds learned ones to words.
-        learned = self.wrapped.embedding.add_position_embedding
+        learned = self._part.embedding.add_position_embedding
         places = batch["position_ids"] if learned else None
         words = self._model.get_text_embeddings(ids, places, special)
         positions = batch["position_ids"] if batch["position_ids"].dim() == 3 else None

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from mimokit.config import MimoParallelismConfig
-from mimokit.engine.models.weights import parameters_of_whole
+from mimokit.engine.models.weights import numbered_stages, parameters_of_whole
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.weights.files import opened
 from mimokit.engine.weights.saving import finish, write_rank
@@ -33,8 +33,8 @@ def save_hf(model: RankModel, config: MimoParallelismConfig, directory: str) -> 
             continue
         parameters, groups = parameters_of_whole(module.module), model.pg_collections[name]
         if all(map(module.ownership.writes, parameters.values())):
-            number = planner.grid.rank(tp=groups.tp.rank(), pp=groups.pp.rank())
-            write_rank(target, name, planner, number, parameters)
+            for number, part in numbered_stages(module.module, planner, groups):
+                write_rank(target, name, planner, number, parameters_of_whole(part))
     dist.barrier()
     if dist.get_rank() == 0:
         finish(target, weights, planners)
@@ -51,5 +51,5 @@ def _planner(
             config.get_architecture(name),
             language=name == config.llm_module_name,
             tensor_parallel=execution.tensor_parallel,
-            pipeline_parallel=execution.pipeline_parallel,
+            pipeline_parallel=execution.pipeline_parallel * execution.virtual_stages,
         )
