@@ -60,7 +60,6 @@ class TrainingCluster(Protocol):
         function: Callable[..., Any],
         plan: LayoutPlan,
         config: ExperimentConfig,
-        data: DataSource | None,
         evaluations: Evaluations | None,
         trace: bool,
         peak_flops: float | None,
@@ -161,7 +160,7 @@ def train(
     ready = prepared(config)
     check_trainable(ready)
     check_room(ready, len(cluster))
-    code = checked_code(ready, modules, loss_func, forward_step)
+    code = checked_code(ready, modules, loss_func, forward_step, data)
     plan = placed(cluster, plan_layout(ready))
     loggers = make_loggers(ready.runtime)
     peak = peak_of_hardware(ready.runtime, plan.world_size)
@@ -178,7 +177,6 @@ def train(
             on_rank.train_rank,
             plan,
             remote,
-            data,
             evaluations,
             trace,
             peak,
