@@ -41,7 +41,7 @@ class TrainingResult:
 
     Attributes:
         directory: the run's folder: config.yaml, experiment_info.json, metrics.csv,
-            metrics_by_rank.csv, evaluations.csv, and trace.json of a traced run.
+            metrics_by_rank.csv, evaluations.csv, health.json, and trace.json of a traced run.
     """
 
     steps: pd.DataFrame
@@ -115,11 +115,13 @@ class TrainingRun(BackgroundRun[TrainingResult]):
         return self._record_of_health.health(hardware)
 
     def _complete(self, error: Exception | None) -> None:
-        self._writer.finish(self.samples, self.elapsed, error)
+        health = self._record_of_health.health()
+        known = health.ranks or health.lost
+        self._writer.finish(self.samples, self.elapsed, error, health.for_file() if known else None)
 
     def _collect(self) -> TrainingResult:
-        samples = self.samples
-        steps, evaluations = samples_to_steps(samples), samples_to_evaluations(samples)
+        steps = samples_to_steps(self.each_sample())
+        evaluations = samples_to_evaluations(self.each_sample())
         return TrainingResult(steps, evaluations, self.directory)
 
 
