@@ -15,11 +15,12 @@ from mimokit.config.parallelism import LEFT_OUT, ModuleParallelismConfig
 from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, module_problem, network_path
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
+from mimokit.config.rules.runnable_experts import unrunnable_experts
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
 from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, THREE_PHASE, RuntimeConfig
 from mimokit.units import counted
 
-_NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT, Axis.EXPERT))
+_NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT,))
 _ONLY_PLANNED = (
     "virtual_pipeline_model_parallel_size",
     "num_distributed_optimizer_instances",
@@ -78,6 +79,7 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
                 yield _too_large(name, field, getattr(module, field))
         yield from _planned_sizes(name, module)
     yield from unrunnable_networks(model)
+    yield from unrunnable_experts(model)
     if model.allow_rank_gaps:
         sentence = (
             "allow_rank_gaps is true, which can be planned but not run yet; set "

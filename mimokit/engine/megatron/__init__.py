@@ -38,8 +38,12 @@ with quick_import():
     from megatron.core.tensor_parallel.utils import VocabUtility
     from megatron.core.transformer.attention import SelfAttention
     from megatron.core.transformer.enums import AttnMaskType
-    from megatron.core.transformer.mlp import MLPSubmodules
+    from megatron.core.transformer.mlp import MLP, MLPSubmodules
     from megatron.core.transformer.module import MegatronModule
+    from megatron.core.transformer.moe.experts import SequentialMLP
+    from megatron.core.transformer.moe.moe_layer import MoELayer
+    from megatron.core.transformer.moe.moe_utils import MoEAuxLossAutoScaler
+    from megatron.core.transformer.moe.router import TopKRouter
     from megatron.core.transformer.spec_utils import ModuleSpec, build_module
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
     from megatron.core.transformer.transformer_block import TransformerBlock
@@ -49,6 +53,11 @@ with quick_import():
         get_transformer_layer_offset,
     )
 
+    from mimokit.engine.megatron.experts import (
+        of_class,
+        submodules_of,
+        without_transformer_engine,
+    )
     from mimokit.engine.megatron.state import (
         cuda_tracker_states,
         ensure_memory_buffer,
@@ -57,6 +66,7 @@ with quick_import():
         use_tracker,
     )
 
+without_transformer_engine()
 if CPU_ONLY:
     patch_functions()
 
@@ -69,6 +79,7 @@ logging.getLogger("megatron.core.models.gpt.gpt_model").addFilter(
 
 __all__ = [
     "CPU_ONLY",
+    "MLP",
     "AttnMaskType",
     "AudioModalitySubmodules",
     "ColumnParallelLinear",
@@ -80,12 +91,16 @@ __all__ = [
     "MegatronModule",
     "MimoModel",
     "MimoModelConfig",
+    "MoEAuxLossAutoScaler",
+    "MoELayer",
     "ModalitySubmodules",
     "ModuleSpec",
     "MultimodalProjector",
     "ProcessGroupCollection",
     "RowParallelLinear",
     "SelfAttention",
+    "SequentialMLP",
+    "TopKRouter",
     "TransformerBlock",
     "TransformerConfig",
     "TransformerLayer",
@@ -99,8 +114,10 @@ __all__ = [
     "forget_rotary_embeddings",
     "get_gpt_layer_local_spec",
     "get_transformer_layer_offset",
+    "of_class",
     "parallel_state",
     "seed_cuda_tracker",
+    "submodules_of",
     "tensor_parallel",
     "use_tracker",
 ]
