@@ -42,13 +42,18 @@ with quick_import():
     from megatron.core.transformer.module import MegatronModule
     from megatron.core.transformer.spec_utils import ModuleSpec, build_module
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
-    from megatron.core.transformer.transformer_block import TransformerBlock
+    from megatron.core.transformer.transformer_block import (
+        TransformerBlock,
+        TransformerBlockSubmodules,
+        get_num_layers_to_build,
+    )
     from megatron.core.transformer.transformer_config import TransformerConfig
     from megatron.core.transformer.transformer_layer import (
         TransformerLayer,
         get_transformer_layer_offset,
     )
 
+    from mimokit.engine.megatron.collectives import take_new_names
     from mimokit.engine.megatron.state import (
         cuda_tracker_states,
         ensure_memory_buffer,
@@ -57,6 +62,7 @@ with quick_import():
         use_tracker,
     )
 
+take_new_names()
 if CPU_ONLY:
     patch_functions()
 
@@ -87,6 +93,7 @@ __all__ = [
     "RowParallelLinear",
     "SelfAttention",
     "TransformerBlock",
+    "TransformerBlockSubmodules",
     "TransformerConfig",
     "TransformerLayer",
     "VisionModalitySubmodules",
@@ -98,6 +105,7 @@ __all__ = [
     "ensure_memory_buffer",
     "forget_rotary_embeddings",
     "get_gpt_layer_local_spec",
+    "get_num_layers_to_build",
     "get_transformer_layer_offset",
     "parallel_state",
     "seed_cuda_tracker",
