@@ -149,6 +149,49 @@ def _frozen(make: Callable[[], ExperimentConfig], **frozen: Any) -> ExperimentCo
     return config
 
 
+def cut_along_sequences(make: Callable[[], ExperimentConfig], **sizes: Any) -> ExperimentConfig:
+    """Return a config of which all modules have sequence parallelism, and other sizes as given."""
+    config = make()
+    model = config.model
+    model.module_parallelisms = {
+        name: module.model_copy(update={"sequence_parallel": True, **sizes})
+        for name, module in model.module_parallelisms.items()
+    }
+    return config
+
+
+LLAMA_LIKE = {
+    "num_query_groups": 2,
+    "normalization": "RMSNorm",
+    "gated_linear_unit": True,
+    "add_bias_linear": False,
+}
+
+
+def _grouped(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
+    return _changed(make(), LANGUAGE, **LLAMA_LIKE)
+
+
+def learned_positions_in_slices() -> ExperimentConfig:
+    """Return a GPT-2 with tied, padded embeddings, sequence parallel around a SigLIP."""
+    return cut_along_sequences(partial(network_config, "gpt2", "siglip", (2, 1, 1), (2, 1, 1)))
+
+
+def _slices_of_sequences() -> Iterator[WholeRun]:
+    proves = "sequence parallelism"
+    yield WholeRun(proves, "learned positions", learned_positions_in_slices)
+    shared = {"words": (2, 2), "audio": (4, 1), LANGUAGE: (4, 1)}
+    make = partial(multimodal_config, shared, "colocated", num_microbatches=2, presence=PRESENCE)
+    grouped = partial(_grouped, make)
+    yield WholeRun(proves, "fewer groups than ranks", partial(cut_along_sequences, grouped))
+    apart = {"qwen": (2, 2, 1), LANGUAGE: (2, 2, 1)}
+    make = partial(apart_multimodal_config, apart, 2, three_axes=True, presence=SOME)
+    yield WholeRun(proves, "stages", partial(cut_along_sequences, make))
+    behind = {"images": (2, 1, 1), LANGUAGE: (2, 1, 2), "writer": (2, 1, 1)}
+    make = partial(decoded_config, behind, 2)
+    yield WholeRun(proves, "a decoder", partial(cut_along_sequences, make))
+
+
 EQUAL = {"clip": (1, 2), "dino": (1, 2), "audio": (1, 2), LANGUAGE: (1, 2)}
 # Fan-in, fan-out and equal sizes into the same language model.
 MIXED = {"clip": (1, 4), "dino": (4, 1), "audio": (2, 2), LANGUAGE: (2, 2)}
@@ -430,6 +473,7 @@ WHOLE_RUNS = (
     *_networks(),
     *_encoders_on_shared_ranks(),
     *_encoders_on_separate_ranks(),
+    *_slices_of_sequences(),
     *_images_of_any_size(),
     *_words(),
     *_decoders(),

@@ -195,6 +195,14 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes):
         qkv, output = (inside if bias is None else bias for bias in stated)
         return qkv, output, inside
 
+    @property
+    def positions(self) -> int:
+        """Positions of one item in an encoder: the largest image, the longest recording or text."""
+        patches = self.seq_length
+        if self.image_size is not None and self.patch_size is not None:
+            patches = (self.image_size // self.patch_size) ** 2
+        return patches + self.class_token + self.num_registers
+
     def has_learned_positions(self, *, by_default: bool) -> bool:
         """Tell whether positions are a table of vectors."""
         if self.position_embedding_type is None:

@@ -40,11 +40,11 @@ def with_sizes(schedule: str = "1f1b", **fields: Any) -> dict[str, Any]:
 
 
 def test_a_plan_says_what_runs_reject() -> None:
-    content = with_sizes(tensor_parallel=2, sequence_parallel=True)
+    content = with_sizes(use_megatron_fsdp=True)
     content["runtime"]["precision"] = "bf16"
     plan = mimokit.plan(content)
     line = (
-        "`mimokit run` rejects this layout: language_module sequence_parallel true; "
+        "`mimokit run` rejects this layout: language_module use_megatron_fsdp true; "
         "runtime precision bf16"
     )
     assert line in " ".join(str(plan).split())
@@ -189,7 +189,6 @@ def test_heads_of_their_own_width() -> None:
             "virtual_pipeline_model_parallel_size",
         ),
         (with_sizes(recompute_granularity="full"), "recompute_granularity"),
-        (with_sizes(tensor_parallel=2, sequence_parallel=True), "sequence_parallel"),
         (with_sizes(use_distributed_optimizer=True), "use_distributed_optimizer"),
         (with_sizes(use_megatron_fsdp=True), "use_megatron_fsdp"),
         (with_network(LANGUAGE, qk_layernorm=True), "qk_layernorm"),
@@ -249,6 +248,19 @@ def test_experts_that_do_not_run(
     with pytest.raises(ConfigError, match=named) as refused:
         check_runnable(load(content))
     assert only(refused.value.problems).module == module
+
+
+def test_positions_that_ranks_cannot_share_evenly_are_not_run() -> None:
+    slices = {"tensor_parallel": 2, "data_parallel": 2, "sequence_parallel": True}
+    content = sections(slices, slices)
+    check_runnable(load(content))
+    content["model"]["module_architectures"]["images"]["num_registers"] = 1
+    with pytest.raises(ConfigError) as refused:
+        check_runnable(load(content))
+    problem = only(refused.value.problems)
+    assert (problem.module, problem.field) == ("images", "sequence_parallel")
+    assert "tensor_parallel 2 does not divide its 33 positions" in problem.sentence
+    assert problem.fix == {"path": f"{SIZES}.images.sequence_parallel", "value": False}
 
 
 def test_latent_attention_is_not_run() -> None:

@@ -17,6 +17,7 @@ from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_experts import unrunnable_experts
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
+from mimokit.config.rules.runnable_sequences import uneven_sequences
 from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, THREE_PHASE, RuntimeConfig
 from mimokit.units import counted
 
@@ -24,7 +25,6 @@ _NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT,))
 _ONLY_PLANNED = (
     "virtual_pipeline_model_parallel_size",
     "num_distributed_optimizer_instances",
-    "sequence_parallel",
     "use_distributed_optimizer",
     "use_megatron_fsdp",
     "account_for_embedding_in_pipeline_split",
@@ -57,9 +57,9 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
     """Return the problems with which `check_runnable` rejects a config."""
     model = config.model if isinstance(config, ExperimentConfig) else config
     problems = list(_problems(model))
-    problems += _graph_problems(
-        model, config.data if isinstance(config, ExperimentConfig) else None
-    )
+    data = config.data if isinstance(config, ExperimentConfig) else None
+    problems += _graph_problems(model, data)
+    problems += uneven_sequences(model, data)
     if isinstance(config, ExperimentConfig):
         problems += tag_problems(model, config.data)
         problems += _schedule(config)
@@ -91,8 +91,7 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
 def _planned_sizes(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
     for field in _ONLY_PLANNED:
         value = getattr(module, field)
-        alone = field == "sequence_parallel" and module.tensor_parallel == 1
-        if value is not None and value != LEFT_OUT[field].runs and not alone:
+        if value is not None and value != LEFT_OUT[field].runs:
             yield leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")
 
 

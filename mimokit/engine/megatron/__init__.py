@@ -46,13 +46,18 @@ with quick_import():
     from megatron.core.transformer.moe.router import TopKRouter
     from megatron.core.transformer.spec_utils import ModuleSpec, build_module
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
-    from megatron.core.transformer.transformer_block import TransformerBlock
+    from megatron.core.transformer.transformer_block import (
+        TransformerBlock,
+        TransformerBlockSubmodules,
+        get_num_layers_to_build,
+    )
     from megatron.core.transformer.transformer_config import TransformerConfig
     from megatron.core.transformer.transformer_layer import (
         TransformerLayer,
         get_transformer_layer_offset,
     )
 
+    from mimokit.engine.megatron.collectives import take_new_names
     from mimokit.engine.megatron.experts import (
         of_class,
         submodules_of,
@@ -67,6 +72,7 @@ with quick_import():
     )
 
 without_transformer_engine()
+take_new_names()
 if CPU_ONLY:
     patch_functions()
 
@@ -102,6 +108,7 @@ __all__ = [
     "SequentialMLP",
     "TopKRouter",
     "TransformerBlock",
+    "TransformerBlockSubmodules",
     "TransformerConfig",
     "TransformerLayer",
     "VisionModalitySubmodules",
@@ -113,6 +120,7 @@ __all__ = [
     "ensure_memory_buffer",
     "forget_rotary_embeddings",
     "get_gpt_layer_local_spec",
+    "get_num_layers_to_build",
     "get_transformer_layer_offset",
     "of_class",
     "parallel_state",
