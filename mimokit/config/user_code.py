@@ -190,7 +190,8 @@ def _uncallable(builder: object, arguments: int = 2) -> str | None:
 def _out_of_place(config: ExperimentConfig, name: str) -> Iterator[Problem]:
     """Yield what a module of the user's cannot be combined with."""
     model = config.model
-    network, stages = model.get_architecture(name), model.get_parallelism(name).pipeline_parallel
+    network, sizes = model.get_architecture(name), model.get_parallelism(name)
+    stages = sizes.pipeline_parallel
     encoder = name in model.encoder_module_names
     if not encoder and name != model.llm_module_name:
         sentence = (
@@ -204,6 +205,13 @@ def _out_of_place(config: ExperimentConfig, name: str) -> Iterator[Problem]:
             f"pipeline_parallel is {stages}, but its builder builds a whole module; set it to 1."
         )
         yield problem_at(size_path(name, "pipeline_parallel"), stages, sentence, 1)
+    if sizes.tensor_parallel > 1 and sizes.in_runs("sequence_parallel"):
+        sentence = (
+            "sequence_parallel is true, but its builder builds a module of whole sequences; leave "
+            "it out."
+        )
+        path = size_path(name, "sequence_parallel")
+        yield problem_at(path, True, sentence, None)
     if network.weights is not None:
         sentence = (
             f"weights is {network.weights}, but its builder builds a network "

@@ -231,13 +231,14 @@ def _with(config: ExperimentConfig, path: str, value: object) -> ExperimentConfi
     ("path", "value", "said"),
     [
         ("model.module_parallelisms.images.pipeline_parallel", 2, "builds a whole module; set it"),
+        ("model.module_parallelisms.images.sequence_parallel", True, "builds a module of whole"),
         ("model.module_architectures.images.weights", "/nowhere", "leave weights out"),
         ("runtime.patch_type", ["vit_frame_parallel"], "'images' has a builder; leave it out"),
     ],
 )
 def test_what_a_builder_does_not_go_with_is_rejected(path: str, value: object, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        checked_code(_with(_config((1, 1), (1, 1)), path, value))
+        checked_code(_with(_config((2, 1), (2, 1)), path, value))
 
 
 def test_a_name_that_is_not_a_module_is_rejected() -> None:
