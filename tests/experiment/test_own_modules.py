@@ -253,7 +253,7 @@ def test_torchrun_takes_no_modules_of_a_notebook() -> None:
 
     code = UserCode({"images": _like_the_example})
     with pytest.raises(ClusterError, match="builders of modules, loss_func"):
-        training_to_json(None, None, None, None, False, None, code)  # type: ignore[arg-type]
+        training_to_json(None, None, None, False, None, code)  # type: ignore[arg-type]
 
 
 def _language_model(architecture: Any, groups: Any, vocab_size: int = 0) -> Any:
