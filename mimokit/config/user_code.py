@@ -177,7 +177,7 @@ def _problems(config: ExperimentConfig, code: UserCode) -> Iterator[Problem]:
             continue
         if builder is not None:
             yield from _unfit(name, builder)
-            yield from _out_of_place(config, name)
+            yield from _out_of_place(config, name, builder)
 
 
 def _wrong_functions(runtime: RuntimeConfig, code: UserCode) -> Iterator[Problem]:
@@ -223,7 +223,7 @@ def _uncallable(builder: object, arguments: int = 2) -> str | None:
     return None
 
 
-def _out_of_place(config: ExperimentConfig, name: str) -> Iterator[Problem]:
+def _out_of_place(config: ExperimentConfig, name: str, builder: OwnModule) -> Iterator[Problem]:
     """Yield what a module of the user's cannot be combined with."""
     model = config.model
     network, sizes = model.get_architecture(name), model.get_parallelism(name)
@@ -254,10 +254,13 @@ def _out_of_place(config: ExperimentConfig, name: str) -> Iterator[Problem]:
             "with other parameters; leave weights out, and load them in the builder."
         )
         yield problem_at(network_path(name, "weights"), network.weights, sentence, None)
-    if encoder and FRAME_PARALLEL in config.runtime.patch_type:
+    parts = getattr(builder, "submodules", None)
+    whole = is_spec(builder) and isinstance(parts, Mapping) and "encoders" in parts
+    if encoder and whole and FRAME_PARALLEL in config.runtime.patch_type:
         sentence = (
-            f"patch_type has {FRAME_PARALLEL}, which shares the images of "
-            f"mimokit's own encoders, but '{name}' has a builder; leave it out."
+            f"patch_type has {FRAME_PARALLEL}, which shares the images of an encoder, but the "
+            f"builder of '{name}' is a spec of a whole modality; leave one of them out, or let the "
+            "builder be that of the encoder alone."
         )
         yield problem_at("runtime.patch_type", FRAME_PARALLEL, sentence, [])
 
