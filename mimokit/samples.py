@@ -8,6 +8,7 @@ notebook, the engines and the command line use it.
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
@@ -49,7 +50,8 @@ def _column(over: OverRanks, *, live: bool = False) -> Any:
 class ModuleSample:
     """What a rank measured of one module in one step: seconds, and rates of all ranks together.
 
-    `forward_time` of module `images` is the column `images_forward_time`.
+    `forward_time` of module `images` is the column `images_forward_time`. `busiest_expert` is the
+    largest load of one expert of one layer, see `expert_column`.
     """
 
     forward_time: float | None = _column(OverRanks.SLOWEST, live=True)
@@ -63,6 +65,7 @@ class ModuleSample:
     waiting_time: float | None = _column(OverRanks.SLOWEST)
     samples_per_sec: float | None = _column(OverRanks.SMALLEST)
     flops_per_sec: float | None = _column(OverRanks.MEAN)
+    busiest_expert: float | None = _column(OverRanks.LARGEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +289,28 @@ LIVE_MODULE_COLUMNS = tuple(
 def module_column(module: str, column: str) -> str:
     """Return the name of a column of a module in a table."""
     return f"{module}_{column}"
+
+
+def expert_column(module: str, expert: int) -> str:
+    """Return the column of the load of an expert, among the further columns of a step.
+
+    It is the tokens that the expert took in the layers of all ranks together, over those that it
+    would take if all took equally many and dropped none.
+    """
+    return module_column(module, f"expert_{expert}_load")
+
+
+_EXPERT_COLUMN = re.compile(expert_column(r"(?P<module>.+)", 0).replace("0", r"(?P<expert>\d+)"))
+
+
+def experts_of(columns: Iterable[str]) -> dict[str, dict[int, str]]:
+    """Return module -> expert -> its column, of the modules with such columns in a table."""
+    found: dict[str, dict[int, str]] = {}
+    for name in columns:
+        match = _EXPERT_COLUMN.fullmatch(name)
+        if match is not None:
+            found.setdefault(match["module"], {})[int(match["expert"])] = name
+    return found
 
 
 def modules_of(columns: Iterable[str]) -> list[str]:

@@ -177,7 +177,7 @@ def _problems(config: ExperimentConfig, code: UserCode) -> Iterator[Problem]:
             continue
         if builder is not None:
             yield from _unfit(name, builder)
-            yield from _out_of_place(config, name)
+            yield from _out_of_place(config, name, builder)
 
 
 def _wrong_functions(runtime: RuntimeConfig, code: UserCode) -> Iterator[Problem]:
@@ -223,10 +223,11 @@ def _uncallable(builder: object, arguments: int = 2) -> str | None:
     return None
 
 
-def _out_of_place(config: ExperimentConfig, name: str) -> Iterator[Problem]:
+def _out_of_place(config: ExperimentConfig, name: str, builder: OwnModule) -> Iterator[Problem]:
     """Yield what a module of the user's cannot be combined with."""
     model = config.model
-    network, stages = model.get_architecture(name), model.get_parallelism(name).pipeline_parallel
+    network, sizes = model.get_architecture(name), model.get_parallelism(name)
+    stages = sizes.pipeline_parallel
     encoder = name in model.encoder_module_names
     if not encoder and name != model.llm_module_name:
         sentence = (
@@ -240,16 +241,26 @@ def _out_of_place(config: ExperimentConfig, name: str) -> Iterator[Problem]:
             f"pipeline_parallel is {stages}, but its builder builds a whole module; set it to 1."
         )
         yield problem_at(size_path(name, "pipeline_parallel"), stages, sentence, 1)
+    if sizes.tensor_parallel > 1 and sizes.in_runs("sequence_parallel"):
+        sentence = (
+            "sequence_parallel is true, but its builder builds a module of whole sequences; leave "
+            "it out."
+        )
+        path = size_path(name, "sequence_parallel")
+        yield problem_at(path, True, sentence, None)
     if network.weights is not None:
         sentence = (
             f"weights is {network.weights}, but its builder builds a network "
             "with other parameters; leave weights out, and load them in the builder."
         )
         yield problem_at(network_path(name, "weights"), network.weights, sentence, None)
-    if encoder and FRAME_PARALLEL in config.runtime.patch_type:
+    parts = getattr(builder, "submodules", None)
+    whole = is_spec(builder) and isinstance(parts, Mapping) and "encoders" in parts
+    if encoder and whole and FRAME_PARALLEL in config.runtime.patch_type:
         sentence = (
-            f"patch_type has {FRAME_PARALLEL}, which shares the images of "
-            f"mimokit's own encoders, but '{name}' has a builder; leave it out."
+            f"patch_type has {FRAME_PARALLEL}, which shares the images of an encoder, but the "
+            f"builder of '{name}' is a spec of a whole modality; leave one of them out, or let the "
+            "builder be that of the encoder alone."
         )
         yield problem_at("runtime.patch_type", FRAME_PARALLEL, sentence, [])
 
