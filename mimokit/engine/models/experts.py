@@ -30,10 +30,9 @@ from mimokit.engine.megatron import (
     tensor_parallel,
 )
 from mimokit.engine.models.rng import module_seed
-from mimokit.planning.execution import ModuleExecution
 
 
-def expert_options(network: ModuleArchitecture, execution: ModuleExecution) -> dict[str, Any]:
+def expert_options(network: ModuleArchitecture) -> dict[str, Any]:
     """Return what of Megatron's configuration concerns the experts of a module that has some."""
     if network.num_moe_experts is None:
         return {}
@@ -51,8 +50,6 @@ def expert_options(network: ModuleArchitecture, execution: ModuleExecution) -> d
         "moe_expert_capacity_factor": network.moe_expert_capacity_factor,
         "moe_token_dispatcher_type": "alltoall",
         "moe_permute_fusion": False,
-        "expert_model_parallel_size": execution.expert_parallel,
-        "expert_tensor_parallel_size": execution.expert_tensor_parallel,
     }
 
 

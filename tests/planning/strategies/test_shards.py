@@ -86,14 +86,16 @@ def test_fragments_are_chosen_for_the_whole_model() -> None:
 
 
 def test_what_has_no_shapes_is_still_counted() -> None:
-    """Experts can be planned but do not run; their number is known, their shapes are not."""
+    """Latent attention can be planned but does not run; its number is known, its shapes are not."""
     config = layout("homogeneous", sizes(dp=2), 4)
     network = config.model.module_architectures["language"]
-    network.num_layers, network.num_moe_experts, network.moe_ffn_hidden_size = 2, 4, 1008
+    network.num_layers, network.multi_latent_attention = 2, True
+    network.kv_lora_rank, network.qk_head_dim, network.qk_pos_emb_head_dim = 5040, 16, 16
+    network.v_head_dim = 16
     plan = replicas(planned(with_strategy(config, name="diloco", replicas=2))[0])
     names = [name for name, _ in plan.shards.ranks[0]]
     assert "language.rest of stage 0.matrix" in names
-    assert plan.entries[0] > 2 * 4 * 1008 * 5040
+    assert plan.entries[0] > 2 * 5040 * network.hidden_size
 
 
 def test_parts_of_a_model_have_one_order() -> None:
