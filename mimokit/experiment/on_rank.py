@@ -22,7 +22,7 @@ from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
     from mimokit.engine.replicas.world import Peers
-    from mimokit.engine.verify.compare import StepDifference
+    from mimokit.engine.verify.compare import Rounding, StepDifference
     from mimokit.engine.verify.oracle import OracleStep
     from mimokit.planning.stepper.crossings import StepRecord
 
@@ -90,6 +90,33 @@ def oracle_rank(
     data = source or default_data
     steps_of_replicas = run_oracle(plan, config, data, steps, decoders, code, tensor_parallel)
     return data_of(data, config).name, steps_of_replicas
+
+
+def rounding_rank(
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    source: DataSource | None,
+    oracle: Sequence[Sequence[OracleStep]],
+    decoders: Mapping[str, ModuleArchitecture],
+    code: UserCode,
+    seeds: Sequence[int],
+) -> list[list[Rounding]]:
+    """Run the oracle again, once per seed, from weights that are rounded differently.
+
+    Returns, for each seed and replica, how its steps differ from those of the oracle.
+    """
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.verify.compare import rounding_of
+    from mimokit.engine.verify.oracle import run_oracle
+
+    data, steps = source or default_data, len(oracle[0])
+    return [
+        rounding_of(expected, nudged)
+        for seed in seeds
+        for expected, nudged in zip(
+            oracle, run_oracle(plan, config, data, steps, decoders, code, nudge=seed), strict=True
+        )
+    ]
 
 
 def compare_rank(
