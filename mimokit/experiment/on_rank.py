@@ -22,7 +22,7 @@ from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
     from mimokit.engine.replicas.world import Peers
-    from mimokit.engine.verify.compare import Rounding, StepDifference
+    from mimokit.engine.verify.compare import StepDifference, StepRounding
     from mimokit.engine.verify.oracle import OracleStep
     from mimokit.planning.stepper.crossings import StepRecord
 
@@ -100,7 +100,7 @@ def rounding_rank(
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
     seeds: Sequence[int],
-) -> list[list[Rounding]]:
+) -> list[list[StepRounding]]:
     """Run the oracle again, once per seed, from weights that are rounded differently.
 
     Returns, for each seed and replica, how its steps differ from those of the oracle.

@@ -35,7 +35,7 @@ from mimokit.units import counted
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
-    from mimokit.engine.verify.compare import Rounding, StepDifference
+    from mimokit.engine.verify.compare import StepDifference, StepRounding
     from mimokit.engine.verify.oracle import OracleStep
 
 TOLERANCE = 1e-5
@@ -163,7 +163,7 @@ def verify(
     Args:
         cluster: with at least as many engines as the layout has ranks.
         data: makes the samples; by default strips of digits if the model can read them, else noise.
-        tolerance: largest relative difference that passes.
+        tolerance: largest relative difference that passes; see `VerificationReport.passed`.
         oracle: of the same model, global batches and data, for at least `steps` steps; computed
             if None. All layouts of a model can share one.
         modules, loss_func, forward_step: as for `train`.
@@ -226,7 +226,7 @@ def _with_rounding(
     expected: list[list[OracleStep]],
 ) -> VerificationReport:
     """Return a report with what rounding does to one process, which a layout may differ by."""
-    found: list[list[Rounding]] = cluster.run(
+    found: list[list[StepRounding]] = cluster.run(
         on_rank.rounding_rank,
         _plan_of_one(oracle.config),
         oracle.config,

@@ -154,7 +154,7 @@ def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
 
 
 @dataclass(frozen=True)
-class Rounding:
+class StepRounding:
     """How much a step of one process changes where every weight is rounded differently once.
 
     Attributes:
@@ -166,10 +166,10 @@ class Rounding:
     weights: dict[str, float]
 
 
-def rounding_of(oracle: Sequence[OracleStep], nudged: Sequence[OracleStep]) -> list[Rounding]:
+def rounding_of(oracle: Sequence[OracleStep], nudged: Sequence[OracleStep]) -> list[StepRounding]:
     """Compare the steps of one process with those after a change of its weights by a rounding."""
     return [
-        Rounding(
+        StepRounding(
             {name: _largest(other.gradients[name], one) for name, one in step.gradients.items()},
             {name: _largest(other.weights[name], one) for name, one in step.weights.items()},
         )
