@@ -257,12 +257,13 @@ def _with(config: ExperimentConfig, path: str, value: object) -> ExperimentConfi
     ("path", "value", "said"),
     [
         ("model.module_parallelisms.images.pipeline_parallel", 2, "builds a whole module; set it"),
+        ("model.module_parallelisms.images.sequence_parallel", True, "builds a module of whole"),
         ("model.module_architectures.images.weights", "/nowhere", "leave weights out"),
     ],
 )
 def test_what_a_builder_does_not_go_with_is_rejected(path: str, value: object, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        checked_code(_with(_config((1, 1), (1, 1)), path, value))
+        checked_code(_with(_config((2, 1), (2, 1)), path, value))
 
 
 def test_a_spec_of_a_whole_modality_shares_no_images() -> None:
@@ -286,7 +287,7 @@ def test_torchrun_takes_no_modules_of_a_notebook() -> None:
 
     code = UserCode({"images": _like_the_example})
     with pytest.raises(ClusterError, match="builders of modules, loss_func"):
-        training_to_json(None, None, None, None, False, None, code)  # type: ignore[arg-type]
+        training_to_json(None, None, None, False, None, code)  # type: ignore[arg-type]
 
 
 def _language_model(architecture: Any, groups: Any, vocab_size: int = 0) -> Any:
