@@ -92,7 +92,6 @@ def oracle_rank(
 def rounding_rank(
     plan: LayoutPlan,
     config: ExperimentConfig,
-    source: DataSource | None,
     oracle: Sequence[Sequence[OracleStep]],
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
@@ -106,7 +105,7 @@ def rounding_rank(
     from mimokit.engine.verify.compare import rounding_of
     from mimokit.engine.verify.oracle import run_oracle
 
-    data, steps = source or default_data, len(oracle[0])
+    data, steps = code.data or default_data, len(oracle[0])
     return [
         rounding_of(expected, nudged)
         for seed in seeds

@@ -226,7 +226,6 @@ def _with_rounding(
         on_rank.rounding_rank,
         _plan_of_one(oracle.config),
         oracle.config,
-        oracle.source,
         expected,
         oracle.decoders,
         oracle.code,
