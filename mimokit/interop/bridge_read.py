@@ -22,7 +22,7 @@ from mimokit.interop.imported import (
 )
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.layout import LANGUAGE, in_first_stage
-from mimokit.units import counted, shown
+from mimokit.units import shown
 
 WHERE = "Bridge config"
 _refused = partial(refused, WHERE)
@@ -256,7 +256,7 @@ def _with_samples(layout: Layout, names: Names) -> tuple[Layout, Workload | None
     for name, sizes in layout.modules.items():
         if micro % sizes.data:
             sentence = (
-                f"MICRO_BATCH_SIZE is {micro}, which the {counted(sizes.data, 'replica')} of "
+                f"MICRO_BATCH_SIZE is {micro}, which the {sizes.data} replicas of "
                 f"'{name}' do not divide; choose a multiple."
             )
             raise _refused("MICRO_BATCH_SIZE", micro, sentence)

@@ -21,7 +21,6 @@ from mimokit.layout_search.constraints import DIMENSIONS
 from mimokit.layout_search.space import Axes
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction.validity import facts_of
-from mimokit.units import counted
 
 MOST_LAYOUTS = 40_000_000
 """Combinations of module sizes that a search evaluates at most, about five seconds' worth."""
@@ -36,8 +35,7 @@ SEARCH_RULES = (
             facts.name,
             "data_parallel",
             sizes.data,
-            f"it takes {counted(sizes.ranks, 'GPU')} and there are {facts.gpus}; choose smaller "
-            "sizes.",
+            f"it takes {sizes.ranks} GPUs and there are {facts.gpus}; choose smaller sizes.",
         ),
     ),
     SizeRule(
