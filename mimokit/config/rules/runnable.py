@@ -151,12 +151,6 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
         yield Problem("strategy", "inner_optimizer", inner.name, sentence)
     if strategy.name == "demo":
         yield from _padded(config)
-    if config.runtime.save_hf is not None:
-        sentence = (
-            "Section 'runtime': save_hf cannot be combined with a section strategy yet; leave one "
-            "of them out."
-        )
-        yield Problem("runtime", "save_hf", config.runtime.save_hf, sentence)
 
 
 def _padded(config: ExperimentConfig) -> Iterator[Problem]:

@@ -255,7 +255,7 @@ def train_on_rank(
         watchers = Watchers(emit, monitor, tracer, CollectiveCount(state.model))
         rows = _train(state, config, watchers, should_stop, evaluations or Evaluations())
         if config.runtime.save_hf is not None:
-            save_hf(state.model, config.model, config.runtime.save_hf)
+            save_hf(state.model, config.model, config.runtime.save_hf, peers)
         return rows
 
 
