@@ -320,7 +320,6 @@ def _experts() -> Iterator[WholeRun]:
     one_each = {"moe_router_topk": 1, "num_moe_experts": 4}
     for name, make in (
         ("EP2 of DP4", partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED, **EVEN)),
-        ("EP2 before TP2", partial(experts_config, (2, 1, 1), (1, 1, 2), **by_sample)),
         (
             "EP4, one expert each",
             partial(experts_config, (1, 1, 4), (1, 1, 4), expert_parallel=4, **one_each),
@@ -329,6 +328,8 @@ def _experts() -> Iterator[WholeRun]:
             "EP2 of two stages",
             partial(experts_config, (1, 1, 1), (1, 2, 2), True, 4, num_layers=4, **WITH_SHARED),
         ),
+        ("EP2 of TP2 DP2", partial(experts_config, (2, 1, 2), (2, 1, 2), **WITH_SHARED, **EVEN)),
+        ("EP2 ETP2", partial(experts_config, (1, 1, 4), (2, 1, 2), False, 2, 2, 2, **by_sample)),
         ("of a decoder", expert_decoder_config),
     ):
         yield WholeRun("experts", name, make)

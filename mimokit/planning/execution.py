@@ -78,6 +78,7 @@ class ModuleExecution:
             virtual=self.virtual_stages,
             context=self.context_parallel,
             expert=self.expert_parallel,
+            expert_tensor=self.expert_tensor_parallel,
             data=self.data_parallel,
             recompute=RECOMPUTE_NAMES.index(self.recompute),
             instances=self.optimizer_instances,
@@ -109,6 +110,7 @@ def plan_executions(
             pipeline_parallel=1,
             virtual_stages=1,
             expert_parallel=1,
+            expert_tensor_parallel=1,
         )
         for name in model.encoder_module_names:
             encoder = executions[name]
@@ -133,7 +135,7 @@ def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecu
         context_parallel=ranks.context_parallel,
         data_parallel=ranks.data_parallel,
         expert_parallel=ranks.expert_parallel,
-        expert_tensor_parallel=ranks.expert_view().shape[0],
+        expert_tensor_parallel=ranks.expert_tensor_parallel,
         sequence_parallel=ranks.tensor_parallel > 1 and stated.in_runs("sequence_parallel"),
         recompute=cast(Recompute, stated.in_runs("recompute_granularity")),
         precision=precision,

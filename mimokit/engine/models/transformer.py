@@ -131,8 +131,6 @@ def transformer_config(
             tensor_model_parallel_size=execution.tensor_parallel,
             pipeline_model_parallel_size=execution.pipeline_parallel,
             context_parallel_size=execution.context_parallel,
-            expert_model_parallel_size=execution.expert_parallel,
-            expert_tensor_parallel_size=execution.expert_tensor_parallel,
             sequence_parallel=execution.sequence_parallel,
             mrope_section=architecture.mrope_section,
             use_cpu_initialization=True,
@@ -144,7 +142,7 @@ def transformer_config(
             hidden_dropout=0.0,
             attention_dropout=0.0,
             **_layer_options(architecture),
-            **expert_options(architecture),
+            **expert_options(architecture, execution),
             **_NO_FUSED_KERNELS,
         )
 
