@@ -20,7 +20,7 @@ from mimokit.config.rules.runnable_sequences import uneven_sequences
 from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, THREE_PHASE, RuntimeConfig
 from mimokit.units import counted
 
-_NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT, Axis.EXPERT))
+_NOT_RUNNING = (CONFIG_FIELDS[Axis.EXPERT],)
 _ONLY_PLANNED = (
     "virtual_pipeline_model_parallel_size",
     "num_distributed_optimizer_instances",
