@@ -27,6 +27,9 @@ from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from tests.invariance import FEW_STEPS, STEPS
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config, decoded_config
+from tests.layouts_experts import BALANCED as EVEN
+from tests.layouts_experts import SHARED as WITH_SHARED
+from tests.layouts_experts import expert_decoder_config, experts_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.layouts_networks import network_config
 from tests.layouts_weights import weights_config
@@ -227,9 +230,7 @@ def _contexts() -> Iterator[WholeRun]:
     grouped = partial(_grouped, make)
     mixed = partial(on_contexts, grouped, words=2, audio=4, language_module=2)
     yield WholeRun(proves, "fan-in and fan-out", mixed)
-    apart = {"audio": (1, 1, 2), "clip": (1, 1, 1), LANGUAGE: (1, 2, 2)}
-    make = partial(apart_multimodal_config, apart, 2, presence=PRESENCE)
-    yield WholeRun(proves, "stages", partial(on_contexts, make, audio=2, language_module=2))
+    yield WholeRun(proves, "stages", stages_on_contexts)
     behind = {"images": (1, 2, 2), LANGUAGE: (1, 1, 2), "writer": (1, 1, 2)}
     make = partial(_longer, partial(decoded_config, behind, 2))
     all_cut = {"images": 2, "language_module": 2, "writer": 2}
@@ -251,6 +252,13 @@ def three_axes_in_rows() -> ExperimentConfig:
     )
     config = cut_along_sequences(partial(_grouped, make))
     return in_rows(partial(on_contexts, lambda: config, language_module=2))
+
+
+def stages_on_contexts() -> ExperimentConfig:
+    """Return an audio encoder, and two stages of a language model, on context-parallel ranks."""
+    sizes = {"audio": (1, 1, 2), "clip": (1, 1, 1), LANGUAGE: (1, 2, 2)}
+    make = partial(apart_multimodal_config, sizes, 2, presence=PRESENCE)
+    return on_contexts(make, audio=2, language_module=2)
 
 
 def _samples_in_rows() -> Iterator[WholeRun]:
@@ -383,6 +391,25 @@ def _decoders() -> Iterator[WholeRun]:
         "two stages",
         partial(_frozen, stages, **{"images": True, LANGUAGE: True}),
     )
+
+
+def _experts() -> Iterator[WholeRun]:
+    by_sample = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.2}
+    one_each = {"moe_router_topk": 1, "num_moe_experts": 4}
+    for name, make in (
+        ("EP2 of DP4", partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED, **EVEN)),
+        ("EP2 before TP2", partial(experts_config, (2, 1, 1), (1, 1, 2), **by_sample)),
+        (
+            "EP4, one expert each",
+            partial(experts_config, (1, 1, 4), (1, 1, 4), expert_parallel=4, **one_each),
+        ),
+        (
+            "EP2 of two stages",
+            partial(experts_config, (1, 1, 1), (1, 2, 2), True, 4, num_layers=4, **WITH_SHARED),
+        ),
+        ("of a decoder", expert_decoder_config),
+    ):
+        yield WholeRun("experts", name, make)
 
 
 SHARED = {"patch_type": [FRAME_PARALLEL]}
@@ -530,6 +557,7 @@ WHOLE_RUNS = (
     *_images_of_any_size(),
     *_words(),
     *_decoders(),
+    *_experts(),
     *_frames(),
     *_replicas(),
     *_weights(),

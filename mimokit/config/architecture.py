@@ -160,6 +160,13 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes):
         return min(self.num_layers, self.first_k_dense_replace or 0)
 
     @property
+    def scores_before_choice(self) -> bool:
+        """Whether a router's scores are a softmax over all experts (moe_router_pre_softmax)."""
+        if self.moe_router_pre_softmax is None:
+            return self.moe_router_topk == 1
+        return self.moe_router_pre_softmax
+
+    @property
     def head_dim(self) -> int:
         """Dimensions of one head's query: kv_channels, or its part of latent attention or width."""
         if self.kv_channels is not None:

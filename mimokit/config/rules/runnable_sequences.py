@@ -1,7 +1,7 @@
-"""Sequences of encoders and text decoders that ranks cannot share evenly in a run.
+"""Sequences that ranks cannot share evenly in a run, and samples that cannot be in a row.
 
-Predictions suppose that these are padded; the sequence of the language module has to divide for
-both (`mimokit.config.rules.module_rules`).
+Predictions suppose that sequences of encoders and text decoders are padded; that of the language
+module has to divide for both (`mimokit.config.rules.module_rules`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Problem
+from mimokit.config.messages import problem_at
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.facts import a_fix, module_problem, size_path
@@ -30,6 +31,20 @@ def uneven_sequences(model: MimoParallelismConfig, data: DataConfig | None) -> I
         yield from _context(name, sizes, positions, causal) or _slices(
             name, cut_as, sizes, positions
         )
+
+
+def samples_in_row(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:
+    """Yield experts whose choice or loss depends on padding, which a row of samples has not."""
+    network = model.module_architectures.get(model.llm_module_name)
+    if data is None or network is None or not data.pack_sequences_in_batch:
+        return
+    for field in ("moe_aux_loss_coeff", "moe_z_loss_coeff", "moe_expert_capacity_factor"):
+        if network.num_moe_experts is not None and getattr(network, field):
+            sentence = (
+                f"pack_sequences_in_batch is true, but '{model.llm_module_name}' has a {field}, "
+                "which counts the padding of samples, too; leave one of them out."
+            )
+            yield problem_at("data.pack_sequences_in_batch", True, sentence, False)
 
 
 def _context(

@@ -39,8 +39,12 @@ with quick_import():
     from megatron.core.tensor_parallel.utils import VocabUtility
     from megatron.core.transformer.attention import SelfAttention
     from megatron.core.transformer.enums import AttnMaskType
-    from megatron.core.transformer.mlp import MLPSubmodules
+    from megatron.core.transformer.mlp import MLP, MLPSubmodules
     from megatron.core.transformer.module import MegatronModule
+    from megatron.core.transformer.moe.experts import SequentialMLP
+    from megatron.core.transformer.moe.moe_layer import MoELayer
+    from megatron.core.transformer.moe.moe_utils import MoEAuxLossAutoScaler
+    from megatron.core.transformer.moe.router import TopKRouter
     from megatron.core.transformer.spec_utils import ModuleSpec, build_module
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
     from megatron.core.transformer.transformer_block import (
@@ -55,6 +59,11 @@ with quick_import():
     )
 
     from mimokit.engine.megatron.collectives import take_new_names
+    from mimokit.engine.megatron.experts import (
+        of_class,
+        submodules_of,
+        without_transformer_engine,
+    )
     from mimokit.engine.megatron.kernels import transformer_engine_attention
     from mimokit.engine.megatron.state import (
         cuda_tracker_states,
@@ -64,6 +73,7 @@ with quick_import():
         use_tracker,
     )
 
+without_transformer_engine()
 take_new_names()
 if CPU_ONLY:
     patch_functions()
@@ -77,6 +87,7 @@ logging.getLogger("megatron.core.models.gpt.gpt_model").addFilter(
 
 __all__ = [
     "CPU_ONLY",
+    "MLP",
     "AttnMaskType",
     "AudioModalitySubmodules",
     "ColumnParallelLinear",
@@ -88,6 +99,8 @@ __all__ = [
     "MegatronModule",
     "MimoModel",
     "MimoModelConfig",
+    "MoEAuxLossAutoScaler",
+    "MoELayer",
     "ModalitySubmodules",
     "ModuleSpec",
     "MultimodalProjector",
@@ -95,6 +108,8 @@ __all__ = [
     "ProcessGroupCollection",
     "RowParallelLinear",
     "SelfAttention",
+    "SequentialMLP",
+    "TopKRouter",
     "TransformerBlock",
     "TransformerBlockSubmodules",
     "TransformerConfig",
@@ -110,8 +125,10 @@ __all__ = [
     "get_gpt_layer_local_spec",
     "get_num_layers_to_build",
     "get_transformer_layer_offset",
+    "of_class",
     "parallel_state",
     "seed_cuda_tracker",
+    "submodules_of",
     "tensor_parallel",
     "transformer_engine_attention",
     "use_tracker",

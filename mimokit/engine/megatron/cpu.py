@@ -20,6 +20,10 @@ class _IdleStream:
     def wait_stream(self, stream: object) -> None:
         """Nothing to wait for."""
 
+    def record_event(self) -> _IdleStream:
+        """Return what can be synchronized."""
+        return self
+
     def synchronize(self) -> None:
         """Nothing to wait for."""
 
@@ -69,10 +73,13 @@ def patch_functions() -> None:
     from megatron.core.tensor_parallel import layers
     from megatron.core.transformer import utils
 
+    from mimokit.engine.megatron.experts import on_cpu
+
     # From 0.19 on `MimoModel.forward` passes its language model no mask, whatever it is given; the
     # softmax then makes a causal one with device="cuda".
     fused_softmax.get_default_causal_mask = _causal_mask
     utils.get_default_causal_mask = _causal_mask
+    on_cpu(torch.cuda.current_stream())
     # It pins memory and calls `.cuda()`.
     rotary_pos_embedding.get_pos_emb_on_this_cp_rank = _positions_on_rank
     yarn_rotary_pos_embedding.get_pos_emb_on_this_cp_rank = _positions_on_rank

@@ -21,7 +21,7 @@ from mimokit.engine.megatron import (
     TransformerConfig,
     tensor_parallel,
 )
-from mimokit.engine.parallel.context import SequenceCut, Span, spans_of_rank
+from mimokit.engine.parallel.context import KeySpan, SequenceCut, spans_of_rank
 
 
 class SequenceAttention(MegatronModule):  # type: ignore[misc]
@@ -95,7 +95,7 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
 
     def _attend(
         self,
-        span: Span,
+        span: KeySpan,
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,

@@ -31,6 +31,7 @@ from mimokit.engine.megatron import (
     transformer_engine_attention,
 )
 from mimokit.engine.models.attention import SequenceAttention
+from mimokit.engine.models.experts import expert_options, experts_spec, layer_with
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.parallel.sequence import SliceNorm
 from mimokit.planning.execution import Dtype, ModuleExecution
@@ -143,6 +144,7 @@ def transformer_config(
             hidden_dropout=0.0,
             attention_dropout=0.0,
             **_layer_options(architecture),
+            **expert_options(architecture, execution),
             **_NO_FUSED_KERNELS,
         )
 
@@ -188,7 +190,11 @@ def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
         parts.linear_qkv = _with_bias(parts.linear_qkv, qkv)
     if output != inside:
         parts.linear_proj = _with_bias(parts.linear_proj, output)
-    return seeded(spec, build.seed)
+    spec = seeded(spec, build.seed)
+    if architecture.num_moe_experts is not None:
+        spec.params["experts"] = experts_spec(architecture)
+        spec.params["dense_layers"] = architecture.dense_layers
+    return spec
 
 
 def _core_attention(execution: ModuleExecution, mask_type: AttnMaskType) -> Any:
@@ -233,15 +239,25 @@ class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
 
     Args:
         initial_seed: seed of the module; the layer adds its index in the whole module.
+        experts: what layers behind the first `dense_layers` have as their feed-forward layer.
     """
 
     def __init__(
-        self, config: TransformerConfig, *args: Any, initial_seed: int, **options: Any
+        self,
+        config: TransformerConfig,
+        submodules: Any,
+        *args: Any,
+        initial_seed: int,
+        experts: Any = None,
+        dense_layers: int = 0,
+        **options: Any,
     ) -> None:
         stage = options["pg_collection"].pp.rank()
         number = options["layer_number"] + get_transformer_layer_offset(config, None, stage)
+        if experts is not None and number > dense_layers:
+            submodules = layer_with(submodules, experts)
         torch.manual_seed(initial_seed + number)
-        super().__init__(config, *args, **options)
+        super().__init__(config, submodules, *args, **options)
 
 
 def seeded(layer_spec: ModuleSpec, initial_seed: int) -> ModuleSpec:

@@ -25,7 +25,7 @@ from mimokit.engine.parallel.sequence import all_slices, slice_of_rank, slices
 
 
 @dataclass(frozen=True)
-class Span:
+class KeySpan:
     """Neighbouring positions of a rank, and the keys that they attend to.
 
     Attributes:
@@ -46,7 +46,7 @@ def chunks_of_rank(ranks: int, rank: int, causal: bool) -> tuple[int, ...]:
 @lru_cache(maxsize=64)
 def spans_of_rank(
     lengths: tuple[int, ...], ranks: int, rank: int, causal: bool
-) -> tuple[Span, ...]:
+) -> tuple[KeySpan, ...]:
     """Return the spans of a rank in a row of sequences, none of which attends to another.
 
     Args:
@@ -55,13 +55,13 @@ def spans_of_rank(
     return tuple(_spans(lengths, ranks, rank, causal))
 
 
-def _spans(lengths: tuple[int, ...], ranks: int, rank: int, causal: bool) -> Iterator[Span]:
+def _spans(lengths: tuple[int, ...], ranks: int, rank: int, causal: bool) -> Iterator[KeySpan]:
     chunks, held, begin = chunks_of_rank(ranks, rank, causal), 0, 0
     for length in lengths:
         size = length // (ranks * len(chunks))
         for chunk in chunks:
             end = (chunk + 1) * size if causal else length
-            yield Span((held, held + size), (begin, begin + end))
+            yield KeySpan((held, held + size), (begin, begin + end))
             held += size
         begin += length
 

@@ -247,7 +247,7 @@ class _LogitsStage(ModuleStage):
         assert output.logits is not None
         hidden = output.logits.transpose(0, 1).contiguous()
         whole = self._cut_of(output.row).of_all_contexts(hidden, summed=False)
-        return _by_sample(whole, output.row, batch)
+        return _by_sample(whole, output.row, batch).contiguous()
 
     def _targets(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return labels and loss mask, both [samples, tokens]."""

@@ -16,6 +16,7 @@ from torch import nn
 from mimokit import cluster as on_rank
 from mimokit.cluster import EngineCluster
 from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.user_modules import ReadAfresh
 from mimokit.engine.fits import checkpoint
 from mimokit.engine.fits.job import FitJob, Source
 from mimokit.engine.fits.node import fit_node
@@ -122,7 +123,7 @@ class Trainer:
             content = _content(arguments, strategy, nodes, name)
             write_json(folder.path / FitFile.CONFIG, content)
             cluster = self.cluster or EngineCluster(nodes, progress=False)
-            run = cluster.submit(_fit_rank, job, world_size=nodes)
+            run = cluster.submit(_fit_rank, ReadAfresh(job), world_size=nodes)
         except BaseException:
             folder.release()
             raise

@@ -8,10 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mimokit.config import DataConfig
-from mimokit.experiment import verify
+from mimokit.experiment import Evaluations, train, verify
 from tests.invariance import assert_computes_the_same, oracle_of
+from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
-from tests.whole_runs import three_axes_in_rows, whole_runs
+from tests.whole_runs import (
+    in_rows,
+    learned_positions_on_contexts,
+    three_axes_in_rows,
+    whole_runs,
+)
+
+ONE = {"data_parallel": 1}
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 4))
@@ -46,6 +54,21 @@ def test_check_catches_attention_across_samples(cluster):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert report.loss_differences[0] > 1e-4
     assert not report.passed
+
+
+def test_what_is_tested_on_held_out_samples_does_not_depend_on_it(cluster, tmp_path):
+    tested = []
+    for number, make in enumerate((in_rows, lambda plain: plain())):
+        config = make(learned_positions_on_contexts)
+        config.runtime.num_iterations = 1
+        if number:
+            config = config.with_layout("homogeneous", **dict.fromkeys(("images", LANGUAGE), ONE))
+        run = train(cluster, config, evaluations=Evaluations(final_samples=12), directory=tmp_path)
+        tested.append(run.result().evaluations.iloc[-1])
+    shared, alone = tested
+    assert shared["samples"] == alone["samples"] == 12
+    assert shared["loss"] == pytest.approx(alone["loss"], rel=1e-5)
+    assert shared["digit_accuracy"] == alone["digit_accuracy"]
 
 
 def _batch(**fields):
