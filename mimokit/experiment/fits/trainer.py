@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import datetime
@@ -202,10 +203,10 @@ def _folder(arguments: FitArguments, strategy: Strategy) -> tuple[Folder, str]:
     if name is None:
         stem = f"{_name_of(strategy)}_{datetime.now():%Y%m%d_%H%M%S}"
         names = (stem if number == 1 else f"{stem}_{number}" for number in range(1, 10_000))
-        name = next(name for name in names if not (logs / name).exists())
+        name = next(name for name in names if not os.path.exists(logs / name))
     elif sentence := name_problem(name):
         raise ConfigError([Problem("fit", "run_name", name, sentence)])
-    elif (logs / name).exists() and not arguments.resume:
+    elif os.path.exists(logs / name) and not arguments.resume:
         sentence = (
             f"fit: run_name is {name}, and {logs / name} exists; choose another name, or go on "
             "with it by resume=True."
