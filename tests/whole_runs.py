@@ -393,11 +393,18 @@ def _decoders() -> Iterator[WholeRun]:
     )
 
 
+def experts_on_contexts() -> ExperimentConfig:
+    """Return experts that count the tokens of samples of which a rank has a part."""
+    make = partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED, **EVEN)
+    return on_contexts(partial(_longer, make), images=2, language_module=2)
+
+
 def _experts() -> Iterator[WholeRun]:
     by_sample = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.2}
     one_each = {"moe_router_topk": 1, "num_moe_experts": 4}
     for name, make in (
         ("EP2 of DP4", partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED, **EVEN)),
+        ("EP2 of CP2", experts_on_contexts),
         ("EP2 before TP2", partial(experts_config, (2, 1, 1), (1, 1, 2), **by_sample)),
         (
             "EP4, one expert each",

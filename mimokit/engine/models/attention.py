@@ -81,7 +81,7 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
             cut = replace(cut, lengths=lengths_of(packed_seq_params))
             query, key, value = (each.unsqueeze(1) for each in (query, key, value))
         if cut.context > 1:  # in one message
-            widths = key.shape[-1], value.shape[-1]
+            widths = [key.shape[-1], value.shape[-1]]
             both = cut.of_all_contexts(torch.cat((key, value), dim=-1), summed=True)
             key, value = torch.split(both, widths, dim=-1)
         hidden = None if cut.causal else attention_mask

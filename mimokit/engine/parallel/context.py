@@ -72,7 +72,7 @@ def positions_of_rank(
 ) -> torch.Tensor:
     """Return the places in a row of sequences that a rank computes, in its order: int64."""
     chosen, row = list(chunks_of_rank(ranks, rank, causal)), torch.arange(sum(lengths))
-    chunks = [of.reshape(ranks * len(chosen), -1)[chosen] for of in torch.split(row, lengths)]
+    chunks = [of.reshape(ranks * len(chosen), -1)[chosen] for of in torch.split(row, list(lengths))]
     return torch.cat([of.flatten() for of in chunks])
 
 

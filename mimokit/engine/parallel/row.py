@@ -60,7 +60,7 @@ class SampleRow:
     def take_apart(self, row: torch.Tensor, tokens: int) -> torch.Tensor:
         """Return [samples, tokens, …] of a row, 0 where it has no place."""
         most = max(tokens, *self.lengths)
-        parts = torch.split(row, self.lengths)
+        parts = torch.split(row, list(self.lengths))
         padded = [F.pad(part, _behind(part.dim(), most - len(part))) for part in parts]
         return torch.stack(padded)[:, :tokens]
 
