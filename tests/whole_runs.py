@@ -27,6 +27,9 @@ from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from tests.invariance import FEW_STEPS, STEPS
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config, decoded_config
+from tests.layouts_experts import BALANCED as EVEN
+from tests.layouts_experts import SHARED as WITH_SHARED
+from tests.layouts_experts import expert_decoder_config, experts_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.layouts_networks import network_config
 from tests.layouts_pipelines import shared_pipeline
@@ -145,6 +148,127 @@ def _frozen(make: Callable[[], ExperimentConfig], **frozen: Any) -> ExperimentCo
     for module, what in frozen.items():
         _changed(config, module, frozen=what)
     return config
+
+
+def cut_along_sequences(make: Callable[[], ExperimentConfig], **sizes: Any) -> ExperimentConfig:
+    """Return a config of which all modules have sequence parallelism, and other sizes as given."""
+    config = make()
+    model = config.model
+    model.module_parallelisms = {
+        name: module.model_copy(update={"sequence_parallel": True, **sizes})
+        for name, module in model.module_parallelisms.items()
+    }
+    return config
+
+
+LLAMA_LIKE = {
+    "num_query_groups": 2,
+    "normalization": "RMSNorm",
+    "gated_linear_unit": True,
+    "add_bias_linear": False,
+}
+
+
+def _grouped(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
+    return _changed(make(), LANGUAGE, **LLAMA_LIKE)
+
+
+def learned_positions_in_slices() -> ExperimentConfig:
+    """Return a GPT-2 with tied, padded embeddings, sequence parallel around a SigLIP."""
+    return cut_along_sequences(partial(network_config, "gpt2", "siglip", (2, 1, 1), (2, 1, 1)))
+
+
+def _slices_of_sequences() -> Iterator[WholeRun]:
+    proves = "sequence parallelism"
+    yield WholeRun(proves, "learned positions", learned_positions_in_slices)
+    shared = {"words": (2, 2), "audio": (4, 1), LANGUAGE: (4, 1)}
+    make = partial(multimodal_config, shared, "colocated", num_microbatches=2, presence=PRESENCE)
+    grouped = partial(_grouped, make)
+    yield WholeRun(proves, "fewer groups than ranks", partial(cut_along_sequences, grouped))
+    apart = {"qwen": (2, 2, 1), LANGUAGE: (2, 2, 1)}
+    make = partial(apart_multimodal_config, apart, 2, three_axes=True, presence=SOME)
+    yield WholeRun(proves, "stages", partial(cut_along_sequences, make))
+    behind = {"images": (2, 1, 1), LANGUAGE: (2, 1, 2), "writer": (2, 1, 1)}
+    make = partial(decoded_config, behind, 2)
+    yield WholeRun(proves, "a decoder", partial(cut_along_sequences, make))
+
+
+def on_contexts(make: Callable[[], ExperimentConfig], **contexts: int) -> ExperimentConfig:
+    """Return a config with context parallelism, the ranks of which its replicas gave."""
+    config = make()
+    model, replicas = config.model, config.model.get_parallelism(LANGUAGE).data_parallel
+    for name, ranks in contexts.items():
+        module = model.module_parallelisms[name]
+        assert module.data_parallel is not None
+        module.context_parallel, module.data_parallel = ranks, module.data_parallel // ranks
+    left = config.model.get_parallelism(LANGUAGE).data_parallel
+    config.data.base_batch_size *= replicas // left
+    return config
+
+
+def learned_positions_on_contexts() -> ExperimentConfig:
+    """Return a GPT-2 of two tensor and two context-parallel ranks with a SigLIP inside."""
+    make = partial(network_config, "gpt2", "siglip", (2, 1, 2), (2, 1, 2))
+    config = cut_along_sequences(partial(_longer, make))
+    return on_contexts(lambda: config, images=2, language_module=2)
+
+
+def _longer(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
+    """Return a config of strips with 44 tokens, which 2 and 4 divide, in place of 42."""
+    config = _changed(make(), LANGUAGE, seq_length=44)
+    config.data.seq_length = 44
+    return config
+
+
+def _contexts() -> Iterator[WholeRun]:
+    proves = "context parallelism"
+    yield WholeRun(proves, "learned positions", learned_positions_on_contexts)
+    shared = {"words": (2, 2), "audio": (1, 4), "qwen": (1, 4), LANGUAGE: (2, 2)}
+    make = partial(
+        multimodal_config, shared, "colocated", num_microbatches=2, presence=PRESENCE,
+        three_axes=True,
+    )  # fmt: skip
+    grouped = partial(_grouped, make)
+    mixed = partial(on_contexts, grouped, words=2, audio=4, language_module=2)
+    yield WholeRun(proves, "fan-in and fan-out", mixed)
+    yield WholeRun(proves, "stages", stages_on_contexts)
+    behind = {"images": (1, 2, 2), LANGUAGE: (1, 1, 2), "writer": (1, 1, 2)}
+    make = partial(_longer, partial(decoded_config, behind, 2))
+    all_cut = {"images": 2, "language_module": 2, "writer": 2}
+    yield WholeRun(proves, "a decoder", partial(on_contexts, make, **all_cut))
+
+
+def in_rows(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
+    """Return a config whose language model computes samples in a row."""
+    config = make()
+    config.data.pack_sequences_in_batch = True
+    return config
+
+
+def three_axes_in_rows() -> ExperimentConfig:
+    """Return samples in a row with positions of three axes, on context and tensor ranks."""
+    sizes = {"qwen": (1, 4), LANGUAGE: (2, 2)}
+    make = partial(
+        multimodal_config, sizes, "colocated", num_microbatches=2, presence=SOME, three_axes=True
+    )
+    config = cut_along_sequences(partial(_grouped, make))
+    return in_rows(partial(on_contexts, lambda: config, language_module=2))
+
+
+def stages_on_contexts() -> ExperimentConfig:
+    """Return an audio encoder, and two stages of a language model, on context-parallel ranks."""
+    sizes = {"audio": (1, 1, 2), "clip": (1, 1, 1), LANGUAGE: (1, 2, 2)}
+    make = partial(apart_multimodal_config, sizes, 2, presence=PRESENCE)
+    return on_contexts(make, audio=2, language_module=2)
+
+
+def _samples_in_rows() -> Iterator[WholeRun]:
+    proves = "samples in a row"
+    yield WholeRun(proves, "learned positions", partial(in_rows, learned_positions_on_contexts))
+    yield WholeRun(proves, "three axes", three_axes_in_rows)
+    behind = {"images": (1, 1, 1), LANGUAGE: (1, 2, 2), "writer": (1, 1, 1)}
+    make = partial(decoded_config, behind, 2)
+    yield WholeRun(proves, "stages and a decoder", partial(in_rows, make))
 
 
 EQUAL = {"clip": (1, 2), "dino": (1, 2), "audio": (1, 2), LANGUAGE: (1, 2)}
@@ -310,6 +434,33 @@ def _decoders() -> Iterator[WholeRun]:
     )
 
 
+def experts_on_contexts() -> ExperimentConfig:
+    """Return experts that count the tokens of samples of which a rank has a part."""
+    make = partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED, **EVEN)
+    return on_contexts(partial(_longer, make), images=2, language_module=2)
+
+
+def _experts() -> Iterator[WholeRun]:
+    by_sample = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.2}
+    one_each = {"moe_router_topk": 1, "num_moe_experts": 4}
+    for name, make in (
+        ("EP2 of DP4", partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED, **EVEN)),
+        ("EP2 of CP2", experts_on_contexts),
+        (
+            "EP4, one expert each",
+            partial(experts_config, (1, 1, 4), (1, 1, 4), expert_parallel=4, **one_each),
+        ),
+        (
+            "EP2 of two stages",
+            partial(experts_config, (1, 1, 1), (1, 2, 2), True, 4, num_layers=4, **WITH_SHARED),
+        ),
+        ("EP2 of TP2 DP2", partial(experts_config, (2, 1, 2), (2, 1, 2), **WITH_SHARED, **EVEN)),
+        ("EP2 ETP2", partial(experts_config, (1, 1, 4), (2, 1, 2), False, 2, 2, 2, **by_sample)),
+        ("of a decoder", expert_decoder_config),
+    ):
+        yield WholeRun("experts", name, make)
+
+
 SHARED = {"patch_type": [FRAME_PARALLEL]}
 ORDERED = {"sample_order": BALANCED}
 
@@ -450,9 +601,13 @@ WHOLE_RUNS = (
     *_encoders_on_shared_ranks(),
     *_pipelines_on_shared_ranks(),
     *_encoders_on_separate_ranks(),
+    *_slices_of_sequences(),
+    *_contexts(),
+    *_samples_in_rows(),
     *_images_of_any_size(),
     *_words(),
     *_decoders(),
+    *_experts(),
     *_frames(),
     *_replicas(),
     *_weights(),

@@ -37,7 +37,7 @@ from mimokit.analysis.table_file import records
 from mimokit.config import ExperimentConfig
 from mimokit.planning.types import LayoutPlan
 from mimokit.tables import html_table, rich_table
-from mimokit.units import seconds_text
+from mimokit.units import counted, seconds_text
 
 
 @dataclass(frozen=True, repr=False)
@@ -193,20 +193,32 @@ class Runs:
         """Return a sentence for every run that did not complete: where it ended, and why."""
         return [sentence for row in records(self.runs) for sentence in _ending(row)]
 
+    def unhealthy(self) -> list[str]:
+        """Return a sentence for every run whose ranks held what they must not: what was wrong."""
+        return [
+            f"The ranks of run {row['run']} are not healthy: {row['health']}"
+            for row in records(self.runs)
+            if isinstance(row["health"], str) and row["health"]
+        ]
+
     def summary(self) -> list[tuple[str, ...]]:
         """Return the table of runs as texts, under `SUMMARY`."""
         return [_summary(row) for row in records(self.runs)]
 
     @property
     def _heading(self) -> str:
-        return "1 run" if len(self) == 1 else f"{len(self)} runs"
+        return counted(len(self), "run")
 
     def __repr__(self) -> str:
         return f"Runs({self._heading}: {_shortened(self.names)})"
 
     def _repr_html_(self) -> str:
         shown = [html_table(SUMMARY, self.summary(), heading=self._heading)]
-        for heading, sentences in (("not completed", self.endings()), ("problems", self.problems)):
+        for heading, sentences in (
+            ("not completed", self.endings()),
+            ("health", self.unhealthy()),
+            ("problems", self.problems),
+        ):
             if sentences:
                 shown.append(html_table((heading,), [(str(sentence),) for sentence in sentences]))
         return "".join(shown)
@@ -216,7 +228,8 @@ class Runs:
         from rich.text import Text
 
         table = rich_table(self._heading, SUMMARY, self.summary())
-        return Group(table, *map(Text, [*self.endings(), *map(str, self.problems)]))
+        sentences = [*self.endings(), *self.unhealthy(), *map(str, self.problems)]
+        return Group(table, *map(Text, sentences))
 
 
 SUMMARY = ("run", "status", "layout", "ranks", "iterations", "time")
@@ -289,7 +302,7 @@ def _ending(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"The run {row['run']} {verb}{where}: {reason}"
     elif row["status"] not in ("completed", "unknown"):
         count = row["iterations"]
-        many = "1 iteration" if count == 1 else f"{count} iterations"
+        many = counted(count, "iteration")
         yield f"The run {row['run']} is {row['status']}; it measured {many}."
 
 

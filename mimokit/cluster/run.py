@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,6 +24,7 @@ from mimokit.cluster.sample_log import Sample, SampleLog
 from mimokit.cluster.verdict import Busy, Death, Frozen, RankReport, only_echoes, verdict
 from mimokit.cluster.worker.session import ABORT_MESSAGE, STOP_MESSAGE
 from mimokit.cluster.worker.task import RankOutcome
+from mimokit.units import counted
 
 VERDICT_SECONDS = 2.0
 """How long after an abort the ranks may take to report before the error is raised without them."""
@@ -93,7 +94,16 @@ class ClusterRun:
     @property
     def samples(self) -> list[Sample]:
         """All samples so far, in order of arrival; those of one rank in the order of emission."""
-        return self._log.snapshot()
+        return list(self._log)
+
+    @property
+    def sample_count(self) -> int:
+        """The number of samples so far."""
+        return len(self._log)
+
+    def each_sample(self) -> Iterator[Sample]:
+        """Yield the samples so far one after another, where `samples` has all at the same time."""
+        return iter(self._log)
 
     def on_sample(self, callback: Callable[[Sample], object]) -> None:
         """Call `callback` with every sample, from a separate thread.
@@ -152,8 +162,8 @@ class ClusterRun:
     def __repr__(self) -> str:
         state = "running" if not self.done else "failed" if self._error else "done"
         return (
-            f"<ClusterRun of {self.name}: {state} on {len(self._engines)} ranks, "
-            f"{self.elapsed:.1f} s, {len(self.samples)} samples>"
+            f"<ClusterRun of {self.name}: {state} on {counted(len(self._engines), 'rank')}, "
+            f"{self.elapsed:.1f} s, {counted(self.sample_count, 'sample')}>"
         )
 
     # What comes from the engines, on the link's thread.

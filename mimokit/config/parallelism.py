@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.base import ConfigModel
 from mimokit.config.errors import ConfigError, Problem
 
@@ -26,6 +27,7 @@ class LeftOut:
 
 
 LEFT_OUT: Mapping[str, LeftOut] = {
+    CONFIG_FIELDS[Axis.EXPERT_TENSOR]: LeftOut(1, 1),
     "virtual_pipeline_model_parallel_size": LeftOut(1, 1),
     "recompute_granularity": LeftOut("none", "none"),
     "num_distributed_optimizer_instances": LeftOut(1, 1),
@@ -42,7 +44,7 @@ class ModuleParallelismConfig(ConfigModel):
     """The parallel sizes of one module and its first rank.
 
     From virtual_pipeline_model_parallel_size on, fields have Megatron-Core's names. They are
-    planned and predicted; runs do not support them yet. None is not written to files.
+    planned and predicted; runs support sequence_parallel alone. None is not written to files.
     """
 
     tensor_parallel: ParallelSize = 1
@@ -63,6 +65,9 @@ class ModuleParallelismConfig(ConfigModel):
     rank_offset: Annotated[int, Field(ge=0, le=LARGEST_WORLD)] = 0
     """The first rank of the module in the world."""
 
+    expert_tensor_parallel: ParallelSize | None = None
+    """Ranks over which each expert is cut, also among those of a stage. None: 1."""
+
     virtual_pipeline_model_parallel_size: ParallelSize | None = None
     """Chunks of layers per stage, interleaved; only those of the language model run. None: 1."""
 
@@ -74,8 +79,8 @@ class ModuleParallelismConfig(ConfigModel):
     """Replicas of the shards of the distributed optimizer. None: 1."""
 
     sequence_parallel: bool | None = None
-    """Activations that tensor parallelism does not shard are sharded along the sequence. None:
-    yes in predictions, no in runs."""
+    """Activations that tensor parallelism does not shard are sharded along the sequence, which has
+    to divide evenly in runs. None: yes in predictions, no in runs."""
 
     use_distributed_optimizer: bool | None = None
     """Optimizer state is sharded over data and context ranks. None: yes in predictions, no in

@@ -20,9 +20,8 @@ from mimokit.prediction.peak import peak_of_device
 from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 
 if TYPE_CHECKING:
-    from mimokit.engine.data.sources import DataSource
     from mimokit.engine.replicas.world import Peers
-    from mimokit.engine.verify.compare import StepDifference
+    from mimokit.engine.verify.compare import StepDifference, StepRounding
     from mimokit.engine.verify.oracle import OracleStep
     from mimokit.planning.stepper.crossings import StepRecord
 
@@ -43,7 +42,6 @@ def _send_from(peers: Peers, sample: Sample) -> None:
 def train_rank(
     plan: LayoutPlan,
     config: ExperimentConfig,
-    source: DataSource | None,
     evaluations: Evaluations | None,
     trace: bool = False,
     peak_flops: float | None = None,
@@ -65,7 +63,7 @@ def train_rank(
             config,
             _send if peers is None else partial(_send_from, peers),
             cluster.should_stop,
-            source or default_data,
+            code.data or default_data,
             evaluations,
             trace,
             peak_flops,
@@ -77,7 +75,6 @@ def train_rank(
 def oracle_rank(
     plan: LayoutPlan,
     config: ExperimentConfig,
-    source: DataSource | None,
     steps: int,
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
@@ -87,15 +84,40 @@ def oracle_rank(
     from mimokit.engine.data.sources import data_of, default_data
     from mimokit.engine.verify.oracle import run_oracle
 
-    data = source or default_data
+    data = code.data or default_data
     steps_of_replicas = run_oracle(plan, config, data, steps, decoders, code, tensor_parallel)
     return data_of(data, config).name, steps_of_replicas
+
+
+def rounding_rank(
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    oracle: Sequence[Sequence[OracleStep]],
+    decoders: Mapping[str, ModuleArchitecture],
+    code: UserCode,
+    seeds: Sequence[int],
+) -> list[list[StepRounding]]:
+    """Run the oracle again, once per seed, from weights that are rounded differently.
+
+    Returns, for each seed and replica, how its steps differ from those of the oracle.
+    """
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.verify.compare import rounding_of
+    from mimokit.engine.verify.oracle import run_oracle
+
+    data, steps = code.data or default_data, len(oracle[0])
+    return [
+        rounding_of(expected, nudged)
+        for seed in seeds
+        for expected, nudged in zip(
+            oracle, run_oracle(plan, config, data, steps, decoders, code, nudge=seed), strict=True
+        )
+    ]
 
 
 def compare_rank(
     plan: LayoutPlan,
     config: ExperimentConfig,
-    source: DataSource | None,
     oracle: Sequence[Sequence[OracleStep]],
     code: UserCode,
 ) -> list[StepDifference]:
@@ -106,7 +128,8 @@ def compare_rank(
 
     with replica_world(plan) as (of_replica, peers):
         expected = oracle[0 if peers is None else peers.replica]
-        return compare_on_rank(of_replica, config, source or default_data, expected, peers, code)
+        data = code.data or default_data
+        return compare_on_rank(of_replica, config, data, expected, peers, code)
 
 
 def calibrate_rank() -> RankMeasurements:
@@ -120,7 +143,6 @@ def open_stepper(
     name: str,
     plan: LayoutPlan,
     config: ExperimentConfig,
-    source: DataSource | None,
     keep: int,
     code: UserCode,
 ) -> None:
@@ -128,7 +150,7 @@ def open_stepper(
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.stepper.session import open_session
 
-    open_session(name, plan, config, source or default_data, keep, code)
+    open_session(name, plan, config, code.data or default_data, keep, code)
 
 
 def advance_stepper(name: str, first: int, count: int) -> list[StepRecord] | None:

@@ -29,6 +29,7 @@ from mimokit.planning.stepper import (
     differences,
     planned_crossings,
 )
+from mimokit.units import counted
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
@@ -83,7 +84,7 @@ class Stepper:
         self.config = prepared(config)
         check_runnable(self.config)
         _reject_replicas(self.config)
-        code = checked_code(self.config, modules, loss_func, forward_step)
+        code = checked_code(self.config, modules, loss_func, forward_step, data)
         self.plan = plan_layout(self.config)
         self.clock = clock_of(self.plan)
         self._cluster = cluster
@@ -93,7 +94,8 @@ class Stepper:
         self._ended: str | None = None
         self._listeners: list[Callable[[], None]] = []
         self._name = uuid.uuid4().hex
-        self._run(on_rank.open_stepper, self.plan, self.config, data, keep, code)
+        self._run(on_rank.open_stepper, self.plan, self.config, keep, code)
+        self._engines = cluster.ranks
 
     # State.
 
@@ -147,7 +149,7 @@ class Stepper:
         """
         if not 0 < n <= self._position:
             raise StepperError(
-                f"There are {max(self._position, 0)} steps before the current one; "
+                f"There are {counted(max(self._position, 0), 'step')} before the current one; "
                 f"going {n} back is not possible."
             )
         return self.look_at(self._position - n)
@@ -260,8 +262,8 @@ class Stepper:
     def __repr__(self) -> str:
         now = self.now if self.now is not None else "before step 0"
         return (
-            f"<Stepper of {self.plan.world_size} ranks, {len(self.clock)} ticks per iteration; "
-            f"{now}>"
+            f"<Stepper of {counted(self.plan.world_size, 'rank')}, "
+            f"{counted(len(self.clock), 'tick')} per iteration; {now}>"
         )
 
     # Implementation.
@@ -297,12 +299,21 @@ class Stepper:
         """Run a function on the ranks that have the model, and return their results."""
         results = self._run(function, *args, **options)
         if any(answer is None for answer in results):
-            self._ended = (
-                "the ranks no longer have its model, because another stepper was opened or their "
-                "world has been formed anew"
-            )
+            self._ended = f"the ranks no longer have its model, because {self._why_released()}"
             self._check_open()
         return results
+
+    def _why_released(self) -> str:
+        """Return what has become of the models: their ranks were replaced, or let them go."""
+        ranks = zip(self._engines, self._cluster.ranks, strict=False)
+        gone = [
+            f"rank {rank}" + ("" if before.pid is None else f" (process {before.pid})")
+            for rank, (before, now) in enumerate(ranks)
+            if before.engine_id != now.engine_id
+        ]
+        if gone:
+            return f"{' and '.join(gone)} had died, or stood still, and was replaced"
+        return "another stepper was opened or their world has been formed anew"
 
     def _run(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
         self._check_open()

@@ -44,6 +44,7 @@ class PipelinePlan:
         around: modules that run forward over all micro-batches before the first action of the
             schedule, and backward after its last.
         text_heads: modules that read words for the language model; see `plan_slots`.
+        in_row: modules that compute samples in a row; see `plan_slots`.
         line: the pipeline of the language model alone, where its ranks compute encoders as well;
             None where they do not, or where it is not cut into stages.
     """
@@ -54,6 +55,7 @@ class PipelinePlan:
     three_axes: frozenset[str] = frozenset()
     around: tuple[str, ...] = ()
     text_heads: frozenset[str] = frozenset()
+    in_row: frozenset[str] = frozenset()
     line: PipelinePlan | None = None
 
     @property
@@ -64,7 +66,8 @@ class PipelinePlan:
     @cached_property
     def slots(self) -> SlotPlan:
         """The slots that tensors have in the messages between stages."""
-        return plan_slots(self.graph, dict(self.modalities), self.three_axes, self.text_heads)
+        kinds = dict(self.modalities)
+        return plan_slots(self.graph, kinds, self.three_axes, self.text_heads, self.in_row)
 
     def stages_of(self, rank: int) -> tuple[Stage, ...]:
         """Return the stages that a rank works on.
@@ -130,6 +133,7 @@ def plan_program(
     frozen: Collection[str] = (),
     absent: Collection[tuple[str, int]] = (),
     three_axes: Collection[str] = (),
+    in_row: Collection[str] = (),
     encoder_microbatches: int = 1,
     virtual_stages: int = 1,
     pipeline_order: PipelineOrder | None = None,
@@ -143,7 +147,7 @@ def plan_program(
     Args:
         loads: module -> the ranks that read data for it.
         frozen, absent: see `plan_schedule`.
-        three_axes: see `plan_slots`.
+        three_axes, in_row: see `plan_slots`.
         encoder_microbatches: for which colocated encoders run before the language module does.
         virtual_stages: chunks of the language module on each of its sets of ranks.
         pipeline_order: None: 1F1B.
@@ -198,13 +202,14 @@ def plan_program(
         frozenset(three_axes).intersection(names),
         around,
         text_heads=text_heads.intersection(names),
+        in_row=frozenset(in_row),
     )
     if mode == "heterogeneous":
         return line
     names = [*(name for name in modules if name != llm_module_name), llm_module_name]
     shared = SharedOrder(alone, encoder_microbatches, inside=mode == "homogeneous")
     return _beside(
-        line, shared, virtual_stages, topology, names, kinds, frozen, three_axes, text_heads
+        line, shared, virtual_stages, topology, names, kinds, frozen, three_axes, text_heads, in_row
     )
 
 
@@ -218,6 +223,7 @@ def _beside(
     frozen: Collection[str],
     three_axes: Collection[str],
     text_heads: frozenset[str],
+    in_row: Collection[str],
 ) -> PipelinePlan:
     """Return what ranks do that compute encoders next to the stages of a pipeline.
 
@@ -238,6 +244,7 @@ def _beside(
         tuple((name, kinds.get(name, "vision")) for name in names),
         frozenset(three_axes).intersection(names),
         text_heads=text_heads,
+        in_row=frozenset(in_row),
         line=line,
     )
 

@@ -16,6 +16,7 @@ from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.ranks import ModuleRanks, SampleRange
 from mimokit.planning.schedule import StageEdge
 from mimokit.planning.strategies.replicas import ReplicaPlan
+from mimokit.units import counted
 
 __all__ = [
     "BatchPlan",
@@ -292,5 +293,5 @@ class LayoutPlan:
 
     def __repr__(self) -> str:
         modules = ", ".join(f"{name} on {len(one.ranks)}" for name, one in self.modules.items())
-        layout = f"{self.deployment_mode}, {self.world_size} ranks"
+        layout = f"{self.deployment_mode}, {counted(self.world_size, 'rank')}"
         return f"<{type(self).__name__}: {layout}; {modules}>"

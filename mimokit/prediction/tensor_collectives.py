@@ -1,8 +1,9 @@
 """Collectives of the tensor parallel groups of a layout in one optimizer step.
 
-Those of layers, embedding, output and projector are in `mimokit.architecture.layer_work`. A part
-through which no gradient passes has none backward. Those by which a bridge on shared ranks compares
-the outputs of an encoder's ranks, in some steps, are left out.
+Those of layers, embedding, output and projector are in `mimokit.architecture.layer_work`; here are
+those around the slices of sequence parallelism. A part through which no gradient passes has none
+backward. Those by which a bridge on shared ranks compares the outputs of an encoder's ranks, in
+some steps, are left out.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import FRAME_PARALLEL
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan
+from mimokit.prediction.expert_collectives import expert_calls, expert_reductions
 
 
 @dataclass(frozen=True)
@@ -79,17 +81,25 @@ def _of_step(
     ranks, sizes = plan.modules[name], plan.executions[name].sizes
     network = config.model.get_architecture(name)
     net, is_encoder = net_of_config(network, causal=True), name in config.model.encoder_module_names
-    layers = int(stage_layers(net.layers, net.layers, sizes, ranks.coordinates(rank)["pp"]).total)
-    ahead, back = (layers * tensor_calls(layer_collectives(net, None, sizes, way)) for way in WAYS)
+    layers = stage_layers(net.layers, net.dense_layers, sizes, ranks.coordinates(rank)["pp"])
+    dense, mixed = int(layers.dense), int(layers.expert)
+    of_experts = expert_calls(network, ranks)
+    ahead, back = (
+        dense * tensor_calls(layer_collectives(net, None, sizes, way))
+        + mixed * (tensor_calls(layer_collectives(net, net.moe, sizes, way)) + calls)
+        for way, calls in zip(WAYS, of_experts, strict=True)
+    )
     is_last, ends = rank in ranks.stage(-1), list[End]()
     if name == plan.llm_module_name and rank in ranks.stage(0):
         ends.append("embedding")
     if is_last:
         ends.append("projector" if is_encoder else "output")
+    cut, put_together = _around_slices(config, plan, name, rank)
     end_ahead, end_back = (
         sum(tensor_calls(end_collectives(end, 1, sizes, way)) for end in ends) for way in WAYS
     )
-    forward = ahead + end_ahead
+    forward = ahead + end_ahead + put_together
+    back += cut
     if is_encoder:
         backward = ("encoder" not in network.frozen_parts) * back
         most = forward + backward + (len(network.frozen_parts) < 2) * end_back
@@ -99,4 +109,34 @@ def _of_step(
         # What is frozen has a gradient only from the items of an encoder before it.
         least = forward if lacking and config.model.is_frozen(name) else most
     count = plan.batch.num_microbatches
-    return CollectiveSpan(count * least, count * most)
+    summed = int(sizes.sequence_parallel and _trains_slices(config, name))
+    summed += int(mixed > 0 and not config.model.is_frozen(name)) * expert_reductions(ranks)
+    return CollectiveSpan(count * least + summed, count * most + summed)
+
+
+def _around_slices(
+    config: ExperimentConfig, plan: LayoutPlan, name: str, rank: int
+) -> tuple[int, int]:
+    """Return what slices of a sequence need outside of layers, embedding and output.
+
+    Returns:
+        All-gathers backward, of the gradient of what was cut, and forward, of what is put together
+        for work that all ranks do alike.
+    """
+    model, ranks = config.model, plan.modules[name]
+    if not plan.executions[name].sequence_parallel:
+        return 0, 0
+    begins, ends = rank in ranks.stage(0), rank in ranks.stage(-1)
+    if name in model.encoder_module_names:
+        return int(begins), int(ends)
+    if name == plan.llm_module_name:
+        return 0, int(ends and bool(plan.topology[name]))
+    return int(begins and model.has_backward(plan.llm_module_name)), 0
+
+
+def _trains_slices(config: ExperimentConfig, name: str) -> bool:
+    """Return whether gradients of slices are summed, once per step: those of norms, say."""
+    network = config.model.get_architecture(name)
+    if name in config.model.encoder_module_names:
+        return "encoder" not in network.frozen_parts
+    return not config.model.is_frozen(name)

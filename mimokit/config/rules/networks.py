@@ -9,6 +9,7 @@ from mimokit.config.errors import Problem
 from mimokit.config.messages import problem_at, written
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.facts import module_problem, network_path, not_a_multiple
+from mimokit.units import counted
 
 _OF_LATENT_ATTENTION = (
     "kv_lora_rank",
@@ -24,6 +25,11 @@ _OF_EXPERTS = (
     "first_k_dense_replace",
     "moe_router_enable_expert_bias",
     "moe_shared_expert_gate",
+    "moe_router_pre_softmax",
+    "moe_router_load_balancing_type",
+    "moe_aux_loss_coeff",
+    "moe_z_loss_coeff",
+    "moe_expert_capacity_factor",
 )
 _OF_LANGUAGE = ("mtp_num_layers", "make_vocab_size_divisible_by")
 _OF_ROTARY = ("rotary_base", "rope_scaling")
@@ -41,6 +47,9 @@ def network_problems(context: ValidationContext) -> Iterator[Problem]:
         yield from _head_problem(context, name, network)
         yield from _together(name, network, "multi_latent_attention", _OF_LATENT_ATTENTION)
         yield from _together(name, network, "num_moe_experts", _OF_EXPERTS)
+        if network.num_moe_experts is not None:
+            shared = "moe_shared_expert_intermediate_size"
+            yield from _together(name, network, shared, ("moe_shared_expert_gate",))
         yield from _latent(name, network)
         yield from _numbers(name, network)
         yield from _together(name, network, "window_size", ("full_attention_layers",))
@@ -79,7 +88,7 @@ def _image_problems(name: str, network: ModuleArchitecture) -> Iterator[Problem]
         if network.image_size is None and network.seq_length % network.merge_size**2:
             side = network.merge_size
             sentence = (
-                f"merge_size is {side}, but its {network.seq_length} patches "
+                f"merge_size is {side}, but its {counted(network.seq_length, 'patch')} "
                 f"(seq_length) are no multiple of {side} x {side}; choose another."
             )
             yield module_problem(name, "merge_size", side, sentence)
@@ -92,7 +101,7 @@ def _image_problems(name: str, network: ModuleArchitecture) -> Iterator[Problem]
         patches = network.image_size // network.patch_size
         sentence = (
             f"merge_size is {network.merge_size}, which does not divide the "
-            f"{patches} patches along a side of an image; choose a divisor of {patches}."
+            f"{counted(patches, 'patch')} along a side of an image; choose a divisor of {patches}."
         )
         yield module_problem(name, "merge_size", network.merge_size, sentence)
 
@@ -166,11 +175,17 @@ def _numbers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
             experts,
             f"fewer than the {visited or 2} that a token visits (moe_router_topk); lower that.",
         )
+    if visited == 1 and network.moe_router_pre_softmax is False:
+        what = "but a token visits one expert (moe_router_topk), whose weight would be 1; leave it "
+        yield _problem(name, "moe_router_pre_softmax", False, f"{what}out.", True)
     for field in ("first_k_dense_replace", "full_attention_layers"):
         value = getattr(network, field)
         if value is not None and value > network.num_layers:
             yield _problem(
-                name, field, value, f"more than its {network.num_layers} layers; lower it."
+                name,
+                field,
+                value,
+                f"more than its {counted(network.num_layers, 'layer')}; lower it.",
             )
 
 

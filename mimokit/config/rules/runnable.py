@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.base import RUNNABLE
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Problem, refuse_if_any
@@ -15,15 +14,15 @@ from mimokit.config.parallelism import LEFT_OUT, ModuleParallelismConfig
 from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, module_problem, network_path
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import CHUNKS, VOCABULARY, broken_rules
+from mimokit.config.rules.runnable_experts import unrunnable_experts
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
+from mimokit.config.rules.runnable_sequences import samples_in_row, uneven_sequences
 from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, RuntimeConfig
 from mimokit.units import counted
 
-_NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT, Axis.EXPERT))
 _ONLY_PLANNED = (
     CHUNKS,
     "num_distributed_optimizer_instances",
-    "sequence_parallel",
     "use_distributed_optimizer",
     "use_megatron_fsdp",
     "account_for_embedding_in_pipeline_split",
@@ -57,9 +56,10 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
     """Return the problems with which `check_runnable` rejects a config."""
     model = config.model if isinstance(config, ExperimentConfig) else config
     problems = list(_problems(model))
-    problems += _graph_problems(
-        model, config.data if isinstance(config, ExperimentConfig) else None
-    )
+    data = config.data if isinstance(config, ExperimentConfig) else None
+    problems += _graph_problems(model, data)
+    problems += uneven_sequences(model, data)
+    problems += samples_in_row(model, data)
     if isinstance(config, ExperimentConfig):
         problems += tag_problems(model, config.data)
         problems += _precision(config.runtime)
@@ -71,11 +71,9 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
 
 def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
     for name, module in model.module_parallelisms.items():
-        for field in _NOT_RUNNING:
-            if getattr(module, field) > 1:
-                yield _too_large(name, field, getattr(module, field))
         yield from _planned_sizes(name, module, model.llm_module_name)
     yield from unrunnable_networks(model)
+    yield from unrunnable_experts(model)
     if model.allow_rank_gaps:
         sentence = (
             "allow_rank_gaps is true, which can be planned but not run yet; set "
@@ -89,8 +87,7 @@ def _planned_sizes(name: str, module: ModuleParallelismConfig, language: str) ->
         value = getattr(module, field)
         if field == CHUNKS and name == language:
             continue
-        alone = field == "sequence_parallel" and module.tensor_parallel == 1
-        if value is not None and value != LEFT_OUT[field].runs and not alone:
+        if value is not None and value != LEFT_OUT[field].runs:
             yield leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")
 
 
@@ -139,12 +136,6 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
         yield Problem("strategy", "inner_optimizer", inner.name, sentence)
     if strategy.name == "demo":
         yield from _padded(config)
-    if config.runtime.save_hf is not None:
-        sentence = (
-            "Section 'runtime': save_hf cannot be combined with a section strategy yet; leave one "
-            "of them out."
-        )
-        yield Problem("runtime", "save_hf", config.runtime.save_hf, sentence)
 
 
 def _padded(config: ExperimentConfig) -> Iterator[Problem]:
@@ -187,13 +178,6 @@ def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
             yield problem_at(
                 f"model.module_parallelisms.{name}.pipeline_parallel", stages, sentence, 1
             )
-
-
-def _too_large(name: str, field: str, value: int) -> Problem:
-    sentence = (
-        f"{field} is {value}, which can be planned but not run yet; run it with 1 until then."
-    )
-    return problem_at(f"model.module_parallelisms.{name}.{field}", value, sentence, 1)
 
 
 def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:

@@ -23,6 +23,7 @@ from mimokit.engine.digests import digest
 from mimokit.engine.models.encoder import Encoder
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.planning.types import ColocatedBridge, LayoutPlan
+from mimokit.units import counted
 
 
 class ReplicaMismatchError(RuntimeError):
@@ -156,7 +157,7 @@ class ColocatedBridgeCommunicator:
         expected = cuts.total if self.plan.direction == "fan_out" else cuts.sizes[cuts.position]
         if embeddings.shape[0] != expected:
             raise ValueError(
-                f"Module {self.plan.source!r} gave {embeddings.shape[0]} rows on rank "
+                f"Module {self.plan.source!r} gave {counted(embeddings.shape[0], 'row')} on rank "
                 f"{dist.get_rank()} but its samples have {expected}."
             )
         result = self._cross(embeddings, cuts)

@@ -15,6 +15,7 @@ from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.check import checked
 from mimokit.planning.frames import SampleCosts, SampleSizes, order_samples
 from mimokit.planning.types import LayoutPlan, SampleRange
+from mimokit.units import counted
 
 Order = Callable[[Sequence[int]], Sequence[int]]
 """Indices of the samples of a global micro-batch -> the same in the order in which the replicas
@@ -111,7 +112,7 @@ class PlannedBatches(Sampler[list[int]]):
     ) -> None:
         if dataset_size < samples_per_microbatch:
             raise ValueError(
-                f"The data set has {dataset_size} samples but one micro-batch takes "
+                f"The data set has {counted(dataset_size, 'sample')} but one micro-batch takes "
                 f"{samples_per_microbatch}; enlarge data.dataset_size or lower "
                 "data.base_batch_size."
             )

@@ -19,7 +19,7 @@ import torch
 
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.engine.inference.exchange import Group, gathered, rank_of, size_of, summed
-from mimokit.units import shown
+from mimokit.units import counted, shown
 
 UNIT = 2.0**40
 """Weight of the most likely token; the weights of 2**22 tokens add up within 63 bits."""
@@ -41,7 +41,7 @@ class Sampling:
             if they are negative; None for 1.
 
     Raises:
-        ConfigError: a value is out of its range.
+        ConfigError: a value is out of its range, or limits a draw where nothing is drawn.
     """
 
     temperature: float | None = None
@@ -57,6 +57,12 @@ class Sampling:
         self._check("top_p", lambda value: 0 < value <= 1, "above 0 and at most 1")
         self._check("min_p", lambda value: 0 <= value <= 1, "from 0 to 1")
         self._check("repetition_penalty", lambda value: value > 0, "above 0")
+        for name in ("top_k", "top_p", "min_p"):
+            value = getattr(self, name)
+            if value is not None and self.greedy:
+                what = f"{name} is {shown(value)}, but without a temperature the most likely token "
+                what += f"is taken; give a temperature, or leave {name} out"
+                raise _rejected(name, value, what)
 
     def _check(
         self, name: str, right: Callable[[float], bool], wanted: str, whole: bool = False
@@ -138,7 +144,10 @@ def draw(
         return best.first, best.raised
     drawn_rows = range(len(scores)) if rows is None else rows
     if len(drawn_rows) != len(scores):
-        what = f"rows names {len(drawn_rows)} rows, and there are {len(scores)} rows of logits"
+        what = (
+            f"rows names {counted(len(drawn_rows), 'row')}, and there are "
+            f"{counted(len(scores), 'row')} of logits"
+        )
         raise _rejected("rows", len(drawn_rows), what)
     drawn = _drawn(weights(scores, best.highest), group, _uniform(seed, step, drawn_rows))
     return drawn, best.raised
@@ -169,7 +178,8 @@ def warped(
     start, size = rank_of(group) * width, size_of(group)
     vocab = width * size if vocab_size is None else vocab_size
     if not 0 < vocab <= width * size:
-        what = f"vocab_size is {vocab}, and {size} shards have {width} columns each"
+        what = f"vocab_size is {vocab}, and there are {counted(width, 'column')} in each of "
+        what += counted(size, "shard")
         raise _rejected("vocab_size", vocab, what)
     scores = logits_shard.detach().float().clone()
     scores[:, max(0, min(width, vocab - start)) :] = -torch.inf

@@ -21,9 +21,16 @@ from mimokit.engine.megatron import (
     RowParallelLinear,
     TransformerBlock,
     TransformerConfig,
-    WrappedTorchNorm,
 )
-from mimokit.engine.models.transformer import WHOLE, ModuleBuild, StagePart, layer_spec
+from mimokit.engine.models.transformer import (
+    WHOLE,
+    ModuleBuild,
+    StagePart,
+    block_submodules,
+    layer_spec,
+)
+from mimokit.engine.parallel.context import SequenceCut
+from mimokit.engine.parallel.sequence import SliceNorm
 
 
 @dataclass(frozen=True)
@@ -71,10 +78,12 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         """Build the layers. Called last, as weights are drawn in the order of building."""
         if outer_norms.before and self.part.first:
             width, epsilon = self.config.hidden_size, self.config.layernorm_epsilon
-            self.pre_layernorm = WrappedTorchNorm(self.config, width, eps=epsilon)
+            self.pre_layernorm = SliceNorm(self.config, width, eps=epsilon)
+        mask_type = layer_spec.submodules.self_attention.params["attn_mask_type"]
+        self._cut = SequenceCut(self.config, groups, mask_type == AttnMaskType.causal)
         self.decoder = TransformerBlock(
             config=self.config,
-            spec=layer_spec,
+            spec=block_submodules(layer_spec, self.config, groups),
             post_layer_norm=outer_norms.after,
             pre_process=self.part.first,
             post_process=self.part.last,
@@ -102,18 +111,26 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     def run_layers(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """Run [positions, items, hidden] through the layers of this stage.
 
+        Between stages they are the positions of this rank.
+
         Args:
             sizes: sizes of the items, see `EncoderKind`; None where all are equal.
         """
         if not hidden.shape[1]:
             return hidden
-        if not self.part.first:
+        if self.part.first:
+            hidden = self._cut.on_rank(hidden)
+            if hasattr(self, "pre_layernorm"):
+                hidden = self.pre_layernorm(hidden)
+        else:
             self.decoder.set_input_tensor(hidden)
-        elif hasattr(self, "pre_layernorm"):
-            hidden = self.pre_layernorm(hidden)
         mask = None if sizes is None else self._mask(sizes)
         output: torch.Tensor = self.decoder(hidden, attention_mask=mask)
-        return output
+        return self._cut.whole(output, summed=True) if self.part.last else output
+
+    def positions_between(self, positions: int) -> int:
+        """Return how many positions of an item a rank sends to the next stage."""
+        return positions // self._cut.parts
 
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the inputs of 0 items."""
@@ -197,7 +214,7 @@ class EncoderKind:
             module=self.encoder,
             params={
                 "config": build.config,
-                "layer_spec": layer_spec(network, build.seed, self.mask_type),
+                "layer_spec": layer_spec(build, self.mask_type),
                 "outer_norms": OuterNorms.of(network),
                 "part": WHOLE,
                 "pg_collection": None,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from mimokit.architecture.tokens import ImageGeometry
+from mimokit.units import counted
 
 GRID = "grid_thw"
 ITEM_TOKENS = "tokens_per_item"
@@ -25,6 +26,21 @@ def cut_patches(images: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
     cut = images.reshape(number, channels, rows, merge, patch, columns, merge, patch)
     ordered = cut.permute(0, 2, 5, 3, 6, 1, 4, 7)
     return ordered.reshape(number, rows * columns * merge**2, channels * patch**2)
+
+
+def no_images(geometry: ImageGeometry, device: torch.device) -> dict[str, torch.Tensor]:
+    """Return 0 images of one size, as encoders take them."""
+    size = (0, geometry.num_channels, geometry.height, geometry.width)
+    return {"pixel_values": torch.zeros(size, device=device)}
+
+
+def no_patches(geometry: ImageGeometry, device: torch.device) -> dict[str, torch.Tensor]:
+    """Return 0 images of any size, as encoders take them."""
+    features = geometry.num_channels * geometry.patch_size**2
+    return {
+        "hidden_states": torch.zeros(0, features, device=device),
+        GRID: torch.zeros(0, 3, dtype=torch.int64, device=device),
+    }
 
 
 def tokens_of_grid(grid: torch.Tensor, merge_size: int) -> torch.Tensor:
@@ -46,12 +62,14 @@ def check_grid(grid: torch.Tensor, geometry: ImageGeometry, rows: int) -> None:
         image = int(wrong.nonzero()[0])
         raise ValueError(
             f"Image {image} has a grid of {grid[image].tolist()} (frames, rows, columns), but the "
-            f"encoder takes one frame of up to {geometry.rows} x {geometry.columns} patches, in "
-            f"multiples of {merge}."
+            f"encoder takes one frame of up to {geometry.rows} x "
+            f"{counted(geometry.columns, 'patch')}, in multiples of {merge}."
         )
     described = int(grid.prod(dim=1).sum())
     if described != rows:
-        raise ValueError(f"The images have {rows} patches, but {GRID} describes {described}.")
+        raise ValueError(
+            f"The images have {counted(rows, 'patch')}, but {GRID} describes {described}."
+        )
 
 
 Grid = list[int]
@@ -83,7 +101,10 @@ def three_axis_positions(
     samples = [_positions_of(row, coming, number) for number, row in enumerate(input_ids.tolist())]
     for token, left in coming.items():
         if unused := len(list(left)):
-            raise ValueError(f"{unused} images have a grid, but no placeholders {token} are left.")
+            raise ValueError(
+                f"There are grids of {counted(unused, 'image')}, but no placeholders {token} are "
+                "left."
+            )
     return torch.stack(samples, dim=1).to(input_ids.device)
 
 
@@ -117,7 +138,7 @@ def _next_grid(left: Iterator[Grid], row: list[int], sample: int) -> Grid:
     tokens = frames * rows * columns
     if row[:tokens] != [token] * tokens:
         raise ValueError(
-            f"Sample {sample} has an image of {frames} x {rows} x {columns} tokens, but not as "
-            f"many placeholders {token} in a row."
+            f"Sample {sample} has an image of {frames} x {rows} x {counted(columns, 'token')}, but "
+            f"not as many placeholders {token} in a row."
         )
     return grid

@@ -18,6 +18,7 @@ from mimokit.engine.pipeline.routes import RouteCommunicator
 from mimokit.planning.message_tags import Tag
 from mimokit.planning.schedule import StageEdge
 from mimokit.planning.types import DisjointBridge, LayoutPlan, PipelinePlan
+from mimokit.units import counted
 
 Direction = Literal[0, 1]
 
@@ -143,8 +144,8 @@ class MultiModulePipelineCommunicator:
         planned = len(self.pipeline.slots.edges[edge.index]) - 1
         if len(shapes) != planned:
             raise ShapeMismatchError(
-                f"{edge.modality!r} is to send {len(shapes)} tensors to stage {edge.destination}, "
-                f"but the plan has {planned} slots for them."
+                f"{edge.modality!r} is to send {counted(len(shapes), 'tensor')} to stage "
+                f"{edge.destination}, but the plan has {counted(planned, 'slot')} for them."
             )
 
     def _leader(self, stage: int) -> int:

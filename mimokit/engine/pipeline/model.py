@@ -125,7 +125,7 @@ def rank_model_of(provided: MimoModelProviderResult, code: UserCode = NO_CODE) -
         topology=provided.topology,
         pg_collections=groups,
         bridges={
-            bridge.source: ColocatedBridgeCommunicator(bridge, groups[bridge.source].tp)
+            bridge.source: ColocatedBridgeCommunicator(bridge, groups[bridge.source].tp_cp)
             for bridge in plan.colocated_bridges
             if bridge.source in groups
         },
@@ -173,4 +173,5 @@ def _stage(
         feeds=bool(plan.topology[name]),
         loss_func=code.loss_func,
         chunk=stage.place // plan.modules[name].pipeline_parallel,
+        in_row=plan.executions[name].samples_in_row,
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mimokit.planning.ranks import SampleRange
+from mimokit.units import counted
 
 Direction = Literal["fan_in", "fan_out", "equal"]
 
@@ -95,7 +96,7 @@ def check_replicas(
     if samples_per_microbatch % more:
         raise ValueError(
             f"no bridge {names}: data_parallel {more} does not divide the micro-batch of "
-            f"{samples_per_microbatch} samples"
+            f"{counted(samples_per_microbatch, 'sample')}"
         )
 
 
@@ -239,12 +240,13 @@ def row_range(
         )
     if len(rows_per_sample) != last - first or any(count < 0 for count in rows_per_sample):
         raise ValueError(
-            f"{last - first} stored samples need {last - first} row counts of 0 or more, not "
-            f"{list(rows_per_sample)}"
+            f"{last - first} stored samples need {counted(last - first, 'row count')} of 0 or "
+            f"more, not {list(rows_per_sample)}"
         )
     if rows is not None and sum(rows_per_sample) != rows:
         raise ValueError(
-            f"the samples have {sum(rows_per_sample)} rows together, but the tensor has {rows}"
+            f"the samples have {counted(sum(rows_per_sample), 'row')} together, but the tensor has "
+            f"{rows}"
         )
     before = sum(rows_per_sample[: start - first])
     return before, before + sum(rows_per_sample[start - first : stop - first])

@@ -9,6 +9,7 @@ import numpy as np
 
 from mimokit.planning.frames.cost import PATCHES, FrameCost
 from mimokit.planning.frames.plan import FramePlan, plan_frames
+from mimokit.units import counted
 
 TOLERANCE = 0.01
 """Of runs: ranks may exceed the lowest possible makespan by this share, so that less travels."""
@@ -199,6 +200,8 @@ def separate_frames(grid: np.ndarray) -> np.ndarray:
 
 def check_grids(grids: Sequence[np.ndarray], held: Sequence[int], settings: FrameSettings) -> None:
     """Raise the `ValueError` of `route_frames`, with the first rank, if grids are wrong."""
+    if settings.merge_size < 1:
+        raise ValueError(f"merge_size is {settings.merge_size}; it must be at least 1.")
     first: dict[int, int] = {}
     for rank, (grid, number) in enumerate(zip(grids, held, strict=True)):
         wrong = grid_problem(grid, settings)
@@ -208,8 +211,8 @@ def check_grids(grids: Sequence[np.ndarray], held: Sequence[int], settings: Fram
         if not np.array_equal(grids[other], grid):
             raise ValueError(
                 f"Ranks {other} and {rank} of the group hold the same samples (number {number}), "
-                f"but {len(grids[other])} and {len(grid)} rows of grids that differ; give them "
-                "the same batch."
+                f"but {len(grids[other])} and {counted(len(grid), 'row')} of grids that differ; "
+                "give them the same batch."
             )
 
 

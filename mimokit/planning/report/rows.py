@@ -67,12 +67,12 @@ def title(plan: LayoutPlan) -> str:
     batch = plan.batch
     plural = "" if batch.num_microbatches == 1 else "es"
     count = 1 if plan.replicas is None else plan.replicas.replicas
-    copies = "" if count == 1 else f" in {count:,} replicas"
+    copies = "" if count == 1 else f" in {counted(count, 'replica')}"
     return (
         f"{plan.deployment_mode} on {plan.world_size:,} {ranks}{copies} · "
-        f"{batch.samples_per_microbatch:,} samples per micro-batch × {batch.num_microbatches:,} "
-        f"micro-batch{plural} = global batch of {batch.global_batch_size:,}"
-        f"{' each' if copies else ''}"
+        f"{counted(batch.samples_per_microbatch, 'sample')} per micro-batch × "
+        f"{batch.num_microbatches:,} micro-batch{plural} = global batch of "
+        f"{batch.global_batch_size:,}{' each' if copies else ''}"
     )
 
 
@@ -209,7 +209,7 @@ def _direction_text(plan: LayoutPlan, bridge: Bridge) -> str:
     source = plan.modules[bridge.source].data_parallel
     destination = plan.modules[bridge.destination].data_parallel
     if bridge.direction != "equal":
-        return f"{_MEANING[bridge.direction]}, {source:,} → {destination:,} replicas"
+        return f"{_MEANING[bridge.direction]}, {source:,} → {counted(destination, 'replica')}"
     if bridge.kind == "colocated":
         return "equal, nothing moves"
     return f"equal, {counted(source, 'replica')}"
