@@ -403,6 +403,27 @@ def _weights() -> Iterator[WholeRun]:
         yield WholeRun("a whole LLaVA", name, make)
 
 
+def in_precision(make: Callable[[], ExperimentConfig], precision: str) -> ExperimentConfig:
+    """Return a layout in another precision."""
+    config = make()
+    config.runtime.precision = precision
+    return config
+
+
+def _precisions() -> Iterator[WholeRun]:
+    """Yield a run of each mode; of bridges, pipelines, absent modalities, shared frames."""
+    mixed = partial(multimodal_config, MIXED, "colocated", num_microbatches=2, presence=PRESENCE)
+    behind = {"images": (1, 2, 1), LANGUAGE: (2, 2, 1), "writer": (1, 1, 2)}
+    for name, make in (
+        ("homogeneous", partial(digits_config, (2, 2), (2, 2))),
+        ("colocated", mixed),
+        ("heterogeneous", partial(decoded_config, behind, 4)),
+        ("tied", tied_on_four_ranks),
+        ("shared frames", frames_by_fan_in),
+    ):
+        yield WholeRun("bf16", name, partial(in_precision, make, "bf16"))
+
+
 WHOLE_RUNS = (
     *_sizes_of_all(),
     *_networks(),
@@ -414,6 +435,7 @@ WHOLE_RUNS = (
     *_frames(),
     *_replicas(),
     *_weights(),
+    *_precisions(),
 )
 
 

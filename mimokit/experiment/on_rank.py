@@ -22,7 +22,7 @@ from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
     from mimokit.engine.replicas.world import Peers
-    from mimokit.engine.verify.compare import StepDifference
+    from mimokit.engine.verify.compare import Noise, StepDifference
     from mimokit.engine.verify.oracle import OracleStep
     from mimokit.planning.stepper.crossings import StepRecord
 
@@ -82,14 +82,25 @@ def oracle_rank(
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
     tensor_parallel: Mapping[str, int],
-) -> tuple[str, list[list[OracleStep]]]:
-    """Run the oracle; return the name of the data and the steps of each replica."""
+) -> tuple[str, list[list[OracleStep]], list[Noise]]:
+    """Run the oracle in fp32; return the name of the data and the steps of each replica.
+
+    For a run of fewer bits also return how much each step of one process in these differs.
+    """
     from mimokit.engine.data.sources import data_of, default_data
+    from mimokit.engine.verify.compare import noise_of
     from mimokit.engine.verify.oracle import run_oracle
 
     data = source or default_data
-    steps_of_replicas = run_oracle(plan, config, data, steps, decoders, code, tensor_parallel)
-    return data_of(data, config).name, steps_of_replicas
+    start = plan.executions[plan.llm_module_name].weights
+    in_fp32 = {name: execution.in_fp32() for name, execution in plan.executions.items()}
+    given = config, data, steps, decoders, code, tensor_parallel, start
+    reference = run_oracle(replace(plan, executions=in_fp32), *given)
+    noise = []
+    if start != "fp32":
+        (whole,), (rounded,) = reference, run_oracle(plan, *given)
+        noise = [noise_of(*pair) for pair in zip(whole, rounded, strict=True)]
+    return data_of(data, config).name, reference, noise
 
 
 def compare_rank(

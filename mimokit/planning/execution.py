@@ -69,6 +69,10 @@ class ModuleExecution:
         """Whether nothing in the module is trained."""
         return len(self.frozen_parts) == 2
 
+    def in_fp32(self) -> ModuleExecution:
+        """Return the same in fp32."""
+        return replace(self, precision=PRECISION_OF_RUNS, weights="fp32")
+
     @property
     def sizes(self) -> ParallelSizes:
         """The sizes that the tables of layers and parameters read."""

@@ -16,7 +16,12 @@ from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, module_problem,
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
-from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, THREE_PHASE, RuntimeConfig
+from mimokit.config.runtime import (
+    FRAME_PARALLEL,
+    PRECISION_OF_RUNS,
+    RUNNABLE_PRECISIONS,
+    THREE_PHASE,
+)
 from mimokit.units import counted
 
 _NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT, Axis.EXPERT))
@@ -62,7 +67,7 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
     if isinstance(config, ExperimentConfig):
         problems += tag_problems(model, config.data)
         problems += _schedule(config)
-        problems += _precision(config.runtime)
+        problems += _precision(config)
         problems += _samples(config)
         problems += _frame_parallel(config)
         problems += _strategy(config)
@@ -105,13 +110,22 @@ def _schedule(config: ExperimentConfig) -> Iterator[Problem]:
         yield problem_at("runtime.pipeline_schedule", THREE_PHASE, sentence, None)
 
 
-def _precision(runtime: RuntimeConfig) -> Iterator[Problem]:
-    value = runtime.precision
-    if value not in (None, PRECISION_OF_RUNS):
+def _precision(config: ExperimentConfig) -> Iterator[Problem]:
+    """Yield a precision that runs do not have, or in which a strategy has no fp32 weights."""
+    value, strategy = config.runtime.precision, config.strategy
+    sentence = ""
+    if value not in (None, *RUNNABLE_PRECISIONS):
         sentence = (
             f"precision is {value}, which can be predicted but not run yet; "
             "leave it out to run in fp32."
         )
+    elif value not in (None, PRECISION_OF_RUNS) and strategy is not None:
+        sentence = (
+            f"precision is {value}, but replicas with strategy.name {strategy.name} exchange and "
+            "step the weights of the model themselves, not main weights in fp32; leave it out to "
+            "run in fp32."
+        )
+    if sentence:
         yield problem_at("runtime.precision", value, sentence, None)
 
 

@@ -95,7 +95,7 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
         seed: int,
     ) -> None:  # fmt: skip
         torch.manual_seed(seed)
-        drawn = torch.empty(padding.size, shard.shape[1], dtype=shard.dtype)
+        drawn = torch.empty(padding.size, shard.shape[1])
         draw(drawn)
         group = self.pg_collection.tp
         cut = TensorCut(tuple(drawn.shape), 0, multiple=padding.multiple)
