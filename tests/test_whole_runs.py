@@ -58,9 +58,9 @@ def test_whatever_runs_is_compared_with_one_process() -> None:
     shared = [run for run in runs if run.proves != "sizes on shared ranks"]
     assert not missing(shared), "other runs on shared ranks have all sizes, too"
     without = [run for run in runs if not run.make().model.decoder_module_names]
+    sizes = ("tensor_parallel", "pipeline_parallel", "data_parallel")
     assert missing(without) == {
-        ("heterogeneous", "decoder", field)
-        for field in ("tensor_parallel", "pipeline_parallel", "data_parallel")
+        ("heterogeneous", "decoder", field) for field in (*sizes, "use_distributed_optimizer")
     }
 
 

@@ -183,7 +183,6 @@ def test_heads_of_their_own_width() -> None:
         ),
         (with_sizes(recompute_granularity="full"), "recompute_granularity"),
         (with_sizes(tensor_parallel=2, sequence_parallel=True), "sequence_parallel"),
-        (with_sizes(use_distributed_optimizer=True), "use_distributed_optimizer"),
         (with_sizes(use_megatron_fsdp=True), "use_megatron_fsdp"),
         (with_network(LANGUAGE, **EXPERTS), "num_moe_experts"),
         (with_network(LANGUAGE, qk_layernorm=True), "qk_layernorm"),
@@ -238,6 +237,14 @@ def test_what_is_said_as_it_runs_is_run() -> None:
     for precision in ("fp32", "bf16"):
         content = put(with_network(LANGUAGE, **plain), "runtime.precision", precision)
         content["prediction"] = {"gpu": "h100", "price_per_gpu_hour": 2}
+        check_runnable(load(content))
+
+
+def test_replicas_of_a_layout_exchange_whole_weights() -> None:
+    content = with_sizes(use_distributed_optimizer=True)
+    check_runnable(load(content))
+    content["strategy"] = {"name": "diloco", "replicas": 2}
+    with pytest.raises(ConfigError, match="of which its ranks have shards only; leave one of them"):
         check_runnable(load(content))
 
 

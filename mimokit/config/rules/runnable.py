@@ -29,7 +29,6 @@ _ONLY_PLANNED = (
     "virtual_pipeline_model_parallel_size",
     "num_distributed_optimizer_instances",
     "sequence_parallel",
-    "use_distributed_optimizer",
     "use_megatron_fsdp",
     "account_for_embedding_in_pipeline_split",
     "account_for_loss_in_pipeline_split",
@@ -155,6 +154,15 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
     strategy = config.strategy
     if strategy is None:
         return
+    for name, module in config.model.module_parallelisms.items():
+        field = "use_distributed_optimizer"
+        if module.in_runs(field):
+            sentence = (
+                f"{field} is true, but replicas with strategy.name {strategy.name} exchange whole "
+                "weights and gradients, of which its ranks have shards only; leave one of them out."
+            )
+            path = f"model.module_parallelisms.{name}.{field}"
+            yield module_problem(name, field, True, sentence, {"path": path, "value": None})
     inner = strategy.inner_optimizer
     if inner is not None and inner.name == "muon":
         sentence = (

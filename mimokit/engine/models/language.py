@@ -75,6 +75,8 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
             start = weight.detach().to(rank_device())
             dist.all_reduce(start, group=self.embd_group)  # the last stage's is zero so far
             weight.data.copy_(start)
+            # A bucket of its own: ranks of both stages have the same shard of its gradient.
+            weight.shared_embedding = True  # type: ignore[attr-defined]
 
     @torch.no_grad()
     def _draw_tables(self, padding: Vocabulary) -> None:

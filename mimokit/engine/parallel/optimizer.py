@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from mimokit.config import ExperimentConfig, RuntimeConfig
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.gradient_order import same_order
-from mimokit.engine.parallel.main_weights import main_weight, round_main_weight
+from mimokit.engine.parallel.main_weights import main_weight, reduced_gradient, round_main_weights
 from mimokit.engine.part_times import UNTIMED, StepPart
 from mimokit.engine.strategies.optim import OptimSpec
 
@@ -46,7 +46,7 @@ def reduced_gradients(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     stepped = [p for group in groups for p in group["params"] if p.requires_grad]
     of_model = getattr(optimizer, "of_model", {})
     for main in stepped:
-        main.grad = getattr(of_model.get(main, main), "main_grad", None)
+        main.grad = reduced_gradient(of_model.get(main, main))
         if main.grad is None:
             raise RuntimeError(
                 f"A parameter of shape {tuple(main.shape)} has no main_grad; wrap its "
@@ -72,7 +72,8 @@ class MainGradOptimizer(torch.optim.Optimizer):
     ordinary optimizer then skips every parameter silently. It may have no parameters, as on a rank
     with only frozen modules.
 
-    Of parameters of fewer bits than fp32 it steps the main weights, which are in `param_groups`.
+    Of parameters of fewer bits than fp32, or whose states are sharded, it steps the main weights,
+    which are in `param_groups`. A sharded one may have no entries on this rank.
 
     Attributes:
         of_model: main weight -> the parameter that it is of.
@@ -86,7 +87,7 @@ class MainGradOptimizer(torch.optim.Optimizer):
         self._owners: list[ModuleDataParallel | None] = [None]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters; those of fewer bits than fp32 are stepped by their main weights."""
+        """Add parameters; of what is sharded or not fp32 the main weights are stepped."""
         stepped = []
         for parameter in param_group["params"]:
             main = main_weight(parameter)
@@ -116,9 +117,8 @@ class MainGradOptimizer(torch.optim.Optimizer):
         self.round_main_weights()
 
     def round_main_weights(self) -> None:
-        """Make the parameters of fewer bits what their main weights are, rounded."""
-        for parameter in self.of_model.values():
-            round_main_weight(parameter)
+        """Make parameters their main weights, rounded. Collective where states are sharded."""
+        round_main_weights(self.of_model.values())
 
     def _step_groups(self) -> None:
         groups = self.param_groups

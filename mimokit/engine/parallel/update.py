@@ -20,6 +20,7 @@ from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import one_over
+from mimokit.engine.parallel.main_weights import reduced_gradient
 from mimokit.engine.parallel.optimizer import (
     MainGradOptimizer,
     learning_rate_scheduler,
@@ -158,7 +159,7 @@ class Update(Protocol):
 
 
 class MainGradUpdate:
-    """Steps fp32 weights by the fp32 `main_grad` that every data parallel rank has in full.
+    """Steps fp32 weights by the fp32 `main_grad`, of which a rank has all or its shard.
 
     Weights of fewer bits have main weights in fp32, which are stepped and rounded.
     """
@@ -187,7 +188,9 @@ class MainGradUpdate:
         for parameters in self._owned:
             of_module = torch.zeros_like(total)
             for parameter in parameters:
-                of_module += parameter.main_grad.float().pow(2).sum()  # type: ignore[attr-defined]
+                gradient = reduced_gradient(parameter)
+                assert gradient is not None
+                of_module += gradient.float().pow(2).sum()
             total += of_module
         return total
 

@@ -16,7 +16,7 @@ from mimokit.engine.collectives import gather_json
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.parallel.main_weights import main_value
+from mimokit.engine.parallel.main_weights import main_value, whole_gradient
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import exhaust
@@ -220,12 +220,12 @@ def _relative(piece: np.ndarray, expected: np.ndarray, scale: float) -> float:
 
 
 def local_gradients(module: ModuleDataParallel) -> Tensors:
-    """Return this rank's reduced gradients by parameter name; a frozen module has none."""
-    return {
-        name: p.main_grad.cpu().numpy()
-        for name, p in named_parameters(module.module).items()
-        if hasattr(p, "main_grad")
-    }
+    """Return this rank's reduced gradients by parameter name; a frozen module has none.
+
+    Collective, as `local_weights`, over ranks that share states of an optimizer.
+    """
+    whole = {name: whole_gradient(p) for name, p in named_parameters(module.module).items()}
+    return {name: one.cpu().numpy() for name, one in whole.items() if one is not None}
 
 
 def local_weights(module: ModuleDataParallel) -> Tensors:
