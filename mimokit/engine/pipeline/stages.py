@@ -12,6 +12,7 @@ from mimokit.engine.data.batch import (
     ITEMS,
     Batch,
     encoder_tensors,
+    in_dtype,
     rows_per_sample,
     sample_lengths,
     targets_of,
@@ -135,7 +136,9 @@ class EncoderStage(ModuleStage):
         if inputs is None:
             return [0] * len(given.batch["input_ids"]), None
         items = inputs[ITEMS].tolist()
-        return items, encoder_tensors(self.name, inputs) if sum(items) else None
+        if not sum(items):
+            return items, None
+        return items, in_dtype(encoder_tensors(self.name, inputs), self.dtype)
 
     def _no_sizes(self) -> torch.Tensor | None:
         if self._kind.sizes is None:
@@ -193,7 +196,8 @@ class ModalityStage(ModuleStage):
             rows = next(self.wrapped.parameters()).new_zeros(0, self._width)
             return StageOutput(rows, [counts])
         modality = self.wrapped.module
-        rows = modality(encoder_inputs=tensors_by_encoder(self.name, modality.encoders, inputs))
+        tensors = tensors_by_encoder(self.name, modality.encoders, inputs)
+        rows = modality(encoder_inputs=in_dtype(tensors, self.dtype))
         if tuple(rows.shape) != (sum(counts), self._width):
             raise ValueError(
                 f"Module {self.name!r} returned rows of {list(rows.shape)}; its items are "
