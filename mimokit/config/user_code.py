@@ -248,6 +248,19 @@ def _out_of_place(config: ExperimentConfig, name: str, builder: OwnModule) -> It
         )
         path = size_path(name, "sequence_parallel")
         yield problem_at(path, True, sentence, None)
+    if not encoder and sizes.context_parallel > 1:
+        sentence = (
+            f"context_parallel is {sizes.context_parallel}, but its builder builds a model of "
+            "whole sequences; set it to 1."
+        )
+        path = size_path(name, "context_parallel")
+        yield problem_at(path, sizes.context_parallel, sentence, 1)
+    if not encoder and config.data.pack_sequences_in_batch:
+        sentence = (
+            "pack_sequences_in_batch is true, which puts samples in a row for mimokit's own "
+            f"language model, but '{name}' has a builder; leave it out."
+        )
+        yield problem_at("data.pack_sequences_in_batch", True, sentence, False)
     if network.weights is not None:
         sentence = (
             f"weights is {network.weights}, but its builder builds a network "

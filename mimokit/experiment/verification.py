@@ -318,7 +318,10 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
         }
     )
     data = config.data.model_copy(
-        update={"base_batch_size": config.data.base_batch_size * (language.data_parallel or 1)}
+        update={
+            "base_batch_size": config.data.base_batch_size * (language.data_parallel or 1),
+            "pack_sequences_in_batch": False,
+        }
     )
     whole = {"pipeline_schedule": "homogeneous", "patch_type": [], "sample_order": AS_DRAWN}
     runtime = config.runtime.model_copy(update=whole)

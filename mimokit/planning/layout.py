@@ -121,6 +121,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
                 for name, network in model.module_architectures.items()
                 if network.any_image_size or network.mrope_section is not None
             ],
+            [model.llm_module_name] if data.pack_sequences_in_batch else (),
         ),
         replicas=plan_replicas(config, modules, world.world_size),
     )

@@ -38,6 +38,7 @@ class PipelinePlan:
         around: modules that run forward over all micro-batches before the first action of the
             schedule, and backward after its last.
         text_heads: modules that read words for the language model; see `plan_slots`.
+        in_row: modules that compute samples in a row; see `plan_slots`.
     """
 
     schedule: Schedule
@@ -46,6 +47,7 @@ class PipelinePlan:
     three_axes: frozenset[str] = frozenset()
     around: tuple[str, ...] = ()
     text_heads: frozenset[str] = frozenset()
+    in_row: frozenset[str] = frozenset()
 
     @property
     def graph(self) -> StageGraph:
@@ -55,7 +57,8 @@ class PipelinePlan:
     @cached_property
     def slots(self) -> SlotPlan:
         """The slots that tensors have in the messages between stages."""
-        return plan_slots(self.graph, dict(self.modalities), self.three_axes, self.text_heads)
+        kinds = dict(self.modalities)
+        return plan_slots(self.graph, kinds, self.three_axes, self.text_heads, self.in_row)
 
     def stages_of(self, rank: int) -> tuple[Stage, ...]:
         """Return the stages that a rank works on.
@@ -121,6 +124,7 @@ def plan_program(
     frozen: Collection[str] = (),
     absent: Collection[tuple[str, int]] = (),
     three_axes: Collection[str] = (),
+    in_row: Collection[str] = (),
 ) -> PipelinePlan:
     """Return what every rank does in a step: 1F1B, or without stages the order of shared ranks.
 
@@ -131,7 +135,7 @@ def plan_program(
     Args:
         loads: module -> the ranks that read data for it.
         frozen, absent: see `plan_schedule`.
-        three_axes: see `plan_slots`.
+        three_axes, in_row: see `plan_slots`.
 
     Raises:
         ScheduleError: the schedule fails its check.
@@ -161,6 +165,7 @@ def plan_program(
         frozenset(three_axes).intersection(names),
         tuple(name for name in topology if mode == "colocated" and name != llm_module_name),
         text_heads=frozenset(name for name in encoders if kinds.get(name) == "text"),
+        in_row=frozenset(in_row),
     )
 
 

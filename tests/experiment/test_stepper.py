@@ -16,6 +16,7 @@ from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.planted import planted
+from tests.whole_runs import in_rows, stages_on_contexts
 
 QUICK = Evaluations(final_samples=8)
 LAYOUTS = {
@@ -37,6 +38,7 @@ LAYOUTS = {
     "any_size": apart_multimodal_config(
         {"qwen": (1, 2, 2), LANGUAGE: (2, 2, 1)}, 2, three_axes=True
     ),
+    "contexts_and_rows": in_rows(stages_on_contexts),
 }
 
 

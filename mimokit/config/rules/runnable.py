@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.base import RUNNABLE
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Problem, refuse_if_any
@@ -17,11 +16,10 @@ from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_experts import unrunnable_experts
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
-from mimokit.config.rules.runnable_sequences import uneven_sequences
+from mimokit.config.rules.runnable_sequences import samples_in_row, uneven_sequences
 from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, THREE_PHASE, RuntimeConfig
 from mimokit.units import counted
 
-_NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT,))
 _ONLY_PLANNED = (
     "virtual_pipeline_model_parallel_size",
     "num_distributed_optimizer_instances",
@@ -60,6 +58,7 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
     data = config.data if isinstance(config, ExperimentConfig) else None
     problems += _graph_problems(model, data)
     problems += uneven_sequences(model, data)
+    problems += samples_in_row(model, data)
     if isinstance(config, ExperimentConfig):
         problems += tag_problems(model, config.data)
         problems += _schedule(config)
@@ -72,11 +71,9 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
 
 def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
     heterogeneous = model.deployment_mode == "heterogeneous"
-    fields = _NOT_RUNNING if heterogeneous else (*_NOT_RUNNING, "pipeline_parallel")
     for name, module in model.module_parallelisms.items():
-        for field in fields:
-            if getattr(module, field) > 1:
-                yield _too_large(name, field, getattr(module, field))
+        if module.pipeline_parallel > 1 and not heterogeneous:
+            yield _too_large(name, "pipeline_parallel", module.pipeline_parallel)
         yield from _planned_sizes(name, module)
     yield from unrunnable_networks(model)
     yield from unrunnable_experts(model)

@@ -16,6 +16,9 @@ A batch is a dictionary:
                                                   [sum of t*h*w, features], patches in order (see
                                                   `mimokit.engine.models.patches`)
         }}}
+    cu_seqlens                                    [samples + 1]: where every sample begins in a row
+                                                  without padding, and where the last one ends; read
+                                                  with data.pack_sequences_in_batch alone
     targets: {module: {                           of modules behind the language model; without
         "labels", "loss_mask"                     an entry it is the token after the next
         }}                                        [samples, tokens]
@@ -41,6 +44,7 @@ from mimokit.units import counted, listed
 
 Batch = dict[str, Any]
 ITEMS = "items_per_sample"
+BOUNDS = "cu_seqlens"
 
 
 def check_tokens(
@@ -169,6 +173,8 @@ def slice_text(batch: Batch, start: int, stop: int) -> Batch:
 def _slice_text_tensor(key: str, value: Any, start: int, stop: int) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
+    if key == BOUNDS:
+        return value[start : stop + 1] - value[start]
     multimodal_rotary = key == "position_ids" and value.dim() == 3
     return value.narrow(1 if multimodal_rotary else 0, start, stop - start).contiguous()
 
@@ -229,6 +235,24 @@ def _slice_encoder_tensor(
     else:
         start, stop, dimension = items[0], items[1], 0
     return value.narrow(dimension, start, stop - start).contiguous()
+
+
+def sample_lengths(batch: Batch, placeholders: Iterable[int]) -> list[int]:
+    """Return how many tokens of every sample are needed: those of the batch, else by its labels.
+
+    Behind its last label that counts, and its last placeholder, a sample is padding: attention is
+    causal.
+    """
+    if batch.get(BOUNDS) is not None:
+        lengths: list[int] = batch[BOUNDS].diff().tolist()
+        return lengths
+    ids = batch["input_ids"]
+    needed = torch.isin(ids, torch.tensor(list(placeholders), dtype=ids.dtype, device=ids.device))
+    targets = (batch.get("targets") or {}).values()
+    for loss_mask in (batch["loss_mask"], *(named["loss_mask"] for named in targets)):
+        needed = needed | (loss_mask != 0)
+    ends = needed * torch.arange(1, ids.shape[1] + 1, device=ids.device)
+    return ends.amax(1).clamp(min=1).tolist()
 
 
 def to_device(data: Any, device: torch.device) -> Any:

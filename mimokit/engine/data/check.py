@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from mimokit.config import DataConfig
-from mimokit.engine.data.batch import ITEMS, Batch, encoder_tensors
+from mimokit.engine.data.batch import BOUNDS, ITEMS, Batch, encoder_tensors
 from mimokit.units import counted, listed
 
 TEXT = ("input_ids", "labels", "loss_mask", "position_ids")
@@ -47,6 +47,8 @@ def check_batch(batch: Any, samples: int, data: DataConfig) -> None:
             )
     _check_shapes(batch, samples, data.seq_length)
     _check_labels(batch, data.vocab_size)
+    if BOUNDS in batch:
+        _check_bounds(batch, samples, data)
     for module, inputs in (batch.get("modality_inputs") or {}).items():
         _check_inputs(module, inputs, samples)
 
@@ -80,7 +82,7 @@ def check_keys(batch: Batch) -> None:
         ValueError: with the first of them.
     """
     for key in batch:
-        if key not in (*TEXT, "modality_inputs", "targets"):
+        if key not in (*TEXT, BOUNDS, "modality_inputs", "targets"):
             because = "; attention is causal over whole rows" if key == "attention_mask" else ""
             raise ValueError(
                 f"The batch has {key}, which mimokit does not read{because}; leave it out, or read "
@@ -122,6 +124,34 @@ def _check_labels(batch: Batch, vocab_size: int) -> None:
             f"Sample {sample} of the batch has the label {int(labels[sample, place])}, but "
             f"data.vocab_size is {vocab_size}; set loss_mask to 0 where a label does not count."
         )
+
+
+def _check_bounds(batch: Batch, samples: int, data: DataConfig) -> None:
+    """Reject samples in a row whose lengths do not add up, or leave out what counts."""
+    bounds = torch.as_tensor(batch[BOUNDS])
+    if not data.pack_sequences_in_batch:
+        raise ValueError(
+            f"The batch has {BOUNDS}, but data.pack_sequences_in_batch is false and samples are "
+            "computed with their padding; set it to true, or leave them out."
+        )
+    if tuple(bounds.shape) != (samples + 1,) or bounds.is_floating_point() or int(bounds[0]):
+        raise ValueError(
+            f"The batch has {BOUNDS} of {bounds.tolist()}, but {samples} samples; give "
+            f"{samples + 1} integers: 0, and the end of every sample in a row."
+        )
+    tokens, needed = batch["input_ids"].shape[1], batch["loss_mask"] != 0
+    for sample, length in enumerate(bounds.diff().tolist()):
+        if not 0 < length <= tokens:
+            raise ValueError(
+                f"Sample {sample} of the batch has {length} tokens by {BOUNDS}, but its row in "
+                f"input_ids has {tokens}; the lengths must add up to the end of each sample."
+            )
+        if bool(needed[sample, length:].any()):
+            place = length + int(needed[sample, length:].nonzero()[0])
+            raise ValueError(
+                f"Sample {sample} of the batch has {length} tokens by {BOUNDS}, but the label of "
+                f"its token {place} counts; make it longer, or set loss_mask to 0 there."
+            )
 
 
 def _check_inputs(module: str, inputs: Any, samples: int) -> None:

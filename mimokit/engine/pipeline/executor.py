@@ -239,7 +239,7 @@ class StageExecutor:
             counted[name] = counted.get(name, 0) + tokens
         if self._observe_logits is not None:
             if stage.stage.ends and state.output.logits is not None and batch is not None:
-                self._observe_logits(state.output.logits, batch)
+                self._observe_logits(stage.stage.whole_logits(state.output, batch), batch)
         elif action.stage not in self._own_losses:
             self._loss(action)
 

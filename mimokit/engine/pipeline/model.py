@@ -128,7 +128,7 @@ def rank_model_of(provided: MimoModelProviderResult, code: UserCode = NO_CODE) -
         topology=provided.topology,
         pg_collections=groups,
         bridges={
-            bridge.source: ColocatedBridgeCommunicator(bridge, groups[bridge.source].tp)
+            bridge.source: ColocatedBridgeCommunicator(bridge, groups[bridge.source].tp_cp)
             for bridge in plan.colocated_bridges
         },
         communicator=communicator,
@@ -174,4 +174,5 @@ def _stage(
         three_axes=name in plan.program.three_axes,
         feeds=bool(plan.topology[name]),
         loss_func=code.loss_func,
+        in_row=plan.executions[name].samples_in_row,
     )

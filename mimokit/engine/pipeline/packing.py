@@ -18,12 +18,13 @@ class Packed:
 
     Attributes:
         hidden: [tokens, samples, width].
-        attention_mask: [1, 1, tokens, tokens], causal: True where attention is forbidden.
+        attention_mask: [1, 1, tokens, tokens], causal: True where attention is forbidden; None
+            where samples are in a row.
         position_ids: [3, samples, tokens], or None for the order of the tokens.
     """
 
     hidden: torch.Tensor
-    attention_mask: torch.Tensor
+    attention_mask: torch.Tensor | None
     position_ids: torch.Tensor | None = None
 
 

@@ -70,7 +70,7 @@ def evaluate(
         counted = torch.arange(len(logits), device=logits.device) < left
         mask = batch["loss_mask"] * counted[:, None]
         right = count_right(logits, batch["labels"], mask, language.tp)
-        if model.modules()[model.language_module_name].ownership.counts_tokens():
+        if model.modules()[model.language_module_name].ownership.counts_samples():
             totals += right
         seen += 1
 
