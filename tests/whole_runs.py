@@ -32,6 +32,7 @@ from tests.layouts_experts import SHARED as WITH_SHARED
 from tests.layouts_experts import expert_decoder_config, experts_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.layouts_networks import network_config
+from tests.layouts_pipelines import shared_pipeline
 from tests.layouts_weights import weights_config
 from tests.llava import llava_config
 
@@ -303,6 +304,26 @@ def _encoders_on_shared_ranks() -> Iterator[WholeRun]:
         yield WholeRun("tied embeddings on stages", f"{stages} stages", make)
 
 
+# (tensor, data): shared by both stages of the language model, by half of them, by none.
+AROUND = {"clip": (4, 2), "audio": (1, 8), "qwen": (2, 4)}
+
+
+def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
+    proves = "pipelines on shared ranks"
+    several = {"presence": PRESENCE, "tied": True, "three_axes": True}
+    make = partial(shared_pipeline, "homogeneous", (2, 2, 2), AROUND, 3, **several)
+    yield WholeRun(proves, "homogeneous TP2PP2DP2", make)
+    for passes in (None, 2):
+        make = partial(
+            shared_pipeline, "colocated", (2, 2, 2), AROUND, 3, **several,
+            encoder_microbatches=passes,
+        )  # fmt: skip
+        yield WholeRun(proves, f"colocated TP2PP2DP2, passes of {passes or 3}", make)
+    make = partial(shared_pipeline, "colocated", (2, 1, 4), AROUND, 3, **several,
+                   encoder_microbatches=2)  # fmt: skip
+    yield WholeRun(proves, "colocated TP2DP4, passes of 2", make)
+
+
 def _encoders_on_separate_ranks() -> Iterator[WholeRun]:
     apart = apart_multimodal_config
     behind = partial(apart_config, (1, 1, 2), (1, 2, 1), 4, language_first=True)
@@ -558,6 +579,7 @@ WHOLE_RUNS = (
     *_sizes_of_all(),
     *_networks(),
     *_encoders_on_shared_ranks(),
+    *_pipelines_on_shared_ranks(),
     *_encoders_on_separate_ranks(),
     *_slices_of_sequences(),
     *_contexts(),

@@ -323,7 +323,12 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
             "pack_sequences_in_batch": False,
         }
     )
-    whole = {"pipeline_schedule": "homogeneous", "patch_type": [], "sample_order": AS_DRAWN}
+    whole: dict[str, object] = {
+        "pipeline_schedule": "homogeneous",
+        "encoder_microbatches": None,
+        "patch_type": [],
+        "sample_order": AS_DRAWN,
+    }
     runtime = config.runtime.model_copy(update=whole)
     return ExperimentConfig(
         model=model, data=data, runtime=runtime, name="one process", strategy=config.strategy

@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from mimokit.cli.main import app
-from mimokit.config import ConfigError, ModalityPresence
+from mimokit.config import ModalityPresence
 from mimokit.engine.verify.compare import _norm_difference
 from mimokit.experiment import VerificationReport, compute_oracle, verify
 from tests.benchmarks.drawn_layouts import drawn_config
@@ -204,18 +204,3 @@ def test_a_file_with_ranks_apart_is_proven_too(cluster, tmp_path, plain_file):
     file = tmp_path / "apart.yaml"
     file.write_text(text)
     assert verify(cluster, file).passed
-
-
-def test_a_pipeline_on_shared_ranks_is_refused_in_one_sentence(cluster, tmp_path, plain_file):
-    text = plain_file.read_text().replace("pipeline_schedule: colocated", "")
-    text = text.replace("num_layers: 1", "num_layers: 2")
-    sizes = "{tensor_parallel: 1, pipeline_parallel: 2, data_parallel: 1}"
-    for old in (
-        "1, pipeline_parallel: 1, data_parallel: 2",
-        "2, pipeline_parallel: 1, data_parallel: 1",
-    ):
-        text = text.replace("{tensor_parallel: " + old + "}", sizes)
-    file = tmp_path / "pipeline.yaml"
-    file.write_text(text.rstrip() + "\n  pipeline_schedule: homogeneous\n")
-    with pytest.raises(ConfigError, match="pipeline_parallel is 2, which can be planned but not"):
-        verify(cluster, file)

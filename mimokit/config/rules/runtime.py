@@ -27,9 +27,32 @@ def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
             f"'{mode}', which goes with '{right}'; change one of the two."
         )
         yield problem_at("runtime.pipeline_schedule", schedule, sentence, right)
+    yield from _encoder_microbatches(runtime, context)
     yield from _profiler(runtime, context)
     yield from _profiled_steps(runtime, context)
     yield from _validation(runtime, context)
+
+
+def _encoder_microbatches(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
+    """Yield a number that is more than a step has, or in a mode that has no such passes."""
+    count, path = runtime.encoder_microbatches, "runtime.encoder_microbatches"
+    if count is None or not context.is_valid(path, "model.deployment_mode"):
+        return
+    mode = context.model.deployment_mode
+    if mode != "colocated":
+        sentence = (
+            f"encoder_microbatches is {count}, but in {mode} mode encoders compute micro-batch by "
+            "micro-batch; leave it out, or use colocated mode."
+        )
+        yield problem_at(path, count, sentence, None)
+    elif context.data is not None and context.is_valid("data.num_microbatches"):
+        most = context.data.num_microbatches
+        if count > most:
+            sentence = (
+                f"encoder_microbatches is {count}, but a step has {most} micro-batches "
+                f"(data.num_microbatches); make it at most {most}."
+            )
+            yield problem_at(path, count, sentence, most)
 
 
 def _profiler(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:

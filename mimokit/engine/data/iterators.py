@@ -160,8 +160,7 @@ def iterate_batches(
 ) -> Iterator[Batch] | None:
     """Iterate over the batches that a rank reads, once for all its modules.
 
-    Where modules share ranks, a batch has the samples of the module with the fewest replicas; the
-    schedule slices them for the others.
+    Where modules share ranks, a batch has the samples of all of them; the schedule slices them.
 
     Args:
         seed: of the order of the samples.
@@ -171,16 +170,11 @@ def iterate_batches(
         The batches, None on a rank that reads no data.
 
     Raises:
-        ValueError: the rank's modules read different samples, or the data set is too small or has
-            no length.
+        ValueError: the data set is too small or has no length.
     """
-    modules = plan.batch.modules.items()
-    ranges = {name: batch.loaded[rank] for name, batch in modules if rank in batch.loads}
-    if not ranges:
+    taken = plan.batch.read_by(rank)
+    if taken is None:
         return None
-    if len(set(ranges.values())) != 1:
-        raise ValueError(f"The modules of rank {rank} read different samples: {ranges}.")
-    taken = next(iter(ranges.values()))
     workers = data_config.num_workers
     if not isinstance(dataset, Sized):
         raise ValueError(

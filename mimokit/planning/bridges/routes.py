@@ -58,12 +58,18 @@ def numbered(transfers: Iterable[Transfer]) -> Iterator[tuple[Transfer, int]]:
         seen[transfer.ends] += 1
 
 
-def counted_samples(ends: tuple[int, int], samples: Mapping[int, SampleRange]) -> SampleRange:
+def counted_samples(
+    ends: tuple[int, int], sent: Mapping[int, SampleRange], taken: Mapping[int, SampleRange]
+) -> SampleRange:
     """Return the samples that two ranks share; a message between them counts the rows of all.
 
-    The samples of a rank include those that it receives.
+    Args:
+        ends: the rank that sends and the rank that receives.
+        sent: rank -> its samples in the module that sends.
+        taken: rank -> its samples in the module that receives, which include those that it
+            receives.
     """
-    (first, last), (start, stop) = (samples[rank] for rank in ends)
+    (first, last), (start, stop) = sent[ends[0]], taken[ends[1]]
     return max(first, start), min(last, stop)
 
 

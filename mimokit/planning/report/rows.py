@@ -11,7 +11,13 @@ from mimokit.axes import CONFIG_FIELDS, SHOWN_AXES
 from mimokit.config.errors import Problem
 from mimokit.config.messages import written
 from mimokit.planning.ranks import ModuleRanks
-from mimokit.planning.schedule import Order, StageSlots, gpipe, one_forward_one_backward
+from mimokit.planning.schedule import (
+    InGroups,
+    Order,
+    StageSlots,
+    gpipe,
+    one_forward_one_backward,
+)
 from mimokit.tables import Section
 from mimokit.units import bytes_text, counted, span_text
 
@@ -127,11 +133,15 @@ def pipeline_section(pipeline: PipelinePlan) -> Section:
 
 def _pipeline_title(pipeline: PipelinePlan) -> str:
     schedule = pipeline.schedule
-    order = _ORDER_NAMES.get(schedule.order, "custom order")
+    order, group = schedule.order, " it"
+    grouped = order if isinstance(order, InGroups) else None
+    if grouped is not None:
+        order, group = grouped.order, f" every {counted(grouped.size, 'micro-batch')}"
     modules = " and ".join(pipeline.around)
-    around = f"; {modules} run forward before it and backward after it" if modules else ""
+    around = f"; {modules} run forward before{group} and backward after{group}" if modules else ""
+    name = _ORDER_NAMES.get(order, "custom order")
     return (
-        f"Pipeline: {order} over {counted(pipeline.graph.total_stages, 'stage')}, "
+        f"Pipeline: {name} over {counted(pipeline.graph.total_stages, 'stage')}, "
         f"{counted(schedule.num_microbatches, 'micro-batch')}, "
         f"makespan {pipeline.timeline().makespan:,g} if a forward takes 1 and a backward 2{around}"
     )
