@@ -44,7 +44,8 @@ class ModuleParallelismConfig(ConfigModel):
     """The parallel sizes of one module and its first rank.
 
     From virtual_pipeline_model_parallel_size on, fields have Megatron-Core's names. They are
-    planned and predicted; runs support sequence_parallel alone. None is not written to files.
+    planned and predicted; of these runs support sequence_parallel alone. None is not written to
+    files.
     """
 
     tensor_parallel: ParallelSize = 1

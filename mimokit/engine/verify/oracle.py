@@ -87,14 +87,15 @@ def run_oracle(
     steps: int,
     decoders: Mapping[str, ModuleArchitecture] | None = None,
     code: UserCode = NO_CODE,
-    tensor_parallel: Mapping[str, int] | None = None,
+    tensor_parallel: Mapping[str, tuple[int, int]] | None = None,
 ) -> list[list[OracleStep]]:
     """Train in a world of one rank; return the steps of each replica.
 
     Args:
         plan: plan of the single-rank layout with the global batch of the layout to verify.
         config: config of the same: encoders, language model and strategy.
-        tensor_parallel: module -> size in the layout; None: the strategy does not depend on it.
+        tensor_parallel: module -> ranks in the layout that share a matrix, and one of an expert;
+            None: the strategy does not depend on them.
     """
     models = [
         _Replica(plan.of_replica(number), config, source, decoders or {}, code)
@@ -139,7 +140,9 @@ def _with_choices(step: OracleStep, arithmetic: ReplicaArithmetic, replica: int)
 
 
 def _arithmetic(
-    config: ExperimentConfig, models: Sequence[_Replica], tensor_parallel: Mapping[str, int]
+    config: ExperimentConfig,
+    models: Sequence[_Replica],
+    tensor_parallel: Mapping[str, tuple[int, int]],
 ) -> ReplicaArithmetic | None:
     if config.strategy is None:
         return None
@@ -148,11 +151,11 @@ def _arithmetic(
     shapes = in_order({name: cut.whole for name, cut in cuts.items()})
     plan = plan_strategy(config.strategy, shapes, config.replicas, config.runtime.seed)
     ranks = {
-        f"{name}.{path}": tensor_parallel.get(name, 1)
+        f"{name}.{path}": tensor_parallel.get(name, (1, 1))
         for name, module in models[0].model.parts()
         for path, _ in module.named_parameters()
     }
-    shards = {name: cut.shards(ranks[name]) for name, cut in cuts.items()}
+    shards = {name: cut.shards(ranks[name][cut.expert is not None]) for name, cut in cuts.items()}
     return ReplicaArithmetic(plan, named, shards)
 
 
