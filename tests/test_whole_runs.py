@@ -33,6 +33,8 @@ def _of_one_field() -> Iterator[ExperimentConfig]:
         network.num_layers = 2
     one = dict.fromkeys(("images", LANGUAGE, "writer"), (1, 1, 1))
     decoded = decoded_config(one)
+    for config in (shared, decoded):  # two chunks for each of two ranks
+        config.data.seq_length = config.model.module_architectures[LANGUAGE].seq_length = 44
     for axis, field in CONFIG_FIELDS.items():
         of_several = {"tensor_parallel": 2, "data_parallel": 2}
         used = {"data_parallel": 1} if isinstance(axis, Axis) else of_several

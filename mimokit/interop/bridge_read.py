@@ -249,8 +249,8 @@ def _with_samples(layout: Layout, names: Names) -> tuple[Layout, Workload | None
     for name, sizes in layout.modules.items():
         if micro % sizes.data:
             sentence = (
-                f"MICRO_BATCH_SIZE is {micro}, which the {sizes.data} replicas of '{name}' do not "
-                "divide; choose a multiple."
+                f"MICRO_BATCH_SIZE is {micro}, which the {sizes.data} replicas of "
+                f"'{name}' do not divide; choose a multiple."
             )
             raise _refused("MICRO_BATCH_SIZE", micro, sentence)
     modules = {

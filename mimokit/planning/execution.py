@@ -30,6 +30,7 @@ class ModuleExecution:
         expert_tensor_parallel: ranks over which one expert is cut.
         sequence_parallel: what tensor parallelism leaves whole is cut along the sequence. It needs
             tensor parallel ranks.
+        samples_in_row: its samples are computed in one row, without padding.
         recompute: what the backward pass computes again: the attention core (selective), or whole
             layers one by one (full).
         precision: of matrix products.
@@ -52,6 +53,7 @@ class ModuleExecution:
     expert_parallel: int = 1
     expert_tensor_parallel: int = 1
     sequence_parallel: bool = False
+    samples_in_row: bool = False
     recompute: Recompute = "none"
     precision: str = PRECISION_OF_RUNS
     weights: Dtype = "fp32"
@@ -111,6 +113,7 @@ def plan_executions(
             virtual_stages=1,
             expert_parallel=1,
             expert_tensor_parallel=1,
+            samples_in_row=False,
         )
         for name in model.encoder_module_names:
             encoder = executions[name]
@@ -137,6 +140,9 @@ def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecu
         expert_parallel=ranks.expert_parallel,
         expert_tensor_parallel=ranks.expert_tensor_parallel,
         sequence_parallel=ranks.tensor_parallel > 1 and stated.in_runs("sequence_parallel"),
+        samples_in_row=(
+            config.data.pack_sequences_in_batch and ranks.module == config.model.llm_module_name
+        ),
         recompute=cast(Recompute, stated.in_runs("recompute_granularity")),
         precision=precision,
         weights=_WEIGHTS.get(precision, "bf16"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,6 +192,10 @@ class ModuleRanks(RankGrid):
         """Return the ranks of a pipeline stage; -1 is the last."""
         start = self.rank_offset + (index % self.pipeline_parallel) * self.ranks_per_stage
         return range(start, start + self.ranks_per_stage)
+
+    def in_first_stage(self) -> ModuleRanks:
+        """Return the ranks of the first pipeline stage: those of a module that is whole there."""
+        return replace(self, shape=(*self.shape[:-1], 1))
 
     def expert_view(self) -> RankGrid:
         """Return the same ranks as experts see them: expt_tp, ep, expt_dp, pp.
