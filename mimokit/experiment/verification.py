@@ -55,9 +55,10 @@ class Oracle:
         config: the single-rank config; two layouts have the same oracle if theirs are equal.
         decoders: networks of the modules behind the language model, by name.
         replicas: loss, gradients and weights of every optimizer step, of each replica, in fp32.
+        tensor_parallel: module -> ranks in the layout that share a matrix, and one of an expert,
+            where the strategy depends on them.
         noise: how much each step of one process differs from it in the precision of the layout;
             empty in fp32.
-        tensor_parallel: module -> its size in the layout, where the strategy depends on it.
     """
 
     config: ExperimentConfig
@@ -65,7 +66,7 @@ class Oracle:
     data: str
     code: UserCode
     replicas: tuple[tuple[OracleStep, ...], ...]
-    tensor_parallel: dict[str, int] = field(default_factory=dict)
+    tensor_parallel: dict[str, tuple[int, int]] = field(default_factory=dict)
     noise: tuple[Noise, ...] = ()
 
     @property
@@ -356,12 +357,15 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
     )
 
 
-def _cut_by_rank(config: ExperimentConfig) -> dict[str, int]:
-    """Return the tensor parallel sizes, if the result of the strategy depends on them."""
+def _cut_by_rank(config: ExperimentConfig) -> dict[str, tuple[int, int]]:
+    """Return the sizes that cut matrices and experts, if the strategy depends on them."""
     if config.strategy is None or not config.strategy.is_cut_by_rank:
         return {}
     modules = config.model.module_parallelisms
-    return {name: sizes.tensor_parallel for name, sizes in modules.items()}
+    return {
+        name: (sizes.tensor_parallel, sizes.in_runs("expert_tensor_parallel"))
+        for name, sizes in modules.items()
+    }
 
 
 def _decoders(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:

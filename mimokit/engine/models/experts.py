@@ -185,6 +185,13 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         return room.tensor_split(group.size())[group.rank()].flatten(0, 1)
 
 
+def shares_experts(config: TransformerConfig) -> bool:
+    """Whether tokens of a rank visit experts, or parts of them, on other ranks."""
+    if config.num_moe_experts is None:
+        return False
+    return bool(config.expert_model_parallel_size * config.expert_tensor_parallel_size > 1)
+
+
 def routers_of(module: torch.nn.Module) -> dict[int, LayoutFreeRouter]:
     """Return the routers of a module's part on this rank, by the number of their layer (from 1)."""
     routers = (part for part in module.modules() if isinstance(part, LayoutFreeRouter))

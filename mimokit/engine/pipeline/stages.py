@@ -21,6 +21,7 @@ from mimokit.engine.data.batch import (
 from mimokit.engine.data.check import check_words
 from mimokit.engine.megatron import GPTModel, MimoModel
 from mimokit.engine.models.encoder import Encoder, EncoderKind
+from mimokit.engine.models.experts import shares_experts
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_axis_positions
 from mimokit.engine.models.transformer import causal_mask
@@ -320,6 +321,10 @@ class LanguageStage(_LogitsStage):
                 packed, row = self._laid_in_row(packed, given.batch)
             combined, mask, positions = packed.hidden, packed.attention_mask, packed.position_ids
             combined = self._cut_of(row).on_rank(combined)
+            if torch.is_grad_enabled() and shares_experts(self.wrapped.module.config):
+                # A frozen model has no gradient of samples without items, but its experts are
+                # those of other replicas, too, which wait for this one in their backward pass.
+                combined = combined if combined.requires_grad else combined.requires_grad_()
         else:
             ((edge, hidden),) = given.hidden.items()
             self.wrapped.module.set_input_tensor(hidden)

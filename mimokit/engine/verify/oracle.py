@@ -93,7 +93,7 @@ def run_oracle(
     steps: int,
     decoders: Mapping[str, ModuleArchitecture] | None = None,
     code: UserCode = NO_CODE,
-    tensor_parallel: Mapping[str, int] | None = None,
+    tensor_parallel: Mapping[str, tuple[int, int]] | None = None,
     nudge: int | None = None,
     start: Dtype = "fp32",
 ) -> list[list[OracleStep]]:
@@ -103,7 +103,8 @@ def run_oracle(
         plan: plan of the single-rank layout with the global batch of the layout to verify.
         start: type to which the first weights are rounded.
         config: config of the same: encoders, language model and strategy.
-        tensor_parallel: module -> size in the layout; None: the strategy does not depend on it.
+        tensor_parallel: module -> ranks in the layout that share a matrix, and one of an expert;
+            None: the strategy does not depend on them.
         nudge: seed of a change of every weight before the first step, by a unit in the last place
             or none; None: no weight is changed.
     """
@@ -150,7 +151,9 @@ def _with_choices(step: OracleStep, arithmetic: ReplicaArithmetic, replica: int)
 
 
 def _arithmetic(
-    config: ExperimentConfig, models: Sequence[_Replica], tensor_parallel: Mapping[str, int]
+    config: ExperimentConfig,
+    models: Sequence[_Replica],
+    tensor_parallel: Mapping[str, tuple[int, int]],
 ) -> ReplicaArithmetic | None:
     if config.strategy is None:
         return None
@@ -159,11 +162,11 @@ def _arithmetic(
     shapes = in_order({name: cut.whole for name, cut in cuts.items()})
     plan = plan_strategy(config.strategy, shapes, config.replicas, config.runtime.seed)
     ranks = {
-        f"{name}.{path}": tensor_parallel.get(name, 1)
+        f"{name}.{path}": tensor_parallel.get(name, (1, 1))
         for name, module in models[0].model.parts()
         for path, _ in module.named_parameters()
     }
-    shards = {name: cut.shards(ranks[name]) for name, cut in cuts.items()}
+    shards = {name: cut.shards(ranks[name][cut.expert is not None]) for name, cut in cuts.items()}
     return ReplicaArithmetic(plan, named, shards)
 
 
