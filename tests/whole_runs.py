@@ -32,6 +32,7 @@ from tests.layouts_experts import SHARED as WITH_SHARED
 from tests.layouts_experts import expert_decoder_config, experts_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.layouts_networks import network_config
+from tests.layouts_pipelines import shared_pipeline
 from tests.layouts_weights import weights_config
 from tests.llava import llava_config
 
@@ -303,6 +304,26 @@ def _encoders_on_shared_ranks() -> Iterator[WholeRun]:
         yield WholeRun("tied embeddings on stages", f"{stages} stages", make)
 
 
+# (tensor, data): shared by both stages of the language model, by half of them, by none.
+AROUND = {"clip": (4, 2), "audio": (1, 8), "qwen": (2, 4)}
+
+
+def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
+    proves = "pipelines on shared ranks"
+    several = {"presence": PRESENCE, "tied": True, "three_axes": True}
+    make = partial(shared_pipeline, "homogeneous", (2, 2, 2), AROUND, 3, **several)
+    yield WholeRun(proves, "homogeneous TP2PP2DP2", make)
+    for passes in (None, 2):
+        make = partial(
+            shared_pipeline, "colocated", (2, 2, 2), AROUND, 3, **several,
+            encoder_microbatches=passes,
+        )  # fmt: skip
+        yield WholeRun(proves, f"colocated TP2PP2DP2, passes of {passes or 3}", make)
+    make = partial(shared_pipeline, "colocated", (2, 1, 4), AROUND, 3, **several,
+                   encoder_microbatches=2)  # fmt: skip
+    yield WholeRun(proves, "colocated TP2DP4, passes of 2", make)
+
+
 def _encoders_on_separate_ranks() -> Iterator[WholeRun]:
     apart = apart_multimodal_config
     behind = partial(apart_config, (1, 1, 2), (1, 2, 1), 4, language_first=True)
@@ -405,7 +426,6 @@ def _experts() -> Iterator[WholeRun]:
     for name, make in (
         ("EP2 of DP4", partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED, **EVEN)),
         ("EP2 of CP2", experts_on_contexts),
-        ("EP2 before TP2", partial(experts_config, (2, 1, 1), (1, 1, 2), **by_sample)),
         (
             "EP4, one expert each",
             partial(experts_config, (1, 1, 4), (1, 1, 4), expert_parallel=4, **one_each),
@@ -414,6 +434,8 @@ def _experts() -> Iterator[WholeRun]:
             "EP2 of two stages",
             partial(experts_config, (1, 1, 1), (1, 2, 2), True, 4, num_layers=4, **WITH_SHARED),
         ),
+        ("EP2 of TP2 DP2", partial(experts_config, (2, 1, 2), (2, 1, 2), **WITH_SHARED, **EVEN)),
+        ("EP2 ETP2", partial(experts_config, (1, 1, 4), (2, 1, 2), False, 2, 2, 2, **by_sample)),
         ("of a decoder", expert_decoder_config),
     ):
         yield WholeRun("experts", name, make)
@@ -557,6 +579,7 @@ WHOLE_RUNS = (
     *_sizes_of_all(),
     *_networks(),
     *_encoders_on_shared_ranks(),
+    *_pipelines_on_shared_ranks(),
     *_encoders_on_separate_ranks(),
     *_slices_of_sequences(),
     *_contexts(),

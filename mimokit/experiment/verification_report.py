@@ -25,6 +25,12 @@ NO_SAMPLE = "it saw no sample"
 FROZEN = "it is frozen"
 NO_GRADIENT = "all its gradients are 0"
 
+TWO_ROUNDINGS = 2
+"""A layout and one process are each as far from exact numbers as rounding takes them."""
+
+MOST_ROUNDED = 10
+"""Times the tolerance that rounding may explain. Drawn layouts needed up to 1.5."""
+
 MOST_OPEN = 0.25
 """Share of the entries that a check may leave to rounding; with more it proves too little."""
 
@@ -51,6 +57,10 @@ class VerificationReport(Report):
             halfway between both but for rounding errors. The rank took that of the oracle.
         adam_epsilon: the largest that the optimizer stepped with.
         unproved: module -> why its gradients and weights say nothing.
+        gradient_rounding: per step: module -> largest difference of a gradient entry of one process
+            from itself, if every weight is first changed by a unit in the last place; measured
+            where a difference is above the tolerance, by less than `MOST_ROUNDED` times.
+        weight_rounding: the same for the weights after the step.
     """
 
     name: str
@@ -67,6 +77,8 @@ class VerificationReport(Report):
     halfway_share: float = 0.0
     adam_epsilon: float = ADAM_EPSILON
     unproved: dict[str, str] = field(default_factory=dict)
+    gradient_rounding: tuple[dict[str, float], ...] = ()
+    weight_rounding: tuple[dict[str, float], ...] = ()
 
     @property
     def loss_differences(self) -> tuple[float, ...]:
@@ -94,11 +106,40 @@ class VerificationReport(Report):
         """Whether every difference is at or under the tolerance (a NaN is not), of enough entries.
 
         At most `MOST_OPEN` of the entries may be left to rounding, and at most `MOST_HALFWAY` of
-        the numbers of a codec.
+        the numbers of a codec. Where the tolerance is below what rounding does to one process,
+        twice that is the bound, up to `MOST_ROUNDED` times the tolerance.
         """
-        worst = (self.max_loss_difference, self.max_gradient_difference, self.max_weight_difference)
         enough = self.open_share <= MOST_OPEN and self.halfway_share <= MOST_HALFWAY
-        return enough and all(value <= self.tolerance for value in worst)
+        within = self.max_loss_difference <= self.tolerance and not any(
+            beyond for *_, beyond in self._above()
+        )
+        return enough and within
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it fails by differences of gradients and weights that rounding may explain."""
+        worst = max(self.max_gradient_difference, self.max_weight_difference)
+        return self.max_loss_difference <= self.tolerance < worst <= self._most
+
+    @property
+    def _most(self) -> float:
+        return MOST_ROUNDED * self.tolerance
+
+    def _above(self) -> Iterator[tuple[str, int, str, float, float, bool]]:
+        """Yield differences above the tolerance: what, step, module, difference and what rounding
+        does to one process, and whether it is above the bound."""
+        for what, found, rounding in (
+            ("gradients", self.gradient_differences, self.gradient_rounding),
+            ("weights", self.weight_differences, self.weight_rounding),
+        ):
+            for step, differences in enumerate(found):
+                for module, difference in differences.items():
+                    if difference <= self.tolerance:
+                        continue
+                    rounded = rounding[step][module] if rounding else 0.0
+                    bound = min(TWO_ROUNDINGS * rounded, self._most)
+                    within = difference <= bound
+                    yield what, step, module, difference, rounded, not within
 
     @property
     def verdict(self) -> str:
@@ -113,8 +154,8 @@ class VerificationReport(Report):
         return (
             f"{layout}{of_replicas}: after {len(self.losses)} steps on {self.data} the layout "
             f"{outcome} ({differences}; tolerance {self.tolerance:.0e}, fp32, "
-            f"Adam epsilon {self.adam_epsilon:.0e}).{self._where()}{self._lost()}{self._open()}"
-            f"{self._halfway()}{self._large()}{self._unproved()}"
+            f"Adam epsilon {self.adam_epsilon:.0e}).{self._where()}{self._lost()}{self._rounded()}"
+            f"{self._open()}{self._halfway()}{self._large()}{self._unproved()}"
         )
 
     def _outcome(self) -> str:
@@ -133,6 +174,21 @@ class VerificationReport(Report):
                     "that are not finite are never equal."
                 )
         return ""
+
+    def _rounded(self) -> str:
+        """Return a sentence about the largest difference that rounding explains, or does not."""
+        above = list(self._above())
+        if not self.gradient_rounding or not above:
+            return ""
+        what, step, module, difference, rounded, beyond = max(
+            above, key=lambda one: (one[-1], one[3])
+        )
+        why = "more than rounding explains" if beyond else "by rounding alone"
+        return (
+            f" The {what} of module {module!r} differ by {difference:.1e} after step {step + 1}, "
+            f"{why}: where every weight of one process changes by a unit in the last place, they "
+            f"change by {rounded:.1e}, and a layout may differ by {TWO_ROUNDINGS} times that."
+        )
 
     def _large(self) -> str:
         """Return a sentence about gradients that are not clipped to 1."""
@@ -194,6 +250,8 @@ class VerificationReport(Report):
             "halfway_share": self.halfway_share,
             "adam_epsilon": self.adam_epsilon,
             "unproved": self.unproved,
+            "gradient_rounding": list(self.gradient_rounding),
+            "weight_rounding": list(self.weight_rounding),
             "passed": self.passed,
             "tolerance": self.tolerance,
             "losses": list(self.losses),

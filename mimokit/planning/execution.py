@@ -80,6 +80,7 @@ class ModuleExecution:
             virtual=self.virtual_stages,
             context=self.context_parallel,
             expert=self.expert_parallel,
+            expert_tensor=self.expert_tensor_parallel,
             data=self.data_parallel,
             recompute=RECOMPUTE_NAMES.index(self.recompute),
             instances=self.optimizer_instances,
@@ -111,6 +112,7 @@ def plan_executions(
             pipeline_parallel=1,
             virtual_stages=1,
             expert_parallel=1,
+            expert_tensor_parallel=1,
             samples_in_row=False,
         )
         for name in model.encoder_module_names:
@@ -136,7 +138,7 @@ def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecu
         context_parallel=ranks.context_parallel,
         data_parallel=ranks.data_parallel,
         expert_parallel=ranks.expert_parallel,
-        expert_tensor_parallel=ranks.expert_view().shape[0],
+        expert_tensor_parallel=ranks.expert_tensor_parallel,
         sequence_parallel=ranks.tensor_parallel > 1 and stated.in_runs("sequence_parallel"),
         samples_in_row=(
             config.data.pack_sequences_in_batch and ranks.module == config.model.llm_module_name

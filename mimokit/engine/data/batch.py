@@ -40,7 +40,7 @@ from typing import Any
 import torch
 
 from mimokit.engine.models.patches import ITEM_TOKENS
-from mimokit.units import listed
+from mimokit.units import counted, listed
 
 Batch = dict[str, Any]
 ITEMS = "items_per_sample"
@@ -77,8 +77,8 @@ def check_tokens(
             items = int(inputs[module][ITEMS][sample]) if module in inputs else 0
             raise ValueError(
                 f"Sample {sample} of the batch has {int(placeholders[sample])} {module!r} "
-                f"placeholder tokens but its {items} items give {int(rows[sample])} rows; they "
-                "must be equal."
+                f"placeholder tokens but {counted(int(rows[sample]), 'row')} of "
+                f"{counted(items, 'item')}; they must be equal."
             )
         if "labels" in batch:
             _check_predicted(batch, module, token)
@@ -145,8 +145,8 @@ def rows_per_sample(
         return items * tokens_per_item
     if len(tokens) != int(items.sum()):
         raise ValueError(
-            f"{ITEM_TOKENS} has {len(tokens)} entries but the samples have {int(items.sum())} "
-            "items; give one for every item."
+            f"{ITEM_TOKENS} has {counted(len(tokens), 'entry')} but the samples have "
+            f"{int(items.sum())} items; give one for every item."
         )
     sample_of_item = torch.repeat_interleave(torch.arange(samples, device=items.device), items)
     return torch.zeros_like(items).index_add_(0, sample_of_item, tokens.to(items.dtype))
@@ -205,12 +205,16 @@ def _patch_rows(tensors: Mapping[str, Any], items: int) -> list[int] | None:
     if grid is None:
         return None
     if len(grid) != items:
-        raise ValueError(f"grid_thw has {len(grid)} rows but the samples have {items} items.")
+        raise ValueError(
+            f"grid_thw has {counted(len(grid), 'row')} but the samples have "
+            f"{counted(items, 'item')}."
+        )
     bounds = [0, *torch.as_tensor(grid).prod(dim=1).cumsum(0).tolist()]
     patches = tensors["hidden_states"].shape[0]
     if bounds[-1] != patches:
         raise ValueError(
-            f"hidden_states has {patches} patch rows but grid_thw describes {bounds[-1]}."
+            f"hidden_states has {counted(patches, 'patch row')} but grid_thw describes "
+            f"{bounds[-1]}."
         )
     return bounds
 

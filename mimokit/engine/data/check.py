@@ -13,7 +13,7 @@ import torch
 
 from mimokit.config import DataConfig
 from mimokit.engine.data.batch import BOUNDS, ITEMS, Batch, encoder_tensors
-from mimokit.units import listed
+from mimokit.units import counted, listed
 
 TEXT = ("input_ids", "labels", "loss_mask", "position_ids")
 
@@ -94,13 +94,13 @@ def _check_shapes(batch: Batch, samples: int, seq_length: int) -> None:
     shape = tuple(batch["input_ids"].shape)
     if len(shape) != 2 or shape[0] != samples:
         raise ValueError(
-            f"The batch has input_ids of shape {shape}, but it was made of {samples} samples; they "
-            "must be [samples, tokens]."
+            f"The batch has input_ids of shape {shape}, but it was made of "
+            f"{counted(samples, 'sample')}; they must be [samples, tokens]."
         )
     if shape[1] > seq_length:
         raise ValueError(
-            f"The batch has rows of {shape[1]} tokens, but data.seq_length is {seq_length}; cut "
-            "them, or raise that."
+            f"The batch has rows of {counted(shape[1], 'token')}, but data.seq_length is "
+            f"{seq_length}; cut them, or raise that."
         )
     for key in TEXT[1:]:
         own = tuple(batch[key].shape)
@@ -159,8 +159,8 @@ def _check_inputs(module: str, inputs: Any, samples: int) -> None:
     if items is None or len(items) != samples:
         has = "none" if items is None else str(len(items))
         raise ValueError(
-            f"The inputs of module {module!r} in the batch need {ITEMS} with {samples} entries, "
-            f"one for every sample; there are {has}."
+            f"The inputs of module {module!r} in the batch need {ITEMS} with "
+            f"{counted(samples, 'entry')}, one for every sample; there are {has}."
         )
     if not int(torch.as_tensor(items).sum()):
         return

@@ -35,6 +35,7 @@ from mimokit.engine.parallel.marks import set_own_shards, set_shards
 from mimokit.planning import plan_layout
 from mimokit.planning.model_section import experiment_of_model
 from mimokit.planning.types import LayoutPlan
+from mimokit.units import counted
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,8 @@ class MimoModelProvider:
                 raise ValueError(f"There is a spec for {name!r}, but the layout has only {known}.")
         if dist.get_world_size() != plan.world_size:
             raise ValueError(
-                f"The plan is for {plan.world_size} ranks but the world has "
-                f"{dist.get_world_size()}; form a world of {plan.world_size} ranks."
+                f"The plan is for {counted(plan.world_size, 'rank')} but the world has "
+                f"{dist.get_world_size()}; form a world of {counted(plan.world_size, 'rank')}."
             )
 
     def _build(self, groups: Mapping[str, ProcessGroupCollection]) -> SeededMimoModel:

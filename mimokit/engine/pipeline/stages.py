@@ -36,6 +36,7 @@ from mimokit.engine.pipeline.base_stage import (
     meta_like,
 )
 from mimokit.engine.pipeline.packing import Packed, assemble, check_grids, check_rows
+from mimokit.units import counted
 
 
 class EncoderStage(ModuleStage):
@@ -196,7 +197,8 @@ class ModalityStage(ModuleStage):
         if tuple(rows.shape) != (sum(counts), self._width):
             raise ValueError(
                 f"Module {self.name!r} returned rows of {list(rows.shape)}; its items are "
-                f"{self._tokens_per_item} tokens each, so it must be {[sum(counts), self._width]}."
+                f"{counted(self._tokens_per_item, 'token')} each, so it must be "
+                f"{[sum(counts), self._width]}."
             )
         return StageOutput(alike_on_contexts(rows, self.wrapped.ownership.groups.cp), [counts])
 

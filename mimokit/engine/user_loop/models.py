@@ -271,9 +271,12 @@ def get_mimo_model_of(provided: MimoModelProviderResult) -> SharedRanksModel | S
     The schedules run it as they run the model of the makers above, of the plan `provided.plan`.
 
     Raises:
-        ValueError: the rank has no module, or two stages do not agree on what crosses between them.
+        ValueError: the rank has no module, two stages do not agree on what crosses between them,
+            or the ranks of a pipeline compute encoders as well.
     """
     model = rank_model_of(provided)
+    if len(model.stages) > 1 and model.communicator is not None:
+        raise ValueError("A loop of your own runs no pipeline on the ranks of its encoders.")
     return _on_shared_ranks(model) if model.communicator is None else StageModel(model)
 
 
@@ -281,6 +284,11 @@ def _check(config: MimoParallelismConfig, seq_len: int, plan: LayoutPlan, mode: 
     if plan.deployment_mode != mode:
         raise ValueError(f"The plan is {plan.deployment_mode}, not {mode}.")
     name = config.llm_module_name
+    if plan.pipeline is not None and mode != "heterogeneous":
+        raise ValueError(
+            f"The plan cuts {name!r} into stages on the ranks of its encoders, which `train` and "
+            "`verify` run, and no loop of your own; set its pipeline_parallel to 1."
+        )
     planned = config.get_architecture(name).seq_length
     if seq_len != planned:
         raise ValueError(

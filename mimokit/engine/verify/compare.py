@@ -153,6 +153,46 @@ def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
                 tensor[mask] = (residual if key == "residual" else weight)[mask]
 
 
+@dataclass(frozen=True)
+class StepRounding:
+    """How much a step of one process changes where every weight is rounded differently once.
+
+    Attributes:
+        gradients: module -> as in `StepDifference`.
+        weights: module -> the same.
+    """
+
+    gradients: dict[str, float]
+    weights: dict[str, float]
+
+
+def rounding_of(oracle: Sequence[OracleStep], nudged: Sequence[OracleStep]) -> list[StepRounding]:
+    """Compare the steps of one process with those after a change of its weights by a rounding."""
+    return [
+        StepRounding(
+            {name: _largest(other.gradients[name], one) for name, one in step.gradients.items()},
+            {name: _largest(other.weights[name], one) for name, one in step.weights.items()},
+        )
+        for step, other in zip(oracle, nudged, strict=False)
+    ]
+
+
+def _largest(found: Tensors, whole: Tensors) -> float:
+    floor = _floor(whole)
+    scales = {name: max(float(np.abs(one).max()), floor) for name, one in whole.items()}
+    differences = (
+        float(np.abs(found[name] - one).max()) / scales[name]
+        for name, one in whole.items()
+        if scales[name] > 0
+    )
+    return max(differences, default=0.0)
+
+
+def _floor(whole: Mapping[str, np.ndarray]) -> float:
+    """Return what tensors are measured against at least."""
+    return FLOOR * max((float(np.abs(tensor).max()) for tensor in whole.values()), default=0.0)
+
+
 def local_gradients(module: ModuleDataParallel) -> Tensors:
     """Return this rank's reduced gradients by parameter name; a frozen module has none."""
     return {
@@ -180,7 +220,7 @@ def largest_difference(
     parameters = named_parameters(module.module)
     if set(shards) != set(whole) & set(parameters):
         return float("inf"), min(set(shards) ^ (set(whole) & set(parameters)))
-    floor = FLOOR * max((float(np.abs(tensor).max()) for tensor in whole.values()), default=0.0)
+    floor = _floor(whole)
     worst = 0.0, ""
     for name in shards:
         expected = shard_of(parameters[name]).of(whole[name])

@@ -88,6 +88,7 @@ def run_oracle(
     decoders: Mapping[str, ModuleArchitecture] | None = None,
     code: UserCode = NO_CODE,
     tensor_parallel: Mapping[str, int] | None = None,
+    nudge: int | None = None,
 ) -> list[list[OracleStep]]:
     """Train in a world of one rank; return the steps of each replica.
 
@@ -95,9 +96,11 @@ def run_oracle(
         plan: plan of the single-rank layout with the global batch of the layout to verify.
         config: config of the same: encoders, language model and strategy.
         tensor_parallel: module -> size in the layout; None: the strategy does not depend on it.
+        nudge: seed of a change of every weight before the first step, by a unit in the last place
+            or none; None: no weight is changed.
     """
     models = [
-        _Replica(plan.of_replica(number), config, source, decoders or {}, code)
+        _Replica(plan.of_replica(number), config, source, decoders or {}, code, nudge)
         for number in range(config.replicas)
     ]
     arithmetic = _arithmetic(config, models, tensor_parallel or {})
@@ -198,8 +201,11 @@ class _Replica:
         source: DataSource,
         decoders: Mapping[str, ModuleArchitecture],
         code: UserCode,
+        nudge: int | None,
     ) -> None:
         self.model = _build(plan, config, decoders, code)
+        if nudge is not None:
+            _nudge(self.model, nudge)
         self._plan, self._runtime = plan, config.inner_runtime
         data = data_of(source, config)
         batches = iterate_batches(
@@ -258,6 +264,17 @@ class _Replica:
             epsilon=epsilon,
             reached=frozenset(self.model.reached),
         )
+
+
+@torch.no_grad()
+def _nudge(model: WholeModel, seed: int) -> None:
+    """Change weights by a unit in the last place: each up, down or not at all."""
+    generator = torch.Generator().manual_seed(seed)
+    for _, module in model.parts():
+        for parameter in module.parameters():
+            ways = torch.randint(-1, 2, parameter.shape, generator=generator)
+            unit = torch.finfo(parameter.dtype).eps
+            parameter.mul_(1 + unit * ways.to(parameter))
 
 
 def _groups(model: WholeModel, networks: Mapping[str, ModuleArchitecture]) -> list[dict[str, Any]]:
