@@ -262,10 +262,20 @@ def stages_on_contexts() -> ExperimentConfig:
     return on_contexts(make, audio=2, language_module=2)
 
 
+def all_cuts_on_shared_ranks() -> ExperimentConfig:
+    """Return a pipeline of tensor and context-parallel ranks that encoders share, with rows."""
+    encoders = {"qwen": (2, 4), "audio": (1, 8)}
+    options = {"presence": PRESENCE, "three_axes": True, "encoder_microbatches": 2}
+    make = partial(shared_pipeline, "colocated", (2, 2, 2), encoders, 3, **options)
+    config = cut_along_sequences(make)
+    return in_rows(partial(on_contexts, lambda: config, audio=2, language_module=2))
+
+
 def _samples_in_rows() -> Iterator[WholeRun]:
     proves = "samples in a row"
     yield WholeRun(proves, "learned positions", partial(in_rows, learned_positions_on_contexts))
     yield WholeRun(proves, "three axes", three_axes_in_rows)
+    yield WholeRun(proves, "all cuts on shared ranks", all_cuts_on_shared_ranks)
     behind = {"images": (1, 1, 1), LANGUAGE: (1, 2, 2), "writer": (1, 1, 1)}
     make = partial(decoded_config, behind, 2)
     yield WholeRun(proves, "stages and a decoder", partial(in_rows, make))

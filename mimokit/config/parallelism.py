@@ -55,7 +55,7 @@ class ModuleParallelismConfig(ConfigModel):
     """Stages that the layers are cut into."""
 
     context_parallel: ParallelSize = 1
-    """Ranks that share each sequence."""
+    """Ranks that share each sequence: each has two chunks of a causal one, else one chunk."""
 
     expert_parallel: ParallelSize = 1
     """Ranks that share the experts. It is a second view of the same ranks and adds none."""
