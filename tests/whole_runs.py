@@ -332,6 +332,26 @@ def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
     make = partial(shared_pipeline, "colocated", (2, 1, 4), AROUND, 3, **several,
                    encoder_microbatches=2)  # fmt: skip
     yield WholeRun(proves, "colocated TP2DP4, passes of 2", make)
+    proves, chunked = "chunks and orders", {**several, "layers": 4, "chunks": 2}
+    make = partial(shared_pipeline, "homogeneous", (2, 2, 2), AROUND, 4, **chunked)
+    yield WholeRun(proves, "homogeneous, interleaved", make)
+    make = partial(
+        shared_pipeline, "colocated", (2, 2, 2), AROUND, 4, **chunked, encoder_microbatches=2
+    )
+    yield WholeRun(proves, "colocated, interleaved, passes of 2", make)
+    for order in ("1f1b", "gpipe"):
+        make = partial(_apart_in_chunks, order)
+        yield WholeRun(proves, f"heterogeneous, {order}", make)
+
+
+def _apart_in_chunks(order: str) -> ExperimentConfig:
+    """Return a language model of 2 stages of 2 chunks behind an encoder of 2 stages."""
+    config = _changed(apart_config((1, 2, 1), (2, 2, 1), 4), LANGUAGE, num_layers=4)
+    config = _changed(config, LANGUAGE, tied_embeddings=True)
+    language = config.model.module_parallelisms[LANGUAGE]
+    language.virtual_pipeline_model_parallel_size = 2
+    config.runtime.pipeline_order = order
+    return config.finalize()
 
 
 def _encoders_on_separate_ranks() -> Iterator[WholeRun]:

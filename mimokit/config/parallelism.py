@@ -70,7 +70,7 @@ class ModuleParallelismConfig(ConfigModel):
     """Ranks over which each expert is cut, also among those of a stage. None: 1."""
 
     virtual_pipeline_model_parallel_size: ParallelSize | None = None
-    """Chunks of layers per stage, interleaved. None: 1."""
+    """Chunks of layers per stage, interleaved; only those of the language model run. None: 1."""
 
     recompute_granularity: Literal["selective", "full"] | None = None
     """selective: the backward pass recomputes the attention core. full: it recomputes whole

@@ -29,6 +29,9 @@ SCHEDULE_OF_MODE: dict[DeploymentMode, PipelineSchedule] = {
 }
 """Default schedule of each deployment mode."""
 
+PipelineOrder = Literal["1f1b", "gpipe"]
+GPIPE: PipelineOrder = "gpipe"
+
 LoggerName = Literal["tensorboard", "wandb", "mlflow"]
 TENSORBOARD: LoggerName = "tensorboard"
 
@@ -79,10 +82,16 @@ class RuntimeConfig(ConfigModel):
     """None: the schedule of the deployment mode. In colocated mode `three_phase` allows pipeline
     parallelism in the language model, `colocated` does not."""
 
+    pipeline_order: PipelineOrder | None = None
+    """What the stages of a pipeline do with the micro-batches of a step. 1f1b: a forward and a
+    backward in turn, and of stages with several chunks in Megatron's interleaved order. gpipe: all
+    forwards, then all backwards. None: 1f1b."""
+
     encoder_microbatches: Positive | None = None
     """Micro-batches for which a colocated encoder computes forward before the language model works
     on them; afterwards it computes backward for all of them. More of them are fewer changes between
-    modules, and more activations that are held. None: 1, and with `three_phase` all of a step."""
+    modules, and more activations that are held. None: 1, and with `three_phase` all of a step, as
+    predictions have it for all colocated layouts."""
 
     enable_profiling: bool = False
     """Profile the steps [profile_start_step, profile_end_step)."""

@@ -348,6 +348,7 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
     whole: dict[str, object] = {
         "pipeline_schedule": "homogeneous",
         "encoder_microbatches": None,
+        "pipeline_order": None,
         "patch_type": [],
         "sample_order": AS_DRAWN,
     }

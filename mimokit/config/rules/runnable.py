@@ -13,7 +13,7 @@ from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import LEFT_OUT, ModuleParallelismConfig
 from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, module_problem, network_path
 from mimokit.config.rules.message_tags import tag_problems
-from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
+from mimokit.config.rules.module_rules import CHUNKS, VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_experts import unrunnable_experts
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
 from mimokit.config.rules.runnable_sequences import samples_in_row, uneven_sequences
@@ -21,14 +21,15 @@ from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, RUNNABLE_P
 from mimokit.units import counted
 
 _ONLY_PLANNED = (
-    "virtual_pipeline_model_parallel_size",
+    CHUNKS,
     "num_distributed_optimizer_instances",
     "use_megatron_fsdp",
     "account_for_embedding_in_pipeline_split",
     "account_for_loss_in_pipeline_split",
     "recompute_granularity",
 )
-"""Fields of a module's sizes that run only as if they were left out (`LEFT_OUT`).
+"""Fields of a module's sizes that run only as if they were left out (`LEFT_OUT`); chunks run of the
+language module.
 
 A feature that becomes runnable takes its row away.
 """
@@ -69,7 +70,7 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
 
 def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
     for name, module in model.module_parallelisms.items():
-        yield from _planned_sizes(name, module)
+        yield from _planned_sizes(name, module, model.llm_module_name)
     yield from unrunnable_networks(model)
     yield from unrunnable_experts(model)
     if model.allow_rank_gaps:
@@ -80,9 +81,11 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield problem_at("model.allow_rank_gaps", True, sentence, False)
 
 
-def _planned_sizes(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
+def _planned_sizes(name: str, module: ModuleParallelismConfig, language: str) -> Iterator[Problem]:
     for field in _ONLY_PLANNED:
         value = getattr(module, field)
+        if field == CHUNKS and name == language:
+            continue
         if value is not None and value != LEFT_OUT[field].runs:
             yield leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")
 

@@ -236,6 +236,7 @@ def language_model_spec(build: ModuleBuild) -> ModuleSpec:
             "scaling": scaling,
             "pre_process": True,
             "post_process": True,
+            "vp_stage": None,
             "pg_collection": None,
         },
     )

@@ -25,6 +25,7 @@ from mimokit.engine.megatron import (
     build_module,
     ensure_memory_buffer,
 )
+from mimokit.engine.models.chunks import LanguageChunks
 from mimokit.engine.models.described import described
 from mimokit.engine.models.rng import module_seed, seed_modules
 from mimokit.engine.models.transformer import DTYPES, StagePart, round_weights
@@ -33,7 +34,7 @@ from mimokit.engine.parallel.data_parallel import wrap_data_parallel
 from mimokit.engine.parallel.grids import create_grids, participating
 from mimokit.engine.parallel.marks import set_own_shards, set_shards
 from mimokit.planning import plan_layout
-from mimokit.planning.execution import Dtype
+from mimokit.planning.execution import Dtype, ModuleExecution
 from mimokit.planning.model_section import experiment_of_model
 from mimokit.planning.types import LayoutPlan
 from mimokit.units import counted
@@ -146,11 +147,12 @@ class MimoModelProvider:
     def _build(
         self, plan: LayoutPlan, groups: Mapping[str, ProcessGroupCollection]
     ) -> SeededMimoModel:
-        """Build the modules for which this rank has groups."""
+        """Build the modules for which this rank has groups, the language model in chunks."""
         language = self.mimo_parallelism_config.llm_module_name
         language_spec = self.language_model_spec
         if language in groups:
-            language_spec = _of_rank({language: language_spec}, plan, groups)[language]
+            execution = plan.executions[language]
+            language_spec = _language_of_rank(language_spec, groups[language], execution)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # Megatron's classes say that they are new
             return SeededMimoModel(
@@ -293,8 +295,23 @@ def _of_rank(
     }
 
 
+def _language_of_rank(
+    spec: ModuleSpec, groups: ProcessGroupCollection, execution: ModuleExecution
+) -> ModuleSpec:
+    chunks, weights = execution.virtual_stages, execution.weights
+    if chunks == 1:
+        return inject_process_groups(spec, groups, weights)
+    specs = [inject_process_groups(spec, groups, weights, chunk, chunks) for chunk in range(chunks)]
+    params = {"config": specs[0].params["config"], "specs": specs}
+    return ModuleSpec(module=LanguageChunks, params=params)
+
+
 def inject_process_groups(
-    spec: ModuleSpec, groups: ProcessGroupCollection, weights: Dtype = "fp32"
+    spec: ModuleSpec,
+    groups: ProcessGroupCollection,
+    weights: Dtype = "fp32",
+    chunk: int = 0,
+    chunks: int = 1,
 ) -> ModuleSpec:
     """Return a copy of a spec for this rank: its process groups, and its stage of a pipeline.
 
@@ -302,11 +319,17 @@ def inject_process_groups(
     executed: how many ranks share them, and of which type their `weights` are. In a pipeline
     `pre_process`, `post_process` and `part` say which stage it is, and projections are on the last
     stage only.
+
+    Args:
+        chunk: of this rank's stages of an interleaved pipeline, of which it has `chunks`.
     """
-    first, last = groups.pp.rank() == 0, groups.pp.rank() == groups.pp.size() - 1
+    first = groups.pp.rank() == 0 and chunk == 0
+    last = groups.pp.rank() == groups.pp.size() - 1 and chunk == chunks - 1
     filled: dict[str, Any] = {"pg_collection": groups, "tp_group": groups.tp}
     if groups.pp.size() > 1:
         filled |= {"pre_process": first, "post_process": last, "part": StagePart(first, last)}
+    if chunks > 1:
+        filled["vp_stage"] = chunk
     params = dict(spec.params or {})
     params |= {name: value for name, value in filled.items() if name in params}
     layers = params.get("config")

@@ -139,6 +139,9 @@ def transformer_config(
             kv_channels=architecture.head_dim,
             tensor_model_parallel_size=execution.tensor_parallel,
             pipeline_model_parallel_size=execution.pipeline_parallel,
+            virtual_pipeline_model_parallel_size=(
+                execution.virtual_stages if execution.virtual_stages > 1 else None
+            ),
             context_parallel_size=execution.context_parallel,
             sequence_parallel=execution.sequence_parallel,
             mrope_section=architecture.mrope_section,
@@ -259,8 +262,8 @@ class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
         dense_layers: int = 0,
         **options: Any,
     ) -> None:
-        stage = options["pg_collection"].pp.rank()
-        number = options["layer_number"] + get_transformer_layer_offset(config, None, stage)
+        stage, chunk = options["pg_collection"].pp.rank(), options.get("vp_stage")
+        number = options["layer_number"] + get_transformer_layer_offset(config, chunk, stage)
         if experts is not None and number > dense_layers:
             submodules = layer_with(submodules, experts)
         torch.manual_seed(initial_seed + number)

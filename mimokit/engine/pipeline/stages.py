@@ -20,6 +20,7 @@ from mimokit.engine.data.batch import (
 )
 from mimokit.engine.data.check import check_words
 from mimokit.engine.megatron import GPTModel, MimoModel
+from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import shares_experts
 from mimokit.engine.models.language import hidden_states_of
@@ -286,6 +287,7 @@ class LanguageStage(_LogitsStage):
             come with the rows, and each stage sends them to the next. False also where grids do
             not come: then the batch has such positions, if there are any.
         feeds: other modules receive its hidden states.
+        chunk: of those on this rank that the stage is.
         in_row: the samples of a micro-batch are in a row, without padding.
     """
 
@@ -301,6 +303,7 @@ class LanguageStage(_LogitsStage):
         three_axes: bool,
         feeds: bool = False,
         loss_func: OwnLoss | None = None,
+        chunk: int = 0,
         in_row: bool = False,
     ) -> None:
         super().__init__(name, wrapped, first, last)
@@ -310,6 +313,7 @@ class LanguageStage(_LogitsStage):
         self._three_axes = three_axes
         self._feeds = feeds
         self._loss_func = loss_func
+        self._part = chunks_of(wrapped.module)[chunk]
         self._in_row = in_row
 
     def _forward(self, given: StageInput) -> StageOutput:
@@ -327,7 +331,7 @@ class LanguageStage(_LogitsStage):
                 combined = combined if combined.requires_grad else combined.requires_grad_()
         else:
             ((edge, hidden),) = given.hidden.items()
-            self.wrapped.module.set_input_tensor(hidden)
+            self._part.set_input_tensor(hidden)
             integers = list(given.integers.get(edge, ()))
             row = row_of(integers.pop()) if self._in_row else None
             combined, mask = None, self._mask(hidden) if row is None else None
@@ -335,8 +339,8 @@ class LanguageStage(_LogitsStage):
         options = {}
         if row is not None:
             options["packed_seq_params"] = row.params(next(self.wrapped.parameters()).device)
-        with hidden_states_of(self.wrapped.module) as hidden_states:
-            output = self.wrapped(
+        with hidden_states_of(self._part) as hidden_states:
+            output = self._part(
                 input_ids=None,
                 position_ids=positions,
                 decoder_input=combined,
@@ -367,7 +371,7 @@ class LanguageStage(_LogitsStage):
     def _pack(self, batch: Batch, given: StageInput) -> Packed:
         """Pack words and the rows of all modules that are present in this micro-batch."""
         ids, special = batch["input_ids"], self._model.special_token_ids
-        check_words(ids, list(special.values()), self.wrapped.module.vocab_size)
+        check_words(ids, list(special.values()), self._part.vocab_size)
         branches, grids = {}, {}
         for edge, modality in self._modalities.items():
             if edge not in given.hidden:
@@ -381,7 +385,7 @@ class LanguageStage(_LogitsStage):
                 check_grids(grid, items, counts, merge_size, modality)
                 grids[special[modality]] = merged_grid(grid, merge_size)
         # Positions are rotary, except in a GPTModel of the user's that adds learned ones to words.
-        learned = self.wrapped.embedding.add_position_embedding
+        learned = self._part.embedding.add_position_embedding
         places = batch["position_ids"] if learned else None
         words = self._model.get_text_embeddings(ids, places, special)
         positions = batch["position_ids"] if batch["position_ids"].dim() == 3 else None

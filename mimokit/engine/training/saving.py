@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.config import MimoParallelismConfig
-from mimokit.engine.models.weights import parameters_of_whole
+from mimokit.engine.models.weights import numbered_stages, parameters_of_whole
 from mimokit.engine.parallel.main_weights import main_value
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.replicas.world import Peers
@@ -46,10 +46,10 @@ def save_hf(
         if module is None:
             continue
         parameters, groups = parameters_of_whole(module.module), model.pg_collections[name]
-        weights_of_run = {path: main_value(value) for path, value in parameters.items()}
         if all(map(module.ownership.writes, parameters.values())):
-            number = planner.grid.rank(tp=groups.tp.rank(), pp=groups.pp.rank())
-            write_rank(target, name, planner, number, weights_of_run)
+            for number, part in numbered_stages(module.module, planner, groups):
+                weights_of_run = {k: main_value(p) for k, p in parameters_of_whole(part).items()}
+                write_rank(target, name, planner, number, weights_of_run)
     dist.barrier()
     if dist.get_rank() == 0:
         finish(target, weights, planners)
@@ -80,5 +80,5 @@ def _planner(
             config.get_architecture(name),
             language=name == config.llm_module_name,
             tensor_parallel=execution.tensor_parallel,
-            pipeline_parallel=execution.pipeline_parallel,
+            pipeline_parallel=execution.pipeline_parallel * execution.virtual_stages,
         )
