@@ -7,7 +7,7 @@ from typing import Any
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from tests.layouts import digits_config
 from tests.layouts_apart import Sizes, apart_config, decoded_config
-from tests.layouts_multimodal import LANGUAGE
+from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 
 MIXTURE: dict[str, Any] = {
     "num_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "seq_length": 42,
@@ -51,19 +51,28 @@ def experts_config(
         "expert_tensor_parallel": expert_tensor_parallel,
         "sequence_parallel": language[0] > 1 or None,
     }
-    return _with_experts(config, LANGUAGE, sizes, **network)
+    return _with_experts(config, LANGUAGE, sizes, {**MIXTURE, **network})
 
 
 def expert_decoder_config() -> ExperimentConfig:
     """Return a decoder with experts on two ranks, behind a language model without any."""
     sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 1), "writer": (1, 1, 2)}
-    return _with_experts(
-        decoded_config(sizes, 2), "writer", {"expert_parallel": 2}, modal_type="text"
-    )
+    network = {**MIXTURE, "modal_type": "text"}
+    return _with_experts(decoded_config(sizes, 2), "writer", {"expert_parallel": 2}, network)
+
+
+def frozen_experts_config() -> ExperimentConfig:
+    """Return frozen experts, of which each replica has half; the second reads no images."""
+    sizes = {"dino": (1, 2), LANGUAGE: (1, 2)}
+    config = multimodal_config(sizes, "homogeneous", presence=PRESENCE, frozen=[LANGUAGE])
+    network = config.model.get_architecture(LANGUAGE)
+    experts = {name: MIXTURE[name] for name in MIXTURE if "moe" in name}
+    stated = {**network.model_dump(exclude_unset=True), **experts, "add_bias_linear": False}
+    return _with_experts(config, LANGUAGE, {"expert_parallel": 2}, stated)
 
 
 def _with_experts(
-    config: ExperimentConfig, module: str, chosen: dict[str, Any], **network: Any
+    config: ExperimentConfig, module: str, chosen: dict[str, Any], network: dict[str, Any]
 ) -> ExperimentConfig:
     model = config.model
     sizes = model.module_parallelisms
@@ -74,7 +83,7 @@ def _with_experts(
     }
     model.module_architectures = {
         **model.module_architectures,
-        module: ModuleArchitecture(**{**MIXTURE, **network}),
+        module: ModuleArchitecture(**network),
     }
     config.finalize()
     return config

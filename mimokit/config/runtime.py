@@ -36,7 +36,10 @@ LoggerName = Literal["tensorboard", "wandb", "mlflow"]
 TENSORBOARD: LoggerName = "tensorboard"
 
 PRECISION_OF_RUNS, PRECISION_OF_PREDICTIONS = "fp32", "bf16"
-"""What a `precision` that is left out (None) means; fp32 is the only one that runs support yet."""
+"""What a `precision` that is left out (None) means."""
+
+RUNNABLE_PRECISIONS = ("fp32", "bf16")
+"""Those that runs support."""
 
 PatchName = Literal["vit_frame_parallel"]
 FRAME_PARALLEL: PatchName = "vit_frame_parallel"
@@ -150,8 +153,10 @@ class RuntimeConfig(ConfigModel):
     """Of weights and data."""
 
     precision: Name | None = None
-    """Of matrix products: bf16, fp8, mxfp8, nvfp4, … None: bf16 in predictions; fp32 in runs,
-    the only one they support yet."""
+    """Of matrix products: bf16, fp8, mxfp8, nvfp4, … None: bf16 in predictions, fp32 in runs.
+    Runs support fp32 and bf16. In bf16 weights and activations are bf16, gradients are summed in
+    fp32, and the optimizer steps fp32 weights, which begin as the bf16 ones; save_hf writes them in
+    the types of the weights that the run started from."""
 
     patch_type: list[PatchName] = Field(default_factory=list)
     """Patches of the model. vit_frame_parallel: the data-parallel replicas of a vision encoder

@@ -21,7 +21,7 @@ from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 
 if TYPE_CHECKING:
     from mimokit.engine.replicas.world import Peers
-    from mimokit.engine.verify.compare import StepDifference, StepRounding
+    from mimokit.engine.verify.compare import Noise, StepDifference, StepRounding
     from mimokit.engine.verify.oracle import OracleStep
     from mimokit.planning.stepper.crossings import StepRecord
 
@@ -79,14 +79,34 @@ def oracle_rank(
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
     tensor_parallel: Mapping[str, int],
-) -> tuple[str, list[list[OracleStep]]]:
-    """Run the oracle; return the name of the data and the steps of each replica."""
+) -> tuple[str, list[list[OracleStep]], list[Noise]]:
+    """Run the oracle in fp32; return the name of the data and the steps of each replica.
+
+    For a run of fewer bits also return how much each step of one process in these differs.
+    """
     from mimokit.engine.data.sources import data_of, default_data
+    from mimokit.engine.verify.compare import noise_of
     from mimokit.engine.verify.oracle import run_oracle
 
     data = code.data or default_data
-    steps_of_replicas = run_oracle(plan, config, data, steps, decoders, code, tensor_parallel)
-    return data_of(data, config).name, steps_of_replicas
+    start = plan.executions[plan.llm_module_name].weights
+    in_fp32 = {name: execution.in_fp32() for name, execution in plan.executions.items()}
+    run = partial(
+        run_oracle,
+        config=config,
+        source=data,
+        steps=steps,
+        decoders=decoders,
+        code=code,
+        tensor_parallel=tensor_parallel,
+        start=start,
+    )
+    reference = run(replace(plan, executions=in_fp32))
+    noise = []
+    if start != "fp32":
+        (whole,), (rounded,) = reference, run(plan)
+        noise = [noise_of(*pair) for pair in zip(whole, rounded, strict=True)]
+    return data_of(data, config).name, reference, noise
 
 
 def rounding_rank(
@@ -106,13 +126,13 @@ def rounding_rank(
     from mimokit.engine.verify.oracle import run_oracle
 
     data, steps = code.data or default_data, len(oracle[0])
-    return [
-        rounding_of(expected, nudged)
-        for seed in seeds
-        for expected, nudged in zip(
-            oracle, run_oracle(plan, config, data, steps, decoders, code, nudge=seed), strict=True
-        )
-    ]
+    roundings = []
+    for seed in seeds:
+        nudged = run_oracle(plan, config, data, steps, decoders, code, nudge=seed)
+        for replica, other in zip(oracle, nudged, strict=True):
+            pairs = zip(replica, other, strict=False)
+            roundings.append([rounding_of(*pair, in_fp32=True) for pair in pairs])
+    return roundings
 
 
 def compare_rank(

@@ -17,13 +17,12 @@ from mimokit.config.rules.module_rules import CHUNKS, VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_experts import unrunnable_experts
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
 from mimokit.config.rules.runnable_sequences import samples_in_row, uneven_sequences
-from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, RuntimeConfig
+from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, RUNNABLE_PRECISIONS
 from mimokit.units import counted
 
 _ONLY_PLANNED = (
     CHUNKS,
     "num_distributed_optimizer_instances",
-    "use_distributed_optimizer",
     "use_megatron_fsdp",
     "account_for_embedding_in_pipeline_split",
     "account_for_loss_in_pipeline_split",
@@ -62,7 +61,7 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
     problems += samples_in_row(model, data)
     if isinstance(config, ExperimentConfig):
         problems += tag_problems(model, config.data)
-        problems += _precision(config.runtime)
+        problems += _precision(config)
         problems += _samples(config)
         problems += _frame_parallel(config)
         problems += _strategy(config)
@@ -91,13 +90,22 @@ def _planned_sizes(name: str, module: ModuleParallelismConfig, language: str) ->
             yield leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")
 
 
-def _precision(runtime: RuntimeConfig) -> Iterator[Problem]:
-    value = runtime.precision
-    if value not in (None, PRECISION_OF_RUNS):
+def _precision(config: ExperimentConfig) -> Iterator[Problem]:
+    """Yield a precision that runs do not have, or in which a strategy has no fp32 weights."""
+    value, strategy = config.runtime.precision, config.strategy
+    sentence = ""
+    if value not in (None, *RUNNABLE_PRECISIONS):
         sentence = (
             f"precision is {value}, which can be predicted but not run yet; "
             "leave it out to run in fp32."
         )
+    elif value not in (None, PRECISION_OF_RUNS) and strategy is not None:
+        sentence = (
+            f"precision is {value}, but replicas with strategy.name {strategy.name} exchange and "
+            "step the weights of the model themselves, not main weights in fp32; leave it out to "
+            "run in fp32."
+        )
+    if sentence:
         yield problem_at("runtime.precision", value, sentence, None)
 
 
@@ -127,6 +135,15 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
     strategy = config.strategy
     if strategy is None:
         return
+    for name, module in config.model.module_parallelisms.items():
+        field = "use_distributed_optimizer"
+        if module.in_runs(field):
+            sentence = (
+                f"{field} is true, but replicas with strategy.name {strategy.name} exchange whole "
+                "weights and gradients, of which its ranks have shards only; leave one of them out."
+            )
+            path = f"model.module_parallelisms.{name}.{field}"
+            yield module_problem(name, field, True, sentence, {"path": path, "value": None})
     inner = strategy.inner_optimizer
     if inner is not None and inner.name == "muon":
         sentence = (

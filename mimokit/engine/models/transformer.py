@@ -97,11 +97,18 @@ class StagePart:
 WHOLE = StagePart(first=True, last=True)
 
 
-_DTYPES: Mapping[Dtype, torch.dtype] = {
+DTYPES: Mapping[Dtype, torch.dtype] = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
 }
+
+
+def round_weights(module: torch.nn.Module, execution: ModuleExecution) -> None:
+    """Round the weights of a module to the type with which it is executed, if that is not fp32."""
+    if execution.weights != "fp32":
+        module.to(DTYPES[execution.weights])
+
 
 _ACTIVATIONS: Mapping[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": F.gelu,
@@ -142,8 +149,8 @@ def transformer_config(
             calculate_per_token_loss=True,
             bf16=execution.weights == "bf16",
             fp16=execution.weights == "fp16",
-            params_dtype=_DTYPES[execution.weights],
-            pipeline_dtype=_DTYPES[execution.weights],
+            params_dtype=DTYPES[execution.weights],
+            pipeline_dtype=DTYPES[execution.weights],
             hidden_dropout=0.0,
             attention_dropout=0.0,
             **_layer_options(architecture),

@@ -20,6 +20,7 @@ from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import one_over
+from mimokit.engine.parallel.main_weights import reduced_gradient
 from mimokit.engine.parallel.optimizer import (
     MainGradOptimizer,
     learning_rate_scheduler,
@@ -160,7 +161,10 @@ class Update(Protocol):
 
 
 class MainGradUpdate:
-    """Steps fp32 weights by the fp32 `main_grad` that every data parallel rank has in full."""
+    """Steps fp32 weights by the fp32 `main_grad`, of which a rank has all or its shard.
+
+    Weights of fewer bits have main weights in fp32, which are stepped and rounded.
+    """
 
     def __init__(
         self, modules: ModuleToGridTuple, optimizer: MainGradOptimizer, runtime: RuntimeConfig
@@ -186,7 +190,9 @@ class MainGradUpdate:
         for parameters in self._owned:
             of_module = torch.zeros_like(total)
             for parameter in parameters:
-                of_module += parameter.main_grad.float().pow(2).sum()  # type: ignore[attr-defined]
+                gradient = reduced_gradient(parameter)
+                assert gradient is not None
+                of_module += gradient.float().pow(2).sum()
             total += of_module
         return total
 
@@ -243,16 +249,23 @@ class MainGradUpdate:
         set_epsilon(self.optimizer, epsilon)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of the optimizer and of the schedule of its learning rates."""
+        """Return the states of the optimizer and of its schedule, and weights of more bits."""
         return {
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self._scheduler.state_dict(),
+            "main_weights": [main.detach().clone() for main in self._main_weights()],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load what `state_dict` returned; the order of parameters must be the same."""
         self.optimizer.load_state_dict(state["optimizer"])
         self._scheduler.load_state_dict(state["scheduler"])
+        with torch.no_grad():
+            for main, saved in zip(self._main_weights(), state["main_weights"], strict=True):
+                main.copy_(saved)
+
+    def _main_weights(self) -> list[torch.nn.Parameter]:
+        return list(getattr(self.optimizer, "of_model", {}))
 
 
 def update_of_run(

@@ -12,6 +12,7 @@ from mimokit.engine.data.batch import (
     ITEMS,
     Batch,
     encoder_tensors,
+    in_dtype,
     rows_per_sample,
     sample_lengths,
     targets_of,
@@ -21,6 +22,7 @@ from mimokit.engine.data.check import check_words
 from mimokit.engine.megatron import GPTModel, MimoModel
 from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.encoder import Encoder, EncoderKind
+from mimokit.engine.models.experts import shares_experts
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_axis_positions
 from mimokit.engine.models.transformer import causal_mask
@@ -136,7 +138,9 @@ class EncoderStage(ModuleStage):
         if inputs is None:
             return [0] * len(given.batch["input_ids"]), None
         items = inputs[ITEMS].tolist()
-        return items, encoder_tensors(self.name, inputs) if sum(items) else None
+        if not sum(items):
+            return items, None
+        return items, in_dtype(encoder_tensors(self.name, inputs), self.dtype)
 
     def _no_sizes(self) -> torch.Tensor | None:
         if self._kind.sizes is None:
@@ -194,7 +198,8 @@ class ModalityStage(ModuleStage):
             rows = next(self.wrapped.parameters()).new_zeros(0, self._width)
             return StageOutput(rows, [counts])
         modality = self.wrapped.module
-        rows = modality(encoder_inputs=tensors_by_encoder(self.name, modality.encoders, inputs))
+        tensors = tensors_by_encoder(self.name, modality.encoders, inputs)
+        rows = modality(encoder_inputs=in_dtype(tensors, self.dtype))
         if tuple(rows.shape) != (sum(counts), self._width):
             raise ValueError(
                 f"Module {self.name!r} returned rows of {list(rows.shape)}; its items are "
@@ -320,6 +325,10 @@ class LanguageStage(_LogitsStage):
                 packed, row = self._laid_in_row(packed, given.batch)
             combined, mask, positions = packed.hidden, packed.attention_mask, packed.position_ids
             combined = self._cut_of(row).on_rank(combined)
+            if torch.is_grad_enabled() and shares_experts(self.wrapped.module.config):
+                # A frozen model has no gradient of samples without items, but its experts are
+                # those of other replicas, too, which wait for this one in their backward pass.
+                combined = combined if combined.requires_grad else combined.requires_grad_()
         else:
             ((edge, hidden),) = given.hidden.items()
             self._part.set_input_tensor(hidden)

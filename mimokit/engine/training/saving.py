@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.models.weights import numbered_stages, parameters_of_whole
+from mimokit.engine.parallel.main_weights import main_value
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.weights.files import opened
@@ -22,7 +23,8 @@ def save_hf(
 ) -> None:
     """Write the language model and what else started from its weights. Collective.
 
-    Every rank writes its part. The directory has to be on a file system that all ranks share. The
+    Every rank writes its part: main weights, in the types of the weights that the run started from.
+    The directory has to be on a file system that all ranks share. The
     language model of the config must have started from weights.
 
     Args:
@@ -46,7 +48,8 @@ def save_hf(
         parameters, groups = parameters_of_whole(module.module), model.pg_collections[name]
         if all(map(module.ownership.writes, parameters.values())):
             for number, part in numbered_stages(module.module, planner, groups):
-                write_rank(target, name, planner, number, parameters_of_whole(part))
+                weights_of_run = {k: main_value(p) for k, p in parameters_of_whole(part).items()}
+                write_rank(target, name, planner, number, weights_of_run)
     dist.barrier()
     if dist.get_rank() == 0:
         finish(target, weights, planners)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mimokit.experiment import verify
 from tests.invariance import TOLERANCE, assert_computes_the_same, oracle_of
-from tests.layouts_experts import BALANCED, experts_config
+from tests.layouts_experts import BALANCED, experts_config, frozen_experts_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
 from tests.whole_runs import whole_runs
@@ -13,6 +13,12 @@ from tests.whole_runs import whole_runs
 @whole_runs("experts")
 def test_experts_compute_what_one_process_computes(cluster, run):
     assert_computes_the_same(cluster, run.make())
+
+
+def test_a_replica_without_gradients_still_serves_the_others(cluster):
+    """All of its inputs are words before frozen layers, which alone need no backward pass."""
+    report = verify(cluster, frozen_experts_config(), steps=2)
+    assert report.passed, report.verdict
 
 
 def _verified(cluster, config, target, make):

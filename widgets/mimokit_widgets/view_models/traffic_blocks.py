@@ -17,6 +17,7 @@ EXPLAINED = {
     "pipeline": "activations to the next stage of the same module, gradients back",
     "tensor": "four all-reduces per layer and micro-batch within a tensor-parallel group",
     "context": "keys and values round a context-parallel group",
+    "expert": "tokens to the experts that they visit and back, gradients likewise",
     "data": "the all-reduce of gradients over replicas, once per step",
 }
 ALL = "all"
