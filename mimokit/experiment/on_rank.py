@@ -78,7 +78,7 @@ def oracle_rank(
     steps: int,
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
-    tensor_parallel: Mapping[str, int],
+    tensor_parallel: Mapping[str, tuple[int, int]],
 ) -> tuple[str, list[list[OracleStep]], list[Noise]]:
     """Run the oracle in fp32; return the name of the data and the steps of each replica.
 
