@@ -422,6 +422,12 @@ def _precisions() -> Iterator[WholeRun]:
         ("shared frames", frames_by_fan_in),
     ):
         yield WholeRun("bf16", name, partial(in_precision, make, "bf16"))
+    apart = partial(apart_config, (2, 1, 1), (1, 2, 1), 2)
+    for name, make in (
+        ("colocated", partial(digits_config, (1, 4), (2, 2), num_microbatches=2)),
+        ("heterogeneous", apart),
+    ):
+        yield WholeRun("fp16", name, partial(in_precision, make, "fp16"))
 
 
 def with_sizes(config: ExperimentConfig, modules: Iterable[str], **fields: Any) -> ExperimentConfig:

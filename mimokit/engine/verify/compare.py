@@ -123,6 +123,8 @@ def _wrong_shapes(state: TrainingState, expected: OracleStep) -> Iterator[str]:
 
 def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
     state.update.set_epsilon(expected.epsilon)
+    if state.update.loss_scale is not None:
+        state.update.loss_scale.value = expected.loss_scale
     with halfway_taken(state, expected) as rounded:
         result = exhaust(training_step(state))
     if expected.open:

@@ -65,6 +65,7 @@ class OracleStep:
             largest norm of clipped gradients so far, if that is above 1: a rounding error of the
             gradients is divided by no less than the same share of them in every run.
         reached: modules that computed something.
+        loss_scale: what a layout in fp16 multiplies its losses by: no gradient overflows then.
         moved: module -> parameter -> largest change of an entry since the start.
     """
 
@@ -78,6 +79,13 @@ class OracleStep:
     norm: float | None = None
     reached: frozenset[str] = frozenset()
     moved: dict[str, dict[str, float]] = field(default_factory=dict)
+    loss_scale: float = 1.0
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all gradients are."""
+        tensors = [one for module in self.gradients.values() for one in module.values()]
+        return all(bool(np.isfinite(tensor).all()) for tensor in tensors)
 
     @property
     def open_share(self) -> float:
@@ -95,17 +103,19 @@ def run_oracle(
     code: UserCode = NO_CODE,
     tensor_parallel: Mapping[str, int] | None = None,
     start: Dtype = "fp32",
+    loss_scale: float = 1.0,
 ) -> list[list[OracleStep]]:
     """Train in a world of one rank; return the steps of each replica.
 
     Args:
         plan: plan of the single-rank layout with the global batch of the layout to verify.
         start: type to which the first weights are rounded.
+        loss_scale: what losses are multiplied by for the backward pass, in fp16.
         config: config of the same: encoders, language model and strategy.
         tensor_parallel: module -> size in the layout; None: the strategy does not depend on it.
     """
     models = [
-        _Replica(plan.of_replica(number), config, source, decoders or {}, code, start)
+        _Replica(plan.of_replica(number), config, source, decoders or {}, code, start, loss_scale)
         for number in range(config.replicas)
     ]
     arithmetic = _arithmetic(config, models, tensor_parallel or {})
@@ -212,7 +222,9 @@ class _Replica:
         decoders: Mapping[str, ModuleArchitecture],
         code: UserCode,
         start: Dtype,
+        loss_scale: float,
     ) -> None:
+        self._loss_scale = loss_scale
         self.model = _build(plan, config, decoders, code, start)
         # fp32 copies of weights of fewer bits. Gradients are added up and stepped there.
         self._copies = {
@@ -245,14 +257,14 @@ class _Replica:
             batch = to_device(next(self._batches), rank_device())
             loss, counted = self.model.loss_sum(batch)
             if loss.requires_grad:  # False where all modules of this micro-batch are frozen
-                loss.backward()  # type: ignore[no-untyped-call]
+                (loss * self._loss_scale).backward()  # type: ignore[no-untyped-call]
             self._add_gradients()
             loss_sum += float(loss.detach())
             tokens += counted
         for parameter in self._stepped():
             if parameter.grad is None:  # an encoder without inputs in any sample: weights decay
                 parameter.grad = torch.zeros_like(parameter)
-            parameter.grad /= tokens or 1.0
+            parameter.grad /= (tokens or 1.0) * self._loss_scale
         return loss_sum / (tokens or 1.0)
 
     def _add_gradients(self) -> None:
