@@ -75,8 +75,8 @@ class ModuleParallelismConfig(ConfigModel):
     """Replicas of the shards of the distributed optimizer. None: 1."""
 
     sequence_parallel: bool | None = None
-    """Activations that tensor parallelism does not shard are sharded along the sequence. None:
-    yes in predictions, no in runs."""
+    """Activations that tensor parallelism does not shard are sharded along the sequence, which has
+    to divide evenly in runs. None: yes in predictions, no in runs."""
 
     use_distributed_optimizer: bool | None = None
     """Optimizer state is sharded over data and context ranks (ZeRO-1). None: yes in predictions, no

@@ -20,7 +20,6 @@ from mimokit.prediction.peak import peak_of_device
 from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 
 if TYPE_CHECKING:
-    from mimokit.engine.data.sources import DataSource
     from mimokit.engine.replicas.world import Peers
     from mimokit.engine.verify.compare import Noise, StepDifference
     from mimokit.engine.verify.oracle import OracleStep
@@ -43,7 +42,6 @@ def _send_from(peers: Peers, sample: Sample) -> None:
 def train_rank(
     plan: LayoutPlan,
     config: ExperimentConfig,
-    source: DataSource | None,
     evaluations: Evaluations | None,
     trace: bool = False,
     peak_flops: float | None = None,
@@ -65,7 +63,7 @@ def train_rank(
             config,
             _send if peers is None else partial(_send_from, peers),
             cluster.should_stop,
-            source or default_data,
+            code.data or default_data,
             evaluations,
             trace,
             peak_flops,
@@ -77,12 +75,11 @@ def train_rank(
 def oracle_rank(
     plan: LayoutPlan,
     config: ExperimentConfig,
-    source: DataSource | None,
     steps: int,
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
     tensor_parallel: Mapping[str, int],
-) -> tuple[str, list[list[OracleStep]], list[Noise]]:
+) -> tuple[str, list[list[OracleStep]], list[list[Noise]]]:
     """Run the oracle in fp32; return the name of the data and the steps of each replica.
 
     For a run of fewer bits also return how much each step of one process in these differs.
@@ -91,29 +88,28 @@ def oracle_rank(
     from mimokit.engine.verify.compare import noise_of
     from mimokit.engine.verify.oracle import run_oracle
 
-    data = source or default_data
+    data = code.data or default_data
     start = plan.executions[plan.llm_module_name].weights
     in_fp32 = {name: execution.in_fp32() for name, execution in plan.executions.items()}
     given = config, data, steps, decoders, code, tensor_parallel, start
     reference = run_oracle(replace(plan, executions=in_fp32), *given)
-    noise: list[Noise] = []
+    noise: list[list[Noise]] = []
     if start != "fp32":
-        (whole,) = reference
         loss_scale = config.runtime.initial_loss_scale if start == "fp16" else 1.0
-        (rounded,) = run_oracle(plan, *given, loss_scale)
-        while start == "fp16" and loss_scale > 1 and not all(step.is_finite for step in rounded):
+        rounded = run_oracle(plan, *given, loss_scale)
+        while loss_scale > 1 and not all(step.is_finite for own in rounded for step in own):
             loss_scale /= 2
-            (rounded,) = run_oracle(plan, *given, loss_scale)
-        noise = [noise_of(*pair) for pair in zip(whole, rounded, strict=True)]
+            rounded = run_oracle(plan, *given, loss_scale)
+        noise = [noise_of(whole, own) for whole, own in zip(reference, rounded, strict=True)]
         # The partial sums of a layout may be larger than those of one process.
-        reference = [[replace(step, loss_scale=max(1.0, loss_scale / 4)) for step in whole]]
+        scale = max(1.0, loss_scale / 4)
+        reference = [[replace(step, loss_scale=scale) for step in whole] for whole in reference]
     return data_of(data, config).name, reference, noise
 
 
 def compare_rank(
     plan: LayoutPlan,
     config: ExperimentConfig,
-    source: DataSource | None,
     oracle: Sequence[Sequence[OracleStep]],
     code: UserCode,
 ) -> list[StepDifference]:
@@ -124,7 +120,8 @@ def compare_rank(
 
     with replica_world(plan) as (of_replica, peers):
         expected = oracle[0 if peers is None else peers.replica]
-        return compare_on_rank(of_replica, config, source or default_data, expected, peers, code)
+        data = code.data or default_data
+        return compare_on_rank(of_replica, config, data, expected, peers, code)
 
 
 def calibrate_rank() -> RankMeasurements:
@@ -138,7 +135,6 @@ def open_stepper(
     name: str,
     plan: LayoutPlan,
     config: ExperimentConfig,
-    source: DataSource | None,
     keep: int,
     code: UserCode,
 ) -> None:
@@ -146,7 +142,7 @@ def open_stepper(
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.stepper.session import open_session
 
-    open_session(name, plan, config, source or default_data, keep, code)
+    open_session(name, plan, config, code.data or default_data, keep, code)
 
 
 def advance_stepper(name: str, first: int, count: int) -> list[StepRecord] | None:

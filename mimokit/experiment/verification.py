@@ -26,10 +26,10 @@ from mimokit.experiment.verification_report import (
     NO_SAMPLE,
     NOISY_ADAM_EPSILON,
     VerificationReport,
-    Yardstick,
     largest,
     relative,
 )
+from mimokit.experiment.yardstick import Yardstick
 from mimokit.planning import plan_layout
 from mimokit.planning.execution import plan_executions
 from mimokit.planning.types import LayoutPlan
@@ -51,19 +51,18 @@ class Oracle:
         config: the single-rank config; two layouts have the same oracle if theirs are equal.
         decoders: networks of the modules behind the language model, by name.
         replicas: loss, gradients and weights of every optimizer step, of each replica, in fp32.
-        noise: how much each step of one process differs from it in the precision of the layout;
-            empty in fp32.
+        noise: how much each step of one process differs from it in the precision of the layout, of
+            each replica; empty in fp32.
         tensor_parallel: module -> its size in the layout, where the strategy depends on it.
     """
 
     config: ExperimentConfig
     decoders: dict[str, ModuleArchitecture]
-    source: DataSource | None
     data: str
     code: UserCode
     replicas: tuple[tuple[OracleStep, ...], ...]
     tensor_parallel: dict[str, int] = field(default_factory=dict)
-    noise: tuple[Noise, ...] = ()
+    noise: tuple[tuple[Noise, ...], ...] = ()
 
     @property
     def steps(self) -> tuple[OracleStep, ...]:
@@ -85,13 +84,11 @@ class Oracle:
     ) -> bool:
         """Whether a layout has the same model, global batches, runtime settings and data."""
         layout = _for_verification(prepared(config))
-        code = checked_code(layout, modules, loss_func, forward_step)
-        return self._is_for(layout, data, code)
+        return self._is_for(layout, checked_code(layout, modules, loss_func, forward_step, data))
 
-    def _is_for(self, layout: ExperimentConfig, data: DataSource | None, code: UserCode) -> bool:
+    def _is_for(self, layout: ExperimentConfig, code: UserCode) -> bool:
         return (
-            self.source is data
-            and self.code == code
+            self.code == code
             and self.config == single_rank(layout)
             and self.decoders == _decoders(layout)
             and self.tensor_parallel == _cut_by_rank(layout)
@@ -123,14 +120,13 @@ def compute_oracle(
     """
     layout = _for_verification(prepared(config))
     check_runnable(layout)
-    code = checked_code(layout, modules, loss_func, forward_step)
-    return _computed(cluster, layout, data, steps, code)
+    code = checked_code(layout, modules, loss_func, forward_step, data)
+    return _computed(cluster, layout, steps, code)
 
 
 def _computed(
     cluster: EngineCluster,
     layout: ExperimentConfig,
-    data: DataSource | None,
     steps: int,
     code: UserCode,
 ) -> Oracle:
@@ -139,10 +135,10 @@ def _computed(
     plan = replace(plan, executions=plan_executions(alone, plan.modules))
     cut = _cut_by_rank(layout)
     name, steps_taken, noise = cluster.run(
-        on_rank.oracle_rank, plan, alone, data, steps, decoders, code, cut, world_size=1
+        on_rank.oracle_rank, plan, alone, steps, decoders, code, cut, world_size=1
     )[0]
     recorded = tuple(map(tuple, steps_taken))
-    return Oracle(alone, decoders, data, name, code, recorded, cut, tuple(noise))
+    return Oracle(alone, decoders, name, code, recorded, cut, tuple(map(tuple, noise)))
 
 
 def verify(
@@ -176,10 +172,10 @@ def verify(
     layout = _for_verification(prepared(config))
     check_runnable(layout)
     check_room(layout, len(cluster))
-    code = checked_code(layout, modules, loss_func, forward_step)
+    code = checked_code(layout, modules, loss_func, forward_step, data)
     if oracle is None:
-        oracle = _computed(cluster, layout, data, steps, code)
-    if not oracle._is_for(layout, data, code):
+        oracle = _computed(cluster, layout, steps, code)
+    if not oracle._is_for(layout, code):
         raise ValueError(
             f"The oracle differs from {layout.name!r} in its model, global batches, runtime "
             f"settings, data or code; compute one with compute_oracle."
@@ -189,7 +185,7 @@ def verify(
     expected = [list(replica[:steps]) for replica in oracle.replicas]
     plan = placed(cluster, plan_layout(layout))
     by_rank: list[list[StepDifference]] = cluster.run(
-        on_rank.compare_rank, plan, layout, data, expected, code, world_size=plan.world_size
+        on_rank.compare_rank, plan, layout, expected, code, world_size=plan.world_size
     )
     pairs = [_worst_losses(plan, by_rank, expected, step) for step in range(steps)]
     return VerificationReport(
@@ -211,7 +207,9 @@ def verify(
         halfway_share=max(_halfway_share(by_rank, step) for step in range(steps)),
         adam_epsilon=max(one.epsilon for own in expected for one in own),
         unproved=dict(_unproved(plan.modules, [one for own in expected for one in own])),
-        yardstick=_yardstick(layout.runtime.precision, oracle.noise[:steps]),
+        yardstick=_yardstick(
+            layout.runtime.precision, [one for own in oracle.noise for one in own[:steps]]
+        ),
     )
 
 
@@ -276,7 +274,7 @@ def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
     changed = config.model_copy(update={"runtime": runtime, "data": data})
     inner = None if config.strategy is None else config.strategy.inner_optimizer
     if config.strategy is not None and inner is not None:
-        eps = ADAM_EPSILON if "eps" in OPTIMIZER_TAKES[inner.name] else None
+        eps = epsilon if "eps" in OPTIMIZER_TAKES[inner.name] else None
         plain = inner.model_copy(update={"eps": eps})
         changed.strategy = config.strategy.model_copy(update={"inner_optimizer": plain})
     return changed

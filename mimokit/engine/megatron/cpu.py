@@ -19,6 +19,10 @@ class _IdleStream:
     def wait_stream(self, stream: object) -> None:
         """Nothing to wait for."""
 
+    def record_event(self) -> _IdleStream:
+        """Return what can be synchronized."""
+        return self
+
     def synchronize(self) -> None:
         """Nothing to wait for."""
 
@@ -64,10 +68,13 @@ def patch_functions() -> None:
     from megatron.core.tensor_parallel import layers
     from megatron.core.transformer import utils
 
+    from mimokit.engine.megatron.experts import on_cpu
+
     # From 0.19 on `MimoModel.forward` passes its language model no mask, whatever it is given; the
     # softmax then makes a causal one with device="cuda".
     fused_softmax.get_default_causal_mask = _causal_mask
     utils.get_default_causal_mask = _causal_mask
+    on_cpu(torch.cuda.current_stream())
     # Advice for CUDA devices, which every rank would print.
     layers.linear_with_grad_accumulation_and_async_allreduce.warned = True
 

@@ -17,11 +17,11 @@ import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig, RuntimeConfig
 from mimokit.engine.device import rank_device
-from mimokit.engine.megatron import HyperCommGrid
+from mimokit.engine.megatron import HyperCommGrid, scale_auxiliary_losses
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import one_over
 from mimokit.engine.parallel.loss_scale import LossScale
-from mimokit.engine.parallel.main_weights import reduced_gradient
+from mimokit.engine.parallel.main_weights import reduced_gradient, round_main_weights
 from mimokit.engine.parallel.optimizer import (
     MainGradOptimizer,
     learning_rate_scheduler,
@@ -73,8 +73,9 @@ def finalize_model_grads(
     """Sum gradients over data parallel ranks and divide by the global token count. Collective.
 
     Call it after the last micro-batch, before the optimizer step. Tied embeddings on two pipeline
-    stages are added as well. Dividing by the sum of `ModuleDataParallel.num_tokens` over all ranks
-    makes the step the gradient of the mean loss per token, whatever the data parallel sizes are.
+    stages, and gradients of slices of a sequence, are added as well. Dividing by the sum of
+    `ModuleDataParallel.num_tokens` over all ranks makes the step the gradient of the mean loss per
+    token, whatever the data parallel sizes are.
 
     Args:
         iteration: accepted because the documents pass it; not used.
@@ -93,6 +94,7 @@ def finalize_model_grads(
     for module, _ in modules:
         with module.times.part(StepPart.REDUCTION):
             module.finish_grad_sync()
+            module.sum_gradients_of_slices()
             module.sync_tied_embeddings()
         module.scale_gradients(one_over(total))
         module.gradient_order.reduced()
@@ -154,6 +156,9 @@ class Update(Protocol):
     def step_by(self, optimizer: torch.optim.Optimizer) -> None:
         """Let a strategy between replicas that is an optimizer step the weights from now on."""
 
+    def publish(self) -> None:
+        """Let the model compute with weights that something else than `step` has changed."""
+
     def set_epsilon(self, epsilon: float) -> None:
         """Divide by no less than this from now on, where the optimizer has such a term."""
 
@@ -193,6 +198,7 @@ class MainGradUpdate:
         if self.loss_scale is not None:
             for module, _ in self._modules:
                 module.loss_scale = self.loss_scale.value
+            scale_auxiliary_losses(self.loss_scale.value)
 
     def reduce(self) -> float:
         """Sum over data parallel ranks; see `finalize_model_grads`."""
@@ -269,6 +275,10 @@ class MainGradUpdate:
         """Step by another optimizer, whose learning rates have the schedule of the run."""
         self.optimizer = optimizer
         self._scheduler = learning_rate_scheduler(optimizer, self._runtime)
+
+    def publish(self) -> None:
+        """Round main weights into their parameters."""
+        round_main_weights(getattr(self.optimizer, "of_model", {}).values())
 
     def set_epsilon(self, epsilon: float) -> None:
         """Replace the epsilon of all groups of the optimizer."""

@@ -175,11 +175,15 @@ def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
                 tensor[mask] = (residual if key == "residual" else weight)[mask]
 
 
-def noise_of(expected: OracleStep, rounded: OracleStep) -> Noise:
-    """Return how much a step of one process in fewer bits differs from one in fp32.
+def noise_of(reference: Sequence[OracleStep], rounded: Sequence[OracleStep]) -> list[Noise]:
+    """Return how much each step of one process in fewer bits differs from one in fp32.
 
     The measures are those of a layout.
     """
+    return [_noise_of(*pair) for pair in zip(reference, rounded, strict=True)]
+
+
+def _noise_of(expected: OracleStep, rounded: OracleStep) -> Noise:
     gradients, weights = [_norm_difference(rounded.norm or 0.0, expected.norm)], [0.0]
     for name, whole in expected.gradients.items():
         scales = _gradient_scales(expected, name, in_fp32=False)

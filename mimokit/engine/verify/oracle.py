@@ -27,7 +27,7 @@ from mimokit.engine.data.batch import to_device
 from mimokit.engine.data.iterators import iterate_batches
 from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.device import rank_device
-from mimokit.engine.megatron import ProcessGroupCollection
+from mimokit.engine.megatron import ProcessGroupCollection, scale_auxiliary_losses
 from mimokit.engine.models.language import TextDecoder, text_decoder_spec
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
@@ -134,6 +134,8 @@ def run_oracle(
                 model.update()
         if arithmetic is not None:
             arithmetic.after_step()
+            for model in models:
+                model.round()
         for number, (model, loss) in enumerate(zip(models, losses, strict=True)):
             step = model.record(loss, epsilon)
             if arithmetic is not None:
@@ -161,7 +163,7 @@ def _arithmetic(
 ) -> ReplicaArithmetic | None:
     if config.strategy is None:
         return None
-    named = [model.model.named() for model in models]
+    named = [model.named() for model in models]
     cuts = models[0].model.cuts()
     shapes = in_order({name: cut.whole for name, cut in cuts.items()})
     plan = plan_strategy(config.strategy, shapes, config.replicas, config.runtime.seed)
@@ -251,6 +253,7 @@ class _Replica:
     def accumulate(self) -> float:
         """Compute the gradient of the mean loss of a global batch; return that loss."""
         self._optimizer.zero_grad()
+        scale_auxiliary_losses(self._loss_scale)
         self.model.reached.clear()
         loss_sum, tokens = 0.0, 0.0
         for _ in range(self._plan.batch.num_microbatches):
@@ -296,9 +299,17 @@ class _Replica:
     def update(self) -> None:
         self._optimizer.step()
         self._scheduler.step()
-        with torch.no_grad():
-            for parameter, copy in self._copies.items():
-                parameter.copy_(copy)
+        self.round()
+
+    @torch.no_grad()
+    def round(self) -> None:
+        """Make weights of fewer bits their copies, rounded."""
+        for parameter, copy in self._copies.items():
+            parameter.copy_(copy)
+
+    def named(self) -> dict[str, torch.nn.Parameter]:
+        """Return what is stepped, by module and name."""
+        return {name: self._copies.get(p, p) for name, p in self.model.named().items()}
 
     def _weights(self) -> dict[str, dict[str, torch.nn.Parameter]]:
         """Return module -> parameter -> its weight in the most bits that there are of it."""

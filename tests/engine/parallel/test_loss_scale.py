@@ -12,7 +12,7 @@ START = 64.0
 
 
 def _steps(plan, config, overflows):
-    """Train; return after each step its norm, the scale, and whether weights have changed.
+    """Train; return of each step whether its norm is finite, scales, and whether weights changed.
 
     Args:
         overflows: by step, the module that has an infinite gradient, on one of its ranks.
@@ -21,6 +21,7 @@ def _steps(plan, config, overflows):
     import torch.distributed as dist
 
     from mimokit.engine.data.sources import default_data
+    from mimokit.engine.megatron import MoEAuxLossAutoScaler
     from mimokit.engine.parallel.main_weights import main_value
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.loop import prepared, training_step
@@ -44,7 +45,8 @@ def _steps(plan, config, overflows):
             before = weights()
             norm = exhaust(training_step(state)).grad_norm
             moved = not all(map(torch.equal, before, weights()))
-            found.append((math.isfinite(norm), state.update.loss_scale.value, moved))
+            auxiliary = float(MoEAuxLossAutoScaler.main_loss_backward_scale)
+            found.append((math.isfinite(norm), auxiliary, state.update.loss_scale.value, moved))
     return found
 
 
@@ -54,9 +56,9 @@ def test_an_overflow_in_one_module_skips_the_step_in_all(cluster):
     by_rank = cluster.run(_steps, *arguments, world_size=4)
     half, quarter = START / 2, START / 4
     expected = [
-        (False, half, False),
-        (True, half, True),
-        (False, quarter, False),
-        (True, quarter, True),
+        (False, START, half, False),
+        (True, half, half, True),
+        (False, half, quarter, False),
+        (True, quarter, quarter, True),
     ]
     assert by_rank == [expected] * 4
