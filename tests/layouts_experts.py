@@ -30,9 +30,10 @@ def experts_config(
     apart: bool = False,
     count: int = 1,
     expert_parallel: int = 2,
+    expert_tensor_parallel: int | None = None,
     **network: Any,
 ) -> ExperimentConfig:
-    """Return a finalized config.
+    """Return a finalized config; a language model cut by tensors has its sequence in slices.
 
     Args:
         encoder: (tensor, pipeline, data parallel).
@@ -45,27 +46,31 @@ def experts_config(
         config = apart_config(encoder, language, count)
     else:
         config = digits_config(encoder[::2], language[::2], count)
-    return _with_experts(config, LANGUAGE, expert_parallel, **network)
+    sizes = {
+        "expert_parallel": expert_parallel,
+        "expert_tensor_parallel": expert_tensor_parallel,
+        "sequence_parallel": language[0] > 1 or None,
+    }
+    return _with_experts(config, LANGUAGE, sizes, **network)
 
 
 def expert_decoder_config() -> ExperimentConfig:
     """Return a decoder with experts on two ranks, behind a language model without any."""
     sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 1), "writer": (1, 1, 2)}
-    return _with_experts(decoded_config(sizes, 2), "writer", 2, modal_type="text")
+    return _with_experts(
+        decoded_config(sizes, 2), "writer", {"expert_parallel": 2}, modal_type="text"
+    )
 
 
 def _with_experts(
-    config: ExperimentConfig, module: str, expert_parallel: int, **network: Any
+    config: ExperimentConfig, module: str, chosen: dict[str, Any], **network: Any
 ) -> ExperimentConfig:
     model = config.model
     sizes = model.module_parallelisms
     others = list(sizes) if model.deployment_mode == "homogeneous" else [module]
     model.module_parallelisms = {
         **sizes,
-        **{
-            name: sizes[name].model_copy(update={"expert_parallel": expert_parallel})
-            for name in others
-        },
+        **{name: sizes[name].model_copy(update=chosen) for name in others},
     }
     model.module_architectures = {
         **model.module_architectures,

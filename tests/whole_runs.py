@@ -32,6 +32,7 @@ from tests.layouts_experts import SHARED as WITH_SHARED
 from tests.layouts_experts import expert_decoder_config, experts_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.layouts_networks import network_config
+from tests.layouts_pipelines import shared_pipeline
 from tests.layouts_weights import weights_config
 from tests.llava import llava_config
 
@@ -192,6 +193,84 @@ def _slices_of_sequences() -> Iterator[WholeRun]:
     yield WholeRun(proves, "a decoder", partial(cut_along_sequences, make))
 
 
+def on_contexts(make: Callable[[], ExperimentConfig], **contexts: int) -> ExperimentConfig:
+    """Return a config with context parallelism, the ranks of which its replicas gave."""
+    config = make()
+    model, replicas = config.model, config.model.get_parallelism(LANGUAGE).data_parallel
+    for name, ranks in contexts.items():
+        module = model.module_parallelisms[name]
+        assert module.data_parallel is not None
+        module.context_parallel, module.data_parallel = ranks, module.data_parallel // ranks
+    left = config.model.get_parallelism(LANGUAGE).data_parallel
+    config.data.base_batch_size *= replicas // left
+    return config
+
+
+def learned_positions_on_contexts() -> ExperimentConfig:
+    """Return a GPT-2 of two tensor and two context-parallel ranks with a SigLIP inside."""
+    make = partial(network_config, "gpt2", "siglip", (2, 1, 2), (2, 1, 2))
+    config = cut_along_sequences(partial(_longer, make))
+    return on_contexts(lambda: config, images=2, language_module=2)
+
+
+def _longer(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
+    """Return a config of strips with 44 tokens, which 2 and 4 divide, in place of 42."""
+    config = _changed(make(), LANGUAGE, seq_length=44)
+    config.data.seq_length = 44
+    return config
+
+
+def _contexts() -> Iterator[WholeRun]:
+    proves = "context parallelism"
+    yield WholeRun(proves, "learned positions", learned_positions_on_contexts)
+    shared = {"words": (2, 2), "audio": (1, 4), "qwen": (1, 4), LANGUAGE: (2, 2)}
+    make = partial(
+        multimodal_config, shared, "colocated", num_microbatches=2, presence=PRESENCE,
+        three_axes=True,
+    )  # fmt: skip
+    grouped = partial(_grouped, make)
+    mixed = partial(on_contexts, grouped, words=2, audio=4, language_module=2)
+    yield WholeRun(proves, "fan-in and fan-out", mixed)
+    yield WholeRun(proves, "stages", stages_on_contexts)
+    behind = {"images": (1, 2, 2), LANGUAGE: (1, 1, 2), "writer": (1, 1, 2)}
+    make = partial(_longer, partial(decoded_config, behind, 2))
+    all_cut = {"images": 2, "language_module": 2, "writer": 2}
+    yield WholeRun(proves, "a decoder", partial(on_contexts, make, **all_cut))
+
+
+def in_rows(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
+    """Return a config whose language model computes samples in a row."""
+    config = make()
+    config.data.pack_sequences_in_batch = True
+    return config
+
+
+def three_axes_in_rows() -> ExperimentConfig:
+    """Return samples in a row with positions of three axes, on context and tensor ranks."""
+    sizes = {"qwen": (1, 4), LANGUAGE: (2, 2)}
+    make = partial(
+        multimodal_config, sizes, "colocated", num_microbatches=2, presence=SOME, three_axes=True
+    )
+    config = cut_along_sequences(partial(_grouped, make))
+    return in_rows(partial(on_contexts, lambda: config, language_module=2))
+
+
+def stages_on_contexts() -> ExperimentConfig:
+    """Return an audio encoder, and two stages of a language model, on context-parallel ranks."""
+    sizes = {"audio": (1, 1, 2), "clip": (1, 1, 1), LANGUAGE: (1, 2, 2)}
+    make = partial(apart_multimodal_config, sizes, 2, presence=PRESENCE)
+    return on_contexts(make, audio=2, language_module=2)
+
+
+def _samples_in_rows() -> Iterator[WholeRun]:
+    proves = "samples in a row"
+    yield WholeRun(proves, "learned positions", partial(in_rows, learned_positions_on_contexts))
+    yield WholeRun(proves, "three axes", three_axes_in_rows)
+    behind = {"images": (1, 1, 1), LANGUAGE: (1, 2, 2), "writer": (1, 1, 1)}
+    make = partial(decoded_config, behind, 2)
+    yield WholeRun(proves, "stages and a decoder", partial(in_rows, make))
+
+
 EQUAL = {"clip": (1, 2), "dino": (1, 2), "audio": (1, 2), LANGUAGE: (1, 2)}
 # Fan-in, fan-out and equal sizes into the same language model.
 MIXED = {"clip": (1, 4), "dino": (4, 1), "audio": (2, 2), LANGUAGE: (2, 2)}
@@ -223,6 +302,26 @@ def _encoders_on_shared_ranks() -> Iterator[WholeRun]:
     for stages in (2, 3):
         make = partial(tied_on_stages, stages)
         yield WholeRun("tied embeddings on stages", f"{stages} stages", make)
+
+
+# (tensor, data): shared by both stages of the language model, by half of them, by none.
+AROUND = {"clip": (4, 2), "audio": (1, 8), "qwen": (2, 4)}
+
+
+def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
+    proves = "pipelines on shared ranks"
+    several = {"presence": PRESENCE, "tied": True, "three_axes": True}
+    make = partial(shared_pipeline, "homogeneous", (2, 2, 2), AROUND, 3, **several)
+    yield WholeRun(proves, "homogeneous TP2PP2DP2", make)
+    for passes in (None, 2):
+        make = partial(
+            shared_pipeline, "colocated", (2, 2, 2), AROUND, 3, **several,
+            encoder_microbatches=passes,
+        )  # fmt: skip
+        yield WholeRun(proves, f"colocated TP2PP2DP2, passes of {passes or 3}", make)
+    make = partial(shared_pipeline, "colocated", (2, 1, 4), AROUND, 3, **several,
+                   encoder_microbatches=2)  # fmt: skip
+    yield WholeRun(proves, "colocated TP2DP4, passes of 2", make)
 
 
 def _encoders_on_separate_ranks() -> Iterator[WholeRun]:
@@ -315,12 +414,18 @@ def _decoders() -> Iterator[WholeRun]:
     )
 
 
+def experts_on_contexts() -> ExperimentConfig:
+    """Return experts that count the tokens of samples of which a rank has a part."""
+    make = partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED, **EVEN)
+    return on_contexts(partial(_longer, make), images=2, language_module=2)
+
+
 def _experts() -> Iterator[WholeRun]:
     by_sample = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.2}
     one_each = {"moe_router_topk": 1, "num_moe_experts": 4}
     for name, make in (
         ("EP2 of DP4", partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED, **EVEN)),
-        ("EP2 before TP2", partial(experts_config, (2, 1, 1), (1, 1, 2), **by_sample)),
+        ("EP2 of CP2", experts_on_contexts),
         (
             "EP4, one expert each",
             partial(experts_config, (1, 1, 4), (1, 1, 4), expert_parallel=4, **one_each),
@@ -329,6 +434,8 @@ def _experts() -> Iterator[WholeRun]:
             "EP2 of two stages",
             partial(experts_config, (1, 1, 1), (1, 2, 2), True, 4, num_layers=4, **WITH_SHARED),
         ),
+        ("EP2 of TP2 DP2", partial(experts_config, (2, 1, 2), (2, 1, 2), **WITH_SHARED, **EVEN)),
+        ("EP2 ETP2", partial(experts_config, (1, 1, 4), (2, 1, 2), False, 2, 2, 2, **by_sample)),
         ("of a decoder", expert_decoder_config),
     ):
         yield WholeRun("experts", name, make)
@@ -549,8 +656,11 @@ WHOLE_RUNS = (
     *_sizes_of_all(),
     *_networks(),
     *_encoders_on_shared_ranks(),
+    *_pipelines_on_shared_ranks(),
     *_encoders_on_separate_ranks(),
     *_slices_of_sequences(),
+    *_contexts(),
+    *_samples_in_rows(),
     *_images_of_any_size(),
     *_words(),
     *_decoders(),

@@ -92,8 +92,8 @@ def bubble(run: StepFigures) -> Iterator[Finding]:
         "bubble",
         run.share(pipeline.bubble),
         f"The schedule leaves ranks idle for {seconds_text(pipeline.bubble)} of a step, "
-        f"{run.share(pipeline.bubble):.0%}: {counted(count, 'micro-batch')} fill "
-        f"and drain {stages} stages.",
+        f"{run.share(pipeline.bubble):.0%}: {counted(count, 'micro-batch')} fill and drain "
+        f"{counted(stages, 'stage')}.",
         f"Cut a step into {2 * count} micro-batches (idle on the clock of the plan: {twice:.0%} "
         f"instead of {now:.0%}), or use fewer stages.",
         {"seconds": pipeline.bubble, "planned": now, "stages": stages, "microbatches": count},

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.base import ConfigModel
 from mimokit.config.errors import ConfigError, Problem
 
@@ -26,6 +27,7 @@ class LeftOut:
 
 
 LEFT_OUT: Mapping[str, LeftOut] = {
+    CONFIG_FIELDS[Axis.EXPERT_TENSOR]: LeftOut(1, 1),
     "virtual_pipeline_model_parallel_size": LeftOut(1, 1),
     "recompute_granularity": LeftOut("none", "none"),
     "num_distributed_optimizer_instances": LeftOut(1, 1),
@@ -63,6 +65,9 @@ class ModuleParallelismConfig(ConfigModel):
 
     rank_offset: Annotated[int, Field(ge=0, le=LARGEST_WORLD)] = 0
     """The first rank of the module in the world."""
+
+    expert_tensor_parallel: ParallelSize | None = None
+    """Ranks over which each expert is cut, also among those of a stage. None: 1."""
 
     virtual_pipeline_model_parallel_size: ParallelSize | None = None
     """Chunks of layers per stage, interleaved. None: 1."""

@@ -14,7 +14,7 @@ DeploymentMode = Literal["homogeneous", "colocated", "heterogeneous"]
 
 THREE_PHASE: PipelineSchedule = "three_phase"
 """Encoders forward over all micro-batches of a step, the language model's pipeline, encoders
-backward (arXiv 2605.27678; Megatron-LM's pull request 4784). It can be planned, but not run yet."""
+backward (arXiv 2605.27678; Megatron-LM's pull request 4784)."""
 
 MODE_OF_SCHEDULE: dict[PipelineSchedule, DeploymentMode] = {
     "homogeneous": "homogeneous",
@@ -78,6 +78,11 @@ class RuntimeConfig(ConfigModel):
     pipeline_schedule: PipelineSchedule | None = None
     """None: the schedule of the deployment mode. In colocated mode `three_phase` allows pipeline
     parallelism in the language model, `colocated` does not."""
+
+    encoder_microbatches: Positive | None = None
+    """Micro-batches for which a colocated encoder computes forward before the language model works
+    on them; afterwards it computes backward for all of them. More of them are fewer changes between
+    modules, and more activations that are held. None: 1, and with `three_phase` all of a step."""
 
     enable_profiling: bool = False
     """Profile the steps [profile_start_step, profile_end_step)."""
@@ -170,6 +175,12 @@ class RuntimeConfig(ConfigModel):
     nothing has to travel for it; loss and gradients are the same. The data set must state the sizes
     of its samples before they are read (`sample_sizes`), as mimokit's digits do. What is uneven
     after that, a sample of many frames say, vit_frame_parallel shares."""
+
+    def encoder_microbatches_of(self, num_microbatches: int) -> int:
+        """Return the micro-batches of a step for which an encoder computes before others do."""
+        if self.encoder_microbatches is not None:
+            return self.encoder_microbatches
+        return num_microbatches if self.pipeline_schedule == THREE_PHASE else 1
 
     @property
     def chosen_loggers(self) -> tuple[LoggerName, ...]:

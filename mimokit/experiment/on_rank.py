@@ -21,7 +21,7 @@ from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 
 if TYPE_CHECKING:
     from mimokit.engine.replicas.world import Peers
-    from mimokit.engine.verify.compare import Noise, StepDifference
+    from mimokit.engine.verify.compare import Noise, StepDifference, StepRounding
     from mimokit.engine.verify.oracle import OracleStep
     from mimokit.planning.stepper.crossings import StepRecord
 
@@ -105,6 +105,32 @@ def oracle_rank(
         scale = max(1.0, loss_scale / 4)
         reference = [[replace(step, loss_scale=scale) for step in whole] for whole in reference]
     return data_of(data, config).name, reference, noise
+
+
+def rounding_rank(
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    oracle: Sequence[Sequence[OracleStep]],
+    decoders: Mapping[str, ModuleArchitecture],
+    code: UserCode,
+    seeds: Sequence[int],
+) -> list[list[StepRounding]]:
+    """Run the oracle again, once per seed, from weights that are rounded differently.
+
+    Returns, for each seed and replica, how its steps differ from those of the oracle.
+    """
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.verify.compare import rounding_of
+    from mimokit.engine.verify.oracle import run_oracle
+
+    data, steps = code.data or default_data, len(oracle[0])
+    return [
+        rounding_of(expected, nudged)
+        for seed in seeds
+        for expected, nudged in zip(
+            oracle, run_oracle(plan, config, data, steps, decoders, code, nudge=seed), strict=True
+        )
+    ]
 
 
 def compare_rank(

@@ -33,13 +33,17 @@ from mimokit.experiment.yardstick import Yardstick
 from mimokit.planning import plan_layout
 from mimokit.planning.execution import plan_executions
 from mimokit.planning.types import LayoutPlan
+from mimokit.units import counted
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
-    from mimokit.engine.verify.compare import Noise, StepDifference
+    from mimokit.engine.verify.compare import Noise, StepDifference, StepRounding
     from mimokit.engine.verify.oracle import OracleStep
 
 TOLERANCE = 1e-5
+ROUNDINGS = (1, 2, 3)
+"""Seeds of the weights from which rounding is measured, where a layout nearly passes."""
+
 STEPS = 5
 
 
@@ -131,14 +135,17 @@ def _computed(
     code: UserCode,
 ) -> Oracle:
     alone, decoders = single_rank(layout), _decoders(layout)
-    plan = plan_layout(_unfrozen(alone))
-    plan = replace(plan, executions=plan_executions(alone, plan.modules))
-    cut = _cut_by_rank(layout)
+    plan, cut = _plan_of_one(alone), _cut_by_rank(layout)
     name, steps_taken, noise = cluster.run(
         on_rank.oracle_rank, plan, alone, steps, decoders, code, cut, world_size=1
     )[0]
     recorded = tuple(map(tuple, steps_taken))
     return Oracle(alone, decoders, name, code, recorded, cut, tuple(map(tuple, noise)))
+
+
+def _plan_of_one(alone: ExperimentConfig) -> LayoutPlan:
+    plan = plan_layout(_unfrozen(alone))
+    return replace(plan, executions=plan_executions(alone, plan.modules))
 
 
 def verify(
@@ -158,8 +165,8 @@ def verify(
     Args:
         cluster: with at least as many engines as the layout has ranks.
         data: makes the samples; by default strips of digits if the model can read them, else noise.
-        tolerance: largest relative difference that passes in fp32. In fewer bits as much passes as
-            `Yardstick` says.
+        tolerance: largest relative difference that passes in fp32; see
+            `VerificationReport.passed`. In fewer bits as much passes as `Yardstick` says.
         oracle: of the same model, global batches and data, for at least `steps` steps; computed
             if None. All layouts of a model can share one.
         modules, loss_func, forward_step: as for `train`.
@@ -181,14 +188,16 @@ def verify(
             f"settings, data or code; compute one with compute_oracle."
         )
     if len(oracle.steps) < steps:
-        raise ValueError(f"The oracle has {len(oracle.steps)} steps; {steps} are to be compared.")
+        raise ValueError(
+            f"The oracle has {counted(len(oracle.steps), 'step')}; {steps} are to be compared."
+        )
     expected = [list(replica[:steps]) for replica in oracle.replicas]
     plan = placed(cluster, plan_layout(layout))
     by_rank: list[list[StepDifference]] = cluster.run(
         on_rank.compare_rank, plan, layout, expected, code, world_size=plan.world_size
     )
     pairs = [_worst_losses(plan, by_rank, expected, step) for step in range(steps)]
-    return VerificationReport(
+    report = VerificationReport(
         name=layout.name,
         data=oracle.data,
         layout={module: _sizes(layout.model.get_parallelism(module)) for module in plan.modules},
@@ -211,6 +220,9 @@ def verify(
             layout.runtime.precision, [one for own in oracle.noise for one in own[:steps]]
         ),
     )
+    if not report.is_near or _cut_by_rank(layout):  # a cut choice flips where weights change
+        return report
+    return _with_rounding(report, cluster, oracle, expected)
 
 
 def _yardstick(precision: str | None, noise: Sequence[Noise]) -> Yardstick | None:
@@ -221,6 +233,31 @@ def _yardstick(precision: str | None, noise: Sequence[Noise]) -> Yardstick | Non
         loss=largest(step.loss for step in noise),
         gradients=largest(step.gradients for step in noise),
         weights=largest(step.weights for step in noise),
+    )
+
+
+def _with_rounding(
+    report: VerificationReport,
+    cluster: EngineCluster,
+    oracle: Oracle,
+    expected: list[list[OracleStep]],
+) -> VerificationReport:
+    """Return a report with what rounding does to one process, which a layout may differ by."""
+    found: list[list[StepRounding]] = cluster.run(
+        on_rank.rounding_rank,
+        _plan_of_one(oracle.config),
+        oracle.config,
+        expected,
+        oracle.decoders,
+        oracle.code,
+        ROUNDINGS,
+        world_size=1,
+    )[0]
+    steps = list(zip(*found, strict=True))
+    return replace(
+        report,
+        gradient_rounding=tuple(_worst([one.gradients for one in step]) for step in steps),
+        weight_rounding=tuple(_worst([one.weights for one in step]) for step in steps),
     )
 
 
@@ -260,7 +297,7 @@ def _worst_losses(
 def _strategy_text(config: ExperimentConfig) -> str:
     if config.strategy is None:
         return ""
-    return f"{config.replicas} replicas with {config.strategy.name}"
+    return f"{counted(config.replicas, 'replica')} with {config.strategy.name}"
 
 
 def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
@@ -304,9 +341,17 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
         }
     )
     data = config.data.model_copy(
-        update={"base_batch_size": config.data.base_batch_size * (language.data_parallel or 1)}
+        update={
+            "base_batch_size": config.data.base_batch_size * (language.data_parallel or 1),
+            "pack_sequences_in_batch": False,
+        }
     )
-    whole = {"pipeline_schedule": "homogeneous", "patch_type": [], "sample_order": AS_DRAWN}
+    whole: dict[str, object] = {
+        "pipeline_schedule": "homogeneous",
+        "encoder_microbatches": None,
+        "patch_type": [],
+        "sample_order": AS_DRAWN,
+    }
     runtime = config.runtime.model_copy(update=whole)
     return ExperimentConfig(
         model=model, data=data, runtime=runtime, name="one process", strategy=config.strategy

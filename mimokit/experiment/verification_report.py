@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from mimokit.experiment.yardstick import ALLOWED, MOST_NOISE, Yardstick
+from mimokit.experiment.yardstick import MOST_NOISE, Yardstick
 from mimokit.tables import Report, Section, html_table
 
 # Adam divides by the square root of the squared gradient plus epsilon: rounding noise in gradients
@@ -31,6 +31,12 @@ COLUMNS = ("step", "loss", "one process", "difference", "module", "gradient", "w
 NO_SAMPLE = "it saw no sample"
 FROZEN = "it is frozen"
 NO_GRADIENT = "all its gradients are 0"
+
+TWO_ROUNDINGS = 2
+"""A layout and one process are each as far from exact numbers as rounding takes them."""
+
+MOST_ROUNDED = 10
+"""Times the tolerance that rounding may explain. Drawn layouts needed up to 1.5."""
 
 MOST_OPEN = 0.25
 """Share of the entries that a check may leave to rounding; with more it proves too little."""
@@ -59,6 +65,10 @@ class VerificationReport(Report):
             halfway between both but for rounding errors. The rank took that of the oracle.
         adam_epsilon: the largest that the optimizer stepped with.
         unproved: module -> why its gradients and weights say nothing.
+        gradient_rounding: per step: module -> largest difference of a gradient entry of one process
+            from itself, if every weight is first changed by a unit in the last place; measured
+            where a difference is above the tolerance, by less than `MOST_ROUNDED` times.
+        weight_rounding: the same for the weights after the step.
         yardstick: of a layout in fewer bits than fp32, what it is judged by; None: the tolerance.
     """
 
@@ -76,6 +86,8 @@ class VerificationReport(Report):
     halfway_share: float = 0.0
     adam_epsilon: float = ADAM_EPSILON
     unproved: dict[str, str] = field(default_factory=dict)
+    gradient_rounding: tuple[dict[str, float], ...] = ()
+    weight_rounding: tuple[dict[str, float], ...] = ()
     yardstick: Yardstick | None = None
 
     @property
@@ -104,20 +116,49 @@ class VerificationReport(Report):
         """Whether every difference is at or under the tolerance (a NaN is not), of enough entries.
 
         At most `MOST_OPEN` of the entries may be left to rounding, and at most `MOST_HALFWAY` of
-        the numbers of a codec.
+        the numbers of a codec. Where the tolerance is below what rounding does to one process,
+        twice that is the bound, up to `MOST_ROUNDED` times the tolerance.
         """
-        worst = (self.max_loss_difference, self.max_gradient_difference, self.max_weight_difference)
         enough = self.open_share <= MOST_OPEN and self.halfway_share <= MOST_HALFWAY
-        limits = self._limits()
-        if self.yardstick is not None and not self.yardstick.proves:
-            return False
-        return enough and all(value <= most for value, most in zip(worst, limits, strict=True))
+        if self.yardstick is not None:
+            found = (
+                self.max_loss_difference,
+                self.max_gradient_difference,
+                self.max_weight_difference,
+            )
+            pairs = zip(found, self.yardstick.limits, strict=True)
+            return enough and self.yardstick.proves and all(one <= most for one, most in pairs)
+        within = self.max_loss_difference <= self.tolerance and not any(
+            beyond for *_, beyond in self._above()
+        )
+        return enough and within
 
-    def _limits(self) -> tuple[float, float, float]:
-        """Return the largest differences of loss, gradients and weights that pass."""
-        if self.yardstick is None:
-            return self.tolerance, self.tolerance, self.tolerance
-        return self.yardstick.limits
+    @property
+    def is_near(self) -> bool:
+        """Whether it fails by differences of gradients and weights that rounding may explain."""
+        worst = max(self.max_gradient_difference, self.max_weight_difference)
+        near = self.max_loss_difference <= self.tolerance < worst <= self._most
+        return near and self.yardstick is None
+
+    @property
+    def _most(self) -> float:
+        return MOST_ROUNDED * self.tolerance
+
+    def _above(self) -> Iterator[tuple[str, int, str, float, float, bool]]:
+        """Yield differences above the tolerance: what, step, module, difference and what rounding
+        does to one process, and whether it is above the bound."""
+        for what, found, rounding in (
+            ("gradients", self.gradient_differences, self.gradient_rounding),
+            ("weights", self.weight_differences, self.weight_rounding),
+        ):
+            for step, differences in enumerate(found):
+                for module, difference in differences.items():
+                    if difference <= self.tolerance:
+                        continue
+                    rounded = rounding[step][module] if rounding else 0.0
+                    bound = min(TWO_ROUNDINGS * rounded, self._most)
+                    within = difference <= bound
+                    yield what, step, module, difference, rounded, not within
 
     @property
     def verdict(self) -> str:
@@ -132,7 +173,8 @@ class VerificationReport(Report):
         return (
             f"{layout}{of_replicas}: after {len(self.losses)} steps on {self.data} the layout "
             f"{outcome} ({differences}; {self._judged_by()}, "
-            f"Adam epsilon {self.adam_epsilon:.0e}).{self._where()}{self._lost()}{self._noisy()}"
+            f"Adam epsilon {self.adam_epsilon:.0e}).{self._where()}{self._lost()}{self._rounded()}"
+            f"{self._noisy()}"
             f"{self._open()}{self._halfway()}{self._large()}{self._unproved()}"
         )
 
@@ -157,6 +199,21 @@ class VerificationReport(Report):
                     "that are not finite are never equal."
                 )
         return ""
+
+    def _rounded(self) -> str:
+        """Return a sentence about the largest difference that rounding explains, or does not."""
+        above = list(self._above())
+        if not self.gradient_rounding or not above:
+            return ""
+        what, step, module, difference, rounded, beyond = max(
+            above, key=lambda one: (one[-1], one[3])
+        )
+        why = "more than rounding explains" if beyond else "by rounding alone"
+        return (
+            f" The {what} of module {module!r} differ by {difference:.1e} after step {step + 1}, "
+            f"{why}: where every weight of one process changes by a unit in the last place, they "
+            f"change by {rounded:.1e}, and a layout may differ by {TWO_ROUNDINGS} times that."
+        )
 
     def _noisy(self) -> str:
         """Return a sentence about a precision in which one process differs too much from fp32."""
@@ -229,12 +286,12 @@ class VerificationReport(Report):
             "halfway_share": self.halfway_share,
             "adam_epsilon": self.adam_epsilon,
             "unproved": self.unproved,
+            "gradient_rounding": list(self.gradient_rounding),
+            "weight_rounding": list(self.weight_rounding),
             "passed": self.passed,
             "tolerance": self.tolerance,
             "precision": "fp32" if self.yardstick is None else self.yardstick.precision,
-            "yardstick": None
-            if self.yardstick is None
-            else {**asdict(self.yardstick), "allowed": ALLOWED, "limits": list(self._limits())},
+            "yardstick": None if self.yardstick is None else self.yardstick.to_json(),
             "losses": list(self.losses),
             "oracle_losses": list(self.oracle_losses),
             "max_loss_difference": self.max_loss_difference,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 ALLOWED = 1.5
 """Times the difference of one process of fewer bits from fp32 that a layout of these may differ.
@@ -46,6 +46,10 @@ class Yardstick:
         """The largest differences of loss, gradients and weights that pass."""
         loss = max(ALLOWED * self.loss, HALF_STEP[self.precision])
         return loss, ALLOWED * self.gradients, ALLOWED * self.weights
+
+    def to_json(self) -> dict[str, object]:
+        """Return plain data."""
+        return {**asdict(self), "allowed": ALLOWED, "limits": list(self.limits)}
 
     def words(self) -> str:
         """Return what is allowed and why."""

@@ -30,6 +30,7 @@ class ModuleExecution:
         expert_tensor_parallel: ranks over which one expert is cut.
         sequence_parallel: what tensor parallelism leaves whole is cut along the sequence. It needs
             tensor parallel ranks.
+        samples_in_row: its samples are computed in one row, without padding.
         recompute: what the backward pass computes again: the attention core (selective), or whole
             layers one by one (full).
         precision: of matrix products.
@@ -53,6 +54,7 @@ class ModuleExecution:
     expert_parallel: int = 1
     expert_tensor_parallel: int = 1
     sequence_parallel: bool = False
+    samples_in_row: bool = False
     recompute: Recompute = "none"
     precision: str = PRECISION_OF_RUNS
     weights: Dtype = "fp32"
@@ -84,6 +86,7 @@ class ModuleExecution:
             virtual=self.virtual_stages,
             context=self.context_parallel,
             expert=self.expert_parallel,
+            expert_tensor=self.expert_tensor_parallel,
             data=self.data_parallel,
             recompute=RECOMPUTE_NAMES.index(self.recompute),
             instances=self.optimizer_instances,
@@ -115,6 +118,8 @@ def plan_executions(
             pipeline_parallel=1,
             virtual_stages=1,
             expert_parallel=1,
+            expert_tensor_parallel=1,
+            samples_in_row=False,
         )
         for name in model.encoder_module_names:
             encoder = executions[name]
@@ -139,8 +144,11 @@ def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecu
         context_parallel=ranks.context_parallel,
         data_parallel=ranks.data_parallel,
         expert_parallel=ranks.expert_parallel,
-        expert_tensor_parallel=ranks.expert_view().shape[0],
+        expert_tensor_parallel=ranks.expert_tensor_parallel,
         sequence_parallel=ranks.tensor_parallel > 1 and stated.in_runs("sequence_parallel"),
+        samples_in_row=(
+            config.data.pack_sequences_in_batch and ranks.module == config.model.llm_module_name
+        ),
         recompute=cast(Recompute, stated.in_runs("recompute_granularity")),
         precision=precision,
         weights=_WEIGHTS.get(precision, "bf16"),

@@ -28,6 +28,7 @@ from mimokit.planning.frames.plan import plan_frames
 from mimokit.planning.frames.routing import TOLERANCE
 from mimokit.planning.frames.samples import SampleWork, order_samples
 from mimokit.prediction.memory.states import OPTIMIZER
+from mimokit.units import counted
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,12 @@ class EncoderInput:
             ConfigError: there are no images, or one is empty.
         """
         refuse_if_any(
-            Problem("workload", "lengths", n, f"Encoder input: an image of {n} patches; give 1 up.")
+            Problem(
+                "workload",
+                "lengths",
+                n,
+                f"Encoder input: an image of {counted(n, 'patch')}; give 1 up.",
+            )
             for n in lengths or (0,)
             if n < 1
         )

@@ -35,6 +35,7 @@ TITLES = {
     "precision_speed": "Precision, shards of states, overlap",
     "pipeline_overhead": "Pipeline executor",
     "megatron_1f1b": "1F1B over modules",
+    "context_parallel": "Context parallelism",
     "trace_overhead": "Tracing",
     "sixteen_ranks": "Layout invariance on 16 ranks",
     "prediction_here": "Prediction on this machine",

@@ -128,12 +128,6 @@ def test_configs_unpack() -> None:
         ({"context_parallel": 2, "data_parallel": 2}, None, "colocated", "context_parallel is 2"),
         ({"expert_parallel": 2, "data_parallel": 4}, None, "colocated", "expert_parallel is 2"),
         (
-            {"pipeline_parallel": 2, "data_parallel": 1},
-            {"pipeline_parallel": 2, "data_parallel": 1},
-            "homogeneous",
-            "pipeline_parallel is 2",
-        ),
-        (
             {"data_parallel": 1},
             {"context_parallel": 2, "data_parallel": 1, "rank_offset": 1},
             "1f1b",

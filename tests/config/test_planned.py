@@ -258,8 +258,35 @@ def test_positions_that_ranks_cannot_share_evenly_are_not_run() -> None:
         check_runnable(load(content))
     problem = only(refused.value.problems)
     assert (problem.module, problem.field) == ("images", "sequence_parallel")
-    assert "tensor_parallel 2 does not divide its 33 positions" in problem.sentence
+    assert "tensor_parallel 2 does not divide the 33 positions of a" in problem.sentence
     assert problem.fix == {"path": f"{SIZES}.images.sequence_parallel", "value": False}
+
+
+def test_positions_that_contexts_cannot_share_evenly_are_not_run() -> None:
+    contexts = {"context_parallel": 2, "data_parallel": 2}
+    content = sections(contexts, contexts)
+    check_runnable(load(content))
+    content["model"]["module_architectures"]["images"]["num_registers"] = 1
+    with pytest.raises(ConfigError) as refused:
+        check_runnable(load(content))
+    problem = only(refused.value.problems)
+    assert (problem.module, problem.field) == ("images", "context_parallel")
+    assert "cuts its 33 positions into 2 unequal pieces" in problem.sentence
+    content = put(content, "data.seq_length", 126)
+    content = put(content, f"{NETWORKS}.{LANGUAGE}.seq_length", 126)
+    found = only(problems(content))
+    assert (found.module, found.field) == (LANGUAGE, "context_parallel")
+    assert "cuts its 126 tokens into 4 unequal pieces" in found.sentence
+
+
+def test_experts_that_count_padding_are_not_run_in_rows_without_it() -> None:
+    content = with_network(LANGUAGE, **EXPERTS, add_bias_linear=False)
+    content["data"]["pack_sequences_in_batch"] = True
+    content["model"]["module_parallelisms"][LANGUAGE]["sequence_parallel"] = True
+    check_runnable(load(content))
+    content["model"]["module_architectures"][LANGUAGE]["moe_z_loss_coeff"] = 0.01
+    with pytest.raises(ConfigError, match="has a moe_z_loss_coeff, which counts the padding"):
+        check_runnable(load(content))
 
 
 def test_latent_attention_is_not_run() -> None:

@@ -38,6 +38,7 @@ def test_what_ships_is_executed_as_its_config_says(file: Path) -> None:
 ALL_SAID = {
     "context_parallel": 2,
     "expert_parallel": 2,
+    "expert_tensor_parallel": 2,
     "virtual_pipeline_model_parallel_size": 2,
     "recompute_granularity": "full",
     "num_distributed_optimizer_instances": 2,
@@ -61,6 +62,7 @@ def test_every_choice_of_a_config_is_in_the_execution() -> None:
         plain,
         context_parallel=2,
         expert_parallel=2,
+        expert_tensor_parallel=2,
         virtual_stages=2,
         recompute="full",
         optimizer_instances=2,

@@ -1,4 +1,4 @@
-"""A pipeline of the language model on the ranks of its encoders: planned, not run."""
+"""A pipeline of the language model on the ranks of its encoders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mimokit
-from mimokit.config import ConfigError, ExperimentConfig, check_runnable
+from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import config_from_mapping
 from mimokit.planning import LayoutPlan, ModuleRanks
 from mimokit.planning.bridges.plan import plan_first_stage_bridge
@@ -119,15 +119,34 @@ def test_a_layout_of_the_paper() -> None:
     assert "images run forward before it and backward after it" in words
 
 
-def test_it_is_planned_and_not_run() -> None:
-    config = row_of_the_paper()
-    with pytest.raises(ConfigError, match="can be planned but not run yet") as refused:
-        check_runnable(config)
-    not_yet = [one for one in refused.value.problems if "not run yet" in one.sentence]
-    assert [(one.module, one.field) for one in not_yet] == [("language", "pipeline_parallel")]
-    flat = three_phase(sizes(tp=2, dp=2), 4, images=sizes(dp=4))
-    with pytest.raises(ConfigError, match="pipeline_schedule is three_phase, which can be planned"):
-        check_runnable(flat)
+def test_encoders_run_for_some_or_all_micro_batches_at_once() -> None:
+    for stages, replicas in ((1, 4), (2, 2)):
+        for each, wanted in ((None, 5), (2, 2), (1, 1)):
+            config = three_phase(sizes(pp=stages, dp=replicas), 2, 5, images=sizes(dp=4))
+            config.runtime.encoder_microbatches = each
+            program = mimokit.plan(config).program
+            for worker, stages_of in enumerate(program.graph.workers):
+                steps = program.schedule.ordered(worker)
+                encoder, held, most = stages_of[0], 0, 0
+                for kind, stage, _ in steps:
+                    if stage == encoder and kind in ("forward", "backward"):
+                        held += 1 if kind == "forward" else -1
+                        most = max(most, held)
+                assert (held, most) == (0, wanted)
+                assert program.schedule.in_flight(encoder) == wanted
+
+
+def test_bad_numbers_of_micro_batches_per_pass() -> None:
+    config = three_phase(sizes(pp=2, dp=2), 2, 5, images=sizes(dp=4))
+    content = config.to_mapping()
+    content["runtime"]["encoder_microbatches"] = 6
+    with pytest.raises(ConfigError, match="a step has 5 micro-batches") as refused:
+        config_from_mapping(content)
+    assert refused.value.problems[0].fix == {"path": "runtime.encoder_microbatches", "value": 5}
+    apart = layout("heterogeneous", sizes(dp=1, offset=1), 2, 4, images=sizes(dp=1)).to_mapping()
+    apart["runtime"]["encoder_microbatches"] = 2
+    with pytest.raises(ConfigError, match="in heterogeneous mode encoders compute micro-batch by"):
+        config_from_mapping(apart)
 
 
 def test_the_model_alone_asks_for_no_phases() -> None:

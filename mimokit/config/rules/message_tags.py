@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Problem
 from mimokit.config.model import MimoParallelismConfig
+from mimokit.units import counted
 
 FIELD_BITS = (("direction", 1), ("edge", 7), ("microbatch", 10), ("slot", 8), ("split", 5))
 """Field of a tag -> its bits, from the highest."""
@@ -41,8 +42,8 @@ def too_many(field: str, count: int) -> str | None:
     if count <= ROOM[field]:
         return None
     return (
-        f"The pipeline has {count:,} values of {field}, but a message tag holds {ROOM[field]:,}; "
-        "plan for at most as many."
+        f"The pipeline has {counted(count, 'value')} of {field}, but a message tag holds "
+        f"{ROOM[field]:,}; plan for at most as many."
     )
 
 

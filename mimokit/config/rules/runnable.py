@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.base import RUNNABLE
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Problem, refuse_if_any
@@ -17,16 +16,10 @@ from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_experts import unrunnable_experts
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
-from mimokit.config.rules.runnable_sequences import uneven_sequences
-from mimokit.config.runtime import (
-    FRAME_PARALLEL,
-    PRECISION_OF_RUNS,
-    RUNNABLE_PRECISIONS,
-    THREE_PHASE,
-)
+from mimokit.config.rules.runnable_sequences import samples_in_row, uneven_sequences
+from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, RUNNABLE_PRECISIONS
 from mimokit.units import counted
 
-_NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT,))
 _ONLY_PLANNED = (
     "virtual_pipeline_model_parallel_size",
     "num_distributed_optimizer_instances",
@@ -64,9 +57,9 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
     data = config.data if isinstance(config, ExperimentConfig) else None
     problems += _graph_problems(model, data)
     problems += uneven_sequences(model, data)
+    problems += samples_in_row(model, data)
     if isinstance(config, ExperimentConfig):
         problems += tag_problems(model, config.data)
-        problems += _schedule(config)
         problems += _precision(config)
         problems += _samples(config)
         problems += _frame_parallel(config)
@@ -75,12 +68,7 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
 
 
 def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
-    heterogeneous = model.deployment_mode == "heterogeneous"
-    fields = _NOT_RUNNING if heterogeneous else (*_NOT_RUNNING, "pipeline_parallel")
     for name, module in model.module_parallelisms.items():
-        for field in fields:
-            if getattr(module, field) > 1:
-                yield _too_large(name, field, getattr(module, field))
         yield from _planned_sizes(name, module)
     yield from unrunnable_networks(model)
     yield from unrunnable_experts(model)
@@ -97,17 +85,6 @@ def _planned_sizes(name: str, module: ModuleParallelismConfig) -> Iterator[Probl
         value = getattr(module, field)
         if value is not None and value != LEFT_OUT[field].runs:
             yield leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")
-
-
-def _schedule(config: ExperimentConfig) -> Iterator[Problem]:
-    """Yield a schedule that is only planned, unless its pipeline is rejected already."""
-    stages = config.model.get_parallelism(config.model.llm_module_name).pipeline_parallel
-    if config.runtime.pipeline_schedule == THREE_PHASE and stages == 1:
-        sentence = (
-            f"pipeline_schedule is {THREE_PHASE}, which can be planned but not "
-            "run yet; leave it out until then."
-        )
-        yield problem_at("runtime.pipeline_schedule", THREE_PHASE, sentence, None)
 
 
 def _precision(config: ExperimentConfig) -> Iterator[Problem]:
@@ -212,7 +189,7 @@ def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
             )
             yield problem_at(network_path(name, "keep_class_token"), True, sentence, False)
         stages = model.get_parallelism(name).pipeline_parallel
-        if stages > 1:
+        if stages > 1 and model.deployment_mode == "heterogeneous":
             sentence = (
                 f"pipeline_parallel is {stages}, but {FRAME_PARALLEL} runs "
                 "encoders of one stage only; set it to 1, or leave the patch out."
@@ -220,13 +197,6 @@ def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
             yield problem_at(
                 f"model.module_parallelisms.{name}.pipeline_parallel", stages, sentence, 1
             )
-
-
-def _too_large(name: str, field: str, value: int) -> Problem:
-    sentence = (
-        f"{field} is {value}, which can be planned but not run yet; run it with 1 until then."
-    )
-    return problem_at(f"model.module_parallelisms.{name}.{field}", value, sentence, 1)
 
 
 def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:

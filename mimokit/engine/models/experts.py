@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from mimokit.architecture.config_fields import MEGATRON_TOP_K
+from mimokit.axes import MEGATRON_FIELDS, Axis
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import (
     MLP,
@@ -40,7 +41,7 @@ def expert_options(network: ModuleArchitecture, execution: ModuleExecution) -> d
     return {
         "num_moe_experts": network.num_moe_experts,
         "moe_router_topk": network.moe_router_topk or MEGATRON_TOP_K,
-        "moe_ffn_hidden_size": network.moe_ffn_hidden_size or network.feed_forward_size,
+        "moe_ffn_hidden_size": network.expert_size,
         "moe_shared_expert_intermediate_size": network.moe_shared_expert_intermediate_size,
         "moe_shared_expert_gate": bool(network.moe_shared_expert_gate),
         "moe_router_dtype": "fp32",
@@ -51,8 +52,8 @@ def expert_options(network: ModuleArchitecture, execution: ModuleExecution) -> d
         "moe_expert_capacity_factor": network.moe_expert_capacity_factor,
         "moe_token_dispatcher_type": "alltoall",
         "moe_permute_fusion": False,
-        "expert_model_parallel_size": execution.expert_parallel,
-        "expert_tensor_parallel_size": execution.expert_tensor_parallel,
+        MEGATRON_FIELDS[Axis.EXPERT]: execution.expert_parallel,
+        MEGATRON_FIELDS[Axis.EXPERT_TENSOR]: execution.expert_tensor_parallel,
     }
 
 

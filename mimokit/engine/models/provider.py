@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from mimokit.engine.megatron import (
     ProcessGroupCollection,
     TransformerBlock,
     TransformerConfig,
+    build_module,
     ensure_memory_buffer,
 )
 from mimokit.engine.models.described import described
@@ -35,6 +36,7 @@ from mimokit.planning import plan_layout
 from mimokit.planning.execution import Dtype
 from mimokit.planning.model_section import experiment_of_model
 from mimokit.planning.types import LayoutPlan
+from mimokit.units import counted
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,8 @@ class MimoModelProvider:
                 raise ValueError(f"There is a spec for {name!r}, but the layout has only {known}.")
         if dist.get_world_size() != plan.world_size:
             raise ValueError(
-                f"The plan is for {plan.world_size} ranks but the world has "
-                f"{dist.get_world_size()}; form a world of {plan.world_size} ranks."
+                f"The plan is for {counted(plan.world_size, 'rank')} but the world has "
+                f"{dist.get_world_size()}; form a world of {counted(plan.world_size, 'rank')}."
             )
 
     def _build(
@@ -221,7 +223,8 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
         self._seed = seed
         self.language_module_name = language_module_name
         self._has_language_model = has_language_model
-        super().__init__(config)
+        self._language_model_spec = config.language_model_spec
+        super().__init__(replace(config, language_model_spec=_of_whole_sequences(config)))
         self.text_decoders = torch.nn.ModuleDict()
         for name, spec in (decoder_specs or {}).items():
             torch.manual_seed(module_seed(seed, name))
@@ -262,7 +265,20 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
             self.language_model = None
             return
         torch.manual_seed(module_seed(self._seed, self.language_module_name))
-        super()._initialize_language_model()
+        self.language_model = build_module(self._language_model_spec)
+
+
+def _of_whole_sequences(config: MimoModelConfig) -> ModuleSpec:
+    """Return the spec of the language model as if no rank had a part of a sequence.
+
+    From 0.19 on Megatron's `MimoModel` would look for the global groups to cut sequences itself.
+    """
+    spec = config.language_model_spec
+    layers = copy.copy(spec.params["config"])
+    layers.sequence_parallel, layers.context_parallel_size = False, 1
+    return ModuleSpec(
+        module=spec.module, params={**spec.params, "config": layers}, submodules=spec.submodules
+    )
 
 
 def _of_rank(

@@ -28,7 +28,9 @@ from mimokit.engine.megatron import (
     get_num_layers_to_build,
     get_transformer_layer_offset,
     tensor_parallel,
+    transformer_engine_attention,
 )
+from mimokit.engine.models.attention import SequenceAttention
 from mimokit.engine.models.experts import expert_options, experts_spec, layer_with
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.parallel.sequence import SliceNorm
@@ -172,17 +174,22 @@ def _layer_options(architecture: ModuleArchitecture) -> dict[str, Any]:
     return options
 
 
-def layer_spec(
-    architecture: ModuleArchitecture, initial_seed: int, mask_type: AttnMaskType
-) -> ModuleSpec:
+def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
     """Return Megatron's local layer as an architecture describes it.
+
+    A module with whole samples on every rank has Megatron's own attention, as has the oracle, so
+    that a check of a layout compares the two.
 
     (`get_vit_layer_with_local_spec` of 0.16.1 is causal: a patch does not attend to later ones.)
     """
+    architecture = build.architecture
     spec = copy.deepcopy(get_gpt_layer_local_spec(normalization=architecture.normalization))
     spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = SliceNorm
     attention = spec.submodules.self_attention
     attention.module = GroupedSelfAttention
+    execution = build.execution
+    if execution.context_parallel > 1 or execution.samples_in_row:
+        attention.submodules.core_attention = _core_attention(execution, mask_type)
     attention.params = {"attn_mask_type": mask_type}
     qkv, output, inside = architecture.has_biases
     parts = attention.submodules
@@ -190,11 +197,22 @@ def layer_spec(
         parts.linear_qkv = _with_bias(parts.linear_qkv, qkv)
     if output != inside:
         parts.linear_proj = _with_bias(parts.linear_proj, output)
-    spec = seeded(spec, initial_seed)
+    spec = seeded(spec, build.seed)
     if architecture.num_moe_experts is not None:
         spec.params["experts"] = experts_spec(architecture)
         spec.params["dense_layers"] = architecture.dense_layers
     return spec
+
+
+def _core_attention(execution: ModuleExecution, mask_type: AttnMaskType) -> Any:
+    """Return the class of attention over sequences that ranks share, or that lie in a row.
+
+    Transformer Engine's has kernels for half precision, without masks of padding.
+    """
+    fused = transformer_engine_attention()
+    unmasked = mask_type in (AttnMaskType.causal, AttnMaskType.no_mask)
+    takes = unmasked and execution.weights != "fp32" and not execution.samples_in_row
+    return fused if fused is not None and takes else SequenceAttention
 
 
 def block_submodules(

@@ -45,6 +45,10 @@ class Ownership:
         """
         return bool(self.groups.tp.rank() == 0)
 
+    def counts_samples(self) -> bool:
+        """Return whether a sum over the world takes the samples of this rank, whole."""
+        return self.counts_tokens() and bool(self.groups.cp.rank() == 0)
+
     def reduce_group(self, parameter: torch.Tensor) -> dist.ProcessGroup:
         """Return the ranks with the same piece of a parameter, over which gradients are summed.
 

@@ -21,6 +21,7 @@ from mimokit.engine.pipeline.base_stage import (
 from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import StageEdge
+from mimokit.units import counted
 
 ModalType = Literal["text", "audio", "vision", "packing"]
 
@@ -98,7 +99,8 @@ class PipelineStageMultimodality:
         sent = len(message.rows) + len(message.counts)
         if sent != planned:
             raise ShapeMismatchError(
-                f"{edge.modality!r} sent {sent} tensors, but the plan has {planned} slots for them."
+                f"{edge.modality!r} sent {counted(sent, 'tensor')}, but the plan has "
+                f"{counted(planned, 'slot')} for them."
             )
         given = self._of(microbatch).given
         hidden, *integers = message.rows

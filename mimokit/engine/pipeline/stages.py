@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
@@ -13,18 +14,20 @@ from mimokit.engine.data.batch import (
     encoder_tensors,
     in_dtype,
     rows_per_sample,
+    sample_lengths,
     targets_of,
     tensors_by_encoder,
 )
 from mimokit.engine.data.check import check_words
-from mimokit.engine.megatron import MimoModel
+from mimokit.engine.megatron import GPTModel, MimoModel
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_axis_positions
 from mimokit.engine.models.transformer import causal_mask
+from mimokit.engine.parallel.context import SequenceCut, alike_on_contexts, for_all_contexts
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import loss_sum, vocab_parallel_cross_entropy
-from mimokit.engine.parallel.sequence import all_slices, slice_of_rank, slices
+from mimokit.engine.parallel.row import SampleRow, row_of
 from mimokit.engine.pipeline.base_stage import (
     ModuleStage,
     Shapes,
@@ -34,6 +37,7 @@ from mimokit.engine.pipeline.base_stage import (
     meta_like,
 )
 from mimokit.engine.pipeline.packing import Packed, assemble, check_grids, check_rows
+from mimokit.units import counted
 
 
 class EncoderStage(ModuleStage):
@@ -103,7 +107,7 @@ class EncoderStage(ModuleStage):
 
     def _project(self, features: torch.Tensor) -> torch.Tensor:
         rows: torch.Tensor = self.wrapped.module.project_embeddings([features])
-        return rows
+        return alike_on_contexts(rows, self.wrapped.ownership.groups.cp)
 
     def _counts(self, items: list[int], sizes: torch.Tensor | None) -> list[int]:
         """Return the rows of every sample."""
@@ -197,14 +201,23 @@ class ModalityStage(ModuleStage):
         if tuple(rows.shape) != (sum(counts), self._width):
             raise ValueError(
                 f"Module {self.name!r} returned rows of {list(rows.shape)}; its items are "
-                f"{self._tokens_per_item} tokens each, so it must be {[sum(counts), self._width]}."
+                f"{counted(self._tokens_per_item, 'token')} each, so it must be "
+                f"{[sum(counts), self._width]}."
             )
-        return StageOutput(rows, [counts])
+        return StageOutput(alike_on_contexts(rows, self.wrapped.ownership.groups.cp), [counts])
 
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
         """Return the shapes for one item."""
         rows = meta_like((self._tokens_per_item, self._width), self.dtype)
         return rows, meta_like((1,), torch.int64)
+
+
+def values_on_rank(model: GPTModel, output: StageOutput, values: torch.Tensor) -> torch.Tensor:
+    """Return the values, of [samples, tokens], of the tokens whose logits an output has."""
+    if output.row is None:
+        return SequenceCut.of(model).tokens_on_rank(values)
+    cut = SequenceCut.of(model, output.row.lengths)
+    return cut.tokens_on_rank(output.row.lay(values)[None])
 
 
 class _LogitsStage(ModuleStage):
@@ -216,25 +229,31 @@ class _LogitsStage(ModuleStage):
         """Return the loss on the last stage."""
         if output.logits is None or batch is None:
             return None
-        labels, loss_mask = self._targets(batch)
+        labels, loss_mask = (
+            values_on_rank(self.wrapped.module, output, values) for values in self._targets(batch)
+        )
         group = self.wrapped.module.pg_collection.tp
         losses = vocab_parallel_cross_entropy(output.logits, labels, group)
         return loss_sum(self._loss_func, losses, loss_mask)
 
-    def _on_rank(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the tokens of this rank of [tokens, samples, width]."""
-        module = self.wrapped.module
-        return slice_of_rank(hidden, module.config, module.pg_collection.tp)
+    def _cut_of(self, row: SampleRow | None = None) -> SequenceCut:
+        """Return how the ranks of the module share the tokens of samples."""
+        return SequenceCut.of(self.wrapped.module, None if row is None else row.lengths)
 
-    def _whole(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return all tokens, of those of this rank."""
-        module = self.wrapped.module
-        return all_slices(hidden, module.config, module.pg_collection.tp)
+    def _rows(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return rows of another module, of which each rank of this one uses a part."""
+        return for_all_contexts(rows, self.wrapped.module.pg_collection.cp)
 
     def _mask(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the causal mask of all tokens."""
-        tokens = hidden.shape[0] * slices(self.wrapped.module.config)
-        return causal_mask(tokens, hidden.device)
+        """Return the causal mask of all tokens, for hidden states of this rank."""
+        return causal_mask(hidden.shape[0] * self._cut_of().parts, hidden.device)
+
+    def whole_logits(self, output: StageOutput, batch: Batch) -> torch.Tensor:
+        """Return the logits of all tokens, [samples, tokens, vocabulary / TP]."""
+        assert output.logits is not None
+        hidden = output.logits.transpose(0, 1).contiguous()
+        whole = self._cut_of(output.row).of_all_contexts(hidden, summed=False)
+        return _by_sample(whole, output.row, batch).contiguous()
 
     def _targets(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return labels and loss mask, both [samples, tokens]."""
@@ -242,7 +261,16 @@ class _LogitsStage(ModuleStage):
 
     def tokens(self, output: StageOutput, batch: Batch | None) -> int:
         """Count the tokens of the samples."""
+        if output.row is not None:
+            return sum(output.row.lengths) if self.last else 0
         return int(batch["input_ids"].numel()) if self.last and batch is not None else 0
+
+
+def _by_sample(hidden: torch.Tensor, row: SampleRow | None, batch: Batch) -> torch.Tensor:
+    """Return [samples, tokens, …] of all positions, [tokens, samples, …] or places of a row."""
+    if row is None:
+        return hidden.transpose(0, 1)
+    return row.take_apart(hidden[:, 0], batch["input_ids"].shape[1])
 
 
 class LanguageStage(_LogitsStage):
@@ -257,6 +285,7 @@ class LanguageStage(_LogitsStage):
             come with the rows, and each stage sends them to the next. False also where grids do
             not come: then the batch has such positions, if there are any.
         feeds: other modules receive its hidden states.
+        in_row: the samples of a micro-batch are in a row, without padding.
     """
 
     def __init__(
@@ -271,6 +300,7 @@ class LanguageStage(_LogitsStage):
         three_axes: bool,
         feeds: bool = False,
         loss_func: OwnLoss | None = None,
+        in_row: bool = False,
     ) -> None:
         super().__init__(name, wrapped, first, last)
         self._model = model
@@ -279,29 +309,55 @@ class LanguageStage(_LogitsStage):
         self._three_axes = three_axes
         self._feeds = feeds
         self._loss_func = loss_func
+        self._in_row = in_row
 
     def _forward(self, given: StageInput) -> StageOutput:
+        row = None
         if self.first:
             assert given.batch is not None
             packed = self._pack(given.batch, given)
+            if self._in_row:
+                packed, row = self._laid_in_row(packed, given.batch)
             combined, mask, positions = packed.hidden, packed.attention_mask, packed.position_ids
-            combined = self._on_rank(combined)
+            combined = self._cut_of(row).on_rank(combined)
         else:
             ((edge, hidden),) = given.hidden.items()
             self.wrapped.module.set_input_tensor(hidden)
-            combined, mask = None, self._mask(hidden)
-            positions = next(iter(given.integers.get(edge, ())), None)
+            integers = list(given.integers.get(edge, ()))
+            row = row_of(integers.pop()) if self._in_row else None
+            combined, mask = None, self._mask(hidden) if row is None else None
+            positions = integers[0] if integers else None
+        options = {}
+        if row is not None:
+            options["packed_seq_params"] = row.params(next(self.wrapped.parameters()).device)
         with hidden_states_of(self.wrapped.module) as hidden_states:
             output = self.wrapped(
-                input_ids=None, position_ids=positions, decoder_input=combined, attention_mask=mask
+                input_ids=None,
+                position_ids=positions,
+                decoder_input=combined,
+                attention_mask=mask,
+                **options,
             )
         if not self.last:
-            return StageOutput(output, [], () if positions is None else (positions,))
+            bounds = None if row is None else row.bounds.to(output.device)
+            return StageOutput(output, [], tuple(t for t in (positions, bounds) if t is not None))
         if not self._feeds:
-            return StageOutput(output, [], logits=output)
-        samples, tokens = output.shape[:2]
-        rows = self._whole(hidden_states[-1]).transpose(0, 1).flatten(0, 1)
-        return StageOutput(rows, [[tokens] * samples], logits=output)
+            return StageOutput(output, [], logits=output, row=row)
+        assert given.batch is not None
+        whole = self._cut_of(row).whole(hidden_states[-1], summed=False)
+        rows = _by_sample(whole, row, given.batch)
+        samples, tokens = rows.shape[:2]
+        return StageOutput(rows.flatten(0, 1), [[tokens] * samples], logits=output, row=row)
+
+    def _laid_in_row(self, packed: Packed, batch: Batch) -> tuple[Packed, SampleRow]:
+        """Put the samples in a row of as many tokens as they need."""
+        lengths = sample_lengths(batch, self._model.special_token_ids.values())
+        row = SampleRow.of(lengths, self._cut_of().divisor)
+        hidden = row.lay(packed.hidden.transpose(0, 1))[:, None]
+        positions = packed.position_ids
+        if positions is not None:  # [3, samples, tokens]
+            positions = row.lay(positions.permute(1, 2, 0)).T[:, None].contiguous()
+        return replace(packed, hidden=hidden, attention_mask=None, position_ids=positions), row
 
     def _pack(self, batch: Batch, given: StageInput) -> Packed:
         """Pack words and the rows of all modules that are present in this micro-batch."""
@@ -313,7 +369,7 @@ class LanguageStage(_LogitsStage):
                 continue
             counts = given.counts[edge][0]
             check_rows(ids, special[modality], modality, counts)
-            branches[modality] = given.hidden[edge]
+            branches[modality] = self._rows(given.hidden[edge])
             if modality in self._merge_sizes:
                 (grid,), items = given.integers[edge], given.counts[edge][1]
                 merge_size = self._merge_sizes[modality]
@@ -335,6 +391,8 @@ class LanguageStage(_LogitsStage):
         if self.last and self._feeds:
             return meta_like((1, width), self.dtype), meta_like((1,), torch.int64)
         positions = (meta_like((3, 1, 1), torch.int64),) if self._three_axes else ()
+        if self._in_row:
+            positions = (*positions, meta_like((2,), torch.int64))
         if not self.first:
             return (hidden[0], *positions)
         special = self._model.special_token_ids
@@ -367,7 +425,8 @@ class DecoderStage(_LogitsStage):
         ((edge, hidden),) = given.hidden.items()
         if self.first:  # rows are in sample order, with equally many per sample
             samples, width = len(given.counts[edge][0]), hidden.shape[-1]
-            hidden = self._on_rank(hidden.reshape(samples, -1, width).transpose(0, 1).contiguous())
+            hidden = self._rows(hidden).reshape(samples, -1, width).transpose(0, 1)
+            hidden = self._cut_of().on_rank(hidden.contiguous())
         output = self.wrapped(hidden, self._mask(hidden))
         return StageOutput(output, [], logits=output if self.last else None)
 

@@ -175,6 +175,36 @@ def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
                 tensor[mask] = (residual if key == "residual" else weight)[mask]
 
 
+@dataclass(frozen=True)
+class StepRounding:
+    """How much a step of one process changes where every weight is rounded differently once.
+
+    Attributes:
+        gradients: module -> as in `StepDifference`.
+        weights: module -> the same.
+    """
+
+    gradients: dict[str, float]
+    weights: dict[str, float]
+
+
+def rounding_of(oracle: Sequence[OracleStep], nudged: Sequence[OracleStep]) -> list[StepRounding]:
+    """Compare the steps of one process with those after a change of its weights by a rounding."""
+    return [
+        StepRounding(
+            {
+                name: _most(other.gradients[name], one, _gradient_scales(step, name, in_fp32=True))
+                for name, one in step.gradients.items()
+            },
+            {
+                name: _most(other.weights[name], one, _weight_scales(step, name, in_fp32=True))
+                for name, one in step.weights.items()
+            },
+        )
+        for step, other in zip(oracle, nudged, strict=False)
+    ]
+
+
 def noise_of(reference: Sequence[OracleStep], rounded: Sequence[OracleStep]) -> list[Noise]:
     """Return how much each step of one process in fewer bits differs from one in fp32.
 
@@ -187,12 +217,18 @@ def _noise_of(expected: OracleStep, rounded: OracleStep) -> Noise:
     gradients, weights = [_norm_difference(rounded.norm or 0.0, expected.norm)], [0.0]
     for name, whole in expected.gradients.items():
         scales = _gradient_scales(expected, name, in_fp32=False)
-        gradients += [_relative(rounded.gradients[name][k], whole[k], scales[k]) for k in whole]
+        gradients.append(_most(rounded.gradients[name], whole, scales))
     for name, whole in expected.weights.items():
         scales = _weight_scales(expected, name, in_fp32=False)
-        weights += [_relative(rounded.weights[name][k], whole[k], scales[k]) for k in whole]
+        weights.append(_most(rounded.weights[name], whole, scales))
     loss = abs(rounded.loss - expected.loss) / abs(expected.loss or 1.0)
     return Noise(loss, max(gradients), max(weights))
+
+
+def _most(found: Tensors, whole: Tensors, scales: Mapping[str, float]) -> float:
+    """Return the largest difference of a whole module in terms of the scale of each tensor."""
+    differences = (_relative(found[name], one, scales[name]) for name, one in whole.items())
+    return max(differences, default=0.0)
 
 
 def _gradient_scales(expected: OracleStep, module: str, in_fp32: bool) -> dict[str, float]:

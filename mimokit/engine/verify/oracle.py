@@ -104,6 +104,7 @@ def run_oracle(
     tensor_parallel: Mapping[str, int] | None = None,
     start: Dtype = "fp32",
     loss_scale: float = 1.0,
+    nudge: int | None = None,
 ) -> list[list[OracleStep]]:
     """Train in a world of one rank; return the steps of each replica.
 
@@ -113,9 +114,13 @@ def run_oracle(
         loss_scale: what losses are multiplied by for the backward pass, in fp16.
         config: config of the same: encoders, language model and strategy.
         tensor_parallel: module -> size in the layout; None: the strategy does not depend on it.
+        nudge: seed of a change of every weight before the first step, by a unit in the last place
+            or none; None: no weight is changed.
     """
     models = [
-        _Replica(plan.of_replica(number), config, source, decoders or {}, code, start, loss_scale)
+        _Replica(
+            plan.of_replica(number), config, source, decoders or {}, code, start, loss_scale, nudge
+        )
         for number in range(config.replicas)
     ]
     arithmetic = _arithmetic(config, models, tensor_parallel or {})
@@ -225,9 +230,12 @@ class _Replica:
         code: UserCode,
         start: Dtype,
         loss_scale: float,
+        nudge: int | None,
     ) -> None:
         self._loss_scale = loss_scale
         self.model = _build(plan, config, decoders, code, start)
+        if nudge is not None:
+            _nudge(self.model, nudge)
         # fp32 copies of weights of fewer bits. Gradients are added up and stepped there.
         self._copies = {
             p: torch.nn.Parameter(p.detach().float())
@@ -344,6 +352,17 @@ class _Replica:
             stepped = [self._copies.get(p, p) for p in module.parameters() if p.requires_grad]
             groups.append({"params": stepped, **section.model_dump(exclude_none=True)})
         return groups
+
+
+@torch.no_grad()
+def _nudge(model: WholeModel, seed: int) -> None:
+    """Change weights by a unit in the last place: each up, down or not at all."""
+    generator = torch.Generator().manual_seed(seed)
+    for _, module in model.parts():
+        for parameter in module.parameters():
+            ways = torch.randint(-1, 2, parameter.shape, generator=generator)
+            unit = torch.finfo(parameter.dtype).eps
+            parameter.mul_(1 + unit * ways.to(parameter))
 
 
 def _gradients(parameters: Mapping[str, torch.nn.Parameter]) -> Tensors:

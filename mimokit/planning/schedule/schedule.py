@@ -194,9 +194,9 @@ _MESSAGES = {
 
 
 def _actions(schedule: Schedule, worker: int) -> Iterator[Action]:
-    graph, stages, home = schedule.graph, schedule.graph.workers[worker], schedule.graph.worker_of
-    incoming = {s: [e for e in graph.incoming[s] if home[e.source] != worker] for s in stages}
-    outgoing = {s: [e for e in graph.outgoing[s] if home[e.destination] != worker] for s in stages}
+    graph, stages = schedule.graph, schedule.graph.workers[worker]
+    incoming = {s: [e for e in graph.incoming[s] if e.index not in graph.bridged] for s in stages}
+    outgoing = {s: [e for e in graph.outgoing[s] if e.index not in graph.bridged] for s in stages}
     forward, backward = schedule.work.carry_forward.tolist(), schedule.work.carry_backward.tolist()
     for kind, stage, microbatch in schedule.ordered(worker):
         if stage is None or kind not in (*BRIDGES, *_COMPUTES):

@@ -99,14 +99,15 @@ class Timeline:
     def intervals(self, worker: int) -> tuple[Interval, ...]:
         """Return the actions of an entry of `graph.workers`, in the order of the schedule.
 
-        A send and its receive have the times of the message; loading takes no time.
+        A send and its receive have the times of the message, as have both ends of a bridge;
+        reading, cutting out samples and the loss take no time.
         """
         return tuple(self._on_clock(worker))
 
     def _on_clock(self, worker: int) -> Iterator[Interval]:
         now, stages = 0.0, list(self.schedule.graph.workers[worker])
         for action in self.schedule.actions(worker):
-            if action.kind == StepKind.LOAD:
+            if action.kind in (StepKind.LOAD, StepKind.SLICE, StepKind.LOSS):
                 yield Interval(action, now, now)
             elif action.kind == StepKind.GRAD_SYNC:
                 yield Interval(action, now, now + float(self.grad_sync[stages].sum()))
@@ -117,7 +118,7 @@ class Timeline:
                 assert action.microbatch is not None, "work belongs to a micro-batch"
                 transfer = action.edge is not None
                 place = action.stage if action.edge is None else action.edge
-                backward = action.kind.endswith("backward")
+                backward = action.kind == StepKind.SCATTER or action.kind.endswith("backward")
                 assert place is not None, "a stage or an edge takes time"
                 task = self._task_at[transfer, place, backward, action.microbatch]
                 yield Interval(action, float(self.start[task]), float(self.stop[task]))

@@ -36,7 +36,7 @@ def _unmarked(original):
 
 
 def test_check_catches_experts_that_are_summed_over_the_ranks_of_others(cluster):
-    config = experts_config((1, 1, 2), (1, 1, 2))
+    config = experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1)
     target = "mimokit.engine.models.experts.SeededExperts.__init__"
     report = _verified(cluster, config, target, _unmarked)
     assert report.loss_differences[0] <= TOLERANCE, "the forward pass is right"

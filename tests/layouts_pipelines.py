@@ -1,0 +1,44 @@
+"""Small configs for tests: encoders on the ranks of a language model that is cut into stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mimokit.config import DeploymentMode, ExperimentConfig
+from tests.layouts import SAMPLES_PER_MICROBATCH
+from tests.layouts_multimodal import LANGUAGE, Sizes, multimodal_config
+
+
+def shared_pipeline(
+    mode: DeploymentMode,
+    language: tuple[int, int, int],
+    encoders: Mapping[str, Sizes],
+    num_microbatches: int,
+    **options: Any,
+) -> ExperimentConfig:
+    """Return a finalized config.
+
+    Args:
+        language: (tensor_parallel, pipeline_parallel, data_parallel).
+        encoders: (tensor_parallel, data_parallel) of each; in homogeneous mode they have the sizes
+            of the language model, whatever is given.
+        options: of `multimodal_config`; layers of the language model; encoder_microbatches.
+    """
+    layers, passes = options.pop("layers", 2), options.pop("encoder_microbatches", None)
+    alone = {**dict.fromkeys(encoders, (1, 1)), LANGUAGE: (1, 1)}
+    config = multimodal_config(alone, "homogeneous", num_microbatches=num_microbatches, **options)
+    config.data.base_batch_size = SAMPLES_PER_MICROBATCH // language[2]
+    config.model.module_architectures[LANGUAGE].num_layers = layers
+    names = ("tensor_parallel", "pipeline_parallel", "data_parallel")
+    own = dict(zip(names, language, strict=True))
+    sizes: dict[str, Any] = {LANGUAGE: own}
+    for name, (tensor, data) in encoders.items():
+        sizes[name] = own if mode == "homogeneous" else {**own, **_whole(tensor, data)}
+    config = config.with_layout(mode, **sizes)
+    config.runtime.encoder_microbatches = passes
+    return config
+
+
+def _whole(tensor: int, data: int) -> dict[str, int]:
+    return {"tensor_parallel": tensor, "pipeline_parallel": 1, "data_parallel": data}
