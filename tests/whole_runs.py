@@ -632,6 +632,16 @@ def _precisions() -> Iterator[WholeRun]:
         ("shared frames", frames_by_fan_in),
     ):
         yield WholeRun("bf16", name, partial(in_precision, make, "bf16"))
+    replicas = _ReplicasOf(
+        partial(digits_config, (1, 2), (2, 1)), {"name": "diloco", "replicas": 2, "H": 2, **RMSPROP}
+    )
+    yield WholeRun("bf16", "replicas", partial(in_precision, replicas, "bf16"))
+    apart = partial(apart_config, (2, 1, 1), (1, 2, 1), 2)
+    for name, make in (
+        ("colocated", partial(digits_config, (1, 4), (2, 2), num_microbatches=2)),
+        ("heterogeneous", apart),
+    ):
+        yield WholeRun("fp16", name, partial(in_precision, make, "fp16"))
 
 
 def with_sizes(config: ExperimentConfig, modules: Iterable[str], **fields: Any) -> ExperimentConfig:

@@ -38,7 +38,7 @@ TENSORBOARD: LoggerName = "tensorboard"
 PRECISION_OF_RUNS, PRECISION_OF_PREDICTIONS = "fp32", "bf16"
 """What a `precision` that is left out (None) means."""
 
-RUNNABLE_PRECISIONS = ("fp32", "bf16")
+RUNNABLE_PRECISIONS = ("fp32", "bf16", "fp16")
 """Those that runs support."""
 
 PatchName = Literal["vit_frame_parallel"]
@@ -154,9 +154,15 @@ class RuntimeConfig(ConfigModel):
 
     precision: Name | None = None
     """Of matrix products: bf16, fp8, mxfp8, nvfp4, … None: bf16 in predictions, fp32 in runs.
-    Runs support fp32 and bf16. In bf16 weights and activations are bf16, gradients are summed in
-    fp32, and the optimizer steps fp32 weights, which begin as the bf16 ones; save_hf writes them in
-    the types of the weights that the run started from."""
+    Runs support fp32, bf16 and fp16. In bf16 weights and activations are bf16, gradients are summed
+    in fp32, and the optimizer steps fp32 weights, which begin as the bf16 ones; save_hf writes them
+    in the types of the weights that the run started from. The same holds in fp16, where losses are
+    scaled, too."""
+
+    initial_loss_scale: Annotated[float, Field(gt=0)] = 2.0**15
+    """What losses are multiplied by in fp16, so that small gradients do not become zero. A step
+    whose gradients overflow is left out in all modules and halves it; 1000 steps without double
+    it."""
 
     patch_type: list[PatchName] = Field(default_factory=list)
     """Patches of the model. vit_frame_parallel: the data-parallel replicas of a vision encoder

@@ -78,8 +78,8 @@ def oracle_rank(
     steps: int,
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
-    tensor_parallel: Mapping[str, int],
-) -> tuple[str, list[list[OracleStep]], list[Noise]]:
+    tensor_parallel: Mapping[str, tuple[int, int]],
+) -> tuple[str, list[list[OracleStep]], list[list[Noise]]]:
     """Run the oracle in fp32; return the name of the data and the steps of each replica.
 
     For a run of fewer bits also return how much each step of one process in these differs.
@@ -91,21 +91,19 @@ def oracle_rank(
     data = code.data or default_data
     start = plan.executions[plan.llm_module_name].weights
     in_fp32 = {name: execution.in_fp32() for name, execution in plan.executions.items()}
-    run = partial(
-        run_oracle,
-        config=config,
-        source=data,
-        steps=steps,
-        decoders=decoders,
-        code=code,
-        tensor_parallel=tensor_parallel,
-        start=start,
-    )
-    reference = run(replace(plan, executions=in_fp32))
-    noise = []
+    given = config, data, steps, decoders, code, tensor_parallel, start
+    reference = run_oracle(replace(plan, executions=in_fp32), *given)
+    noise: list[list[Noise]] = []
     if start != "fp32":
-        (whole,), (rounded,) = reference, run(plan)
-        noise = [noise_of(*pair) for pair in zip(whole, rounded, strict=True)]
+        loss_scale = config.runtime.initial_loss_scale if start == "fp16" else 1.0
+        rounded = run_oracle(plan, *given, loss_scale)
+        while loss_scale > 1 and not all(step.is_finite for own in rounded for step in own):
+            loss_scale /= 2
+            rounded = run_oracle(plan, *given, loss_scale)
+        noise = [noise_of(whole, own) for whole, own in zip(reference, rounded, strict=True)]
+        # The partial sums of a layout may be larger than those of one process.
+        scale = max(1.0, loss_scale / 4)
+        reference = [[replace(step, loss_scale=scale) for step in whole] for whole in reference]
     return data_of(data, config).name, reference, noise
 
 
@@ -126,13 +124,13 @@ def rounding_rank(
     from mimokit.engine.verify.oracle import run_oracle
 
     data, steps = code.data or default_data, len(oracle[0])
-    roundings = []
-    for seed in seeds:
-        nudged = run_oracle(plan, config, data, steps, decoders, code, nudge=seed)
-        for replica, other in zip(oracle, nudged, strict=True):
-            pairs = zip(replica, other, strict=False)
-            roundings.append([rounding_of(*pair, in_fp32=True) for pair in pairs])
-    return roundings
+    return [
+        rounding_of(expected, nudged)
+        for seed in seeds
+        for expected, nudged in zip(
+            oracle, run_oracle(plan, config, data, steps, decoders, code, nudge=seed), strict=True
+        )
+    ]
 
 
 def compare_rank(

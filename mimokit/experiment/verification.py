@@ -26,10 +26,10 @@ from mimokit.experiment.verification_report import (
     NO_SAMPLE,
     NOISY_ADAM_EPSILON,
     VerificationReport,
-    Yardstick,
     largest,
     relative,
 )
+from mimokit.experiment.yardstick import Yardstick
 from mimokit.planning import plan_layout
 from mimokit.planning.execution import plan_executions
 from mimokit.planning.types import LayoutPlan
@@ -55,10 +55,10 @@ class Oracle:
         config: the single-rank config; two layouts have the same oracle if theirs are equal.
         decoders: networks of the modules behind the language model, by name.
         replicas: loss, gradients and weights of every optimizer step, of each replica, in fp32.
+        noise: how much each step of one process differs from it in the precision of the layout, of
+            each replica; empty in fp32.
         tensor_parallel: module -> ranks in the layout that share a matrix, and one of an expert,
             where the strategy depends on them.
-        noise: how much each step of one process differs from it in the precision of the layout;
-            empty in fp32.
     """
 
     config: ExperimentConfig
@@ -67,7 +67,7 @@ class Oracle:
     code: UserCode
     replicas: tuple[tuple[OracleStep, ...], ...]
     tensor_parallel: dict[str, tuple[int, int]] = field(default_factory=dict)
-    noise: tuple[Noise, ...] = ()
+    noise: tuple[tuple[Noise, ...], ...] = ()
 
     @property
     def steps(self) -> tuple[OracleStep, ...]:
@@ -141,7 +141,7 @@ def _computed(
         on_rank.oracle_rank, plan, alone, steps, decoders, code, cut, world_size=1
     )[0]
     recorded = tuple(map(tuple, steps_taken))
-    return Oracle(alone, decoders, name, code, recorded, cut, tuple(noise))
+    return Oracle(alone, decoders, name, code, recorded, cut, tuple(map(tuple, noise)))
 
 
 def _plan_of_one(alone: ExperimentConfig) -> LayoutPlan:
@@ -217,7 +217,9 @@ def verify(
         halfway_share=max(_halfway_share(by_rank, step) for step in range(steps)),
         adam_epsilon=max(one.epsilon for own in expected for one in own),
         unproved=dict(_unproved(plan.modules, [one for own in expected for one in own])),
-        yardstick=_yardstick(layout.runtime.precision, oracle.noise[:steps]),
+        yardstick=_yardstick(
+            layout.runtime.precision, [one for own in oracle.noise for one in own[:steps]]
+        ),
     )
     if report.yardstick or not report.is_near or _cut_by_rank(layout):
         return report  # where a rank cuts, choices flip as weights change
@@ -310,7 +312,7 @@ def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
     changed = config.model_copy(update={"runtime": runtime, "data": data})
     inner = None if config.strategy is None else config.strategy.inner_optimizer
     if config.strategy is not None and inner is not None:
-        eps = ADAM_EPSILON if "eps" in OPTIMIZER_TAKES[inner.name] else None
+        eps = epsilon if "eps" in OPTIMIZER_TAKES[inner.name] else None
         plain = inner.model_copy(update={"eps": eps})
         changed.strategy = config.strategy.model_copy(update={"inner_optimizer": plain})
     return changed

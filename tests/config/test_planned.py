@@ -320,8 +320,13 @@ def test_replicas_of_a_layout_exchange_whole_weights() -> None:
 def test_bf16_needs_main_weights() -> None:
     content = put(sections(), "runtime.precision", "bf16")
     content["strategy"] = {"name": "demo", "replicas": 2}
-    with pytest.raises(ConfigError, match="step the weights of the model themselves, not main w"):
+    with pytest.raises(ConfigError, match="demo is an optimizer that has no main weights in fp32"):
         check_runnable(load(content))
+    content["strategy"] = {"name": "diloco", "replicas": 2, "codec": "int8"}
+    with pytest.raises(ConfigError, match="diloco sends what rounding errors of that size decide"):
+        check_runnable(load(content))
+    content["strategy"] = {"name": "diloco", "replicas": 2}
+    check_runnable(load(content))
 
 
 @pytest.mark.parametrize(

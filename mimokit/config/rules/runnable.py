@@ -100,10 +100,15 @@ def _precision(config: ExperimentConfig) -> Iterator[Problem]:
             "leave it out to run in fp32."
         )
     elif value not in (None, PRECISION_OF_RUNS) and strategy is not None:
+        if strategy.name == "demo":
+            why = "is an optimizer that has no main weights in fp32"
+        elif strategy.is_cut_by_rank:
+            why = "sends what rounding errors of that size decide"
+        else:
+            return
         sentence = (
-            f"precision is {value}, but replicas with strategy.name {strategy.name} exchange and "
-            "step the weights of the model themselves, not main weights in fp32; leave it out to "
-            "run in fp32."
+            f"precision is {value}, but strategy.name {strategy.name} {why}; leave precision out "
+            "to run in fp32."
         )
     if sentence:
         yield problem_at("runtime.precision", value, sentence, None)

@@ -182,7 +182,8 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         capacity = min(len(whole), math.ceil(even * self.capacity_factor))
         best = whole.topk(capacity, dim=0).indices
         room = torch.zeros_like(whole, dtype=torch.bool).scatter(0, best, True)
-        return room.tensor_split(group.size())[group.rank()].flatten(0, 1)
+        of_rank: torch.Tensor = room.tensor_split(group.size())[group.rank()]
+        return of_rank.flatten(0, 1)
 
 
 def shares_experts(config: TransformerConfig) -> bool:

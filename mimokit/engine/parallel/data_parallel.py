@@ -82,9 +82,11 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         num_tokens: number of unmasked tokens on this rank whose losses are in the gradient buffer.
             A schedule adds those of every micro-batch; `zero_grad_buffer` sets it to 0.
         gradient_order: what is in the gradient buffer.
+        loss_scale: what losses are multiplied by for the backward pass.
     """
 
     num_tokens: float = 0.0
+    loss_scale: float = 1.0
     times: PartTimes = UNTIMED
 
     def __init__(

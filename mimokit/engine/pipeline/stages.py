@@ -95,7 +95,7 @@ class EncoderStage(ModuleStage):
         """
         items, tensors = self._inputs(given)
         if self._encoder.shares_items:
-            tensors = self._encoder.no_items() if tensors is None else tensors
+            tensors = tensors or in_dtype(self._encoder.no_items(), self.dtype)
         elif tensors is None:
             rows = next(self.wrapped.parameters()).new_zeros(0, self._rows_width)
             return rows, items, self._no_sizes()

@@ -123,6 +123,8 @@ def _wrong_shapes(state: TrainingState, expected: OracleStep) -> Iterator[str]:
 
 def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
     state.update.set_epsilon(expected.epsilon)
+    if state.update.loss_scale is not None:
+        state.update.loss_scale.value = expected.loss_scale
     with halfway_taken(state, expected) as rounded:
         result = exhaust(training_step(state))
     if expected.open:
@@ -175,7 +177,7 @@ def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
 
 @dataclass(frozen=True)
 class StepRounding:
-    """How much a step of one process changes where its numbers are rounded differently.
+    """How much a step of one process changes where every weight is rounded differently once.
 
     Attributes:
         gradients: module -> as in `StepDifference`.
@@ -186,32 +188,46 @@ class StepRounding:
     weights: dict[str, float]
 
 
-def rounding_of(expected: OracleStep, other: OracleStep, *, in_fp32: bool) -> StepRounding:
-    """Return how much another step of one process differs; the measures are those of a layout."""
-    gradients, weights = {}, {}
+def rounding_of(oracle: Sequence[OracleStep], nudged: Sequence[OracleStep]) -> list[StepRounding]:
+    """Compare the steps of one process with those after a change of its weights by a rounding."""
+    return [
+        StepRounding(
+            {
+                name: _most(other.gradients[name], one, _gradient_scales(step, name, in_fp32=True))
+                for name, one in step.gradients.items()
+            },
+            {
+                name: _most(other.weights[name], one, _weight_scales(step, name, in_fp32=True))
+                for name, one in step.weights.items()
+            },
+        )
+        for step, other in zip(oracle, nudged, strict=False)
+    ]
+
+
+def noise_of(reference: Sequence[OracleStep], rounded: Sequence[OracleStep]) -> list[Noise]:
+    """Return how much each step of one process in fewer bits differs from one in fp32.
+
+    The measures are those of a layout.
+    """
+    return [_noise_of(*pair) for pair in zip(reference, rounded, strict=True)]
+
+
+def _noise_of(expected: OracleStep, rounded: OracleStep) -> Noise:
+    gradients, weights = [_norm_difference(rounded.norm or 0.0, expected.norm)], [0.0]
     for name, whole in expected.gradients.items():
-        scales = _gradient_scales(expected, name, in_fp32)
-        gradients[name] = _largest_relative(other.gradients[name], whole, scales)
+        scales = _gradient_scales(expected, name, in_fp32=False)
+        gradients.append(_most(rounded.gradients[name], whole, scales))
     for name, whole in expected.weights.items():
-        scales = _weight_scales(expected, name, in_fp32)
-        weights[name] = _largest_relative(other.weights[name], whole, scales)
-    return StepRounding(gradients, weights)
-
-
-def noise_of(expected: OracleStep, rounded: OracleStep) -> Noise:
-    """Return how much a step of one process in fewer bits differs from one in fp32."""
-    rounding = rounding_of(expected, rounded, in_fp32=False)
-    norm = _norm_difference(rounded.norm or 0.0, expected.norm)
+        scales = _weight_scales(expected, name, in_fp32=False)
+        weights.append(_most(rounded.weights[name], whole, scales))
     loss = abs(rounded.loss - expected.loss) / abs(expected.loss or 1.0)
-    return Noise(
-        loss,
-        max(norm, *rounding.gradients.values()),
-        max(rounding.weights.values(), default=0.0),
-    )
+    return Noise(loss, max(gradients), max(weights))
 
 
-def _largest_relative(tensors: Tensors, expected: Tensors, scales: Mapping[str, float]) -> float:
-    differences = (_relative(tensors[k], expected[k], scales[k]) for k in expected)
+def _most(found: Tensors, whole: Tensors, scales: Mapping[str, float]) -> float:
+    """Return the largest difference of a whole module in terms of the scale of each tensor."""
+    differences = (_relative(found[name], one, scales[name]) for name, one in whole.items())
     return max(differences, default=0.0)
 
 

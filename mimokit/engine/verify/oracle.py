@@ -27,7 +27,7 @@ from mimokit.engine.data.batch import to_device
 from mimokit.engine.data.iterators import iterate_batches
 from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.device import rank_device
-from mimokit.engine.megatron import ProcessGroupCollection
+from mimokit.engine.megatron import ProcessGroupCollection, scale_auxiliary_losses
 from mimokit.engine.models.language import TextDecoder, text_decoder_spec
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
@@ -65,6 +65,7 @@ class OracleStep:
             largest norm of clipped gradients so far, if that is above 1: a rounding error of the
             gradients is divided by no less than the same share of them in every run.
         reached: modules that computed something.
+        loss_scale: what a layout in fp16 multiplies its losses by: no gradient overflows then.
         moved: module -> parameter -> largest change of an entry since the start.
     """
 
@@ -78,6 +79,13 @@ class OracleStep:
     norm: float | None = None
     reached: frozenset[str] = frozenset()
     moved: dict[str, dict[str, float]] = field(default_factory=dict)
+    loss_scale: float = 1.0
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all gradients are."""
+        tensors = [one for module in self.gradients.values() for one in module.values()]
+        return all(bool(np.isfinite(tensor).all()) for tensor in tensors)
 
     @property
     def open_share(self) -> float:
@@ -94,14 +102,16 @@ def run_oracle(
     decoders: Mapping[str, ModuleArchitecture] | None = None,
     code: UserCode = NO_CODE,
     tensor_parallel: Mapping[str, tuple[int, int]] | None = None,
-    nudge: int | None = None,
     start: Dtype = "fp32",
+    loss_scale: float = 1.0,
+    nudge: int | None = None,
 ) -> list[list[OracleStep]]:
     """Train in a world of one rank; return the steps of each replica.
 
     Args:
         plan: plan of the single-rank layout with the global batch of the layout to verify.
         start: type to which the first weights are rounded.
+        loss_scale: what losses are multiplied by for the backward pass, in fp16.
         config: config of the same: encoders, language model and strategy.
         tensor_parallel: module -> ranks in the layout that share a matrix, and one of an expert;
             None: the strategy does not depend on them.
@@ -109,7 +119,9 @@ def run_oracle(
             or none; None: no weight is changed.
     """
     models = [
-        _Replica(plan.of_replica(number), config, source, decoders or {}, code, start, nudge)
+        _Replica(
+            plan.of_replica(number), config, source, decoders or {}, code, start, loss_scale, nudge
+        )
         for number in range(config.replicas)
     ]
     arithmetic = _arithmetic(config, models, tensor_parallel or {})
@@ -128,6 +140,8 @@ def run_oracle(
                 model.update()
         if arithmetic is not None:
             arithmetic.after_step()
+            for model in models:
+                model.round()
         for number, (model, loss) in enumerate(zip(models, losses, strict=True)):
             step = model.record(loss, epsilon)
             if arithmetic is not None:
@@ -157,7 +171,7 @@ def _arithmetic(
 ) -> ReplicaArithmetic | None:
     if config.strategy is None:
         return None
-    named = [model.model.named() for model in models]
+    named = [model.named() for model in models]
     cuts = models[0].model.cuts()
     shapes = in_order({name: cut.whole for name, cut in cuts.items()})
     plan = plan_strategy(config.strategy, shapes, config.replicas, config.runtime.seed)
@@ -218,8 +232,10 @@ class _Replica:
         decoders: Mapping[str, ModuleArchitecture],
         code: UserCode,
         start: Dtype,
+        loss_scale: float,
         nudge: int | None,
     ) -> None:
+        self._loss_scale = loss_scale
         self.model = _build(plan, config, decoders, code, start)
         if nudge is not None:
             _nudge(self.model, nudge)
@@ -248,20 +264,21 @@ class _Replica:
     def accumulate(self) -> float:
         """Compute the gradient of the mean loss of a global batch; return that loss."""
         self._optimizer.zero_grad()
+        scale_auxiliary_losses(self._loss_scale)
         self.model.reached.clear()
         loss_sum, tokens = 0.0, 0.0
         for _ in range(self._plan.batch.num_microbatches):
             batch = to_device(next(self._batches), rank_device())
             loss, counted = self.model.loss_sum(batch)
             if loss.requires_grad:  # False where all modules of this micro-batch are frozen
-                loss.backward()  # type: ignore[no-untyped-call]
+                (loss * self._loss_scale).backward()  # type: ignore[no-untyped-call]
             self._add_gradients()
             loss_sum += float(loss.detach())
             tokens += counted
         for parameter in self._stepped():
             if parameter.grad is None:  # an encoder without inputs in any sample: weights decay
                 parameter.grad = torch.zeros_like(parameter)
-            parameter.grad /= tokens or 1.0
+            parameter.grad /= (tokens or 1.0) * self._loss_scale
         return loss_sum / (tokens or 1.0)
 
     def _add_gradients(self) -> None:
@@ -293,9 +310,17 @@ class _Replica:
     def update(self) -> None:
         self._optimizer.step()
         self._scheduler.step()
-        with torch.no_grad():
-            for parameter, copy in self._copies.items():
-                parameter.copy_(copy)
+        self.round()
+
+    @torch.no_grad()
+    def round(self) -> None:
+        """Make weights of fewer bits their copies, rounded."""
+        for parameter, copy in self._copies.items():
+            parameter.copy_(copy)
+
+    def named(self) -> dict[str, torch.nn.Parameter]:
+        """Return what is stepped, by module and name."""
+        return {name: self._copies.get(p, p) for name, p in self.model.named().items()}
 
     def _weights(self) -> dict[str, dict[str, torch.nn.Parameter]]:
         """Return module -> parameter -> its weight in the most bits that there are of it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mimokit
 from mimokit.experiment import verify
+from tests.engine.user_loop.test_documents_loop import homogeneous
 from tests.invariance import assert_computes_the_same, oracle_of
 from tests.layouts import digits_config
 from tests.planted import planted
@@ -59,3 +60,32 @@ def test_ranks_that_share_states_hold_a_part_of_them(cluster):
     for number in range(2):
         assert sum(rank[number] for rank in shared) == whole[0][number]
         assert max(rank[number] for rank in shared) < 0.35 * whole[0][number]
+
+
+def _weights_of_a_users_loop(plan, config):
+    """Run two steps of the document's loop; return the weights of all modules."""
+    from mimokit import engine
+
+    model, grids, run = homogeneous(plan, config, engine.default_data(config), 1)
+    modules = engine.get_module_to_grid_tuple(model, grids)
+    optimizer = engine.MainGradAdamW(model.parameters(), lr=1e-2)
+    for _ in range(2):
+        run()
+        engine.finalize_model_grads(modules)
+        optimizer.step()
+        engine.zero_grad_buffer_for_multimodule(modules)
+    weights = [parameter.detach().clone() for parameter in model.parameters()]
+    model.release()
+    return weights
+
+
+def test_a_users_loop_shares_states(cluster):
+    found = []
+    for fields in ({}, SHARDED_STATES):
+        config = with_sizes(digits_config((1, 2), (1, 2)), ("images", LANGUAGE), **fields)
+        arguments = mimokit.plan(config), config
+        found.append(cluster.run(_weights_of_a_users_loop, *arguments, world_size=2))
+    whole, shared = found
+    for rank in shared:
+        for weight, expected in zip(rank, whole[0], strict=True):
+            assert float((weight - expected).abs().max()) < 1e-6

@@ -22,6 +22,12 @@ def test_layout_in_bf16_computes_what_one_process_computes(cluster, run):
     assert found["yardstick"]["gradients"] == report.yardstick.gradients
 
 
+@whole_runs("fp16")
+def test_layout_in_fp16_computes_what_one_process_computes(cluster, run):
+    report = assert_within_its_noise(cluster, run.make(), run.steps)
+    assert "fp16 against fp32" in report.verdict
+
+
 def _own_gradients_only(original):
     """Plant: no gradient is summed over replicas."""
     return lambda self, force_all_reduce=False: None
