@@ -329,8 +329,12 @@ def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
             encoder_microbatches=passes,
         )  # fmt: skip
         yield WholeRun(proves, f"colocated TP2PP2DP2, passes of {passes or 3}", make)
-    make = partial(shared_pipeline, "colocated", (2, 1, 4), AROUND, 3, **several,
-                   encoder_microbatches=2)  # fmt: skip
+    for mode, encoders in (("homogeneous", {"audio": (1, 1)}), ("colocated", {"clip": (4, 2)})):
+        make = partial(shared_pipeline, mode, (2, 2, 1), encoders, 2, tied=True, context_parallel=2)
+        yield WholeRun(proves, f"{mode} TP2CP2PP2, sequence parallel", make)
+    make = partial(
+        shared_pipeline, "colocated", (2, 1, 4), AROUND, 3, **several, encoder_microbatches=2
+    )
     yield WholeRun(proves, "colocated TP2DP4, passes of 2", make)
     proves, chunked = "chunks and orders", {**several, "layers": 4, "chunks": 2}
     make = partial(shared_pipeline, "homogeneous", (2, 2, 2), AROUND, 4, **chunked)
