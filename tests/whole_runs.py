@@ -329,9 +329,13 @@ def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
             encoder_microbatches=passes,
         )  # fmt: skip
         yield WholeRun(proves, f"colocated TP2PP2DP2, passes of {passes or 3}", make)
-    for mode, encoders in (("homogeneous", {"audio": (1, 1)}), ("colocated", {"clip": (4, 2)})):
-        make = partial(shared_pipeline, mode, (2, 2, 1), encoders, 2, tied=True, context_parallel=2)
-        yield WholeRun(proves, f"{mode} TP2CP2PP2, sequence parallel", make)
+    shared = {"tied": True, "context_parallel": 2}
+    make = partial(shared_pipeline, "homogeneous", (2, 2, 1), {"audio": (1, 1)}, 2, **shared)
+    yield WholeRun(proves, "homogeneous TP2CP2PP2, sequence parallel", make)
+    make = partial(
+        shared_pipeline, "colocated", (2, 2, 1), AROUND, 3, **several, context_parallel=2
+    )
+    yield WholeRun(proves, "colocated TP2CP2PP2, sequence parallel", make)
     make = partial(
         shared_pipeline, "colocated", (2, 1, 4), AROUND, 3, **several, encoder_microbatches=2
     )
