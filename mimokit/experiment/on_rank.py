@@ -78,7 +78,7 @@ def oracle_rank(
     steps: int,
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
-    tensor_parallel: Mapping[str, int],
+    tensor_parallel: Mapping[str, tuple[int, int]],
 ) -> tuple[str, list[list[OracleStep]]]:
     """Run the oracle; return the name of the data and the steps of each replica."""
     from mimokit.engine.data.sources import data_of, default_data

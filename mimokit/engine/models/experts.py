@@ -175,7 +175,8 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
             scores: [tokens of this rank, samples, experts], 0 where an expert was not chosen.
         """
         group = self.sequence_group
-        whole = tensor_parallel.gather_from_sequence_parallel_region(scores, group=group)
+        gather = tensor_parallel.gather_from_sequence_parallel_region
+        whole: torch.Tensor = gather(scores, group=group)
         even = len(whole) * self.topk / self.num_experts
         capacity = min(len(whole), math.ceil(even * self.capacity_factor))
         best = whole.topk(capacity, dim=0).indices
