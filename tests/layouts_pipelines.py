@@ -23,20 +23,22 @@ def shared_pipeline(
         language: (tensor_parallel, pipeline_parallel, data_parallel).
         encoders: (tensor_parallel, data_parallel) of each; in homogeneous mode they have the sizes
             of the language model, whatever is given.
-        options: of `multimodal_config`; layers of the language model; encoder_microbatches.
+        options: of `multimodal_config`; layers and chunks of the language model;
+            encoder_microbatches and pipeline_order of the runtime.
     """
     layers, passes = options.pop("layers", 2), options.pop("encoder_microbatches", None)
+    chunks, order = options.pop("chunks", None), options.pop("pipeline_order", None)
     alone = {**dict.fromkeys(encoders, (1, 1)), LANGUAGE: (1, 1)}
     config = multimodal_config(alone, "homogeneous", num_microbatches=num_microbatches, **options)
     config.data.base_batch_size = SAMPLES_PER_MICROBATCH // language[2]
     config.model.module_architectures[LANGUAGE].num_layers = layers
     names = ("tensor_parallel", "pipeline_parallel", "data_parallel")
     own = dict(zip(names, language, strict=True))
-    sizes: dict[str, Any] = {LANGUAGE: own}
+    sizes: dict[str, Any] = {LANGUAGE: {**own, "virtual_pipeline_model_parallel_size": chunks}}
     for name, (tensor, data) in encoders.items():
         sizes[name] = own if mode == "homogeneous" else {**own, **_whole(tensor, data)}
     config = config.with_layout(mode, **sizes)
-    config.runtime.encoder_microbatches = passes
+    config.runtime.encoder_microbatches, config.runtime.pipeline_order = passes, order
     return config
 
 

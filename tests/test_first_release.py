@@ -112,6 +112,8 @@ def test_the_json_of_a_verification_is_the_same() -> None:
         "unproved",
         "gradient_rounding",
         "weight_rounding",
+        "precision",
+        "yardstick",
     }
 
 

@@ -6,7 +6,7 @@ take their runs from here by what they prove, so a new parallelism adds rows and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -262,10 +262,20 @@ def stages_on_contexts() -> ExperimentConfig:
     return on_contexts(make, audio=2, language_module=2)
 
 
+def all_cuts_on_shared_ranks() -> ExperimentConfig:
+    """Return a pipeline of tensor and context-parallel ranks that encoders share, with rows."""
+    encoders = {"qwen": (2, 4), "audio": (1, 8)}
+    options = {"presence": PRESENCE, "three_axes": True, "encoder_microbatches": 2}
+    make = partial(shared_pipeline, "colocated", (2, 2, 2), encoders, 3, **options)
+    config = cut_along_sequences(make)
+    return in_rows(partial(on_contexts, lambda: config, audio=2, language_module=2))
+
+
 def _samples_in_rows() -> Iterator[WholeRun]:
     proves = "samples in a row"
     yield WholeRun(proves, "learned positions", partial(in_rows, learned_positions_on_contexts))
     yield WholeRun(proves, "three axes", three_axes_in_rows)
+    yield WholeRun(proves, "all cuts on shared ranks", all_cuts_on_shared_ranks)
     behind = {"images": (1, 1, 1), LANGUAGE: (1, 2, 2), "writer": (1, 1, 1)}
     make = partial(decoded_config, behind, 2)
     yield WholeRun(proves, "stages and a decoder", partial(in_rows, make))
@@ -322,6 +332,26 @@ def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
     make = partial(shared_pipeline, "colocated", (2, 1, 4), AROUND, 3, **several,
                    encoder_microbatches=2)  # fmt: skip
     yield WholeRun(proves, "colocated TP2DP4, passes of 2", make)
+    proves, chunked = "chunks and orders", {**several, "layers": 4, "chunks": 2}
+    make = partial(shared_pipeline, "homogeneous", (2, 2, 2), AROUND, 4, **chunked)
+    yield WholeRun(proves, "homogeneous, interleaved", make)
+    make = partial(
+        shared_pipeline, "colocated", (2, 2, 2), AROUND, 4, **chunked, encoder_microbatches=2
+    )
+    yield WholeRun(proves, "colocated, interleaved, passes of 2", make)
+    for order in ("1f1b", "gpipe"):
+        make = partial(_apart_in_chunks, order)
+        yield WholeRun(proves, f"heterogeneous, {order}", make)
+
+
+def _apart_in_chunks(order: str) -> ExperimentConfig:
+    """Return a language model of 2 stages of 2 chunks behind an encoder of 2 stages."""
+    config = _changed(apart_config((1, 2, 1), (2, 2, 1), 4), LANGUAGE, num_layers=4)
+    config = _changed(config, LANGUAGE, tied_embeddings=True)
+    language = config.model.module_parallelisms[LANGUAGE]
+    language.virtual_pipeline_model_parallel_size = 2
+    config.runtime.pipeline_order = order
+    return config.finalize()
 
 
 def _encoders_on_separate_ranks() -> Iterator[WholeRun]:
@@ -587,6 +617,83 @@ def _weights() -> Iterator[WholeRun]:
         yield WholeRun("a whole LLaVA", name, make)
 
 
+def in_precision(make: Callable[[], ExperimentConfig], precision: str) -> ExperimentConfig:
+    """Return a layout in another precision."""
+    config = make()
+    config.runtime.precision = precision
+    return config
+
+
+def _precisions() -> Iterator[WholeRun]:
+    """Yield a run of each mode; of bridges, pipelines, absent modalities, shared frames."""
+    mixed = partial(multimodal_config, MIXED, "colocated", num_microbatches=2, presence=PRESENCE)
+    behind = {"images": (1, 2, 1), LANGUAGE: (2, 2, 1), "writer": (1, 1, 2)}
+    for name, make in (
+        ("homogeneous", partial(digits_config, (2, 2), (2, 2))),
+        ("colocated", mixed),
+        ("heterogeneous", partial(decoded_config, behind, 4)),
+        ("tied", tied_on_four_ranks),
+        ("shared frames", frames_by_fan_in),
+    ):
+        yield WholeRun("bf16", name, partial(in_precision, make, "bf16"))
+    replicas = _ReplicasOf(
+        partial(digits_config, (1, 2), (2, 1)), {"name": "diloco", "replicas": 2, "H": 2, **RMSPROP}
+    )
+    yield WholeRun("bf16", "replicas", partial(in_precision, replicas, "bf16"))
+    apart = partial(apart_config, (2, 1, 1), (1, 2, 1), 2)
+    for name, make in (
+        ("colocated", partial(digits_config, (1, 4), (2, 2), num_microbatches=2)),
+        ("heterogeneous", apart),
+    ):
+        yield WholeRun("fp16", name, partial(in_precision, make, "fp16"))
+
+
+def with_sizes(config: ExperimentConfig, modules: Iterable[str], **fields: Any) -> ExperimentConfig:
+    """Return the config with other fields of the parallelism of some modules."""
+    for name in modules:
+        sizes = config.model.module_parallelisms
+        sizes[name] = sizes[name].model_copy(update=fields)
+    return config
+
+
+@dataclass(frozen=True)
+class _With:
+    """A layout of which some modules have other fields of their parallelism."""
+
+    make: Callable[[], ExperimentConfig]
+    modules: tuple[str, ...]
+    fields: Mapping[str, Any]
+
+    def __call__(self) -> ExperimentConfig:
+        return with_sizes(self.make(), self.modules, **self.fields)
+
+
+SHARDED_STATES = {"use_distributed_optimizer": True}
+OVERLAPPED = {"overlap_grad_reduce": True}
+
+
+def tied_on_replicas() -> ExperimentConfig:
+    """Return tied embeddings on two stages of two replicas."""
+    return _changed(apart_config((1, 1, 2), (1, 2, 2), 2), LANGUAGE, tied_embeddings=True)
+
+
+def _optimizers() -> Iterator[WholeRun]:
+    """Yield runs whose modules share the states of their optimizers, all or some."""
+    mixed = partial(multimodal_config, MIXED, "colocated", num_microbatches=2, presence=PRESENCE)
+    for name, make, modules in (
+        ("homogeneous", partial(digits_config, (2, 2), (2, 2)), ("images", LANGUAGE)),
+        ("colocated", mixed, ("clip", "audio", LANGUAGE)),
+        ("tied on stages", tied_on_replicas, ("images", LANGUAGE)),
+    ):
+        yield WholeRun("a distributed optimizer", name, _With(make, modules, SHARDED_STATES))
+        overlapped = _With(make, modules, OVERLAPPED)
+        yield WholeRun("overlapped reduction", name, overlapped, STEPS)
+    behind = {"images": (1, 1, 2), LANGUAGE: (1, 1, 2), "writer": (1, 1, 2)}
+    decoded = partial(decoded_config, behind, 2)
+    both = _With(decoded, ("images", LANGUAGE, "writer"), SHARDED_STATES)
+    yield WholeRun("bf16", "shards of states", partial(in_precision, both, "bf16"))
+
+
 WHOLE_RUNS = (
     *_sizes_of_all(),
     *_networks(),
@@ -603,6 +710,8 @@ WHOLE_RUNS = (
     *_frames(),
     *_replicas(),
     *_weights(),
+    *_precisions(),
+    *_optimizers(),
 )
 
 

@@ -74,7 +74,10 @@ def measured_pipeline(run: StepFigures) -> MeasuredPipeline | None:
         times = [stage_times(run, ranks, plan.around) for ranks in plan.ranks]
     except KeyError:  # a module of the plan was not measured
         return None
-    each = np.nan_to_num(np.array(times)) / plan.schedule.num_microbatches
+    graph = plan.graph
+    chunks = [len(graph.workers[graph.worker_of[stage.index]]) for stage in graph.stages]
+    passes = plan.schedule.num_microbatches * np.array(chunks)[:, None]
+    each = np.nan_to_num(np.array(times)) / passes
     sizes = np.array([len(ranks) for ranks in plan.ranks], dtype=np.float64)
     room = max(0.0, run.step - run.mean("work"))
     return MeasuredPipeline(plan, each[:, 0], each[:, 1], sizes / sizes.sum(), room)

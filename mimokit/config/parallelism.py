@@ -35,6 +35,7 @@ LEFT_OUT: Mapping[str, LeftOut] = {
     "sequence_parallel": LeftOut(runs=False, predictions=True),
     "use_distributed_optimizer": LeftOut(runs=False, predictions=True),
     "use_megatron_fsdp": LeftOut(runs=False, predictions=False),
+    "overlap_grad_reduce": LeftOut(runs=False, predictions=True),
     "account_for_embedding_in_pipeline_split": LeftOut(runs=False, predictions=False),
     "account_for_loss_in_pipeline_split": LeftOut(runs=False, predictions=False),
 }
@@ -44,9 +45,8 @@ LEFT_OUT: Mapping[str, LeftOut] = {
 class ModuleParallelismConfig(ConfigModel):
     """The parallel sizes of one module and its first rank.
 
-    From virtual_pipeline_model_parallel_size on, fields have Megatron-Core's names. They are
-    planned and predicted; of these runs support sequence_parallel alone. None is not written to
-    files.
+    From virtual_pipeline_model_parallel_size on, fields have Megatron-Core's names. Those that runs
+    do not support yet are planned and predicted. None is not written to files.
     """
 
     tensor_parallel: ParallelSize = 1
@@ -56,7 +56,7 @@ class ModuleParallelismConfig(ConfigModel):
     """Stages that the layers are cut into."""
 
     context_parallel: ParallelSize = 1
-    """Ranks that share each sequence."""
+    """Ranks that share each sequence: each has two chunks of a causal one, else one chunk."""
 
     expert_parallel: ParallelSize = 1
     """Ranks that share the experts. It is a second view of the same ranks and adds none."""
@@ -75,7 +75,7 @@ class ModuleParallelismConfig(ConfigModel):
     by every rank. None: alltoall."""
 
     virtual_pipeline_model_parallel_size: ParallelSize | None = None
-    """Chunks of layers per stage, interleaved. None: 1."""
+    """Chunks of layers per stage, interleaved; only those of the language model run. None: 1."""
 
     recompute_granularity: Literal["selective", "full"] | None = None
     """selective: the backward pass recomputes the attention core. full: it recomputes whole
@@ -89,11 +89,15 @@ class ModuleParallelismConfig(ConfigModel):
     to divide evenly in runs. None: yes in predictions, no in runs."""
 
     use_distributed_optimizer: bool | None = None
-    """Optimizer state is sharded over data and context ranks. None: yes in predictions, no in
-    runs."""
+    """Optimizer state is sharded over data and context ranks (ZeRO-1). None: yes in predictions, no
+    in runs."""
 
     use_megatron_fsdp: bool | None = None
     """Weights and gradients are sharded as well. None: no."""
+
+    overlap_grad_reduce: bool | None = None
+    """Gradients are reduced during the last backward pass of a step, in buckets, as they become
+    complete. None: yes in predictions, which know nothing else, no in runs."""
 
     account_for_embedding_in_pipeline_split: bool | None = None
     """The embedding counts as a layer when layers are assigned to stages. None: no."""

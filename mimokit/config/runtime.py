@@ -29,11 +29,17 @@ SCHEDULE_OF_MODE: dict[DeploymentMode, PipelineSchedule] = {
 }
 """Default schedule of each deployment mode."""
 
+PipelineOrder = Literal["1f1b", "gpipe"]
+GPIPE: PipelineOrder = "gpipe"
+
 LoggerName = Literal["tensorboard", "wandb", "mlflow"]
 TENSORBOARD: LoggerName = "tensorboard"
 
 PRECISION_OF_RUNS, PRECISION_OF_PREDICTIONS = "fp32", "bf16"
-"""What a `precision` that is left out (None) means; fp32 is the only one that runs support yet."""
+"""What a `precision` that is left out (None) means."""
+
+RUNNABLE_PRECISIONS = ("fp32", "bf16", "fp16")
+"""Those that runs support."""
 
 PatchName = Literal["vit_frame_parallel"]
 FRAME_PARALLEL: PatchName = "vit_frame_parallel"
@@ -76,10 +82,16 @@ class RuntimeConfig(ConfigModel):
     """None: the schedule of the deployment mode. In colocated mode `three_phase` allows pipeline
     parallelism in the language model, `colocated` does not."""
 
+    pipeline_order: PipelineOrder | None = None
+    """What the stages of a pipeline do with the micro-batches of a step. 1f1b: a forward and a
+    backward in turn, and of stages with several chunks in Megatron's interleaved order. gpipe: all
+    forwards, then all backwards. None: 1f1b."""
+
     encoder_microbatches: Positive | None = None
     """Micro-batches for which a colocated encoder computes forward before the language model works
     on them; afterwards it computes backward for all of them. More of them are fewer changes between
-    modules, and more activations that are held. None: 1, and with `three_phase` all of a step."""
+    modules, and more activations that are held. None: 1, and with `three_phase` all of a step, as
+    predictions have it for all colocated layouts."""
 
     enable_profiling: bool = False
     """Profile the steps [profile_start_step, profile_end_step)."""
@@ -141,8 +153,16 @@ class RuntimeConfig(ConfigModel):
     """Of weights and data."""
 
     precision: Name | None = None
-    """Of matrix products: bf16, fp8, mxfp8, nvfp4, … None: bf16 in predictions; fp32 in runs,
-    the only one they support yet."""
+    """Of matrix products: bf16, fp8, mxfp8, nvfp4, … None: bf16 in predictions, fp32 in runs.
+    Runs support fp32, bf16 and fp16. In bf16 weights and activations are bf16, gradients are summed
+    in fp32, and the optimizer steps fp32 weights, which begin as the bf16 ones; save_hf writes them
+    in the types of the weights that the run started from. The same holds in fp16, where losses are
+    scaled, too."""
+
+    initial_loss_scale: Annotated[float, Field(gt=0)] = 2.0**15
+    """What losses are multiplied by in fp16, so that small gradients do not become zero. A step
+    whose gradients overflow is left out in all modules and halves it; 1000 steps without double
+    it."""
 
     patch_type: list[PatchName] = Field(default_factory=list)
     """Patches of the model. vit_frame_parallel: the data-parallel replicas of a vision encoder

@@ -14,7 +14,7 @@ from mimokit.config import (
     ModuleParallelismConfig,
     check_runnable,
 )
-from mimokit.config.runtime import AS_DRAWN
+from mimokit.config.runtime import AS_DRAWN, PRECISION_OF_RUNS
 from mimokit.config.strategy import OPTIMIZER_TAKES
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
@@ -24,10 +24,12 @@ from mimokit.experiment.verification_report import (
     FROZEN,
     NO_GRADIENT,
     NO_SAMPLE,
+    NOISY_ADAM_EPSILON,
     VerificationReport,
     largest,
     relative,
 )
+from mimokit.experiment.yardstick import Yardstick
 from mimokit.planning import plan_layout
 from mimokit.planning.execution import plan_executions
 from mimokit.planning.types import LayoutPlan
@@ -35,7 +37,7 @@ from mimokit.units import counted
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
-    from mimokit.engine.verify.compare import StepDifference, StepRounding
+    from mimokit.engine.verify.compare import Noise, StepDifference, StepRounding
     from mimokit.engine.verify.oracle import OracleStep
 
 TOLERANCE = 1e-5
@@ -52,7 +54,9 @@ class Oracle:
     Attributes:
         config: the single-rank config; two layouts have the same oracle if theirs are equal.
         decoders: networks of the modules behind the language model, by name.
-        replicas: loss, gradients and weights of every optimizer step, of each replica.
+        replicas: loss, gradients and weights of every optimizer step, of each replica, in fp32.
+        noise: how much each step of one process differs from it in the precision of the layout, of
+            each replica; empty in fp32.
         tensor_parallel: module -> ranks in the layout that share a matrix, and one of an expert,
             where the strategy depends on them.
     """
@@ -63,6 +67,7 @@ class Oracle:
     code: UserCode
     replicas: tuple[tuple[OracleStep, ...], ...]
     tensor_parallel: dict[str, tuple[int, int]] = field(default_factory=dict)
+    noise: tuple[tuple[Noise, ...], ...] = ()
 
     @property
     def steps(self) -> tuple[OracleStep, ...]:
@@ -132,10 +137,11 @@ def _computed(
 ) -> Oracle:
     alone, decoders = single_rank(layout), _decoders(layout)
     plan, cut = _plan_of_one(alone), _cut_by_rank(layout)
-    name, steps_taken = cluster.run(
+    name, steps_taken, noise = cluster.run(
         on_rank.oracle_rank, plan, alone, steps, decoders, code, cut, world_size=1
     )[0]
-    return Oracle(alone, decoders, name, code, tuple(map(tuple, steps_taken)), cut)
+    recorded = tuple(map(tuple, steps_taken))
+    return Oracle(alone, decoders, name, code, recorded, cut, tuple(map(tuple, noise)))
 
 
 def _plan_of_one(alone: ExperimentConfig) -> LayoutPlan:
@@ -160,7 +166,8 @@ def verify(
     Args:
         cluster: with at least as many engines as the layout has ranks.
         data: makes the samples; by default strips of digits if the model can read them, else noise.
-        tolerance: largest relative difference that passes; see `VerificationReport.passed`.
+        tolerance: largest relative difference that passes in fp32; see
+            `VerificationReport.passed`. In fewer bits as much passes as `Yardstick` says.
         oracle: of the same model, global batches and data, for at least `steps` steps; computed
             if None. All layouts of a model can share one.
         modules, loss_func, forward_step: as for `train`.
@@ -210,10 +217,24 @@ def verify(
         halfway_share=max(_halfway_share(by_rank, step) for step in range(steps)),
         adam_epsilon=max(one.epsilon for own in expected for one in own),
         unproved=dict(_unproved(plan.modules, [one for own in expected for one in own])),
+        yardstick=_yardstick(
+            layout.runtime.precision, [one for own in oracle.noise for one in own[:steps]]
+        ),
     )
-    if not report.is_near or _cut_by_rank(layout):  # a cut choice flips where weights change
-        return report
+    if report.yardstick or not report.is_near or _cut_by_rank(layout):
+        return report  # where a rank cuts, choices flip as weights change
     return _with_rounding(report, cluster, oracle, expected)
+
+
+def _yardstick(precision: str | None, noise: Sequence[Noise]) -> Yardstick | None:
+    if precision is None or not noise:
+        return None
+    return Yardstick(
+        precision,
+        loss=largest(step.loss for step in noise),
+        gradients=largest(step.gradients for step in noise),
+        weights=largest(step.weights for step in noise),
+    )
 
 
 def _with_rounding(
@@ -282,14 +303,16 @@ def _strategy_text(config: ExperimentConfig) -> str:
 
 def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
     """Return a config with the full learning rate from the first step, above rounding noise."""
+    in_fp32 = config.runtime.precision in (None, PRECISION_OF_RUNS)
+    epsilon = ADAM_EPSILON if in_fp32 else NOISY_ADAM_EPSILON
     runtime = config.runtime.model_copy(
-        update={"adam_epsilon": ADAM_EPSILON, "learning_rate_warmup": 0, "learning_rate_decay": 0}
+        update={"adam_epsilon": epsilon, "learning_rate_warmup": 0, "learning_rate_decay": 0}
     )
     data = config.data.model_copy(update={"num_workers": 0})
     changed = config.model_copy(update={"runtime": runtime, "data": data})
     inner = None if config.strategy is None else config.strategy.inner_optimizer
     if config.strategy is not None and inner is not None:
-        eps = ADAM_EPSILON if "eps" in OPTIMIZER_TAKES[inner.name] else None
+        eps = epsilon if "eps" in OPTIMIZER_TAKES[inner.name] else None
         plain = inner.model_copy(update={"eps": eps})
         changed.strategy = config.strategy.model_copy(update={"inner_optimizer": plain})
     return changed
@@ -327,6 +350,7 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
     whole: dict[str, object] = {
         "pipeline_schedule": "homogeneous",
         "encoder_microbatches": None,
+        "pipeline_order": None,
         "patch_type": [],
         "sample_order": AS_DRAWN,
     }

@@ -41,6 +41,7 @@ class ModuleExecution:
         distributed_optimizer: its states are sharded over data and context parallel ranks.
         optimizer_instances: replicas of these shards.
         fully_sharded: weights and gradients are sharded as well.
+        overlap_reduction: gradients are reduced during the last backward pass of a step.
         frozen_parts: encoder, projector: what is not trained; both of a module that is frozen.
         learning_rate: before warm-up and decay, which are those of the run. None: that of the run.
         weight_decay: None: that of the run.
@@ -64,6 +65,7 @@ class ModuleExecution:
     distributed_optimizer: bool = False
     optimizer_instances: int = 1
     fully_sharded: bool = False
+    overlap_reduction: bool = False
     frozen_parts: frozenset[str] = frozenset()
     learning_rate: float | None = None
     weight_decay: float | None = None
@@ -72,6 +74,10 @@ class ModuleExecution:
     def is_frozen(self) -> bool:
         """Whether nothing in the module is trained."""
         return len(self.frozen_parts) == 2
+
+    def in_fp32(self) -> ModuleExecution:
+        """Return the same in fp32."""
+        return replace(self, precision=PRECISION_OF_RUNS, weights="fp32")
 
     @property
     def sizes(self) -> ParallelSizes:
@@ -152,6 +158,7 @@ def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecu
         distributed_optimizer=stated.in_runs("use_distributed_optimizer"),
         optimizer_instances=stated.in_runs("num_distributed_optimizer_instances"),
         fully_sharded=stated.in_runs("use_megatron_fsdp"),
+        overlap_reduction=stated.in_runs("overlap_grad_reduce"),
         frozen_parts=frozenset() if network is None else network.frozen_parts,
         learning_rate=None if section is None else section.lr,
         weight_decay=None if section is None else section.weight_decay,

@@ -87,7 +87,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
     if model.deployment_mode == "homogeneous":
         for name in model.encoder_module_names:
             modules[name] = modules[name].in_first_stage()
-    topology = model.module_topology
+    topology, executions = model.module_topology, plan_executions(config, modules)
     batch = plan_batch(
         model.deployment_mode,
         model.llm_module_name,
@@ -102,7 +102,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
         llm_module_name=model.llm_module_name,
         topology=topology,
         modules=modules,
-        executions=plan_executions(config, modules),
+        executions=executions,
         batch=batch,
         bridges=tuple(
             _bridge(config, modules[source], modules[target], batch.samples_per_microbatch)
@@ -126,6 +126,8 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
             ],
             [model.llm_module_name] if data.pack_sequences_in_batch else (),
             config.runtime.encoder_microbatches_of(batch.num_microbatches),
+            executions[model.llm_module_name].virtual_stages,
+            config.runtime.pipeline_order,
         ),
         replicas=plan_replicas(config, modules, world.world_size),
     )

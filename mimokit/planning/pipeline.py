@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 
 from mimokit.config import DeploymentMode
 from mimokit.config.graph import Topology, upstream
+from mimokit.config.runtime import GPIPE, PipelineOrder
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.schedule import (
     Action,
@@ -21,6 +22,8 @@ from mimokit.planning.schedule import (
     StageEdge,
     StageGraph,
     Timeline,
+    gpipe,
+    interleaved,
     one_forward_one_backward,
     plan_schedule,
     plan_slots,
@@ -132,6 +135,8 @@ def plan_program(
     three_axes: Collection[str] = (),
     in_row: Collection[str] = (),
     encoder_microbatches: int = 1,
+    virtual_stages: int = 1,
+    pipeline_order: PipelineOrder | None = None,
 ) -> PipelinePlan:
     """Return what every rank does in a step: 1F1B, or without stages the order of shared ranks.
 
@@ -144,6 +149,8 @@ def plan_program(
         frozen, absent: see `plan_schedule`.
         three_axes, in_row: see `plan_slots`.
         encoder_microbatches: for which colocated encoders run before the language module does.
+        virtual_stages: chunks of the language module on each of its sets of ranks.
+        pipeline_order: None: 1F1B.
 
     Raises:
         ScheduleError: the schedule fails its check.
@@ -151,7 +158,8 @@ def plan_program(
     language = modules[llm_module_name]
     kinds: dict[str, Modality] = {**modalities, llm_module_name: "text"}
     if mode == "heterogeneous":
-        graph = stage_graph(topology, {n: m.pipeline_parallel for n, m in modules.items()})
+        cut = {name: module.pipeline_parallel for name, module in modules.items()}
+        graph = stage_graph(topology, cut, {llm_module_name: virtual_stages})
     elif language.pipeline_parallel == 1:
         names = [*(name for name in modules if name != llm_module_name), llm_module_name]
         passes = encoder_microbatches if mode == "colocated" else 1
@@ -159,12 +167,16 @@ def plan_program(
             topology, names, modules, num_microbatches, modalities, frozen, passes
         )
     else:
-        graph = stage_graph({llm_module_name: ()}, {llm_module_name: language.pipeline_parallel})
+        cut = {llm_module_name: language.pipeline_parallel}
+        graph = stage_graph({llm_module_name: ()}, cut, {llm_module_name: virtual_stages})
     ranks = tuple(modules[stage.module].stage(stage.place) for stage in graph.stages)
     names = [name for name, _ in graph.topology]
     encoders = upstream(topology, llm_module_name)
     text_heads = frozenset(name for name in encoders if kinds.get(name) == "text")
-    order: Order = one_forward_one_backward
+    order: Order = interleaved if virtual_stages > 1 else one_forward_one_backward
+    if pipeline_order == GPIPE:
+        order = gpipe
+    alone = order
     around: tuple[str, ...] = ()
     if mode == "heterogeneous":
         reading = {rank for module in loads.values() for rank in module}
@@ -174,7 +186,8 @@ def plan_program(
         around = tuple(name for name in topology if name != llm_module_name)
         if encoder_microbatches < num_microbatches:
             order = InGroups(order, encoder_microbatches)
-    loading = [index for index, span in enumerate(ranks) if not reading.isdisjoint(span)]
+    ends = {graph.stage(name, place).index for name in names for place in (0, -1)}
+    loading = [index for index in ends if not reading.isdisjoint(ranks[index])]
     line = PipelinePlan(
         plan_schedule(
             graph,
@@ -194,13 +207,16 @@ def plan_program(
     if mode == "heterogeneous":
         return line
     names = [*(name for name in modules if name != llm_module_name), llm_module_name]
-    order = SharedOrder(passes=encoder_microbatches, inside=mode == "homogeneous")
-    return _beside(line, order, topology, names, kinds, frozen, three_axes, text_heads, in_row)
+    shared = SharedOrder(alone, encoder_microbatches, inside=mode == "homogeneous")
+    return _beside(
+        line, shared, virtual_stages, topology, names, kinds, frozen, three_axes, text_heads, in_row
+    )
 
 
 def _beside(
     line: PipelinePlan,
     order: SharedOrder,
+    virtual_stages: int,
     topology: Topology,
     names: Sequence[str],
     kinds: Mapping[str, Modality],
@@ -216,11 +232,11 @@ def _beside(
         order: inside: only the ranks of the first stage compute encoders; otherwise all of them do.
         names: the modules in the order in which a rank computes them, the language model last.
     """
-    stages, count = len(line.ranks), line.schedule.num_microbatches
-    graph = shared_graph(topology, names, stages, shares=1 if order.inside else stages)
+    sets, count = len(line.graph.workers), line.schedule.num_microbatches
+    graph = shared_graph(topology, names, sets, virtual_stages, 1 if order.inside else sets)
     # Ranks with encoders read and cut in steps of their own.
-    ends = (graph.workers[0], graph.workers[-1]) if order.inside else ()
-    reading = {worker[0] for worker in ends if graph.feeding.isdisjoint(worker)}
+    apart = {s for worker in graph.workers if graph.feeding.isdisjoint(worker) for s in worker}
+    reading = apart.intersection(graph.stage(names[-1], place).index for place in (0, -1))
     schedule = plan_schedule(graph, count, order, frozen=frozen, loading=reading)
     return PipelinePlan(
         schedule,

@@ -67,7 +67,7 @@ class Prediction:
         return text
 
     def conditions(self) -> str:
-        """Return what is predicted besides the sizes, and what of it `mimokit run` lacks yet."""
+        """Return what is predicted besides the sizes, and how `mimokit run` differs from it."""
         modules = self.layout.modules.values()
         having = {
             "sequence parallelism": any(np.any(sizes.sequence_shards > 1) for sizes in modules),
@@ -84,7 +84,8 @@ class Prediction:
         if self.precision == PRECISION_OF_RUNS and not parts:
             return text
         lacking = " without them" if parts else ""
-        return f"{text}; `mimokit run` trains in {PRECISION_OF_RUNS}{lacking}"
+        runs = f"`mimokit run` trains in {PRECISION_OF_RUNS}{lacking}"
+        return f"{text}; {runs} unless the config says otherwise"
 
     def exchange_text(self) -> str:
         """Return a sentence about the exchanges between replicas; empty if there are none."""

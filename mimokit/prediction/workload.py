@@ -172,6 +172,7 @@ class Workload:
         inputs: encoder -> its inputs. The default is one input of full size.
         strategy_bytes: what a strategy between replicas keeps per parameter that trains.
         optimizer_bytes: fp32 master weight and what the optimizer keeps, likewise.
+        encoder_microbatches: for which colocated encoders run at once. None: all of a step.
     """
 
     seq_length: int
@@ -181,6 +182,7 @@ class Workload:
     frozen: frozenset[str] = frozenset()
     strategy_bytes: float = 0.0
     optimizer_bytes: float = OPTIMIZER
+    encoder_microbatches: int | None = None
 
     def __post_init__(self) -> None:
         refuse_if_any(

@@ -32,6 +32,7 @@ TITLES = {
     "emulated_links": "Fits on emulated and real links",
     "transfers": "Transfers between modules",
     "colocated_transfers": "Transfers between modules on shared ranks",
+    "precision_speed": "Precision, shards of states, overlap",
     "expert_dispatch": "A layer of experts",
     "pipeline_overhead": "Pipeline executor",
     "megatron_1f1b": "1F1B over modules",

@@ -1,13 +1,14 @@
 """Context parallelism at growing sequence length: `python -m tests.benchmarks.context_parallel`.
 
 One layer of a causal language model forward and backward, on 1, 2 and 4 ranks that share each
-sequence. On one rank Megatron's attention has the scores of all pairs of tokens in memory; on
-several, a rank has its own queries and torch's kernels. Sizes take turns within one run.
+sequence by attention of our own, against Megatron's on one rank, which has the scores of all pairs
+of tokens in memory. They take turns within one run.
 """
 
 from __future__ import annotations
 
 import statistics
+from functools import partial
 from typing import Any
 
 from mimokit.cluster import EngineCluster
@@ -17,14 +18,15 @@ from tests.benchmarks.table import show
 from tests.benchmarks.transfers import seconds_of_slowest
 
 TOKENS = (512, 1024, 2048)
-CONTEXTS = (1, 2, 4)
+CASES = {"Megatron's on 1 rank": 1, "1 rank": 1, "2 ranks": 2, "4 ranks": 4}
+"""What is timed -> the ranks that share a sequence."""
+BASE = next(iter(CASES))
 WIDTH, HEADS, REPEATS = 256, 8, 5
 
 
-def measure(tokens: int) -> dict[int, list[float]]:
-    """Return ranks -> seconds of the slowest rank in each repetition; collective over four."""
+def measure(tokens: int) -> dict[str, list[float]]:
+    """Return case -> seconds of the slowest rank in each repetition; collective over four."""
     import torch
-    import torch.distributed as dist
 
     from mimokit.engine.megatron import ensure_memory_buffer
     from mimokit.engine.models.rng import random_state_of, seed_modules
@@ -33,26 +35,31 @@ def measure(tokens: int) -> dict[int, list[float]]:
     torch.set_num_threads(1)
     ensure_memory_buffer()
     seed_modules(0, {"language": 0})
-    blocks = {context: _block(context) for context in CONTEXTS}
-    times: dict[int, list[float]] = {context: [] for context in CONTEXTS}
+    blocks = {case: _block(context, case != BASE) for case, context in CASES.items()}
+    times: dict[str, list[float]] = {case: [] for case in CASES}
 
-    def step(context: int) -> None:
-        if dist.get_rank() >= context:
+    def step(case: str) -> None:
+        block, context = blocks[case], CASES[case]
+        if block is None:
             return
         hidden = torch.rand(tokens // context, 1, WIDTH, requires_grad=True)
         with random_state_of("language"):
-            blocks[context](hidden, causal_mask(tokens, hidden.device)).sum().backward()
+            block(hidden, causal_mask(tokens, hidden.device)).sum().backward()
 
     for turn in range(1 + REPEATS):
-        for context in CONTEXTS:
-            taken = seconds_of_slowest(lambda context=context: step(context))  # type: ignore[misc]
+        for case in CASES:
+            taken = seconds_of_slowest(partial(step, case))
             if turn:
-                times[context].append(taken)
+                times[case].append(taken)
     return times
 
 
-def _block(context: int) -> Any:
-    """Return a layer whose sequences the first ranks of the world share; None on the others."""
+def _block(context: int, own: bool) -> Any:
+    """Return a layer whose sequences the first ranks of the world share; None on the others.
+
+    Args:
+        own: attention of our own also on one rank, as where samples are in a row.
+    """
     import torch
     import torch.distributed as dist
 
@@ -72,7 +79,7 @@ def _block(context: int) -> Any:
         seq_length=max(TOKENS),
         vocab_size=0,
     )
-    execution = ModuleExecution(context_parallel=context)
+    execution = ModuleExecution(context_parallel=context, samples_in_row=own)
     build = ModuleBuild("language", execution, network, network)
     names = ("tp", "pp", "dp", "ep", "expt_tp", "expt_dp", "tp_ep")
     groups = ProcessGroupCollection(**dict.fromkeys(names, alone), cp=shared, tp_cp=shared)
@@ -87,22 +94,19 @@ def rows() -> list[dict[str, Any]]:
     with EngineCluster(n=4, progress=False) as cluster:
         for tokens in TOKENS:
             times = cluster.run(measure, tokens, world_size=4)[0]
-            one = statistics.median(times[1])
-            for context in CONTEXTS[1:]:
-                median = statistics.median(times[context])
-                name = f"{tokens} tokens on {context} ranks: {median * 1e3:.0f} ms, on 1 rank"
-                found.append(
-                    {
-                        "name": f"{name} {one * 1e3:.0f} ms; times as fast",
-                        "measured": statistics.median(
-                            a / b for a, b in zip(times[1], times[context], strict=True)
-                        ),
-                        "target": None,
-                        "unit": "",
-                        "ok": True,
-                    }
-                )
+            found += [_row(tokens, case, times[BASE], times[case]) for case in [*CASES][1:]]
     return found
+
+
+def _row(tokens: int, case: str, base: list[float], own: list[float]) -> dict[str, Any]:
+    ours, theirs = (statistics.median(times) * 1e3 for times in (own, base))
+    return {
+        "name": f"{tokens} tokens on {case}: {ours:.0f} ms, {BASE} {theirs:.0f} ms; times as fast",
+        "measured": statistics.median(a / b for a, b in zip(base, own, strict=True)),
+        "target": None,
+        "unit": "",
+        "ok": True,
+    }
 
 
 if __name__ == "__main__":

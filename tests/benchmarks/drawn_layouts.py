@@ -106,7 +106,31 @@ def _drawn(draws: random.Random) -> ExperimentConfig:
     if draws.random() < 0.2:
         name = draws.choice(tuple(STRATEGIES))
         config.strategy = StrategyConfig(name=name, replicas=2, **STRATEGIES[name])
+    _cut_sequences(draws, config)
     return config
+
+
+def _cut_sequences(draws: random.Random, config: ExperimentConfig) -> None:
+    """Draw modules that cut their sequences, in slices or over context-parallel ranks, and rows.
+
+    The replicas of a module give it the ranks.
+    """
+    config.data.pack_sequences_in_batch = draws.random() < 0.25
+    model = config.model
+    alike = model.deployment_mode == "homogeneous"
+    slices, contexts = draws.random() < 0.5, draws.random() < 0.5
+    for name, sizes in model.module_parallelisms.items():
+        network, ranks = model.module_architectures[name], sizes.tensor_parallel
+        positions = config.data.seq_length if name == LANGUAGE else network.positions
+        if not alike:
+            slices, contexts = draws.random() < 0.3, draws.random() < 0.3
+        replicas = sizes.data_parallel or 1
+        if contexts and (alike or positions % 4 == 0) and replicas % 2 == 0:
+            sizes.context_parallel, sizes.data_parallel = 2, replicas // 2
+            if name == LANGUAGE:
+                config.data.base_batch_size *= 2
+        if slices and ranks > 1 and (alike or positions // sizes.context_parallel % ranks == 0):
+            sizes.sequence_parallel = True
 
 
 def _sizes(draws: random.Random, most: int) -> tuple[int, int, int]:

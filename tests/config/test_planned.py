@@ -41,11 +41,11 @@ def with_sizes(schedule: str = "1f1b", **fields: Any) -> dict[str, Any]:
 
 def test_a_plan_says_what_runs_reject() -> None:
     content = with_sizes(use_megatron_fsdp=True)
-    content["runtime"]["precision"] = "bf16"
+    content["runtime"]["precision"] = "fp8"
     plan = mimokit.plan(content)
     line = (
         "`mimokit run` rejects this layout: language_module use_megatron_fsdp true; "
-        "runtime precision bf16"
+        "runtime precision fp8"
     )
     assert line in " ".join(str(plan).split())
     assert line in plan._repr_html_()
@@ -189,7 +189,6 @@ def test_heads_of_their_own_width() -> None:
             "virtual_pipeline_model_parallel_size",
         ),
         (with_sizes(recompute_granularity="full"), "recompute_granularity"),
-        (with_sizes(use_distributed_optimizer=True), "use_distributed_optimizer"),
         (with_sizes(use_megatron_fsdp=True), "use_megatron_fsdp"),
         (with_network(LANGUAGE, qk_layernorm=True), "qk_layernorm"),
         (with_network(LANGUAGE, window_size=8), "window_size"),
@@ -309,8 +308,29 @@ def test_what_is_said_as_it_runs_is_run() -> None:
         "add_bias_linear": True,
         "window_size": 4096,
     }
-    content = put(with_network(LANGUAGE, **plain), "runtime.precision", "fp32")
-    content["prediction"] = {"gpu": "h100", "price_per_gpu_hour": 2}
+    for precision in ("fp32", "bf16"):
+        content = put(with_network(LANGUAGE, **plain), "runtime.precision", precision)
+        content["prediction"] = {"gpu": "h100", "price_per_gpu_hour": 2}
+        check_runnable(load(content))
+
+
+def test_replicas_of_a_layout_exchange_whole_weights() -> None:
+    content = with_sizes(use_distributed_optimizer=True)
+    check_runnable(load(content))
+    content["strategy"] = {"name": "diloco", "replicas": 2}
+    with pytest.raises(ConfigError, match="of which its ranks have shards only; leave one of them"):
+        check_runnable(load(content))
+
+
+def test_bf16_needs_main_weights() -> None:
+    content = put(sections(), "runtime.precision", "bf16")
+    content["strategy"] = {"name": "demo", "replicas": 2}
+    with pytest.raises(ConfigError, match="demo is an optimizer that has no main weights in fp32"):
+        check_runnable(load(content))
+    content["strategy"] = {"name": "diloco", "replicas": 2, "codec": "int8"}
+    with pytest.raises(ConfigError, match="diloco sends what rounding errors of that size decide"):
+        check_runnable(load(content))
+    content["strategy"] = {"name": "diloco", "replicas": 2}
     check_runnable(load(content))
 
 

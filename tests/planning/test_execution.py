@@ -101,7 +101,7 @@ def test_what_is_left_out_means_no_in_runs_and_yes_in_predictions() -> None:
     left_out = ModuleParallelismConfig(data_parallel=1)
     assert sizes_of(left_out, 1, 1) == ParallelSizes(), "the defaults of predictions"
     differ = {field for field, value in LEFT_OUT.items() if value.runs != value.predictions}
-    assert differ == {"sequence_parallel", "use_distributed_optimizer"}
+    assert differ == {"sequence_parallel", "use_distributed_optimizer", "overlap_grad_reduce"}
     optional = {
         name for name, field in ModuleParallelismConfig.model_fields.items()
         if field.default is None

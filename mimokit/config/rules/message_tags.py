@@ -21,6 +21,7 @@ ROOM: Mapping[str, int] = {name: 1 << bits for name, bits in FIELD_BITS}
 """Field of a tag -> the values that it holds."""
 
 
+_CHUNKS = "virtual_pipeline_model_parallel_size"
 HEADER_SLOTS = 1
 _ROWS_SLOTS = 2
 """Rows, and rows per sample, which come with the header."""
@@ -50,11 +51,14 @@ def too_many(field: str, count: int) -> str | None:
 def tag_problems(model: MimoParallelismConfig, data: DataConfig) -> Iterator[Problem]:
     """Yield the micro-batches, edges and slots that are more than a tag holds.
 
-    Only stages of modules on separate ranks send messages with tags. An edge leads from each stage
-    to the next of its module, and from each module to those that it feeds. Only a first stage can
-    have many slots: other modules feed it.
+    Only stages of a pipeline, and modules on separate ranks, send messages with tags. An edge leads
+    from each stage to the next of its module, and from each module to those that it feeds; on the
+    ranks of a pipeline from each set of ranks that computes an encoder. Only a first stage can have
+    many slots: other modules feed it.
     """
-    if model.deployment_mode != "heterogeneous":
+    language = model.get_parallelism(model.llm_module_name)
+    mode, sets = model.deployment_mode, language.pipeline_parallel
+    if mode != "heterogeneous" and sets == 1:
         return
     sentence = too_many("microbatch", data.num_microbatches)
     if sentence is not None:
@@ -66,8 +70,9 @@ def tag_problems(model: MimoParallelismConfig, data: DataConfig) -> Iterator[Pro
             {"path": "data.num_microbatches", "value": ROOM["microbatch"]},
         )
     topology = model.module_topology
-    within = sum(module.pipeline_parallel - 1 for module in model.module_parallelisms.values())
-    between = sum(len(fed) for fed in topology.values())
+    cut = model.module_parallelisms.values() if mode == "heterogeneous" else [language]
+    within = sum(module.pipeline_parallel * module.in_runs(_CHUNKS) - 1 for module in cut)
+    between = sum(len(fed) for fed in topology.values()) * (sets if mode == "colocated" else 1)
     sentence = too_many("edge", within + between)
     if sentence is not None:
         yield Problem("model", "pipeline_parallel", within + between, sentence)

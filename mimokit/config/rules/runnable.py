@@ -13,23 +13,23 @@ from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import LEFT_OUT, ModuleParallelismConfig
 from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, module_problem, network_path
 from mimokit.config.rules.message_tags import tag_problems
-from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
+from mimokit.config.rules.module_rules import CHUNKS, VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_experts import unrunnable_experts
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
 from mimokit.config.rules.runnable_sequences import samples_in_row, uneven_sequences
-from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, RuntimeConfig
+from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, RUNNABLE_PRECISIONS
 from mimokit.units import counted
 
 _ONLY_PLANNED = (
-    "virtual_pipeline_model_parallel_size",
+    CHUNKS,
     "num_distributed_optimizer_instances",
-    "use_distributed_optimizer",
     "use_megatron_fsdp",
     "account_for_embedding_in_pipeline_split",
     "account_for_loss_in_pipeline_split",
     "recompute_granularity",
 )
-"""Fields of a module's sizes that run only as if they were left out (`LEFT_OUT`).
+"""Fields of a module's sizes that run only as if they were left out (`LEFT_OUT`); chunks run of the
+language module.
 
 A feature that becomes runnable takes its row away.
 """
@@ -61,7 +61,7 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
     problems += samples_in_row(model, data)
     if isinstance(config, ExperimentConfig):
         problems += tag_problems(model, config.data)
-        problems += _precision(config.runtime)
+        problems += _precision(config)
         problems += _samples(config)
         problems += _frame_parallel(config)
         problems += _strategy(config)
@@ -70,7 +70,7 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
 
 def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
     for name, module in model.module_parallelisms.items():
-        yield from _planned_sizes(name, module)
+        yield from _planned_sizes(name, module, model.llm_module_name)
     yield from unrunnable_networks(model)
     yield from unrunnable_experts(model)
     if model.allow_rank_gaps:
@@ -81,20 +81,36 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield problem_at("model.allow_rank_gaps", True, sentence, False)
 
 
-def _planned_sizes(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
+def _planned_sizes(name: str, module: ModuleParallelismConfig, language: str) -> Iterator[Problem]:
     for field in _ONLY_PLANNED:
         value = getattr(module, field)
+        if field == CHUNKS and name == language:
+            continue
         if value is not None and value != LEFT_OUT[field].runs:
             yield leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")
 
 
-def _precision(runtime: RuntimeConfig) -> Iterator[Problem]:
-    value = runtime.precision
-    if value not in (None, PRECISION_OF_RUNS):
+def _precision(config: ExperimentConfig) -> Iterator[Problem]:
+    """Yield a precision that runs do not have, or in which a strategy has no fp32 weights."""
+    value, strategy = config.runtime.precision, config.strategy
+    sentence = ""
+    if value not in (None, *RUNNABLE_PRECISIONS):
         sentence = (
             f"precision is {value}, which can be predicted but not run yet; "
             "leave it out to run in fp32."
         )
+    elif value not in (None, PRECISION_OF_RUNS) and strategy is not None:
+        if strategy.name == "demo":
+            why = "is an optimizer that has no main weights in fp32"
+        elif strategy.is_cut_by_rank:
+            why = "sends what rounding errors of that size decide"
+        else:
+            return
+        sentence = (
+            f"precision is {value}, but strategy.name {strategy.name} {why}; leave precision out "
+            "to run in fp32."
+        )
+    if sentence:
         yield problem_at("runtime.precision", value, sentence, None)
 
 
@@ -124,6 +140,15 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
     strategy = config.strategy
     if strategy is None:
         return
+    for name, module in config.model.module_parallelisms.items():
+        field = "use_distributed_optimizer"
+        if module.in_runs(field):
+            sentence = (
+                f"{field} is true, but replicas with strategy.name {strategy.name} exchange whole "
+                "weights and gradients, of which its ranks have shards only; leave one of them out."
+            )
+            path = f"model.module_parallelisms.{name}.{field}"
+            yield module_problem(name, field, True, sentence, {"path": path, "value": None})
     inner = strategy.inner_optimizer
     if inner is not None and inner.name == "muon":
         sentence = (

@@ -27,6 +27,7 @@ OF_LANGUAGE_WHERE_HOMOGENEOUS = (
     "sequence_parallel",
     "use_distributed_optimizer",
     "use_megatron_fsdp",
+    "overlap_grad_reduce",
 )
 """Fields that encoders in the language module's first stage have from it."""
 OF_PIPELINES = (

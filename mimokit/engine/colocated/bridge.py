@@ -106,8 +106,8 @@ class ColocatedBridgeCommunicator:
         comparisons: how many did, which are as many collectives of the tensor-parallel group.
 
     Args:
-        source_tensor_group: tensor-parallel group of the source module on this rank; its members
-            must have the same output.
+        source_tensor_group: tensor-parallel ranks of the source module with this rank, and
+            context-parallel ones; they must have the same output.
     """
 
     def __init__(self, plan: ColocatedBridge, source_tensor_group: dist.ProcessGroup) -> None:

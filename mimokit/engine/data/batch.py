@@ -264,6 +264,15 @@ def to_device(data: Any, device: torch.device) -> Any:
     return data
 
 
+def in_dtype(data: Any, dtype: torch.dtype) -> Any:
+    """Round the tensors of a module's inputs that are not integers to the type of its weights."""
+    if isinstance(data, torch.Tensor):
+        return data.to(dtype) if data.is_floating_point() else data
+    if isinstance(data, Mapping):
+        return {key: in_dtype(value, dtype) for key, value in data.items()}
+    return data
+
+
 def targets_of(batch: Batch, module: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the targets of a module: those in the batch, else the token after the next.
 

@@ -69,6 +69,7 @@ with quick_import():
         cuda_tracker_states,
         ensure_memory_buffer,
         forget_rotary_embeddings,
+        scale_auxiliary_losses,
         seed_cuda_tracker,
         use_tracker,
     )
@@ -127,6 +128,7 @@ __all__ = [
     "get_transformer_layer_offset",
     "of_class",
     "parallel_state",
+    "scale_auxiliary_losses",
     "seed_cuda_tracker",
     "submodules_of",
     "tensor_parallel",

@@ -175,13 +175,15 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
             scores: [tokens of this rank, samples, experts], 0 where an expert was not chosen.
         """
         group = self.sequence_group
-        gather = tensor_parallel.gather_from_sequence_parallel_region
-        whole: torch.Tensor = gather(scores, group=group)
+        whole: torch.Tensor = tensor_parallel.gather_from_sequence_parallel_region(
+            scores, group=group
+        )
         even = len(whole) * self.topk / self.num_experts
         capacity = min(len(whole), math.ceil(even * self.capacity_factor))
         best = whole.topk(capacity, dim=0).indices
         room = torch.zeros_like(whole, dtype=torch.bool).scatter(0, best, True)
-        return room.tensor_split(group.size())[group.rank()].flatten(0, 1)
+        of_rank: torch.Tensor = room.tensor_split(group.size())[group.rank()]
+        return of_rank.flatten(0, 1)
 
 
 def shares_experts(config: TransformerConfig) -> bool:

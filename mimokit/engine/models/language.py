@@ -87,6 +87,8 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
             start = weight.detach().to(rank_device())
             dist.all_reduce(start, group=self.embd_group)  # the last stage's is zero so far
             weight.data.copy_(start)
+            # A bucket of its own: ranks of both stages have the same shard of its gradient.
+            weight.shared_embedding = True  # type: ignore[attr-defined]
 
     @torch.no_grad()
     def _draw_tables(self, padding: Vocabulary) -> None:
@@ -107,7 +109,7 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
         seed: int,
     ) -> None:  # fmt: skip
         torch.manual_seed(seed)
-        drawn = torch.empty(padding.size, shard.shape[1], dtype=shard.dtype)
+        drawn = torch.empty(padding.size, shard.shape[1])
         draw(drawn)
         group = self.pg_collection.tp
         cut = TensorCut(tuple(drawn.shape), 0, multiple=padding.multiple)
@@ -234,6 +236,7 @@ def language_model_spec(build: ModuleBuild) -> ModuleSpec:
             "scaling": scaling,
             "pre_process": True,
             "post_process": True,
+            "vp_stage": None,
             "pg_collection": None,
         },
     )

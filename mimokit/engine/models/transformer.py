@@ -97,11 +97,18 @@ class StagePart:
 WHOLE = StagePart(first=True, last=True)
 
 
-_DTYPES: Mapping[Dtype, torch.dtype] = {
+DTYPES: Mapping[Dtype, torch.dtype] = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
 }
+
+
+def round_weights(module: torch.nn.Module, execution: ModuleExecution) -> None:
+    """Round the weights of a module to the type with which it is executed, if that is not fp32."""
+    if execution.weights != "fp32":
+        module.to(DTYPES[execution.weights])
+
 
 _ACTIVATIONS: Mapping[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": F.gelu,
@@ -132,6 +139,9 @@ def transformer_config(
             kv_channels=architecture.head_dim,
             tensor_model_parallel_size=execution.tensor_parallel,
             pipeline_model_parallel_size=execution.pipeline_parallel,
+            virtual_pipeline_model_parallel_size=(
+                execution.virtual_stages if execution.virtual_stages > 1 else None
+            ),
             context_parallel_size=execution.context_parallel,
             sequence_parallel=execution.sequence_parallel,
             mrope_section=architecture.mrope_section,
@@ -139,8 +149,8 @@ def transformer_config(
             calculate_per_token_loss=True,
             bf16=execution.weights == "bf16",
             fp16=execution.weights == "fp16",
-            params_dtype=_DTYPES[execution.weights],
-            pipeline_dtype=_DTYPES[execution.weights],
+            params_dtype=DTYPES[execution.weights],
+            pipeline_dtype=DTYPES[execution.weights],
             hidden_dropout=0.0,
             attention_dropout=0.0,
             **_layer_options(architecture),
@@ -252,8 +262,8 @@ class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
         dense_layers: int = 0,
         **options: Any,
     ) -> None:
-        stage = options["pg_collection"].pp.rank()
-        number = options["layer_number"] + get_transformer_layer_offset(config, None, stage)
+        stage, chunk = options["pg_collection"].pp.rank(), options.get("vp_stage")
+        number = options["layer_number"] + get_transformer_layer_offset(config, chunk, stage)
         if experts is not None and number > dense_layers:
             submodules = layer_with(submodules, experts)
         torch.manual_seed(initial_seed + number)

@@ -140,6 +140,10 @@ def create_grids(
     shared: dict[tuple[object, ...], str] = {}
     for name, rank_map in plan.modules.items():
         key = _shape_key(rank_map)
+        if plan.executions[name].overlap_reduction:
+            # Not every rank starts the reductions of two modules in one order: a replica without
+            # items has no backward of its encoder. In groups of their own they cannot meet.
+            key = (*key, name)
         if key in shared:
             grids[name] = grids[shared[key]]
             if shared[key] in collections:

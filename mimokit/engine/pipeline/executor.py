@@ -14,6 +14,7 @@ from mimokit.engine.colocated.bridge import LoadedBatch, shares_items
 from mimokit.engine.data.batch import ITEMS, Batch, check_tokens, to_device
 from mimokit.engine.data.check import check_keys
 from mimokit.engine.device import rank_device
+from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
 from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.engine.pipeline.microbatches import Microbatch, PipelineStageMultimodality
@@ -93,7 +94,7 @@ class StageExecutor:
     ) -> StepGenerator[None]:
         """Yield a step before each action, then run it; all sent messages have arrived at the end.
 
-        A module may reduce its gradients in the last backward of its stage, and in none before.
+        A module may reduce its gradients in the last backward of its stages, and in none before.
 
         Args:
             actions: up to the reduction of gradients, in the order of the plan.
@@ -106,16 +107,21 @@ class StageExecutor:
         self._observe_logits = observe_logits
         self._own_losses = {action.stage for action in actions if action.kind == StepKind.LOSS}
         ends = {action.microbatch: number for number, action in enumerate(actions)}
-        last = {a.stage: number for number, a in enumerate(actions) if a.kind == StepKind.BACKWARD}
+        last: dict[ModuleDataParallel, int] = {}
+        for number, action in enumerate(actions):
+            if action.kind == StepKind.BACKWARD and action.stage is not None:
+                last |= dict.fromkeys(self.model.stages[action.stage].modules, number)
         with contextlib.ExitStack() as whole:
             accumulating: dict[int | None, contextlib.ExitStack] = {}
-            for index, stage in self.model.stages.items():
-                accumulating[index] = whole.enter_context(contextlib.ExitStack())
-                for module in stage.modules:
-                    accumulating[index].enter_context(module.no_sync())
+            of_stages = [module for stage in self.model.stages.values() for module in stage.modules]
+            for module in dict.fromkeys(of_stages):
+                ending = last.get(module)
+                if ending not in accumulating:
+                    accumulating[ending] = whole.enter_context(contextlib.ExitStack())
+                accumulating[ending].enter_context(module.no_sync())
             for number, action in enumerate(actions):
-                if last.get(action.stage) == number:
-                    accumulating[action.stage].close()
+                if number in accumulating:
+                    accumulating[number].close()
                 if (action.kind, action.stage) not in self._idle.get(action.microbatch, ()):
                     function = self._do[action.kind]
                     yield Step(action.kind, self._module(action), action.microbatch, function)

@@ -143,7 +143,8 @@ class PipelineStageMultimodality:
         assert state.output is not None
         roots: dict[torch.Tensor, torch.Tensor | None] = {}
         if state.loss is not None and state.loss.requires_grad:
-            roots[state.loss] = None
+            scales = [module.loss_scale for module in self.stage.modules]
+            roots[state.loss] = torch.full_like(state.loss, max(scales, default=1.0))
         output = state.output.tensor
         if (state.loss is None or state.gradients) and output.requires_grad:
             roots[output] = sum(state.gradients[1:], state.gradients[0])

@@ -172,5 +172,6 @@ def _stage(
         three_axes=name in plan.program.three_axes,
         feeds=bool(plan.topology[name]),
         loss_func=code.loss_func,
+        chunk=stage.place // plan.modules[name].pipeline_parallel,
         in_row=plan.executions[name].samples_in_row,
     )

@@ -12,6 +12,7 @@ from mimokit.engine.data.batch import (
     ITEMS,
     Batch,
     encoder_tensors,
+    in_dtype,
     rows_per_sample,
     sample_lengths,
     targets_of,
@@ -19,6 +20,7 @@ from mimokit.engine.data.batch import (
 )
 from mimokit.engine.data.check import check_words
 from mimokit.engine.megatron import GPTModel, MimoModel
+from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import shares_experts
 from mimokit.engine.models.language import hidden_states_of
@@ -93,7 +95,7 @@ class EncoderStage(ModuleStage):
         """
         items, tensors = self._inputs(given)
         if self._encoder.shares_items:
-            tensors = self._encoder.no_items() if tensors is None else tensors
+            tensors = tensors or in_dtype(self._encoder.no_items(), self.dtype)
         elif tensors is None:
             rows = next(self.wrapped.parameters()).new_zeros(0, self._rows_width)
             return rows, items, self._no_sizes()
@@ -136,7 +138,9 @@ class EncoderStage(ModuleStage):
         if inputs is None:
             return [0] * len(given.batch["input_ids"]), None
         items = inputs[ITEMS].tolist()
-        return items, encoder_tensors(self.name, inputs) if sum(items) else None
+        if not sum(items):
+            return items, None
+        return items, in_dtype(encoder_tensors(self.name, inputs), self.dtype)
 
     def _no_sizes(self) -> torch.Tensor | None:
         if self._kind.sizes is None:
@@ -194,7 +198,8 @@ class ModalityStage(ModuleStage):
             rows = next(self.wrapped.parameters()).new_zeros(0, self._width)
             return StageOutput(rows, [counts])
         modality = self.wrapped.module
-        rows = modality(encoder_inputs=tensors_by_encoder(self.name, modality.encoders, inputs))
+        tensors = tensors_by_encoder(self.name, modality.encoders, inputs)
+        rows = modality(encoder_inputs=in_dtype(tensors, self.dtype))
         if tuple(rows.shape) != (sum(counts), self._width):
             raise ValueError(
                 f"Module {self.name!r} returned rows of {list(rows.shape)}; its items are "
@@ -282,6 +287,7 @@ class LanguageStage(_LogitsStage):
             come with the rows, and each stage sends them to the next. False also where grids do
             not come: then the batch has such positions, if there are any.
         feeds: other modules receive its hidden states.
+        chunk: of those on this rank that the stage is.
         in_row: the samples of a micro-batch are in a row, without padding.
     """
 
@@ -297,6 +303,7 @@ class LanguageStage(_LogitsStage):
         three_axes: bool,
         feeds: bool = False,
         loss_func: OwnLoss | None = None,
+        chunk: int = 0,
         in_row: bool = False,
     ) -> None:
         super().__init__(name, wrapped, first, last)
@@ -306,6 +313,7 @@ class LanguageStage(_LogitsStage):
         self._three_axes = three_axes
         self._feeds = feeds
         self._loss_func = loss_func
+        self._part = chunks_of(wrapped.module)[chunk]
         self._in_row = in_row
 
     def _forward(self, given: StageInput) -> StageOutput:
@@ -323,7 +331,7 @@ class LanguageStage(_LogitsStage):
                 combined = combined if combined.requires_grad else combined.requires_grad_()
         else:
             ((edge, hidden),) = given.hidden.items()
-            self.wrapped.module.set_input_tensor(hidden)
+            self._part.set_input_tensor(hidden)
             integers = list(given.integers.get(edge, ()))
             row = row_of(integers.pop()) if self._in_row else None
             combined, mask = None, self._mask(hidden) if row is None else None
@@ -331,8 +339,8 @@ class LanguageStage(_LogitsStage):
         options = {}
         if row is not None:
             options["packed_seq_params"] = row.params(next(self.wrapped.parameters()).device)
-        with hidden_states_of(self.wrapped.module) as hidden_states:
-            output = self.wrapped(
+        with hidden_states_of(self._part) as hidden_states:
+            output = self._part(
                 input_ids=None,
                 position_ids=positions,
                 decoder_input=combined,
@@ -363,7 +371,7 @@ class LanguageStage(_LogitsStage):
     def _pack(self, batch: Batch, given: StageInput) -> Packed:
         """Pack words and the rows of all modules that are present in this micro-batch."""
         ids, special = batch["input_ids"], self._model.special_token_ids
-        check_words(ids, list(special.values()), self.wrapped.module.vocab_size)
+        check_words(ids, list(special.values()), self._part.vocab_size)
         branches, grids = {}, {}
         for edge, modality in self._modalities.items():
             if edge not in given.hidden:
@@ -377,7 +385,7 @@ class LanguageStage(_LogitsStage):
                 check_grids(grid, items, counts, merge_size, modality)
                 grids[special[modality]] = merged_grid(grid, merge_size)
         # Positions are rotary, except in a GPTModel of the user's that adds learned ones to words.
-        learned = self.wrapped.embedding.add_position_embedding
+        learned = self._part.embedding.add_position_embedding
         places = batch["position_ids"] if learned else None
         words = self._model.get_text_embeddings(ids, places, special)
         positions = batch["position_ids"] if batch["position_ids"].dim() == 3 else None

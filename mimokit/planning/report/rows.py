@@ -16,6 +16,7 @@ from mimokit.planning.schedule import (
     Order,
     StageSlots,
     gpipe,
+    interleaved,
     one_forward_one_backward,
 )
 from mimokit.tables import Section
@@ -42,7 +43,11 @@ SLOTS = "slots from: text, audio, vision"
 PIPELINE_HEADINGS = ("stage", "ranks", "position", "warm-up", "in flight", "bubble", SLOTS)
 STAGES_SHOWN = 32
 
-_ORDER_NAMES: dict[Order, str] = {one_forward_one_backward: "1F1B", gpipe: "GPipe"}
+_ORDER_NAMES: dict[Order, str] = {
+    one_forward_one_backward: "1F1B",
+    interleaved: "interleaved 1F1B",
+    gpipe: "GPipe",
+}
 _MEANING = {"fan_in": "fan-in", "fan_out": "fan-out"}
 
 

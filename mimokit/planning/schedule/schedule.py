@@ -91,7 +91,14 @@ class Schedule:
     loading: frozenset[int] = frozenset()
 
     def warmup(self, stage: int) -> int:
-        """Return the forwards of a stage before its first backward under 1F1B."""
+        """Return the forwards of a stage before it alternates; those before any backward of its
+        ranks, where the order is not 1F1B.
+        """
+        if self.order != one_forward_one_backward:
+            kinds = [kind for kind, _, _ in self.ordered(self.graph.worker_of[stage])]
+            if StepKind.BACKWARD not in kinds:
+                return kinds.count(StepKind.FORWARD)
+            return kinds[: kinds.index(StepKind.BACKWARD)].count(StepKind.FORWARD)
         position = self.graph.stages[stage].position
         return num_warmup_microbatches(position, self.graph.total_stages, self.num_microbatches)
 

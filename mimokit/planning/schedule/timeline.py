@@ -68,12 +68,15 @@ class Timeline:
 
     @cached_property
     def bubble(self) -> tuple[float, ...]:
-        """By stage: the fraction of `pipeline_makespan` in which it does not compute.
+        """By stage: the fraction of `pipeline_makespan` in which its ranks do not compute.
 
         (p - 1) / (m + p - 1) for p equal stages, m micro-batches and no transfer time.
         """
         whole = self.pipeline_makespan
-        return tuple((whole - busy) / whole if whole else 0.0 for busy in self.busy)
+        graph = self.schedule.graph
+        of_worker = [sum(self.busy[stage] for stage in stages) for stages in graph.workers]
+        busy = [of_worker[graph.worker_of[stage.index]] for stage in graph.stages]
+        return tuple((whole - each) / whole if whole else 0.0 for each in busy)
 
     @cached_property
     def in_flight(self) -> tuple[int, ...]:

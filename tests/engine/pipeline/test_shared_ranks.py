@@ -18,6 +18,11 @@ def test_pipelines_on_shared_ranks(cluster, run):
     assert_computes_the_same(cluster, run.make())
 
 
+@whole_runs("chunks and orders")
+def test_chunks_and_orders(cluster, run):
+    assert_computes_the_same(cluster, run.make())
+
+
 def _lost(original):
     """Plant: what a rank sends itself arrives as zeros."""
 
