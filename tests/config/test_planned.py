@@ -284,6 +284,11 @@ def test_experts_that_count_padding_are_not_run_in_rows_without_it() -> None:
     content["data"]["pack_sequences_in_batch"] = True
     content["model"]["module_parallelisms"][LANGUAGE]["sequence_parallel"] = True
     check_runnable(load(content))
+    sizes = content["model"]["module_parallelisms"][LANGUAGE]
+    sizes["moe_token_dispatcher_type"] = "allgather"
+    with pytest.raises(ConfigError, match="allgather, which takes as many tokens of every rank"):
+        check_runnable(load(content))
+    del sizes["moe_token_dispatcher_type"]
     content["model"]["module_architectures"][LANGUAGE]["moe_z_loss_coeff"] = 0.01
     with pytest.raises(ConfigError, match="has a moe_z_loss_coeff, which counts the padding"):
         check_runnable(load(content))
