@@ -68,6 +68,7 @@ def simulate_as_measured(trace: pd.DataFrame, plan: LayoutPlan) -> Timeline:
         ValueError: the layout has no pipeline, or a stage was not traced.
     """
     pipeline = _pipeline(plan)
+    trace = _of_pipeline(trace, pipeline)
     iterations = sorted(set(trace["iteration"]))
     settled = trace[trace["iteration"].isin(iterations[1:] or iterations)]
     medians = busy_times(settled)
@@ -89,6 +90,13 @@ def _pipeline(plan: LayoutPlan) -> PipelinePlan:
             f"The layout is {plan.deployment_mode} and has no pipeline: no timeline is planned."
         )
     return plan.pipeline
+
+
+def _of_pipeline(trace: pd.DataFrame, pipeline: PipelinePlan) -> pd.DataFrame:
+    """Return a trace without the modules that run before and after the pipeline."""
+    if not pipeline.around:
+        return trace
+    return trace[trace["module"].notna() & ~trace["module"].isin(pipeline.around)]
 
 
 def _median(busy: pd.DataFrame, ranks: list[int], work: str) -> float:
@@ -156,7 +164,7 @@ def bubbles(trace: pd.DataFrame, plan: LayoutPlan) -> pd.DataFrame:
     """
     pipeline = _pipeline(plan)
     timeline, planned = simulate_as_measured(trace, plan), pipeline.timeline()
-    measured = _measured_bubbles(trace)
+    measured = _measured_bubbles(_of_pipeline(trace, pipeline))
     rows = [
         {
             "rank": rank,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 import mimokit
@@ -26,6 +27,7 @@ from mimokit.prediction.local_cpu import RankSpan, SharedPrediction, Span
 from mimokit.samples import StepSample, TraceSample
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
+from tests.layouts_pipelines import shared_pipeline
 
 PLAN = mimokit.plan(apart_config((1, 1, 1), (1, 3, 1), 6))
 FORWARD, BACKWARD = (0.010, 0.020, 0.015, 0.030), (0.020, 0.040, 0.030, 0.060)
@@ -207,3 +209,14 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path, text):
 def test_a_missing_trace_says_how_to_get_one(tmp_path):
     with pytest.raises(TraceFileError, match=r"train\(\.\.\., trace=True\) writes one"):
         read_trace(tmp_path)
+
+
+def test_encoders_around_a_pipeline_are_no_part_of_it() -> None:
+    plan = mimokit.plan(shared_pipeline("colocated", (1, 2, 1), {"clip": (2, 1)}, 3))
+    assert plan.pipeline is not None
+    inside = planned_steps(plan.pipeline.timeline(), plan).assign(iteration=0)
+    before = inside[inside["name"] == "forward"].assign(module="clip", start=-9.0, stop=-2.0)
+    traced = pd.concat([before, inside])
+    found = bubbles(traced, plan)
+    assert found["measured"].tolist() == pytest.approx([0.25, 0.25])
+    assert found["planned"].tolist() == pytest.approx([0.25, 0.25])
