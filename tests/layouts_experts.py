@@ -31,6 +31,7 @@ def experts_config(
     count: int = 1,
     expert_parallel: int = 2,
     expert_tensor_parallel: int | None = None,
+    dispatcher: str | None = None,
     **network: Any,
 ) -> ExperimentConfig:
     """Return a finalized config; a language model cut by tensors has its sequence in slices.
@@ -49,6 +50,7 @@ def experts_config(
     sizes = {
         "expert_parallel": expert_parallel,
         "expert_tensor_parallel": expert_tensor_parallel,
+        "moe_token_dispatcher_type": dispatcher,
         "sequence_parallel": language[0] > 1 or None,
     }
     return _with_experts(config, LANGUAGE, sizes, {**MIXTURE, **network})

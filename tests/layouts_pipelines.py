@@ -24,16 +24,20 @@ def shared_pipeline(
         encoders: (tensor_parallel, data_parallel) of each; in homogeneous mode they have the sizes
             of the language model, whatever is given.
         options: of `multimodal_config`; layers and chunks of the language model;
-            encoder_microbatches and pipeline_order of the runtime.
+            encoder_microbatches and pipeline_order of the runtime; context_parallel of the
+            language model, whose sequences are then sharded over tensor parallel ranks as well.
     """
     layers, passes = options.pop("layers", 2), options.pop("encoder_microbatches", None)
+    contexts = options.pop("context_parallel", 1)
     chunks, order = options.pop("chunks", None), options.pop("pipeline_order", None)
     alone = {**dict.fromkeys(encoders, (1, 1)), LANGUAGE: (1, 1)}
     config = multimodal_config(alone, "homogeneous", num_microbatches=num_microbatches, **options)
     config.data.base_batch_size = SAMPLES_PER_MICROBATCH // language[2]
     config.model.module_architectures[LANGUAGE].num_layers = layers
     names = ("tensor_parallel", "pipeline_parallel", "data_parallel")
-    own = dict(zip(names, language, strict=True))
+    own: dict[str, Any] = dict(zip(names, language, strict=True))
+    if contexts > 1:
+        own |= {"context_parallel": contexts, "sequence_parallel": language[0] > 1}
     sizes: dict[str, Any] = {LANGUAGE: {**own, "virtual_pipeline_model_parallel_size": chunks}}
     for name, (tensor, data) in encoders.items():
         sizes[name] = own if mode == "homogeneous" else {**own, **_whole(tensor, data)}
@@ -43,4 +47,5 @@ def shared_pipeline(
 
 
 def _whole(tensor: int, data: int) -> dict[str, int]:
-    return {"tensor_parallel": tensor, "pipeline_parallel": 1, "data_parallel": data}
+    whole: dict[str, Any] = {"tensor_parallel": tensor, "data_parallel": data}
+    return {**whole, "pipeline_parallel": 1, "context_parallel": 1, "sequence_parallel": None}

@@ -329,8 +329,16 @@ def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
             encoder_microbatches=passes,
         )  # fmt: skip
         yield WholeRun(proves, f"colocated TP2PP2DP2, passes of {passes or 3}", make)
-    make = partial(shared_pipeline, "colocated", (2, 1, 4), AROUND, 3, **several,
-                   encoder_microbatches=2)  # fmt: skip
+    shared = {"tied": True, "context_parallel": 2}
+    make = partial(shared_pipeline, "homogeneous", (2, 2, 1), {"audio": (1, 1)}, 2, **shared)
+    yield WholeRun(proves, "homogeneous TP2CP2PP2, sequence parallel", make)
+    make = partial(
+        shared_pipeline, "colocated", (2, 2, 1), AROUND, 3, **several, context_parallel=2
+    )
+    yield WholeRun(proves, "colocated TP2CP2PP2, sequence parallel", make)
+    make = partial(
+        shared_pipeline, "colocated", (2, 1, 4), AROUND, 3, **several, encoder_microbatches=2
+    )
     yield WholeRun(proves, "colocated TP2DP4, passes of 2", make)
     proves, chunked = "chunks and orders", {**several, "layers": 4, "chunks": 2}
     make = partial(shared_pipeline, "homogeneous", (2, 2, 2), AROUND, 4, **chunked)
@@ -464,7 +472,17 @@ def _experts() -> Iterator[WholeRun]:
             "EP2 of two stages",
             partial(experts_config, (1, 1, 1), (1, 2, 2), True, 4, num_layers=4, **WITH_SHARED),
         ),
-        ("EP2 of TP2 DP2", partial(experts_config, (2, 1, 2), (2, 1, 2), **WITH_SHARED, **EVEN)),
+        (
+            "EP2 of TP2 DP2, gathered",
+            partial(
+                experts_config,
+                (2, 1, 2),
+                (2, 1, 2),
+                dispatcher="allgather",
+                **WITH_SHARED,
+                **EVEN,
+            ),
+        ),
         ("EP2 ETP2", partial(experts_config, (1, 1, 4), (2, 1, 2), False, 2, 2, 2, **by_sample)),
         ("of a decoder", expert_decoder_config),
     ):
@@ -549,6 +567,7 @@ def _replicas() -> Iterator[WholeRun]:
     whole = partial(digits_config, (2, 1), (2, 1))
     fan_in = partial(digits_config, (1, 2), (2, 1))
     stages = partial(apart_config, (1, 1, 1), (1, 2, 1), num_microbatches=2)
+    mixture = partial(experts_config, (1, 1, 2), (2, 1, 1), **WITH_SHARED)
     tied = tied_on_four_ranks
     for name, layout, replicas, strategy in (
         ("diloco", whole, 2, {"H": 2, "outer_optimizer": OUTER}),
@@ -565,6 +584,7 @@ def _replicas() -> Iterator[WholeRun]:
         ("sparta", tied, 2, MASKS),
         ("diloco", padded, 2, {"H": 2, "codec": "int8"}),
         ("streaming_diloco", tied, 2, IN_LOW_BITS),
+        ("sparse_loco", mixture, 2, {**CHUNKS, "decay": 0.9}),
     ):
         make = _ReplicasOf(layout, {"name": name, "replicas": replicas, **strategy})
         steps = 2 * int(strategy.get("H", 2))

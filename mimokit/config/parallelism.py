@@ -28,6 +28,7 @@ class LeftOut:
 
 LEFT_OUT: Mapping[str, LeftOut] = {
     CONFIG_FIELDS[Axis.EXPERT_TENSOR]: LeftOut(1, 1),
+    "moe_token_dispatcher_type": LeftOut("alltoall", "alltoall"),
     "virtual_pipeline_model_parallel_size": LeftOut(1, 1),
     "recompute_granularity": LeftOut("none", "none"),
     "num_distributed_optimizer_instances": LeftOut(1, 1),
@@ -68,6 +69,10 @@ class ModuleParallelismConfig(ConfigModel):
 
     expert_tensor_parallel: ParallelSize | None = None
     """Ranks over which each expert is cut, also among those of a stage. None: 1."""
+
+    moe_token_dispatcher_type: Literal["alltoall", "allgather"] | None = None
+    """How tokens reach the experts of other ranks: each is sent where it goes, or all are gathered
+    by every rank. None: alltoall."""
 
     virtual_pipeline_model_parallel_size: ParallelSize | None = None
     """Chunks of layers per stage, interleaved; only those of the language model run. None: 1."""

@@ -389,8 +389,12 @@ def _unfrozen(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def _sizes(module: ModuleParallelismConfig) -> str:
-    shown = [Axis.TENSOR, *([Axis.PIPELINE] if module.pipeline_parallel > 1 else []), Axis.DATA]
-    return " ".join(f"{axis.label}{getattr(module, CONFIG_FIELDS[axis])}" for axis in shown)
+    always, sizes = (Axis.TENSOR, Axis.DATA), list[str]()
+    for axis in (Axis.TENSOR, Axis.CONTEXT, Axis.PIPELINE, Axis.DATA):
+        size = getattr(module, CONFIG_FIELDS[axis])
+        if axis in always or size > 1:
+            sizes.append(f"{axis.label}{size}")
+    return " ".join(sizes)
 
 
 def _worst(differences: list[dict[str, float]]) -> dict[str, float]:

@@ -28,6 +28,7 @@ class ModuleExecution:
         virtual_stages: chunks of layers that a rank holds of each pipeline.
         expert_parallel: ranks that share the experts of a layer, among those of a stage.
         expert_tensor_parallel: ranks over which one expert is cut.
+        token_dispatcher: how tokens reach the experts of other ranks.
         sequence_parallel: what tensor parallelism leaves whole is cut along the sequence. It needs
             tensor parallel ranks.
         samples_in_row: its samples are computed in one row, without padding.
@@ -53,6 +54,7 @@ class ModuleExecution:
     data_parallel: int = 1
     expert_parallel: int = 1
     expert_tensor_parallel: int = 1
+    token_dispatcher: str = "alltoall"
     sequence_parallel: bool = False
     samples_in_row: bool = False
     recompute: Recompute = "none"
@@ -145,6 +147,7 @@ def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecu
         data_parallel=ranks.data_parallel,
         expert_parallel=ranks.expert_parallel,
         expert_tensor_parallel=ranks.expert_tensor_parallel,
+        token_dispatcher=stated.in_runs("moe_token_dispatcher_type"),
         sequence_parallel=ranks.tensor_parallel > 1 and stated.in_runs("sequence_parallel"),
         samples_in_row=(
             config.data.pack_sequences_in_batch and ranks.module == config.model.llm_module_name

@@ -8,6 +8,7 @@ tensor parallelism: then both are one process group. Per layer with experts, and
 | expert tensor and expert parallel | how many tokens go to each expert | |
 | expert parallel | tokens and their weights there, results back | their gradients |
 | expert tensor parallel | the same | their gradients |
+| both, where all tokens are gathered | the same, and to which experts they go | their gradients |
 | all that share the tokens of a mean | tokens of each expert, for an auxiliary loss | |
 | all that share a sequence | scores, where an expert has a capacity | |
 """
@@ -25,13 +26,16 @@ _EXPERTS = (Axis.EXPERT_TENSOR, Axis.EXPERT)
 _SEQUENCE = (Axis.TENSOR, Axis.CONTEXT)
 
 
-def expert_calls(network: ModuleArchitecture, ranks: ModuleRanks) -> tuple[int, int]:
+def expert_calls(
+    network: ModuleArchitecture, ranks: ModuleRanks, dispatcher: str
+) -> tuple[int, int]:
     """Return how often ranks of a tensor-parallel group meet for the experts of a layer.
 
     Returns:
         In the forward pass of training, and in the backward pass.
     """
-    dispatch = _DISPATCH * sum(_has_experts(ranks, (axis,)) for axis in _EXPERTS)
+    groups = [_EXPERTS] if dispatcher == "allgather" else [(axis,) for axis in _EXPERTS]
+    dispatch = _DISPATCH * sum(_has_experts(ranks, axes) for axes in groups)
     ahead = dispatch + _has_experts(ranks, _EXPERTS)
     kind = network.moe_router_load_balancing_type or "aux_loss"
     if network.moe_aux_loss_coeff and kind != "none":

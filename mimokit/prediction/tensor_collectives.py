@@ -83,7 +83,7 @@ def _of_step(
     net, is_encoder = net_of_config(network, causal=True), name in config.model.encoder_module_names
     layers = stage_layers(net.layers, net.dense_layers, sizes, ranks.coordinates(rank)["pp"])
     dense, mixed = int(layers.dense), int(layers.expert)
-    of_experts = expert_calls(network, ranks)
+    of_experts = expert_calls(network, ranks, plan.executions[name].token_dispatcher)
     ahead, back = (
         dense * tensor_calls(layer_collectives(net, None, sizes, way))
         + mixed * (tensor_calls(layer_collectives(net, net.moe, sizes, way)) + calls)

@@ -184,10 +184,6 @@ def test_heads_of_their_own_width() -> None:
 @pytest.mark.parametrize(
     ("content", "field"),
     [
-        (
-            with_sizes(virtual_pipeline_model_parallel_size=2),
-            "virtual_pipeline_model_parallel_size",
-        ),
         (with_sizes(recompute_granularity="full"), "recompute_granularity"),
         (with_sizes(use_megatron_fsdp=True), "use_megatron_fsdp"),
         (with_network(LANGUAGE, qk_layernorm=True), "qk_layernorm"),
@@ -284,6 +280,11 @@ def test_experts_that_count_padding_are_not_run_in_rows_without_it() -> None:
     content["data"]["pack_sequences_in_batch"] = True
     content["model"]["module_parallelisms"][LANGUAGE]["sequence_parallel"] = True
     check_runnable(load(content))
+    sizes = content["model"]["module_parallelisms"][LANGUAGE]
+    sizes["moe_token_dispatcher_type"] = "allgather"
+    with pytest.raises(ConfigError, match="allgather, which takes as many tokens of every rank"):
+        check_runnable(load(content))
+    del sizes["moe_token_dispatcher_type"]
     content["model"]["module_architectures"][LANGUAGE]["moe_z_loss_coeff"] = 0.01
     with pytest.raises(ConfigError, match="has a moe_z_loss_coeff, which counts the padding"):
         check_runnable(load(content))

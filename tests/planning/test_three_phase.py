@@ -16,6 +16,7 @@ from mimokit.planning.bridges.plan import plan_first_stage_bridge
 from mimokit.planning.bridges.routes import Route
 from mimokit.planning.ranks import SampleRange
 from mimokit.prediction.traffic import traffic_of_plan
+from tests.layouts_pipelines import shared_pipeline
 from tests.planning.layouts import Sizes, layout, sizes
 
 
@@ -178,3 +179,41 @@ def test_other_ranks_have_another_bridge() -> None:
         plan_first_stage_bridge(
             ("images", images), ("language", replace(language, rank_offset=1)), 36, 4
         )
+
+
+def test_chunks_of_the_language_model_and_their_order() -> None:
+    config = shared_pipeline("colocated", (1, 2, 1), {"clip": (2, 1)}, 4, layers=4, chunks=2)
+    plan = mimokit.plan(config)
+    assert plan.pipeline is not None
+    assert plan.pipeline.graph.workers == ((0, 2), (1, 3))
+    assert plan.program.graph.workers == ((0, 2, 4), (1, 3, 5))
+    assert "Pipeline: interleaved 1F1B over 4 stages, 4 micro-batches" in " ".join(
+        str(plan).split()
+    )
+    bubble = plan.pipeline.timeline().bubble
+    assert bubble[:2] == bubble[2:], "ranks idle, not chunks"
+    assert plan.to_json()["pipeline"]["warmup"] == {"0": 5, "1": 3}
+    # Ranks read once, in steps of their own.
+    loads = [action for action in plan.program.actions(0) if action.kind == "load"]
+    assert [(action.stage, action.microbatch) for action in loads] == [(None, m) for m in range(4)]
+    config.runtime.pipeline_order = "gpipe"
+    assert "Pipeline: GPipe over 4 stages" in " ".join(str(mimokit.plan(config)).split())
+
+
+def test_chunks_take_whole_rounds_and_are_of_the_language_model() -> None:
+    config = shared_pipeline("colocated", (1, 2, 1), {"clip": (2, 1)}, 4, layers=4, chunks=2)
+    content = config.to_mapping()
+    content["runtime"]["encoder_microbatches"] = 3
+    with pytest.raises(ConfigError, match="take micro-batches in multiples of its 2 stages"):
+        config_from_mapping(content)
+    apart = layout("heterogeneous", sizes(dp=1, offset=2), 2, 4, images=sizes(pp=2)).to_mapping()
+    chunks = "virtual_pipeline_model_parallel_size"
+    apart["model"]["module_parallelisms"]["images"][chunks] = 2
+    problems = mimokit.plan(apart).estimates.rejected
+    assert ("images", chunks) in [(one.module, one.field) for one in problems]
+
+
+def test_a_pipeline_beside_encoders_numbers_its_messages() -> None:
+    config = shared_pipeline("colocated", (1, 2, 1), {"clip": (2, 1)}, 1025)
+    with pytest.raises(ConfigError, match="1,025 values of microbatch"):
+        mimokit.plan(config)

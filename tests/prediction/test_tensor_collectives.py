@@ -63,6 +63,10 @@ def test_slices_of_a_sequence() -> None:
     [
         (experts_config((2, 1, 2), (2, 1, 2), **SHARED, **BALANCED), {"images": 51}),
         (
+            experts_config((1, 1, 4), (2, 1, 2), dispatcher="allgather", **SHARED),
+            {LANGUAGE: 35},
+        ),
+        (
             experts_config(
                 (1, 1, 4), (2, 1, 2), count=2, expert_tensor_parallel=2,
                 moe_router_load_balancing_type="seq_aux_loss", moe_aux_loss_coeff=0.2,
@@ -75,7 +79,7 @@ def test_slices_of_a_sequence() -> None:
             {LANGUAGE: 32},
         ),
     ],
-    ids=["EP2", "EP2 ETP2", "whole experts", "ETP2"],
+    ids=["EP2", "EP2, gathered", "EP2 ETP2", "whole experts", "ETP2"],
 )  # fmt: skip
 def test_experts_whose_groups_are_those_of_tensors(
     config: ExperimentConfig, found: dict[str, int]

@@ -65,7 +65,7 @@ def _language_pipeline(context: ValidationContext) -> Iterator[Problem]:
         fix: Fix = {"path": size_path(name, "pipeline_parallel"), "value": 1}
         yield pipeline_problem(name, stages, "set it to 1, or use heterogeneous mode", fix)
     elif runtime.pipeline_schedule != THREE_PHASE and context.is_valid(path):
-        right = f"set it to 1, plan it with {path} {THREE_PHASE}, or use heterogeneous mode"
+        right = f"set it to 1, run it with {path} {THREE_PHASE}, or use heterogeneous mode"
         yield pipeline_problem(name, stages, right, {"path": path, "value": THREE_PHASE})
 
 

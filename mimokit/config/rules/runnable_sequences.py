@@ -45,6 +45,13 @@ def samples_in_row(model: MimoParallelismConfig, data: DataConfig | None) -> Ite
                 "which counts the padding of samples, too; leave one of them out."
             )
             yield problem_at("data.pack_sequences_in_batch", True, sentence, False)
+    if model.get_parallelism(model.llm_module_name).moe_token_dispatcher_type == "allgather":
+        sentence = (
+            f"pack_sequences_in_batch is true, but '{model.llm_module_name}' has the "
+            "moe_token_dispatcher_type allgather, which takes as many tokens of every rank, and "
+            "rows differ; leave one of them out."
+        )
+        yield problem_at("data.pack_sequences_in_batch", True, sentence, False)
 
 
 def _context(

@@ -50,7 +50,7 @@ def expert_options(network: ModuleArchitecture, execution: ModuleExecution) -> d
         "moe_aux_loss_coeff": network.moe_aux_loss_coeff or 0.0,
         "moe_z_loss_coeff": network.moe_z_loss_coeff or None,
         "moe_expert_capacity_factor": network.moe_expert_capacity_factor,
-        "moe_token_dispatcher_type": "alltoall",
+        "moe_token_dispatcher_type": execution.token_dispatcher,
         "moe_permute_fusion": False,
         MEGATRON_FIELDS[Axis.EXPERT]: execution.expert_parallel,
         MEGATRON_FIELDS[Axis.EXPERT_TENSOR]: execution.expert_tensor_parallel,

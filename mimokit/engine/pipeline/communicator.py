@@ -63,8 +63,7 @@ class MultiModulePipelineCommunicator:
                 f"Rank {self._rank} holds {list(module_to_model_map)}, but the plan has "
                 f"{', '.join(map(repr, modules))} there."
             )
-        # In a separate group, messages that no rank received never reach the next model.
-        self.mailbox = mailbox or Mailbox(rank_device(), dist.new_group(timeout=group_timeout()))
+        self.mailbox = mailbox or new_mailbox(plan.program)
         self._groups = {
             name: module_to_grid_map[name].get_pg([Axis.TENSOR, Axis.CONTEXT, Axis.DATA])
             for name in modules
@@ -180,6 +179,22 @@ class MultiModulePipelineCommunicator:
                     if {edge.source, edge.destination}.intersection(self.stages):
                         routes[edge.index, direction] = communicator
         return routes
+
+
+def new_mailbox(pipeline: PipelinePlan) -> Mailbox:
+    """Return a mailbox whose messages never reach another model. Collective over the world.
+
+    On GPUs each edge has a group per direction; see `Mailbox`.
+    """
+    device = rank_device()
+    channels: dict[tuple[int, int], dist.ProcessGroup] = {}
+    if device.type == "cuda" and "nccl" in str(dist.get_backend_config()):
+        channels = {
+            (edge.index, direction): dist.new_group(timeout=group_timeout())
+            for edge in pipeline.graph.edges
+            for direction in (0, 1)
+        }
+    return Mailbox(device, dist.new_group(timeout=group_timeout()), channels)
 
 
 def check_tag_room(pipeline: PipelinePlan) -> None:

@@ -80,4 +80,5 @@ def test_check_catches_a_norm_over_replicas_alone(cluster):
     with planted(cluster, target, _by_replica, 4):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert "Most differs the norm of all gradients before clipping" in report.verdict
+    assert report.verdict.startswith("images TP2 CP2 DP1, language_module TP2 CP2 DP1: ")
     assert not report.passed

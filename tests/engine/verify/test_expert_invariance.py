@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+import mimokit
 from mimokit.experiment import verify
 from tests.invariance import TOLERANCE, assert_computes_the_same, oracle_of
 from tests.layouts_experts import BALANCED, experts_config, frozen_experts_config
@@ -79,3 +82,14 @@ def test_check_catches_a_capacity_of_a_rank_s_own_tokens(cluster):
     target = "mimokit.engine.models.experts.LayoutFreeRouter._have_room"
     report = _verified(cluster, config, target, _of_all_samples)
     assert report.loss_differences[0] > TOLERANCE
+
+
+@pytest.mark.parametrize("dispatcher", ["alltoall", "allgather"])
+def test_tokens_travel_as_a_plan_says(dispatcher):
+    from mimokit.engine.models.transformer import transformer_config
+
+    config = experts_config((1, 1, 2), (1, 1, 2), dispatcher=dispatcher)
+    execution = mimokit.plan(config).executions[LANGUAGE]
+    built = transformer_config(config.model.get_architecture(LANGUAGE), execution)
+    assert built.moe_token_dispatcher_type == dispatcher
+    assert built.moe_router_dtype == "fp32"
