@@ -38,16 +38,17 @@ def _of_one_field() -> Iterator[ExperimentConfig]:
     for axis, field in CONFIG_FIELDS.items():
         of_several = {"tensor_parallel": 2, "data_parallel": 2}
         used = {"data_parallel": 1} if isinstance(axis, Axis) else of_several
+        together, behind = shared, decoded
         if axis is Axis.EXPERT:
             used = {"data_parallel": 2}
-            shared, decoded = _with_experts(shared), _with_experts(decoded)
+            together, behind = _with_experts(shared), _with_experts(decoded)
         used = {**used, field: ON[axis]}
         alone = {name: {"data_parallel": 1} for name in one}
         for config, mode, modules in (
-            (shared, "homogeneous", {"images": used, LANGUAGE: used}),
-            (shared, "colocated", {"images": used, LANGUAGE: {"data_parallel": 2}}),
-            (shared, "colocated", {"images": {"data_parallel": 2}, LANGUAGE: used}),
-            *((decoded, "heterogeneous", {**alone, name: used}) for name in one),
+            (together, "homogeneous", {"images": used, LANGUAGE: used}),
+            (together, "colocated", {"images": used, LANGUAGE: {"data_parallel": 2}}),
+            (together, "colocated", {"images": {"data_parallel": 2}, LANGUAGE: used}),
+            *((behind, "heterogeneous", {**alone, name: used}) for name in one),
         ):
             try:
                 layout = config.with_layout(mode, **modules)

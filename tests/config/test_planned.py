@@ -318,6 +318,16 @@ def test_replicas_of_a_layout_exchange_whole_weights() -> None:
         check_runnable(load(content))
 
 
+def test_chunks_do_not_overlap_reductions() -> None:
+    content = with_sizes(overlap_grad_reduce=True)
+    check_runnable(load(content))
+    content = with_sizes(overlap_grad_reduce=True, virtual_pipeline_model_parallel_size=2)
+    content["model"]["module_architectures"][LANGUAGE]["num_layers"] = 4
+    with pytest.raises(ConfigError, match="not run yet where a rank has several chunks") as refused:
+        check_runnable(load(content))
+    assert only(refused.value.problems).field == "overlap_grad_reduce"
+
+
 def test_bf16_needs_main_weights() -> None:
     content = put(sections(), "runtime.precision", "bf16")
     content["strategy"] = {"name": "demo", "replicas": 2}

@@ -88,6 +88,15 @@ def _planned_sizes(name: str, module: ModuleParallelismConfig, language: str) ->
             continue
         if value is not None and value != LEFT_OUT[field].runs:
             yield leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")
+    overlapped, path = "overlap_grad_reduce", f"model.module_parallelisms.{name}"
+    if module.in_runs(overlapped) and module.in_runs(CHUNKS) > 1:
+        sentence = (
+            f"{overlapped} is true, which can be planned but not run yet where a rank has several "
+            f"chunks ({CHUNKS}); leave one of them out."
+        )
+        yield module_problem(
+            name, overlapped, True, sentence, {"path": f"{path}.{overlapped}", "value": None}
+        )
 
 
 def _precision(config: ExperimentConfig) -> Iterator[Problem]:

@@ -104,7 +104,13 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         self.gradient_order = GradientOrder(module.parameters())
 
     def zero_grad_buffer(self) -> None:
-        """Set the gradients to zero."""
+        """Set the gradients to zero.
+
+        Raises:
+            ValueError: reductions overlap, and some trained parameters had no gradient.
+        """
+        if self._overlapped is not None:
+            self._overlapped.check()
         super().zero_grad_buffer()
         self.num_tokens = 0.0
         self.gradient_order.zeroed()

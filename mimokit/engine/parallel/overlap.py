@@ -29,6 +29,15 @@ class OverlappedReduction:
         for groups in self._groups:
             groups.begin()
 
+    def check(self) -> None:
+        """Reject a backward pass that gave a part of a bucket no gradients.
+
+        Raises:
+            ValueError: Megatron would wait for them in all later steps.
+        """
+        for groups in self._groups:
+            groups.check()
+
     def start_rest(self) -> None:
         """Start what the backward pass did not, on all ranks or on this one alone."""
         for groups in self._groups:
@@ -59,6 +68,16 @@ class _InOrder:
         while self._started in self._completed:
             self._starts[self._started](force_all_reduce=force_all_reduce)
             self._started += 1
+
+    def check(self) -> None:
+        for group in self._groups:
+            found, trained = len(group.per_param_grad_ready_counts), len(group.params)
+            if 0 < found < trained:
+                raise ValueError(
+                    f"The last backward pass gave {found} of {trained} parameters of a bucket a "
+                    "gradient, and overlap_grad_reduce needs one of each that is trained; freeze "
+                    "the others, or leave overlap_grad_reduce out."
+                )
 
     def start_rest(self) -> None:
         for number in range(self._started, len(self._groups)):

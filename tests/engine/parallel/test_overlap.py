@@ -72,3 +72,34 @@ def test_no_sync_holds_reductions_back_until_the_last_micro_batch(cluster):
     with planted(cluster, NO_SYNC, lambda original: lambda self: nullcontext(), 2):
         _, early = _worst(cluster, OVERLAPPED)
     assert _difference(early, expected) > 0.1, "micro-batches after the first are not reduced"
+
+
+def _half_a_module():
+    """Overlap the reductions of two parameters, of which one has a gradient; return why not."""
+    import torch
+
+    from mimokit.engine.megatron import TransformerConfig
+    from mimokit.engine.parallel.data_parallel import wrap_data_parallel
+    from mimokit.engine.parallel.grids import create_grids
+    from mimokit.planning.execution import ModuleExecution
+
+    plan = mimokit.plan(digits_config())
+    _, groups = create_grids(plan)
+    config = TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=1)
+    module = torch.nn.ModuleDict({"used": torch.nn.Linear(4, 4), "other": torch.nn.Linear(4, 4)})
+    execution = ModuleExecution(overlap_reduction=True)
+    wrapped = wrap_data_parallel(module, config, execution, groups[LANGUAGE])
+    wrapped.zero_grad_buffer()
+    wrapped.module["used"](torch.ones(1, 4)).sum().backward()
+    wrapped.finish_grad_sync()
+    try:
+        wrapped.zero_grad_buffer()
+    except ValueError as error:
+        return str(error)
+    finally:
+        wrapped.release()
+
+
+def test_a_parameter_without_a_gradient_is_no_silent_wait(cluster):
+    (found,) = cluster.run(_half_a_module, world_size=1)
+    assert found.startswith("The last backward pass gave 2 of 4 parameters of a bucket a gradient")
