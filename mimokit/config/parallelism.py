@@ -42,7 +42,7 @@ class ModuleParallelismConfig(ConfigModel):
     """The parallel sizes of one module and its first rank.
 
     From virtual_pipeline_model_parallel_size on, fields have Megatron-Core's names. They are
-    planned and predicted; runs do not support them yet. None is not written to files.
+    planned and predicted; of them runs support recompute_granularity. None is not written to files.
     """
 
     tensor_parallel: ParallelSize = 1

@@ -181,7 +181,6 @@ def test_heads_of_their_own_width() -> None:
             with_sizes(virtual_pipeline_model_parallel_size=2),
             "virtual_pipeline_model_parallel_size",
         ),
-        (with_sizes(recompute_granularity="full"), "recompute_granularity"),
         (with_sizes(tensor_parallel=2, sequence_parallel=True), "sequence_parallel"),
         (with_sizes(use_distributed_optimizer=True), "use_distributed_optimizer"),
         (with_sizes(use_megatron_fsdp=True), "use_megatron_fsdp"),

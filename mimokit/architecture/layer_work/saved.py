@@ -47,7 +47,7 @@ class SavedTensor:
 
 
 def saved_tensors(
-    net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, *, dropout: bool = False
+    net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes
 ) -> tuple[SavedTensor, ...]:
     """Return what a layer keeps without recomputation, except the scores of unfused attention."""
     hidden = net.hidden / sizes.sequence_shards
@@ -56,7 +56,7 @@ def saved_tensors(
         SavedTensor("residual", hidden, only_product=True),  # that of attention, normalized
         SavedTensor("residual", hidden, only_product=moe is None),
     ]
-    if dropout:
+    if net.dropout:
         tensors.append(SavedTensor("residual", 2 * hidden, bytes=1))
     tensors += _attention(net, sizes)
     if moe is None:
@@ -80,7 +80,6 @@ def layer_activations(
     seq: Numbers,
     *,
     flash: bool = True,
-    dropout: bool = False,
     product_input: float = HALF,
 ) -> Numbers:
     """Return the bytes that one layer stores in its recompute mode.
@@ -92,11 +91,12 @@ def layer_activations(
     """
     kept = tokens * sum(
         saved.numbers * (product_input if saved.only_product else saved.bytes)
-        for saved in saved_tensors(net, moe, sizes, dropout=dropout)
+        for saved in saved_tensors(net, moe, sizes)
     )
     if not flash:
         # Scores, their softmax, and the mask of dropout: 5 a s^2 b / t.
-        scores = (2 * HALF + dropout) * net.heads * tokens * seq / sizes.tensor
+        each = 2 * HALF + (net.score_dropout > 0)
+        scores = each * net.heads * tokens * seq / sizes.tensor
         kept = kept + np.where(np.equal(sizes.recompute, RECOMPUTE_NONE), scores, 0)
     layer_input = HALF * net.hidden * tokens / sizes.sequence_shards
     return np.where(np.equal(sizes.recompute, RECOMPUTE_FULL), layer_input, kept)

@@ -16,7 +16,13 @@ from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, module_problem,
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
-from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, THREE_PHASE, RuntimeConfig
+from mimokit.config.runtime import (
+    BALANCED,
+    FRAME_PARALLEL,
+    PRECISION_OF_RUNS,
+    THREE_PHASE,
+    RuntimeConfig,
+)
 from mimokit.units import counted
 
 _NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT, Axis.EXPERT))
@@ -28,7 +34,6 @@ _ONLY_PLANNED = (
     "use_megatron_fsdp",
     "account_for_embedding_in_pipeline_split",
     "account_for_loss_in_pipeline_split",
-    "recompute_granularity",
 )
 """Fields of a module's sizes that run only as if they were left out (`LEFT_OUT`).
 
@@ -65,6 +70,7 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
         problems += _precision(config.runtime)
         problems += _samples(config)
         problems += _frame_parallel(config)
+        problems += _dropout(config)
         problems += _strategy(config)
     return problems
 
@@ -198,6 +204,25 @@ def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
             yield problem_at(
                 f"model.module_parallelisms.{name}.pipeline_parallel", stages, sentence, 1
             )
+
+
+def _dropout(config: ExperimentConfig) -> Iterator[Problem]:
+    """Yield dropout where a rank does not know which samples it computes."""
+    runtime = config.runtime
+    unknown = f"patch_type has {FRAME_PARALLEL}" if FRAME_PARALLEL in runtime.patch_type else None
+    if runtime.sample_order == BALANCED:
+        unknown = f"sample_order is {BALANCED}"
+    for name, network in config.model.module_architectures.items():
+        for field in ("hidden_dropout", "attention_dropout"):
+            value = getattr(network, field)
+            if value and unknown is not None:
+                sentence = (
+                    f"{field} is {value}, but {unknown}, under which masks would depend on the "
+                    "layout; leave one of them out."
+                )
+                yield module_problem(
+                    name, field, value, sentence, {"path": network_path(name, field), "value": None}
+                )
 
 
 def _too_large(name: str, field: str, value: int) -> Problem:

@@ -50,10 +50,8 @@ with quick_import():
     )
 
     from mimokit.engine.megatron.state import (
-        cuda_tracker_states,
         ensure_memory_buffer,
         forget_rotary_embeddings,
-        seed_cuda_tracker,
         use_tracker,
     )
 
@@ -94,13 +92,11 @@ __all__ = [
     "VocabUtility",
     "WrappedTorchNorm",
     "build_module",
-    "cuda_tracker_states",
     "ensure_memory_buffer",
     "forget_rotary_embeddings",
     "get_gpt_layer_local_spec",
     "get_transformer_layer_offset",
     "parallel_state",
-    "seed_cuda_tracker",
     "tensor_parallel",
     "use_tracker",
 ]

@@ -61,8 +61,12 @@ def quick_import() -> Iterator[None]:
 def patch_functions() -> None:
     """Replace the functions of Megatron that make a tensor on "cuda", once it is imported."""
     from megatron.core.fusions import fused_softmax
-    from megatron.core.tensor_parallel import layers
+    from megatron.core.tensor_parallel import layers, random
     from megatron.core.transformer import utils
+
+    # Recomputation keeps the state of CUDA's generator beside that of the CPU and of the tracker.
+    random._get_cuda_rng_state = lambda device="cuda", clone=False, graph_safe=False: None
+    random._set_cuda_rng_state = lambda new_state, device=-1, graph_safe=False: None
 
     # From 0.19 on `MimoModel.forward` passes its language model no mask, whatever it is given; the
     # softmax then makes a causal one with device="cuda".

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from megatron.core import parallel_state
 from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
 from megatron.core.tensor_parallel import random as _random
@@ -14,19 +13,6 @@ def ensure_memory_buffer() -> None:
     """Create the buffer of attention scores, as `initialize_model_parallel` is not called."""
     if parallel_state._GLOBAL_MEMORY_BUFFER is None:
         parallel_state._set_global_memory_buffer()
-
-
-def seed_cuda_tracker(seed: int, tensor_rank: int) -> None:
-    """Seed Megatron's own random states, on a process with CUDA."""
-    _random.model_parallel_cuda_manual_seed(
-        seed, tp_rank=tensor_rank, ep_rank=0, etp_rank=0, force_reset_rng=True
-    )
-
-
-def cuda_tracker_states() -> dict[str, torch.Tensor]:
-    """Return name -> Megatron's own random states, on a process with CUDA."""
-    states: dict[str, torch.Tensor] = _random.get_cuda_rng_tracker().get_states()
-    return states
 
 
 def use_tracker(tracker: object) -> None:

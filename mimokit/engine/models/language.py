@@ -65,6 +65,8 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
             )
         if self.pre_process:
             self.embedding.add_position_embedding = False  # `forward` adds them
+            # Words alone pass here, without the rows of other modules between them.
+            self.embedding.embedding_dropout = torch.nn.Identity()
         if padding is not None:
             self.vocab_size = padding.size
             self._draw_tables(padding)

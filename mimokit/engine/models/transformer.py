@@ -26,8 +26,9 @@ from mimokit.engine.megatron import (
     get_transformer_layer_offset,
     tensor_parallel,
 )
+from mimokit.engine.models.dropout import set_dropout
 from mimokit.engine.models.rng import module_seed
-from mimokit.planning.execution import Dtype, ModuleExecution
+from mimokit.planning.execution import Dtype, ModuleExecution, Recompute
 from mimokit.planning.types import LayoutPlan
 
 
@@ -96,6 +97,16 @@ _DTYPES: Mapping[Dtype, torch.dtype] = {
     "fp16": torch.float16,
 }
 
+_RECOMPUTED: Mapping[Recompute, Mapping[str, Any]] = {
+    "none": {},
+    "selective": {"recompute_granularity": "selective", "recompute_modules": ["core_attn"]},
+    "full": {
+        "recompute_granularity": "full",
+        "recompute_method": "uniform",
+        "recompute_num_layers": 1,
+    },
+}
+
 _ACTIVATIONS: Mapping[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
@@ -107,7 +118,7 @@ _ACTIVATIONS: Mapping[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
 def transformer_config(
     architecture: ModuleArchitecture, execution: ModuleExecution
 ) -> TransformerConfig:
-    """Return Megatron's configuration of one module, without dropout.
+    """Return Megatron's configuration of one module.
 
     `use_cpu_initialization` draws every full weight and then cuts it, so that one seed gives one
     model at any tensor parallel size. `calculate_per_token_loss` makes Megatron's DDP sum
@@ -134,8 +145,9 @@ def transformer_config(
             fp16=execution.weights == "fp16",
             params_dtype=_DTYPES[execution.weights],
             pipeline_dtype=_DTYPES[execution.weights],
-            hidden_dropout=0.0,
-            attention_dropout=0.0,
+            hidden_dropout=architecture.hidden_dropout or 0.0,
+            attention_dropout=architecture.attention_dropout or 0.0,
+            **_RECOMPUTED[execution.recompute],
             **_layer_options(architecture),
             **_NO_FUSED_KERNELS,
         )
@@ -191,7 +203,7 @@ def _with_bias(linear: type, bias: bool) -> type:
 class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
     """Megatron's `TransformerLayer`, initialized from a separate seed.
 
-    A layer then has the same initial weights on every pipeline stage.
+    A layer then has the same initial weights and the same dropout on every pipeline stage.
 
     Args:
         initial_seed: seed of the module; the layer adds its index in the whole module.
@@ -204,6 +216,7 @@ class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
         number = options["layer_number"] + get_transformer_layer_offset(config, None, stage)
         torch.manual_seed(initial_seed + number)
         super().__init__(config, *args, **options)
+        set_dropout(self, initial_seed + number, options["pg_collection"])
 
 
 def seeded(layer_spec: ModuleSpec, initial_seed: int) -> ModuleSpec:

@@ -217,13 +217,16 @@ class _Replica:
         self._optimizer.zero_grad()
         self.model.reached.clear()
         loss_sum, tokens = 0.0, 0.0
-        for _ in range(self._plan.batch.num_microbatches):
+        language = self.model.language_module_name
+        for microbatch in range(self._plan.batch.num_microbatches):
+            self.model.samples = self._plan.batch.numbers(language, 0, microbatch)
             batch = to_device(next(self._batches), rank_device())
             loss, counted = self.model.loss_sum(batch)
             if loss.requires_grad:  # False where all modules of this micro-batch are frozen
                 loss.backward()  # type: ignore[no-untyped-call]
             loss_sum += float(loss.detach())
             tokens += counted
+        self.model.step += 1
         for parameter in self.model.trained():
             if parameter.grad is None:  # an encoder without inputs in any sample: weights decay
                 parameter.grad = torch.zeros_like(parameter)
