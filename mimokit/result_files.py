@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any
@@ -34,6 +35,7 @@ class RunFile(StrEnum):
     EVALUATIONS = "evaluations.csv"
     TRACE = "trace.json"
     ERROR = "error.json"
+    HEALTH = "health.json"
 
 
 RUN_FOLDERS = PROFILES, BOARD = "profile", "tensorboard"
@@ -100,10 +102,18 @@ def write_metrics(directory: str | os.PathLike[str], samples: Iterable[StepSampl
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     ordered = sorted(samples, key=lambda sample: (sample.iteration, sample.rank))
-    write_table(
-        folder / RunFile.METRICS_BY_RANK, [sample.row() for sample in ordered], STEP_COLUMNS
-    )
+    write_table(folder / RunFile.METRICS_BY_RANK, _RowsOf(ordered), STEP_COLUMNS)
     write_table(folder / RunFile.METRICS, reduce_ranks(ordered), TOGETHER_COLUMNS)
+
+
+@dataclass(frozen=True)
+class _RowsOf:
+    """The rows of samples, made when they are read: all of them take more than the samples."""
+
+    samples: Sequence[StepSample]
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return (sample.row() for sample in self.samples)
 
 
 def write_evaluations(
@@ -115,11 +125,11 @@ def write_evaluations(
     write_table(Path(directory) / RunFile.EVALUATIONS, rows, EVALUATION_COLUMNS)
 
 
-def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+def write_table(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
     """Write a CSV file completely or not at all.
 
     Args:
-        rows: column -> value; a missing value is written as an empty cell.
+        rows: column -> value; a missing value is written as an empty cell. They are read twice.
         columns: the first columns; others of the rows follow in order of occurrence.
     """
     further = dict.fromkeys(name for row in rows for name in row if name not in columns)

@@ -8,12 +8,13 @@ notebook, the engines and the command line use it.
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 Row: TypeAlias = dict[str, float]
 Event: TypeAlias = tuple[str, str | None, int | None, float, float]
@@ -23,13 +24,16 @@ Event: TypeAlias = tuple[str, str | None, int | None, float, float]
 class OverRanks(StrEnum):
     """Reduction of the values of all ranks to one; the members are pandas' names for it.
 
-    A step ends with its last rank: times and memory take the largest value. Rates divide work of
-    the world by the step time: the smallest is the slowest rank's. Loss and gradient norm are the
-    same number on every rank of a replica: that of its lowest rank is taken, as a mean would add
-    rounding, and the mean of those over the replicas of the layout, for which pandas has no name.
-    What one rank achieves becomes a mean, as in "FLOP/s per GPU".
+    A step ends with its last rank: the parts of its time are those of the rank with the largest
+    `total_time`, so that they add up to it, and of a module that it lacks, those of the slowest
+    rank that has it. Memory takes the largest value. Rates divide work of the world by the step
+    time: the smallest is the slowest rank's. Loss and gradient norm are the same number on every
+    rank of a replica: that of its lowest rank is taken, as a mean would add rounding, and the mean
+    of those over the replicas of the layout. What one rank achieves becomes a mean, as in "FLOP/s
+    per GPU". For SLOWEST and REPLICAS pandas has no name.
     """
 
+    SLOWEST = "slowest"
     LARGEST = "max"
     SMALLEST = "min"
     FIRST = "first"
@@ -46,20 +50,22 @@ def _column(over: OverRanks, *, live: bool = False) -> Any:
 class ModuleSample:
     """What a rank measured of one module in one step: seconds, and rates of all ranks together.
 
-    `forward_time` of module `images` is the column `images_forward_time`.
+    `forward_time` of module `images` is the column `images_forward_time`. `busiest_expert` is the
+    largest load of one expert of one layer, see `expert_column`.
     """
 
-    forward_time: float | None = _column(OverRanks.LARGEST, live=True)
-    backward_time: float | None = _column(OverRanks.LARGEST, live=True)
-    communication_time: float | None = _column(OverRanks.LARGEST)
-    data_time: float | None = _column(OverRanks.LARGEST)
+    forward_time: float | None = _column(OverRanks.SLOWEST, live=True)
+    backward_time: float | None = _column(OverRanks.SLOWEST, live=True)
+    communication_time: float | None = _column(OverRanks.SLOWEST)
+    data_time: float | None = _column(OverRanks.SLOWEST)
     tokens_per_sec: float | None = _column(OverRanks.SMALLEST, live=True)
-    optimizer_time: float | None = _column(OverRanks.LARGEST)
-    collective_time: float | None = _column(OverRanks.LARGEST)
-    point_to_point_time: float | None = _column(OverRanks.LARGEST)
-    waiting_time: float | None = _column(OverRanks.LARGEST)
+    optimizer_time: float | None = _column(OverRanks.SLOWEST)
+    collective_time: float | None = _column(OverRanks.SLOWEST)
+    point_to_point_time: float | None = _column(OverRanks.SLOWEST)
+    waiting_time: float | None = _column(OverRanks.SLOWEST)
     samples_per_sec: float | None = _column(OverRanks.SMALLEST)
     flops_per_sec: float | None = _column(OverRanks.MEAN)
+    busiest_expert: float | None = _column(OverRanks.LARGEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,25 +86,25 @@ class StepSample:
 
     iteration: int = field(metadata={"over": OverRanks.FIRST, "live": True})
     total_time: float | None = _column(OverRanks.LARGEST, live=True)
-    forward_time: float | None = _column(OverRanks.LARGEST)
-    backward_time: float | None = _column(OverRanks.LARGEST)
-    optimizer_time: float | None = _column(OverRanks.LARGEST, live=True)
+    forward_time: float | None = _column(OverRanks.SLOWEST)
+    backward_time: float | None = _column(OverRanks.SLOWEST)
+    optimizer_time: float | None = _column(OverRanks.SLOWEST, live=True)
     tokens_per_sec: float | None = _column(OverRanks.SMALLEST, live=True)
     samples_per_sec: float | None = _column(OverRanks.SMALLEST)
     memory_allocated: int | None = _column(OverRanks.LARGEST, live=True)
     memory_reserved: int | None = _column(OverRanks.LARGEST)
     loss: float | None = _column(OverRanks.REPLICAS, live=True)
-    communication_time: float | None = _column(OverRanks.LARGEST, live=True)
-    data_time: float | None = _column(OverRanks.LARGEST, live=True)
+    communication_time: float | None = _column(OverRanks.SLOWEST, live=True)
+    data_time: float | None = _column(OverRanks.SLOWEST, live=True)
     tokens_per_sec_per_rank: float | None = _column(OverRanks.SMALLEST)
     samples_per_sec_per_rank: float | None = _column(OverRanks.SMALLEST)
     grad_norm: float | None = _column(OverRanks.REPLICAS)
-    report_time: float | None = _column(OverRanks.LARGEST)
+    report_time: float | None = _column(OverRanks.SLOWEST)
     time: float = field(default=0.0, metadata={"over": OverRanks.LARGEST, "live": True})
     rank: int = field(default=0, metadata={"over": OverRanks.FIRST, "live": True})
-    collective_time: float | None = _column(OverRanks.LARGEST, live=True)
-    point_to_point_time: float | None = _column(OverRanks.LARGEST, live=True)
-    waiting_time: float | None = _column(OverRanks.LARGEST, live=True)
+    collective_time: float | None = _column(OverRanks.SLOWEST, live=True)
+    point_to_point_time: float | None = _column(OverRanks.SLOWEST, live=True)
+    waiting_time: float | None = _column(OverRanks.SLOWEST, live=True)
     memory_peak: int | None = _column(OverRanks.LARGEST, live=True)
     validation_loss: float | None = _column(OverRanks.REPLICAS, live=True)
     flops_per_sec: float | None = _column(OverRanks.MEAN)
@@ -285,6 +291,28 @@ def module_column(module: str, column: str) -> str:
     return f"{module}_{column}"
 
 
+def expert_column(module: str, expert: int) -> str:
+    """Return the column of the load of an expert, among the further columns of a step.
+
+    It is the tokens that the expert took in the layers of all ranks together, over those that it
+    would take if all took equally many and dropped none.
+    """
+    return module_column(module, f"expert_{expert}_load")
+
+
+_EXPERT_COLUMN = re.compile(expert_column(r"(?P<module>.+)", 0).replace("0", r"(?P<expert>\d+)"))
+
+
+def experts_of(columns: Iterable[str]) -> dict[str, dict[int, str]]:
+    """Return module -> expert -> its column, of the modules with such columns in a table."""
+    found: dict[str, dict[int, str]] = {}
+    for name in columns:
+        match = _EXPERT_COLUMN.fullmatch(name)
+        if match is not None:
+            found.setdefault(match["module"], {})[int(match["expert"])] = name
+    return found
+
+
 def modules_of(columns: Iterable[str]) -> list[str]:
     """Return the modules with columns in a table, in the order of the columns."""
     suffix = module_column("", "forward_time")
@@ -292,14 +320,14 @@ def modules_of(columns: Iterable[str]) -> list[str]:
 
 
 def over_ranks(column: str) -> OverRanks:
-    """Return the reduction of a column over ranks; of an unknown column the largest."""
+    """Return the reduction of a column over ranks; of an unknown column the slowest rank's."""
     known = _STEP_FIELDS.get(column)
     if known is None:
         ends = (
             definition for name, definition in _MODULE_FIELDS.items() if column.endswith(f"_{name}")
         )
         known = next(ends, None)
-    over: OverRanks = OverRanks.LARGEST if known is None else known.metadata["over"]
+    over: OverRanks = OverRanks.SLOWEST if known is None else known.metadata["over"]
     return over
 
 
@@ -312,25 +340,38 @@ def reduce_ranks(samples: Iterable[StepSample]) -> list[Row]:
 
 
 def _reduced(group: Sequence[StepSample]) -> Row:
-    values: dict[str, list[tuple[int | None, float]]] = defaultdict(list)
+    values: dict[str, list[_Measured]] = defaultdict(list)
     for sample in sorted(group, key=lambda sample: sample.rank):
+        seconds = sample.total_time
+        if seconds is None or math.isnan(seconds):
+            seconds = -1.0
         for name, value in sample.row().items():
-            values[name].append((sample.replica, value))
+            values[name].append(_Measured(seconds, sample.replica, value))
     for name in OF_A_RANK:
         values.pop(name, None)
     return {name: _reduce(over_ranks(name), measured) for name, measured in values.items()}
 
 
-def _reduce(over: OverRanks, values: Sequence[tuple[int | None, float]]) -> float:
-    """Reduce the values of ranks, ascending, each with the replica of its rank."""
-    known = [(replica, value) for replica, value in values if not math.isnan(value)]
-    numbers = [value for _, value in known]
+class _Measured(NamedTuple):
+    """A value of a rank, with the seconds of its step and its replica."""
+
+    seconds: float
+    replica: int | None
+    value: float
+
+
+def _reduce(over: OverRanks, values: Sequence[_Measured]) -> float:
+    """Reduce the values of ranks, which are in order."""
+    known = [one for one in values if not math.isnan(one.value)]
+    numbers = [one.value for one in known]
     if not numbers:
         return math.nan
     if over is OverRanks.FIRST:
         return numbers[0]
+    if over is OverRanks.SLOWEST:
+        return max(known, key=attrgetter("seconds")).value
     if over is OverRanks.REPLICAS:
-        numbers = list(dict(reversed(known)).values())
+        numbers = list({one.replica: one.value for one in reversed(known)}.values())
     if over in (OverRanks.MEAN, OverRanks.REPLICAS):
         return math.fsum(numbers) / len(numbers)
     return max(numbers) if over is OverRanks.LARGEST else min(numbers)

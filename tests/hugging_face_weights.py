@@ -47,6 +47,19 @@ def _qwen2() -> Any:
     return Qwen2ForCausalLM(Qwen2Config(**sizes))
 
 
+def _qwen3() -> Any:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    sizes = {**GROUPED, "num_key_value_heads": 2, "head_dim": 8, "attention_bias": True}
+    return Qwen3ForCausalLM(Qwen3Config(**sizes))
+
+
+def _phi3() -> Any:
+    from transformers import Phi3Config, Phi3ForCausalLM
+
+    return Phi3ForCausalLM(Phi3Config(**{**GROUPED, "pad_token_id": 0}))
+
+
 def _gpt2() -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -94,6 +107,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "llama_with_biases": _llama_with_biases,
     "mistral": _mistral,
     "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "phi3": _phi3,
     "gpt2": _gpt2,
     "clip_tower": _clip_tower,
     "siglip_tower": _siglip_tower,
@@ -101,8 +116,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "siglip": _siglip,
     "llava": _llava,
 }
-"""Name -> the maker of a model. Llama with biases and Qwen2 have 2 groups, the other language
-models 4 (GPT-2: 8). Mistral is in bf16 and in several files, LLaVA in fp16."""
+"""Name -> the maker of a model. Llama with biases, Qwen2 and Qwen3 have 2 groups, the other
+language models 4 (GPT-2: 8). Mistral is in bf16 and in several files, LLaVA in fp16."""
 
 SHARD_SIZES = {"mistral": "20KB"}
 

@@ -10,9 +10,6 @@ from typing import Any
 from mimokit.cluster import EngineCluster
 from tests.shared_cluster import end_what_is_left, what_is_left
 
-_originals: dict[str, Any] = {}
-"""On a rank: what was in the place of each replacement."""
-
 FEWER_MEASUREMENTS = {
     "mimokit.engine.calibration.measure.ROUNDS": 4,
     "mimokit.engine.calibration.collectives.REPEATS": 4,
@@ -56,16 +53,23 @@ def planted(
 
 def _plant(target: str, make: Callable[[Any], Any]) -> None:
     owner, name = _find(target)
-    assert target not in _originals, f"{target} is replaced already"
-    _originals[target] = vars(owner)[name]
-    setattr(owner, name, make(_originals[target]))
+    # Kept next to the replacement: runs of a user's code import the modules of tests afresh.
+    assert _kept(name) not in vars(owner), f"{target} is replaced already"
+    original = vars(owner)[name]
+    setattr(owner, _kept(name), original)
+    setattr(owner, name, make(original))
 
 
 def _mend(target: str) -> None:
+    owner, name = _find(target)
     # An engine that was started after the planting has the original.
-    if target in _originals:
-        owner, name = _find(target)
-        setattr(owner, name, _originals.pop(target))
+    if _kept(name) in vars(owner):
+        setattr(owner, name, vars(owner)[_kept(name)])
+        delattr(owner, _kept(name))
+
+
+def _kept(name: str) -> str:
+    return f"{name}, before the planting"
 
 
 def _find(target: str) -> tuple[Any, str]:

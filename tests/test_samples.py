@@ -43,7 +43,7 @@ from mimokit.samples import (
     reduce_ranks,
     to_wire,
 )
-from mimokit.step_kinds import Phase
+from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES, Phase
 from tests.charts.fakes import samples
 from tests.test_step_kinds import lists_of_names
 
@@ -100,7 +100,7 @@ def _random_steps(seed: int) -> list[StepSample]:
 # How ranks become one row.
 
 
-def test_times_are_the_largest_rates_the_slowest_ranks_and_the_loss_that_of_the_step() -> None:
+def test_times_and_rates_are_the_slowest_ranks_memory_is_the_largest_and_loss_is_shared() -> None:
     fast = StepSample(
         0, total_time=2.0, forward_time=1.0, tokens_per_sec=30.0, loss=3.0, memory_allocated=5
     )
@@ -111,13 +111,33 @@ def test_times_are_the_largest_rates_the_slowest_ranks_and_the_loss_that_of_the_
         {
             "iteration": 0,
             "total_time": 3.0,
-            "forward_time": 1.0,
+            "forward_time": 0.5,
             "tokens_per_sec": 20.0,
             "memory_allocated": 5,
             "loss": 3.0,
             "time": 0.0,
         }
     ]
+
+
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_the_parts_of_a_row_are_one_ranks_and_add_up_to_its_step(ranks: int) -> None:
+    """Each rank spends most of its step elsewhere: the largest of each are longer than a step."""
+    phases = [phase.column for phase in (*MODULE_PHASES, *RANK_PHASES)]
+    steps = [
+        StepSample(
+            0,
+            rank=rank,
+            total_time=1.0 + 0.01 * rank,
+            **{name: 0.6 if at == rank else 0.05 for at, name in enumerate(phases)},
+        )
+        for rank in range(ranks)
+    ]
+    (row,) = reduce_ranks(steps)
+    table = per_iteration(samples_to_steps(steps))
+    for of_row in (row, table.iloc[0]):
+        assert sum(of_row[name] for name in phases) <= of_row["total_time"]
+        assert of_row[phases[ranks - 1]] == 0.6
 
 
 def test_the_loss_is_not_averaged_and_comes_from_the_lowest_rank_that_has_one() -> None:
@@ -167,7 +187,7 @@ def test_every_column_says_how_ranks_become_one() -> None:
         assert over_ranks(f"images_{name}") is over_ranks(name)
     assert over_ranks("images_tokens_per_sec") is OverRanks.SMALLEST
     assert over_ranks("tokens_per_sec_per_rank") is OverRanks.SMALLEST
-    assert over_ranks("never_heard_of") is OverRanks.LARGEST
+    assert over_ranks("never_heard_of") is OverRanks.SLOWEST
 
 
 def test_every_phase_has_its_column() -> None:
@@ -311,8 +331,10 @@ def test_run_folders_of_the_first_release_are_read(name: str) -> None:
     assert set(module_names(tables.metrics_by_rank)) == {"images", "language_module"}
     assert modules_of(tables.metrics.columns) == module_names(tables.metrics)
     again = per_iteration(tables.metrics_by_rank)
-    for column in ("total_time", "forward_time", "communication_time", "memory_allocated"):
+    for column in ("total_time", "memory_allocated"):
         assert again[column].tolist() == tables.metrics[column].tolist()
+    parts = again[[phase.column for phase in (*MODULE_PHASES, *RANK_PHASES)]].sum(axis=1)
+    assert (parts <= again["total_time"]).all(), "they are of one rank"
     assert again["loss"].tolist() == pytest.approx(tables.metrics["loss"].tolist(), rel=1e-12)
     times = phase_times(tables.metrics_by_rank, 1)
     assert (times["seconds"] >= 0).all()

@@ -36,6 +36,9 @@ def _of_one_field() -> Iterator[ExperimentConfig]:
     for axis, field in CONFIG_FIELDS.items():
         of_several = {"tensor_parallel": 2, "data_parallel": 2}
         used = {"data_parallel": 1} if isinstance(axis, Axis) else of_several
+        if axis is Axis.EXPERT:
+            used = {"data_parallel": 2}
+            shared, decoded = _with_experts(shared), _with_experts(decoded)
         used = {**used, field: ON[axis]}
         alone = {name: {"data_parallel": 1} for name in one}
         for config, mode, modules in (
@@ -50,6 +53,15 @@ def _of_one_field() -> Iterator[ExperimentConfig]:
             except ConfigError:
                 continue
             yield layout
+
+
+def _with_experts(config: ExperimentConfig) -> ExperimentConfig:
+    """Return a config whose modules without images have experts."""
+    changed = config.model_copy(deep=True)
+    for name, network in changed.model.module_architectures.items():
+        if name != "images":
+            network.num_moe_experts, network.add_bias_linear = 2, False
+    return changed
 
 
 def test_whatever_runs_is_compared_with_one_process() -> None:

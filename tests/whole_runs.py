@@ -27,6 +27,9 @@ from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from tests.invariance import FEW_STEPS, STEPS
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config, decoded_config
+from tests.layouts_experts import BALANCED as EVEN
+from tests.layouts_experts import SHARED as WITH_SHARED
+from tests.layouts_experts import expert_decoder_config, experts_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.layouts_networks import network_config
 from tests.layouts_weights import weights_config
@@ -144,6 +147,49 @@ def _frozen(make: Callable[[], ExperimentConfig], **frozen: Any) -> ExperimentCo
     for module, what in frozen.items():
         _changed(config, module, frozen=what)
     return config
+
+
+def cut_along_sequences(make: Callable[[], ExperimentConfig], **sizes: Any) -> ExperimentConfig:
+    """Return a config of which all modules have sequence parallelism, and other sizes as given."""
+    config = make()
+    model = config.model
+    model.module_parallelisms = {
+        name: module.model_copy(update={"sequence_parallel": True, **sizes})
+        for name, module in model.module_parallelisms.items()
+    }
+    return config
+
+
+LLAMA_LIKE = {
+    "num_query_groups": 2,
+    "normalization": "RMSNorm",
+    "gated_linear_unit": True,
+    "add_bias_linear": False,
+}
+
+
+def _grouped(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
+    return _changed(make(), LANGUAGE, **LLAMA_LIKE)
+
+
+def learned_positions_in_slices() -> ExperimentConfig:
+    """Return a GPT-2 with tied, padded embeddings, sequence parallel around a SigLIP."""
+    return cut_along_sequences(partial(network_config, "gpt2", "siglip", (2, 1, 1), (2, 1, 1)))
+
+
+def _slices_of_sequences() -> Iterator[WholeRun]:
+    proves = "sequence parallelism"
+    yield WholeRun(proves, "learned positions", learned_positions_in_slices)
+    shared = {"words": (2, 2), "audio": (4, 1), LANGUAGE: (4, 1)}
+    make = partial(multimodal_config, shared, "colocated", num_microbatches=2, presence=PRESENCE)
+    grouped = partial(_grouped, make)
+    yield WholeRun(proves, "fewer groups than ranks", partial(cut_along_sequences, grouped))
+    apart = {"qwen": (2, 2, 1), LANGUAGE: (2, 2, 1)}
+    make = partial(apart_multimodal_config, apart, 2, three_axes=True, presence=SOME)
+    yield WholeRun(proves, "stages", partial(cut_along_sequences, make))
+    behind = {"images": (2, 1, 1), LANGUAGE: (2, 1, 2), "writer": (2, 1, 1)}
+    make = partial(decoded_config, behind, 2)
+    yield WholeRun(proves, "a decoder", partial(cut_along_sequences, make))
 
 
 EQUAL = {"clip": (1, 2), "dino": (1, 2), "audio": (1, 2), LANGUAGE: (1, 2)}
@@ -269,6 +315,25 @@ def _decoders() -> Iterator[WholeRun]:
     )
 
 
+def _experts() -> Iterator[WholeRun]:
+    by_sample = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.2}
+    one_each = {"moe_router_topk": 1, "num_moe_experts": 4}
+    for name, make in (
+        ("EP2 of DP4", partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED, **EVEN)),
+        ("EP2 before TP2", partial(experts_config, (2, 1, 1), (1, 1, 2), **by_sample)),
+        (
+            "EP4, one expert each",
+            partial(experts_config, (1, 1, 4), (1, 1, 4), expert_parallel=4, **one_each),
+        ),
+        (
+            "EP2 of two stages",
+            partial(experts_config, (1, 1, 1), (1, 2, 2), True, 4, num_layers=4, **WITH_SHARED),
+        ),
+        ("of a decoder", expert_decoder_config),
+    ):
+        yield WholeRun("experts", name, make)
+
+
 SHARED = {"patch_type": [FRAME_PARALLEL]}
 ORDERED = {"sample_order": BALANCED}
 
@@ -385,8 +450,9 @@ def recomputed(config: ExperimentConfig, **granularity: str) -> ExperimentConfig
     """Return a config whose networks drop numbers, and whose modules recompute."""
     for name in config.model.module_architectures:
         _changed(config, name, **DROPOUT)
-    for name, value in granularity.items():
-        config.model.get_parallelism(name).recompute_granularity = value
+    for name, module in config.model.module_parallelisms.items():
+        module.recompute_granularity = granularity.get(name)
+        module.sequence_parallel = module.tensor_parallel == 2
     return config
 
 
@@ -443,9 +509,11 @@ WHOLE_RUNS = (
     *_networks(),
     *_encoders_on_shared_ranks(),
     *_encoders_on_separate_ranks(),
+    *_slices_of_sequences(),
     *_images_of_any_size(),
     *_words(),
     *_decoders(),
+    *_experts(),
     *_frames(),
     *_replicas(),
     *_recomputed(),

@@ -122,7 +122,7 @@ def explain(run: Runs | str | Path, name: str | None = None) -> Explanation:
         )
     chosen = runs.names[0] if name is None else name
     figures, missing = step_figures(runs, chosen)
-    problems = (*runs[chosen].endings(), *missing)
+    problems = (*runs[chosen].endings(), *runs[chosen].unhealthy(), *missing)
     if figures is None:
         no_parts = pd.DataFrame(columns=["part", "module", "column", "seconds", "share"])
         return Explanation(chosen, float("nan"), no_parts, (), (), problems)

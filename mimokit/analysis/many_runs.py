@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -144,7 +145,7 @@ def planned_against_measured(
 def _calibration(hardware: object) -> Calibration | None:
     if isinstance(hardware, Calibration):
         return hardware
-    if isinstance(hardware, str | Path) and Path(hardware).is_file():
+    if isinstance(hardware, str | Path) and os.path.isfile(hardware):
         try:
             return load_calibration(Path(hardware))
         except ConfigError:

@@ -24,10 +24,11 @@ RUN_COLUMNS = (
     "run", "experiment", "status", "mode", "world_size", "layout", "seed", "iterations",
     "warmup_iterations", "started", "finished", "seconds", "samples_per_step", "tokens_per_step",
     "peak_flops_per_sec", "revision", "versions", "hosts", "cores", "memory_bytes", "accelerators",
-    "error", "error_rank", "error_step", "directory",
+    "error", "error_rank", "error_step", "health", "directory",
 )  # fmt: skip
-"""Columns of the table of runs. For every module there follow its ranks, its parallel sizes and its
-parameters, such as `images_ranks` and `images_tensor_parallel`."""
+"""Columns of the table of runs. `health` is what was wrong with what ranks held, empty if nothing
+was. For every module there follow its ranks, its parallel sizes and its parameters, such as
+`images_ranks` and `images_tensor_parallel`."""
 
 REFUSED = "refused"
 """Status of a run whose config was rejected before it began; it has an error.json alone."""
@@ -60,6 +61,7 @@ def run_row(name: str, folder: Path, iterations: int, sentences: list[str]) -> d
         **_numbers(info, "seed", "warmup_iterations", "peak_flops_per_sec"),
         **_hardware(info),
         **_error(error),
+        **_health(_json(folder / RunFile.HEALTH, sentences)),
     }
     modules = info.get("modules")
     if not isinstance(modules, dict) or row.get("warmup_iterations") is None:
@@ -153,6 +155,11 @@ def _error(error: Mapping[str, Any]) -> dict[str, Any]:
     message = text or f"{error.get('type', 'Error')}: {error.get('message', 'no message')}"
     places = {"error_rank": error.get("rank"), "error_step": error.get("step")}
     return {"error": message, **{k: v for k, v in places.items() if isinstance(v, int)}}
+
+
+def _health(health: Mapping[str, Any]) -> dict[str, str]:
+    wrong = health.get("wrong")
+    return {"health": " ".join(map(str, wrong))} if isinstance(wrong, list) else {}
 
 
 def _of_config(folder: Path, row: Mapping[str, Any], sentences: list[str]) -> dict[str, Any]:

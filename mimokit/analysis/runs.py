@@ -193,6 +193,14 @@ class Runs:
         """Return a sentence for every run that did not complete: where it ended, and why."""
         return [sentence for row in records(self.runs) for sentence in _ending(row)]
 
+    def unhealthy(self) -> list[str]:
+        """Return a sentence for every run whose ranks held what they must not: what was wrong."""
+        return [
+            f"The ranks of run {row['run']} are not healthy: {row['health']}"
+            for row in records(self.runs)
+            if isinstance(row["health"], str) and row["health"]
+        ]
+
     def summary(self) -> list[tuple[str, ...]]:
         """Return the table of runs as texts, under `SUMMARY`."""
         return [_summary(row) for row in records(self.runs)]
@@ -206,7 +214,11 @@ class Runs:
 
     def _repr_html_(self) -> str:
         shown = [html_table(SUMMARY, self.summary(), heading=self._heading)]
-        for heading, sentences in (("not completed", self.endings()), ("problems", self.problems)):
+        for heading, sentences in (
+            ("not completed", self.endings()),
+            ("health", self.unhealthy()),
+            ("problems", self.problems),
+        ):
             if sentences:
                 shown.append(html_table((heading,), [(str(sentence),) for sentence in sentences]))
         return "".join(shown)
@@ -216,7 +228,8 @@ class Runs:
         from rich.text import Text
 
         table = rich_table(self._heading, SUMMARY, self.summary())
-        return Group(table, *map(Text, [*self.endings(), *map(str, self.problems)]))
+        sentences = [*self.endings(), *self.unhealthy(), *map(str, self.problems)]
+        return Group(table, *map(Text, sentences))
 
 
 SUMMARY = ("run", "status", "layout", "ranks", "iterations", "time")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -24,26 +25,31 @@ from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES, REMAINDER
 _FIRST = (*OF_A_RANK, "iteration", "time")
 TABLE_COLUMNS = (*_FIRST, *(name for name in STEP_COLUMNS if name not in _FIRST))
 """Columns of every step table, in order; those of modules follow."""
+_ROWS_TOGETHER = 4096
 
 
 def samples_to_steps(samples: Iterable[Sample]) -> pd.DataFrame:
     """Return the training steps, one row per rank and iteration, sorted by iteration and rank."""
-    rows = [sample.row() for sample in samples if isinstance(sample, StepSample)]
+    rows = (sample.row() for sample in samples if isinstance(sample, StepSample))
     return _table(rows, TABLE_COLUMNS, ["iteration", "rank"])
 
 
 def samples_to_evaluations(samples: Iterable[Sample]) -> pd.DataFrame:
     """Return the evaluations, one row per iteration and task, sorted by iteration."""
-    rows = [sample.row() for sample in samples if isinstance(sample, EvaluationSample)]
+    rows = (sample.row() for sample in samples if isinstance(sample, EvaluationSample))
     return _table(rows, EVALUATION_COLUMNS, ["iteration", "task", "rank"])
 
 
 def _table(
-    rows: Sequence[Mapping[str, Any]], columns: tuple[str, ...], order: list[str]
+    rows: Iterator[Mapping[str, Any]], columns: tuple[str, ...], order: list[str]
 ) -> pd.DataFrame:
-    if not rows:
+    # A row takes twenty times as much as its numbers in a table: long runs have many.
+    parts = []
+    while part := list(itertools.islice(rows, _ROWS_TOGETHER)):
+        parts.append(pd.DataFrame(part))
+    if not parts:
         return pd.DataFrame(columns=list(columns))
-    table = pd.DataFrame(rows)
+    table = pd.concat(parts, ignore_index=True)
     known = [name for name in columns if name in table.columns]
     others = [name for name in table.columns if name not in columns]
     return table[known + others].sort_values(order, kind="stable", ignore_index=True)
@@ -76,8 +82,20 @@ def per_iteration(steps: pd.DataFrame) -> pd.DataFrame:
     of_replicas = OverRanks.MEAN if several else OverRanks.FIRST
     if several:
         ordered = _first_of_each_replica(ordered, how)
-    names = {n: str(of_replicas if o is OverRanks.REPLICAS else o) for n, o in how.items()}
-    return ordered.groupby("iteration", as_index=False, sort=True).agg(names)
+    ordered = _slowest_first(ordered, how)
+    names = {OverRanks.REPLICAS: of_replicas, OverRanks.SLOWEST: OverRanks.FIRST}
+    rules = {name: str(names.get(over, over)) for name, over in how.items()}
+    return ordered.groupby("iteration", as_index=False, sort=True).agg(rules)
+
+
+def _slowest_first(steps: pd.DataFrame, how: Mapping[str, OverRanks]) -> pd.DataFrame:
+    """Return the table, in rank order, with the values of the slowest rank first in its columns."""
+    names = [name for name, over in how.items() if over is OverRanks.SLOWEST]
+    if not names or "total_time" not in how:
+        return steps
+    table = steps.sort_values("iteration", kind="stable")
+    slow = table.sort_values(["iteration", "total_time"], ascending=[True, False], kind="stable")
+    return table.assign(**{name: slow[name].to_numpy() for name in names})
 
 
 def _first_of_each_replica(steps: pd.DataFrame, how: Mapping[str, OverRanks]) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -109,8 +110,8 @@ def read_trace(path: str | Path) -> pd.DataFrame:
     Raises:
         TraceFileError: there is no trace, or mimokit did not write it.
     """
-    file = Path(path) / RunFile.TRACE if Path(path).is_dir() else Path(path)
-    if not file.is_file():
+    file = Path(path) / RunFile.TRACE if os.path.isdir(path) else Path(path)
+    if not os.path.isfile(file):
         raise TraceFileError(f"There is no trace at {file}; train(..., trace=True) writes one.")
     try:
         content = read_json(file, MOST_CHARACTERS)

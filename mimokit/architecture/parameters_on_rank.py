@@ -35,7 +35,7 @@ def stage_layers(
     count as layers (Megatron's `account_for_embedding_in_pipeline_split` and `..._loss_...`), so
     that the first and last chunk are shorter, and the chunks in between are rounded up; so do
     `extra` layers of the last chunk that predict tokens further on. Dense layers of a mixture come
-    first; with several chunks per stage they are on stage 0 too.
+    first; with several chunks per stage they are in the first chunks.
     """
     chunks = sizes.pipeline * sizes.virtual
     even = np.equal(layers % chunks, 0)
@@ -46,7 +46,10 @@ def stage_layers(
     total = np.where(np.equal(sizes.pipeline, 1), layers, np.clip(short, 0, layers))
     if dense >= layers:
         return StageLayers(total, 0 * total)
-    here = np.where(first, np.minimum(dense, total), 0)
+    # The embedding before the first stage is what its chunk is shorter by.
+    before = stage * per_chunk - np.where(even, 0, 1) * (1 - first)
+    of_first_chunk = np.minimum(total, per_chunk - np.where(even, 0, 1) * first)
+    here = np.clip(dense - before, 0, of_first_chunk)
     return StageLayers(here, total - here)
 
 

@@ -8,7 +8,7 @@ on one of the expert-parallel ranks, and is cut over those of expert tensor para
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,9 +81,16 @@ class TensorCut:
         return TensorShard(self, place)
 
     def shards(self, tensor_parallel: int) -> tuple[TensorShard, ...]:
-        """Return the different shards of so many tensor-parallel ranks."""
+        """Return the different shards of so many ranks of (expert) tensor parallelism."""
         ranks = 1 if self.dimension is None else tensor_parallel
-        return tuple(self.at(ShardPlace(tensor_parallel, rank)) for rank in range(ranks))
+        if self.expert is None:
+            return tuple(self.at(ShardPlace(tensor_parallel, rank)) for rank in range(ranks))
+        holder = ShardPlace(
+            expert_parallel=self.experts,
+            expert_rank=self.expert,
+            expert_tensor_parallel=tensor_parallel,
+        )
+        return tuple(self.at(replace(holder, expert_tensor_rank=rank)) for rank in range(ranks))
 
     def divides(self, ranks: int) -> bool:
         """Whether a number of ranks can share the tensor."""

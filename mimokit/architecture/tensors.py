@@ -1,13 +1,13 @@
 """The table of tensors: names, shapes, how each is cut, and which pipeline stage holds it.
 
-It is of the networks that mimokit's engine builds and of the weights that it reads. Experts, latent
+It is of the networks that mimokit's engine builds and of the weights that it reads. Latent
 attention, layers of multi-token prediction and projectors that are not two matrices are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from mimokit.architecture.modules import (
@@ -23,7 +23,7 @@ from mimokit.architecture.modules import (
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, stage_spans
 from mimokit.architecture.tensor_cut import Shape, Span, TensorCut
-from mimokit.architecture.transformer import Norm, Transformer
+from mimokit.architecture.transformer import MixtureOfExperts, Norm, Transformer
 
 PROJECTOR_NAME = "input_projections.0."
 """Where Megatron's modality submodules have the projector."""
@@ -149,7 +149,7 @@ def _cut_inputs(name: str, place: int | End, shape: tuple[int, int], bias: bool)
 
 def _stack(net: Transformer, prefix: str) -> Tensors:
     """Yield the tensors of all layers."""
-    if net.moe is not None or net.mla is not None:
+    if net.mla is not None:
         return
     for number in range(net.layers):
         yield from _layer(net, f"{prefix}decoder.layers.{number}.", number)
@@ -172,11 +172,32 @@ def _layer(net: Transformer, name: str, number: int) -> Tensors:
     output = net.hidden, query
     yield from _cut_inputs(f"{name}{attention}linear_proj", number, output, net.output_bias)
     yield from _norm(f"{name}pre_mlp_layernorm", net.norm, net.hidden, number)
+    if net.moe is None or number < net.moe.dense_layers:
+        yield from _feed_forward(net, net.ffn, f"{name}mlp.", number)
+    else:
+        yield from _experts(net, net.moe, f"{name}mlp.", number)
+
+
+def _feed_forward(net: Transformer, ffn: int, name: str, number: int) -> Tensors:
+    """Yield two matrices around an activation; of a gated layer the first is gate above up."""
     parts = 2 if net.gated else 1
-    up, down = (parts * net.ffn, net.hidden), (net.hidden, net.ffn)
-    bias = parts * net.ffn if net.ffn_bias else None
-    yield from _cut_outputs(f"{name}mlp.linear_fc1", number, up, bias, parts)
-    yield from _cut_inputs(f"{name}mlp.linear_fc2", number, down, net.ffn_bias)
+    up, down = (parts * ffn, net.hidden), (net.hidden, ffn)
+    bias = parts * ffn if net.ffn_bias else None
+    yield from _cut_outputs(f"{name}linear_fc1", number, up, bias, parts)
+    yield from _cut_inputs(f"{name}linear_fc2", number, down, net.ffn_bias)
+
+
+def _experts(net: Transformer, moe: MixtureOfExperts, name: str, number: int) -> Tensors:
+    """Yield router, experts by their numbers in the whole layer, and shared experts."""
+    yield _uncut(f"{name}router.weight", number, moe.experts, net.hidden)
+    for expert in range(moe.experts):
+        for row in _feed_forward(net, moe.ffn, f"{name}experts.local_experts.{expert}.", number):
+            yield replace(row, cut=replace(row.cut, expert=expert, experts=moe.experts))
+    if moe.shared_ffn:
+        shared = f"{name}shared_experts."
+        yield from _feed_forward(net, moe.shared_ffn, shared, number)
+        if moe.shared_gate:
+            yield _uncut(f"{shared}gate_weight", number, 1, net.hidden)
 
 
 def _language_ends(model: LanguageModel) -> Tensors:

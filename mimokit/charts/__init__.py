@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mimokit.charts._fits import drift as drift
     from mimokit.charts._fits import step_bytes as step_bytes
     from mimokit.charts._fits import validation_losses as validation_losses
+    from mimokit.charts._heat_maps import expert_load as expert_load
     from mimokit.charts._heat_maps import step_times as step_times
     from mimokit.charts._heat_maps import stragglers as stragglers
     from mimokit.charts._memory import memory_bars as memory_bars

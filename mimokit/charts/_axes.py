@@ -108,9 +108,13 @@ def amount(column: str, label_format: str, scale: alt.Scale | None = None) -> al
 
 def ranks() -> alt.Y:
     """Return the vertical axis with one line per rank."""
-    return alt.Y(
-        "rank:O", title=None, axis=alt.Axis(labelExpr="'rank ' + datum.value", minExtent=LEFT)
-    )
+    return lines("rank")
+
+
+def lines(column: str) -> alt.Y:
+    """Return the vertical axis with one line per number of a column, with its name in front."""
+    labels = alt.Axis(labelExpr=f"'{column} ' + datum.value", minExtent=LEFT)
+    return alt.Y(f"{column}:O", title=None, axis=labels)
 
 
 def named_rows(column: str, names: Sequence[str], most_pixels: int = 320) -> alt.Y:

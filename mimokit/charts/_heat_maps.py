@@ -1,4 +1,4 @@
-"""Values of every rank over a run as heat maps: step times, and which rank works longest."""
+"""Values of every rank or expert over a run as heat maps: times, work and load."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pandas as pd
 from mimokit.analysis import rank_work
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import MILLISECONDS, MOST_RANKS, inline, need, records, titled
+from mimokit.samples import expert_column, experts_of
 
 FAR = 0.5
 """Relative differences from here on have the darkest colours."""
@@ -57,25 +58,56 @@ def step_times(steps: pd.DataFrame) -> alt.Chart:
     return titled(chart, "Step time", "milliseconds, rank by rank", description)
 
 
+def expert_load(steps: pd.DataFrame, module: str | None = None) -> alt.Chart:
+    """Return the load of each expert of a module over the run: 1 where all take as many tokens.
+
+    It is the mean over the layers. A long run has at most 100 columns, each the mean of its
+    iterations; of more than 64 experts those are shown whose load differs most from 1.
+
+    Args:
+        steps: from a run, with a row per iteration, or per iteration and rank.
+        module: None: the first that has experts.
+
+    Raises:
+        ValueError: the table has no column of the load of its experts.
+    """
+    found = experts_of(steps.columns)
+    name = next(iter(found), "language_module") if module is None else module
+    columns = found.get(name, {0: expert_column(name, 0)})
+    need(steps, "expert_load", "iteration", *columns.values())
+    loads = steps.groupby("iteration")[list(columns.values())].mean()
+    loads.columns = pd.Index(columns, name="expert")
+    shown = (loads.mean() - 1.0).abs().nlargest(MOST_RANKS).index
+    table = loads[sorted(shown)].reset_index().melt("iteration", value_name="load").dropna()
+    colors = alt.Scale(domain=[0.0, 1.0, 2.0], range=list(_palette.DIVERGING), clamp=True)
+    return titled(
+        heat_map(cells(table, "load", 4, "expert"), "load", colors, ".2f", ".1f", "expert"),
+        f"Load of the experts of {name}",
+        "tokens of an expert against an even share, mean of its layers",
+        f"Heat map of the load of {len(shown)} experts by iterations",
+    )
+
+
 def _around(median: float) -> list[float]:
     """Return the values of the colours of the palette, in its order."""
     steps = len(_palette.HEAT) - 1
     return [median * (0.5 + step / steps) for step in range(steps + 1)]
 
 
-def cells(table: pd.DataFrame, value: str, digits: int) -> pd.DataFrame:
+def cells(table: pd.DataFrame, value: str, digits: int, line: str = "rank") -> pd.DataFrame:
     """Return the mean of a value in every cell: a rank, and one or more iterations.
 
     Columns: rank, first, stop, and the value. There are at most 100 columns of cells.
 
     Args:
         table: rank, iteration and the value.
+        line: what cells have in place of a rank.
     """
     width = _iterations_in_a_column(table["iteration"])
     first = table["iteration"] // width * width
     means: pd.DataFrame = (
         table.assign(first=first, stop=first + width)
-        .groupby(["rank", "first", "stop"], as_index=False)[[value]]
+        .groupby([line, "first", "stop"], as_index=False)[[value]]
         .mean()
         .round(digits)
     )
@@ -83,7 +115,7 @@ def cells(table: pd.DataFrame, value: str, digits: int) -> pd.DataFrame:
 
 
 def heat_map(
-    table: pd.DataFrame, value: str, scale: alt.Scale, tooltip: str, legend: str
+    table: pd.DataFrame, value: str, scale: alt.Scale, tooltip: str, legend: str, line: str = "rank"
 ) -> alt.Chart:
     """Return cells as coloured rectangles.
 
@@ -91,6 +123,7 @@ def heat_map(
         table: of `cells`.
         tooltip: the format of the value in a tooltip.
         legend: its format in the legend.
+        line: what the cells are of.
     """
     gradient = alt.Legend(
         type="gradient", orient="top", title=None, format=legend, gradientLength=160,
@@ -102,10 +135,10 @@ def heat_map(
         .encode(
             x=_axes.iterations("first"),
             x2="stop:Q",
-            y=_axes.ranks(),
+            y=_axes.lines(line),
             fill=alt.Fill(f"{value}:Q", scale=scale, legend=gradient),
             stroke=alt.Stroke(f"{value}:Q", scale=scale, legend=gradient),
-            tooltip=["rank:O", "first:Q", alt.Tooltip(f"{value}:Q", format=tooltip)],
+            tooltip=[f"{line}:O", "first:Q", alt.Tooltip(f"{value}:Q", format=tooltip)],
         )
         .properties(height=alt.Step(16))
     )

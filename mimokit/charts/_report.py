@@ -29,10 +29,10 @@ from mimokit.charts._compared_runs import (
     planned_and_measured,
     scaling,
 )
-from mimokit.charts._heat_maps import stragglers
+from mimokit.charts._heat_maps import expert_load, stragglers
 from mimokit.charts._memory import rank_memory
 from mimokit.charts._phases import module_phases
-from mimokit.samples import over_ranks
+from mimokit.samples import experts_of, over_ranks
 from mimokit.tables import html_table
 from mimokit.units import counted
 
@@ -177,6 +177,7 @@ def _ranks(runs: Runs, comparison: Comparison) -> list[str]:
             parts.append(f"<h3>{escape(name)}</h3>")
             parts.append(_figure(stragglers(ranks)))
             parts.append(_figure(rank_memory(ranks, runs.memory_limit(name))))
+            parts += [_figure(expert_load(ranks, one)) for one in experts_of(ranks.columns)]
     return parts
 
 

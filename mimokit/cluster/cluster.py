@@ -109,6 +109,12 @@ class EngineCluster:
         return self._pool.engines
 
     @property
+    def ranks(self) -> tuple[Engine, ...]:
+        """The engine of each rank of the current world; empty without a world."""
+        world, engines = self._formation.world, self._pool.engines
+        return () if world is None else tuple(engines[slot] for slot in world.slots)
+
+    @property
     def world_size(self) -> int | None:
         """Ranks of the current world, None without a world."""
         return None if self._formation.world is None else self._formation.world.size

@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -93,7 +93,16 @@ class ClusterRun:
     @property
     def samples(self) -> list[Sample]:
         """All samples so far, in order of arrival; those of one rank in the order of emission."""
-        return self._log.snapshot()
+        return list(self._log)
+
+    @property
+    def sample_count(self) -> int:
+        """The number of samples so far."""
+        return len(self._log)
+
+    def each_sample(self) -> Iterator[Sample]:
+        """Yield the samples so far one after another, where `samples` has all at the same time."""
+        return iter(self._log)
 
     def on_sample(self, callback: Callable[[Sample], object]) -> None:
         """Call `callback` with every sample, from a separate thread.
@@ -153,7 +162,7 @@ class ClusterRun:
         state = "running" if not self.done else "failed" if self._error else "done"
         return (
             f"<ClusterRun of {self.name}: {state} on {len(self._engines)} ranks, "
-            f"{self.elapsed:.1f} s, {len(self.samples)} samples>"
+            f"{self.elapsed:.1f} s, {self.sample_count} samples>"
         )
 
     # What comes from the engines, on the link's thread.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from mimokit.packed_list import PackedList
 
 
 class Sample(dict[str, Any]):
@@ -26,11 +28,12 @@ class Sample(dict[str, Any]):
 class SampleLog:
     """Samples in order of arrival, with a separate thread for each listener.
 
-    A slow listener delays neither the run nor the other listeners.
+    A slow listener delays neither the run nor the other listeners. Samples are kept as they came,
+    since long runs have many, and each reader gets its own copy.
     """
 
     def __init__(self) -> None:
-        self._samples: list[Sample] = []
+        self._samples = PackedList[tuple[int, int, bytes]]()
         self._received: dict[int, int] = {}
         self._changed = threading.Condition()
         self._closed = False
@@ -41,19 +44,22 @@ class SampleLog:
         with self._changed:
             first = self._received.get(rank, 0)
             self._received[rank] = first + len(batch)
-            self._samples.extend(
-                Sample(pickle.loads(blob), rank, first + place) for place, blob in enumerate(batch)
-            )
+            for place, blob in enumerate(batch):
+                self._samples.append((rank, first + place, blob))
             self._changed.notify_all()
 
     def count(self, rank: int) -> int:
         """The number of samples that have come from one rank."""
         return self._received.get(rank, 0)
 
-    def snapshot(self) -> list[Sample]:
-        """All samples so far."""
-        with self._changed:
-            return list(self._samples)
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __iter__(self) -> Iterator[Sample]:
+        place = 0
+        while fresh := self._some_from(place):
+            place += len(fresh)
+            yield from fresh
 
     def listen(self, callback: Callable[[Sample], object]) -> None:
         """Call `callback` with every sample, first those that are already there."""
@@ -85,4 +91,9 @@ class SampleLog:
     def _wait_beyond(self, seen: int) -> list[Sample]:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._samples) > seen)
-            return self._samples[seen:]
+        return self._some_from(seen)
+
+    def _some_from(self, place: int) -> list[Sample]:
+        with self._changed:
+            kept = self._samples.some_from(place)
+        return [Sample(pickle.loads(blob), rank, sequence) for rank, sequence, blob in kept]

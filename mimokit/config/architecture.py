@@ -160,6 +160,13 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes):
         return min(self.num_layers, self.first_k_dense_replace or 0)
 
     @property
+    def scores_before_choice(self) -> bool:
+        """Whether a router's scores are a softmax over all experts (moe_router_pre_softmax)."""
+        if self.moe_router_pre_softmax is None:
+            return self.moe_router_topk == 1
+        return self.moe_router_pre_softmax
+
+    @property
     def head_dim(self) -> int:
         """Dimensions of one head's query: kv_channels, or its part of latent attention or width."""
         if self.kv_channels is not None:
@@ -187,6 +194,14 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes):
         stated = (self.add_qkv_bias, self.add_attention_output_bias)
         qkv, output = (inside if bias is None else bias for bias in stated)
         return qkv, output, inside
+
+    @property
+    def positions(self) -> int:
+        """Positions of one item in an encoder: the largest image, the longest recording or text."""
+        patches = self.seq_length
+        if self.image_size is not None and self.patch_size is not None:
+            patches = (self.image_size // self.patch_size) ** 2
+        return patches + self.class_token + self.num_registers
 
     def has_learned_positions(self, *, by_default: bool) -> bool:
         """Tell whether positions are a table of vectors."""

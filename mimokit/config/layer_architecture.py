@@ -37,6 +37,9 @@ class RopeScaling(ConfigModel):
     """llama3: positions before stretching."""
 
 
+Coefficient = Annotated[float, Field(ge=0, le=1e6)]
+
+
 class ProjectorArchitecture(ConfigModel):
     """The matrices between an encoder and the language model."""
 
@@ -194,6 +197,24 @@ class LayerArchitecture(ConfigModel):
 
     moe_shared_expert_gate: bool | None = None
     """The shared experts have a separate gate. None: no."""
+
+    moe_router_pre_softmax: bool | None = None
+    """The weights of a token's experts are a softmax over all experts, not over those that it
+    visits. None: no, but with one expert per token."""
+
+    moe_router_load_balancing_type: Literal["aux_loss", "seq_aux_loss", "none"] | None = None
+    """Over what the auxiliary loss balances the experts: the tokens of a micro-batch on all
+    replicas (aux_loss), or of each sample (seq_aux_loss). None: aux_loss."""
+
+    moe_aux_loss_coeff: Coefficient | None = None
+    """Weight of the auxiliary loss next to the mean loss per token. None: 0."""
+
+    moe_z_loss_coeff: Coefficient | None = None
+    """Weight of the squared log-sum of the router's logits, likewise. None: 0."""
+
+    moe_expert_capacity_factor: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """An expert takes at most this times the even share of a sample's tokens, and drops those with
+    the lowest scores. None: it drops none."""
 
     mtp_num_layers: SizeOrZero | None = None
     """Layers of multi-token prediction. None: 0."""

@@ -42,7 +42,8 @@ class ModuleParallelismConfig(ConfigModel):
     """The parallel sizes of one module and its first rank.
 
     From virtual_pipeline_model_parallel_size on, fields have Megatron-Core's names. They are
-    planned and predicted; of them runs support recompute_granularity. None is not written to files.
+    planned and predicted; of them runs support sequence_parallel and recompute_granularity. None
+    is not written to files.
     """
 
     tensor_parallel: ParallelSize = 1
@@ -74,8 +75,8 @@ class ModuleParallelismConfig(ConfigModel):
     """Replicas of the shards of the distributed optimizer. None: 1."""
 
     sequence_parallel: bool | None = None
-    """Activations that tensor parallelism does not shard are sharded along the sequence. None:
-    yes in predictions, no in runs."""
+    """Activations that tensor parallelism does not shard are sharded along the sequence, which has
+    to divide evenly in runs. None: yes in predictions, no in runs."""
 
     use_distributed_optimizer: bool | None = None
     """Optimizer state is sharded over data and context ranks. None: yes in predictions, no in

@@ -96,7 +96,8 @@ class RuntimeConfig(ConfigModel):
     save_hf: str | None = None
     """New directory for the trained language model, in the format of the Hugging Face weights
     that it started from (`weights`), with the encoder and projector that started from the same
-    directory, as those of a LLaVA. Ranks write it; they have to share its file system."""
+    directory, as those of a LLaVA. Ranks write it; they have to share its file system. Replicas
+    under a strategy write the mean of their weights; simple_reduce and demo keep these alike."""
 
     tensorboard_dir: str | None = None
     """Folder for TensorBoard files; several experiments write into its folders

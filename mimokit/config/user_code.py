@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -16,6 +14,12 @@ from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.messages import problem_at
 from mimokit.config.rules.facts import network_path, size_path
 from mimokit.config.runtime import FRAME_PARALLEL, RuntimeConfig
+from mimokit.config.user_modules import (
+    ReadAfresh,
+    find_in_working_directory,
+    read_again,
+    without_bytecode,
+)
 
 OwnModule: TypeAlias = "Callable[[ModuleArchitecture, Any], Any] | Any"
 """A function of (architecture, process groups) that returns a module, a Megatron `ModuleSpec`, or
@@ -29,20 +33,36 @@ ForwardStep: TypeAlias = "Callable[[Any, Any], tuple[Any, Any]]"
 """A function of (data iterator, model), as Megatron's training loop has it; returns the output and
 a function of the output that returns what an `OwnLoss` returns."""
 
+OwnData: TypeAlias = "Callable[[ExperimentConfig], Any]"
+"""A function of the config that returns a `TrainingData`."""
+
 
 @dataclass(frozen=True)
 class UserCode:
-    """What of a run is the user's.
+    """What of a run is the user's; a rank that receives it imports its files afresh.
+
+    Engines live longer than a run: modules that an earlier run has imported may have been edited
+    since, and their globals are those of that run.
 
     Attributes:
         modules: module -> what builds it, in place of the builder that the config names.
         loss_func: the loss of the language model, None for the sum over unmasked tokens.
         forward_step: the forward of one micro-batch; None: that of mimokit.
+        data: makes the data, in place of the function that the config names.
+        named: modules of Python that the config names.
     """
 
     modules: Mapping[str, OwnModule] = field(default_factory=dict)
     loss_func: OwnLoss | None = None
     forward_step: ForwardStep | None = None
+    data: OwnData | None = None
+    named: tuple[str, ...] = field(default=(), compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        given = (dict(self.modules), self.loss_func, self.forward_step, self.data, self.named)
+        if self == NO_CODE and not self.named:
+            return UserCode, ()
+        return _of_parts, (ReadAfresh(given, self.named),)
 
     def completed(self, runtime: RuntimeConfig) -> UserCode:
         """Return the code with the functions that a config names, where no other was given.
@@ -70,6 +90,18 @@ class UserCode:
 
 
 NO_CODE = UserCode()
+
+
+def _of_parts(parts: tuple[Any, ...]) -> UserCode:
+    return UserCode(*parts)
+
+
+def named_modules(config: ExperimentConfig, further: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the modules of Python that a config names, and those of further paths."""
+    networks = config.model.module_architectures.values()
+    paths = [config.data.source, *(getattr(config.runtime, name) for name in _FUNCTIONS)]
+    paths += [*(network.builder for network in networks), *further]
+    return tuple(dict.fromkeys(path.partition(":")[0] for path in paths if path is not None))
 
 
 def named_source(config: ExperimentConfig) -> Callable[[ExperimentConfig], Any] | None:
@@ -111,15 +143,19 @@ def checked_code(
     modules: Mapping[str, OwnModule] | None = None,
     loss_func: OwnLoss | None = None,
     forward_step: ForwardStep | None = None,
+    data: OwnData | None = None,
 ) -> UserCode:
-    """Return the code that a run is given, after importing what the config names.
+    """Return the code that a run is given, after a look at what the config names.
 
     Raises:
         ConfigError: a name is not that of a module, a builder or function cannot be imported or is
             not one, the module cannot be the user's, or both a loss and a forward step are given.
     """
-    code = UserCode(dict(modules or {}), loss_func, forward_step)
-    refuse_if_any(_problems(config, code))
+    texts = [builder for builder in (modules or {}).values() if isinstance(builder, str)]
+    named = named_modules(config, texts)
+    code = UserCode(dict(modules or {}), loss_func, forward_step, data, named)
+    with read_again(named):
+        refuse_if_any(_problems(config, code))
     return code
 
 
@@ -141,7 +177,7 @@ def _problems(config: ExperimentConfig, code: UserCode) -> Iterator[Problem]:
             continue
         if builder is not None:
             yield from _unfit(name, builder)
-            yield from _out_of_place(config, name)
+            yield from _out_of_place(config, name, builder)
 
 
 def _wrong_functions(runtime: RuntimeConfig, code: UserCode) -> Iterator[Problem]:
@@ -187,10 +223,11 @@ def _uncallable(builder: object, arguments: int = 2) -> str | None:
     return None
 
 
-def _out_of_place(config: ExperimentConfig, name: str) -> Iterator[Problem]:
+def _out_of_place(config: ExperimentConfig, name: str, builder: OwnModule) -> Iterator[Problem]:
     """Yield what a module of the user's cannot be combined with."""
     model = config.model
-    network, stages = model.get_architecture(name), model.get_parallelism(name).pipeline_parallel
+    network, sizes = model.get_architecture(name), model.get_parallelism(name)
+    stages = sizes.pipeline_parallel
     encoder = name in model.encoder_module_names
     if not encoder and name != model.llm_module_name:
         sentence = (
@@ -204,16 +241,26 @@ def _out_of_place(config: ExperimentConfig, name: str) -> Iterator[Problem]:
             f"pipeline_parallel is {stages}, but its builder builds a whole module; set it to 1."
         )
         yield problem_at(size_path(name, "pipeline_parallel"), stages, sentence, 1)
+    if sizes.tensor_parallel > 1 and sizes.in_runs("sequence_parallel"):
+        sentence = (
+            "sequence_parallel is true, but its builder builds a module of whole sequences; leave "
+            "it out."
+        )
+        path = size_path(name, "sequence_parallel")
+        yield problem_at(path, True, sentence, None)
     if network.weights is not None:
         sentence = (
             f"weights is {network.weights}, but its builder builds a network "
             "with other parameters; leave weights out, and load them in the builder."
         )
         yield problem_at(network_path(name, "weights"), network.weights, sentence, None)
-    if encoder and FRAME_PARALLEL in config.runtime.patch_type:
+    parts = getattr(builder, "submodules", None)
+    whole = is_spec(builder) and isinstance(parts, Mapping) and "encoders" in parts
+    if encoder and whole and FRAME_PARALLEL in config.runtime.patch_type:
         sentence = (
-            f"patch_type has {FRAME_PARALLEL}, which shares the images of "
-            f"mimokit's own encoders, but '{name}' has a builder; leave it out."
+            f"patch_type has {FRAME_PARALLEL}, which shares the images of an encoder, but the "
+            f"builder of '{name}' is a spec of a whole modality; leave one of them out, or let the "
+            "builder be that of the encoder alone."
         )
         yield problem_at("runtime.patch_type", FRAME_PARALLEL, sentence, [])
 
@@ -232,11 +279,10 @@ def _imported(where: str, section: str, part: str, path: str) -> Any:
     package, colon, function = path.partition(":")
     if not (colon and package and function):
         raise rejected("it must be package.module:function")
-    here = os.getcwd()
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)  # a command does not search the working directory
+    find_in_working_directory()
     try:
-        imported: Any = importlib.import_module(package)
+        with without_bytecode():
+            imported: Any = importlib.import_module(package)
     except Exception as error:  # whatever the user's module raises
         said = " ".join(f"{type(error).__name__}: {error}".split())
         raise rejected(f"{package} cannot be imported ({said})") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -61,8 +61,14 @@ class BackgroundRun(ABC, Generic[Result]):
     @property
     def samples(self) -> list[Sample]:
         """What the ranks have sent so far."""
-        sent = (self._sample_of(message) for message in self._run.samples)
-        return [sample for sample in sent if sample is not None]
+        return list(self.each_sample())
+
+    def each_sample(self) -> Iterator[Sample]:
+        """Yield what the ranks have sent so far, one after another."""
+        for message in self._run.each_sample():
+            sample = self._sample_of(message)
+            if sample is not None:
+                yield sample
 
     def on_sample(self, callback: Callable[[Sample], None]) -> None:
         """Call back for every sample, earlier ones included, from a separate thread."""
@@ -168,7 +174,7 @@ class BackgroundRun(ABC, Generic[Result]):
 
     def _await_rows(self) -> None:
         """Wait until every message has been taken, so that no row comes after the whole tables."""
-        sent = len(self._run.samples)
+        sent = self._run.sample_count
         with self._taken:
             self._taken.wait_for(lambda: self._messages_taken >= sent, _WRITING)
 

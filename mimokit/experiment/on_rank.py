@@ -20,7 +20,6 @@ from mimokit.prediction.peak import peak_of_device
 from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 
 if TYPE_CHECKING:
-    from mimokit.engine.data.sources import DataSource
     from mimokit.engine.replicas.world import Peers
     from mimokit.engine.verify.compare import StepDifference
     from mimokit.engine.verify.oracle import OracleStep
@@ -43,7 +42,6 @@ def _send_from(peers: Peers, sample: Sample) -> None:
 def train_rank(
     plan: LayoutPlan,
     config: ExperimentConfig,
-    source: DataSource | None,
     evaluations: Evaluations | None,
     trace: bool = False,
     peak_flops: float | None = None,
@@ -65,7 +63,7 @@ def train_rank(
             config,
             _send if peers is None else partial(_send_from, peers),
             cluster.should_stop,
-            source or default_data,
+            code.data or default_data,
             evaluations,
             trace,
             peak_flops,
@@ -77,7 +75,6 @@ def train_rank(
 def oracle_rank(
     plan: LayoutPlan,
     config: ExperimentConfig,
-    source: DataSource | None,
     steps: int,
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
@@ -87,7 +84,7 @@ def oracle_rank(
     from mimokit.engine.data.sources import data_of, default_data
     from mimokit.engine.verify.oracle import run_oracle
 
-    data = source or default_data
+    data = code.data or default_data
     steps_of_replicas = run_oracle(plan, config, data, steps, decoders, code, tensor_parallel)
     return data_of(data, config).name, steps_of_replicas
 
@@ -95,7 +92,6 @@ def oracle_rank(
 def compare_rank(
     plan: LayoutPlan,
     config: ExperimentConfig,
-    source: DataSource | None,
     oracle: Sequence[Sequence[OracleStep]],
     code: UserCode,
 ) -> list[StepDifference]:
@@ -106,7 +102,8 @@ def compare_rank(
 
     with replica_world(plan) as (of_replica, peers):
         expected = oracle[0 if peers is None else peers.replica]
-        return compare_on_rank(of_replica, config, source or default_data, expected, peers, code)
+        data = code.data or default_data
+        return compare_on_rank(of_replica, config, data, expected, peers, code)
 
 
 def calibrate_rank() -> RankMeasurements:
@@ -120,7 +117,6 @@ def open_stepper(
     name: str,
     plan: LayoutPlan,
     config: ExperimentConfig,
-    source: DataSource | None,
     keep: int,
     code: UserCode,
 ) -> None:
@@ -128,7 +124,7 @@ def open_stepper(
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.stepper.session import open_session
 
-    open_session(name, plan, config, source or default_data, keep, code)
+    open_session(name, plan, config, code.data or default_data, keep, code)
 
 
 def advance_stepper(name: str, first: int, count: int) -> list[StepRecord] | None:

@@ -83,7 +83,7 @@ class Stepper:
         self.config = prepared(config)
         check_runnable(self.config)
         _reject_replicas(self.config)
-        code = checked_code(self.config, modules, loss_func, forward_step)
+        code = checked_code(self.config, modules, loss_func, forward_step, data)
         self.plan = plan_layout(self.config)
         self.clock = clock_of(self.plan)
         self._cluster = cluster
@@ -93,7 +93,8 @@ class Stepper:
         self._ended: str | None = None
         self._listeners: list[Callable[[], None]] = []
         self._name = uuid.uuid4().hex
-        self._run(on_rank.open_stepper, self.plan, self.config, data, keep, code)
+        self._run(on_rank.open_stepper, self.plan, self.config, keep, code)
+        self._engines = cluster.ranks
 
     # State.
 
@@ -297,12 +298,21 @@ class Stepper:
         """Run a function on the ranks that have the model, and return their results."""
         results = self._run(function, *args, **options)
         if any(answer is None for answer in results):
-            self._ended = (
-                "the ranks no longer have its model, because another stepper was opened or their "
-                "world has been formed anew"
-            )
+            self._ended = f"the ranks no longer have its model, because {self._why_released()}"
             self._check_open()
         return results
+
+    def _why_released(self) -> str:
+        """Return what has become of the models: their ranks were replaced, or let them go."""
+        ranks = zip(self._engines, self._cluster.ranks, strict=False)
+        gone = [
+            f"rank {rank}" + ("" if before.pid is None else f" (process {before.pid})")
+            for rank, (before, now) in enumerate(ranks)
+            if before.engine_id != now.engine_id
+        ]
+        if gone:
+            return f"{' and '.join(gone)} had died, or stood still, and was replaced"
+        return "another stepper was opened or their world has been formed anew"
 
     def _run(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
         self._check_open()

@@ -22,7 +22,8 @@ from mimokit.cluster.torchrun.messages import RankWork
 from mimokit.cluster.torchrun.store import JobStore, started_by_torchrun
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config.runtime import Evaluations
-from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.config.user_code import NO_CODE, UserCode, named_modules
+from mimokit.config.user_modules import forget
 from mimokit.config_files import config_from_mapping
 from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import REFUSED
@@ -72,7 +73,6 @@ def run_job(request: SweepRequest) -> int:
 def training_to_json(
     plan: LayoutPlan,
     config: ExperimentConfig,
-    data: object,
     evaluations: Evaluations | None,
     trace: bool,
     peak_flops: float | None,
@@ -83,7 +83,7 @@ def training_to_json(
     Raises:
         ClusterError: data or code of the caller would have to cross.
     """
-    if data is not None or code != NO_CODE:
+    if code != NO_CODE:
         raise ClusterError(
             "under torchrun ranks take data and code from the config alone; name the data in "
             "data.source, and builders of modules, loss_func and forward_step where they belong"
@@ -101,14 +101,17 @@ def training_from_json(content: Mapping[str, Any], ranks: int) -> tuple[Any, ...
     config = config_from_mapping(content["config"]).finalize(ranks)
     tests = content["evaluations"]
     evaluations = None if tests is None else Evaluations(**tests)
-    return plan_layout(config), config, None, evaluations, content["trace"], content["peak_flops"]
+    return plan_layout(config), config, evaluations, content["trace"], content["peak_flops"]
 
 
-TRAINING = RankWork(
-    on_rank.train_rank,
-    training_to_json,
-    lambda content, ranks: on_rank.train_rank(*training_from_json(content, ranks)),
-)
+def _train(content: Mapping[str, Any], ranks: int) -> None:
+    """Train one of the configs of a job, with the user's files as they are now."""
+    arguments = training_from_json(content, ranks)
+    forget(named_modules(arguments[1]))
+    on_rank.train_rank(*arguments)
+
+
+TRAINING = RankWork(on_rank.train_rank, training_to_json, _train)
 
 
 class _Driver:

@@ -41,7 +41,7 @@ class TrainingResult:
 
     Attributes:
         directory: the run's folder: config.yaml, experiment_info.json, metrics.csv,
-            metrics_by_rank.csv, evaluations.csv, and trace.json of a traced run.
+            metrics_by_rank.csv, evaluations.csv, health.json, and trace.json of a traced run.
     """
 
     steps: pd.DataFrame
@@ -60,7 +60,6 @@ class TrainingCluster(Protocol):
         function: Callable[..., Any],
         plan: LayoutPlan,
         config: ExperimentConfig,
-        data: DataSource | None,
         evaluations: Evaluations | None,
         trace: bool,
         peak_flops: float | None,
@@ -116,11 +115,13 @@ class TrainingRun(BackgroundRun[TrainingResult]):
         return self._record_of_health.health(hardware)
 
     def _complete(self, error: Exception | None) -> None:
-        self._writer.finish(self.samples, self.elapsed, error)
+        health = self._record_of_health.health()
+        known = health.ranks or health.lost
+        self._writer.finish(self.samples, self.elapsed, error, health.for_file() if known else None)
 
     def _collect(self) -> TrainingResult:
-        samples = self.samples
-        steps, evaluations = samples_to_steps(samples), samples_to_evaluations(samples)
+        steps = samples_to_steps(self.each_sample())
+        evaluations = samples_to_evaluations(self.each_sample())
         return TrainingResult(steps, evaluations, self.directory)
 
 
@@ -161,7 +162,7 @@ def train(
     ready = prepared(config)
     check_trainable(ready)
     check_room(ready, len(cluster))
-    code = checked_code(ready, modules, loss_func, forward_step)
+    code = checked_code(ready, modules, loss_func, forward_step, data)
     plan = placed(cluster, plan_layout(ready))
     loggers = make_loggers(ready.runtime)
     peak = peak_of_hardware(ready.runtime, plan.world_size)
@@ -178,7 +179,6 @@ def train(
             on_rank.train_rank,
             plan,
             remote,
-            data,
             evaluations,
             trace,
             peak,

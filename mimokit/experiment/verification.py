@@ -54,7 +54,6 @@ class Oracle:
 
     config: ExperimentConfig
     decoders: dict[str, ModuleArchitecture]
-    source: DataSource | None
     data: str
     code: UserCode
     replicas: tuple[tuple[OracleStep, ...], ...]
@@ -80,13 +79,11 @@ class Oracle:
     ) -> bool:
         """Whether a layout has the same model, global batches, runtime settings and data."""
         layout = _for_verification(prepared(config))
-        code = checked_code(layout, modules, loss_func, forward_step)
-        return self._is_for(layout, data, code)
+        return self._is_for(layout, checked_code(layout, modules, loss_func, forward_step, data))
 
-    def _is_for(self, layout: ExperimentConfig, data: DataSource | None, code: UserCode) -> bool:
+    def _is_for(self, layout: ExperimentConfig, code: UserCode) -> bool:
         return (
-            self.source is data
-            and self.code == code
+            self.code == code
             and self.config == single_rank(layout)
             and self.decoders == _decoders(layout)
             and self.tensor_parallel == _cut_by_rank(layout)
@@ -118,14 +115,13 @@ def compute_oracle(
     """
     layout = _for_verification(prepared(config))
     check_runnable(layout)
-    code = checked_code(layout, modules, loss_func, forward_step)
-    return _computed(cluster, layout, data, steps, code)
+    code = checked_code(layout, modules, loss_func, forward_step, data)
+    return _computed(cluster, layout, steps, code)
 
 
 def _computed(
     cluster: EngineCluster,
     layout: ExperimentConfig,
-    data: DataSource | None,
     steps: int,
     code: UserCode,
 ) -> Oracle:
@@ -134,9 +130,9 @@ def _computed(
     plan = replace(plan, executions=plan_executions(alone, plan.modules))
     cut = _cut_by_rank(layout)
     name, steps_taken = cluster.run(
-        on_rank.oracle_rank, plan, alone, data, steps, decoders, code, cut, world_size=1
+        on_rank.oracle_rank, plan, alone, steps, decoders, code, cut, world_size=1
     )[0]
-    return Oracle(alone, decoders, data, name, code, tuple(map(tuple, steps_taken)), cut)
+    return Oracle(alone, decoders, name, code, tuple(map(tuple, steps_taken)), cut)
 
 
 def verify(
@@ -169,10 +165,10 @@ def verify(
     layout = _for_verification(prepared(config))
     check_runnable(layout)
     check_room(layout, len(cluster))
-    code = checked_code(layout, modules, loss_func, forward_step)
+    code = checked_code(layout, modules, loss_func, forward_step, data)
     if oracle is None:
-        oracle = _computed(cluster, layout, data, steps, code)
-    if not oracle._is_for(layout, data, code):
+        oracle = _computed(cluster, layout, steps, code)
+    if not oracle._is_for(layout, code):
         raise ValueError(
             f"The oracle differs from {layout.name!r} in its model, global batches, runtime "
             f"settings, data or code; compute one with compute_oracle."
@@ -182,7 +178,7 @@ def verify(
     expected = [list(replica[:steps]) for replica in oracle.replicas]
     plan = placed(cluster, plan_layout(layout))
     by_rank: list[list[StepDifference]] = cluster.run(
-        on_rank.compare_rank, plan, layout, data, expected, code, world_size=plan.world_size
+        on_rank.compare_rank, plan, layout, expected, code, world_size=plan.world_size
     )
     pairs = [_worst_losses(plan, by_rank, expected, step) for step in range(steps)]
     return VerificationReport(

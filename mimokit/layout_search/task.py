@@ -93,7 +93,7 @@ def load_source(source: ModelSource) -> Model | ExperimentConfig:
         return load_experiment_config(name)
     if name in model_names():
         return load_model(name)
-    if os.sep not in name and not Path(name).exists():
+    if os.sep not in name and not os.path.exists(name):
         raise unknown_name("Model", name, model_names())
     model = from_hf(name)
     return model.computed if isinstance(model, MultimodalModel) else model

@@ -1,8 +1,9 @@
 """Collectives of the tensor parallel groups of a layout in one optimizer step.
 
-Those of layers, embedding, output and projector are in `mimokit.architecture.layer_work`. A part
-through which no gradient passes has none backward. Those by which a bridge on shared ranks compares
-the outputs of an encoder's ranks, in some steps, are left out.
+Those of layers, embedding, output and projector are in `mimokit.architecture.layer_work`; here are
+those around the slices of sequence parallelism. A part through which no gradient passes has none
+backward. Those by which a bridge on shared ranks compares the outputs of an encoder's ranks, in
+some steps, are left out.
 """
 
 from __future__ import annotations
@@ -86,10 +87,12 @@ def _of_step(
         ends.append("embedding")
     if is_last:
         ends.append("projector" if is_encoder else "output")
+    cut, put_together = _around_slices(config, plan, name, rank)
     end_ahead, end_back = (
         sum(tensor_calls(end_collectives(end, 1, sizes, way)) for end in ends) for way in WAYS
     )
-    forward = ahead + end_ahead
+    forward = ahead + end_ahead + put_together
+    back += cut
     if is_encoder:
         backward = ("encoder" not in network.frozen_parts) * back
         most = forward + backward + (len(network.frozen_parts) < 2) * end_back
@@ -99,4 +102,33 @@ def _of_step(
         # What is frozen has a gradient only from the items of an encoder before it.
         least = forward if lacking and config.model.is_frozen(name) else most
     count = plan.batch.num_microbatches
-    return CollectiveSpan(count * least, count * most)
+    summed = int(sizes.sequence_parallel and _trains_slices(config, name))
+    return CollectiveSpan(count * least + summed, count * most + summed)
+
+
+def _around_slices(
+    config: ExperimentConfig, plan: LayoutPlan, name: str, rank: int
+) -> tuple[int, int]:
+    """Return what slices of a sequence need outside of layers, embedding and output.
+
+    Returns:
+        All-gathers backward, of the gradient of what was cut, and forward, of what is put together
+        for work that all ranks do alike.
+    """
+    model, ranks = config.model, plan.modules[name]
+    if not plan.executions[name].sequence_parallel:
+        return 0, 0
+    begins, ends = rank in ranks.stage(0), rank in ranks.stage(-1)
+    if name in model.encoder_module_names:
+        return int(begins), int(ends)
+    if name == plan.llm_module_name:
+        return 0, int(ends and bool(plan.topology[name]))
+    return int(begins and model.has_backward(plan.llm_module_name)), 0
+
+
+def _trains_slices(config: ExperimentConfig, name: str) -> bool:
+    """Return whether gradients of slices are summed, once per step: those of norms, say."""
+    network = config.model.get_architecture(name)
+    if name in config.model.encoder_module_names:
+        return "encoder" not in network.frozen_parts
+    return not config.model.is_frozen(name)

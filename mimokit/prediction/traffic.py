@@ -10,6 +10,7 @@ only to the next one. Numbers are fp32, as in mimokit's engine.
 | tensor | 2 all-reduces per layer, micro-batch and way; one gather of | 2 (t - 1) / t of what is |
 | | queries where key and value heads are fewer than ranks | reduced, (t - 1) / t if gathered |
 | context | keys and values around the ring, back with gradients | 6 (c - 1) x their size |
+| expert | tokens to the experts that they visit and back, evenly | 2 (e - 1) / e of what they are |
 | data | all-reduce of the gradients | 2 (d - 1) / d of the rank's parameters |
 
 Frozen modules reduce no gradients. If no gradient passes a module, nothing is sent backward.
@@ -37,7 +38,7 @@ from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
 
-KINDS = ("bridge", "pipeline", "tensor", "context", "data")
+KINDS = ("bridge", "pipeline", "tensor", "context", "expert", "data")
 
 Ranks = NDArray[np.int64]
 Bytes = NDArray[np.float64]
@@ -193,7 +194,12 @@ def _modules(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Flow]:
         net = net_of_config(architecture, causal=True)
         sizes = plan.executions[name].sizes
         for way in WAYS[: 1 + backward]:
-            yield from _layers(layer_collectives(net, None, sizes, way), ranks, rows * net.layers)
+            dense = layer_collectives(net, None, sizes, way)
+            yield from _layers(dense, ranks, rows * net.dense_layers)
+            if net.moe is not None:
+                mixed = layer_collectives(net, net.moe, sizes, way)
+                of_mixtures = rows * (net.layers - net.dense_layers)
+                yield from _layers(mixed, ranks, of_mixtures, net.moe.top_k)
         if name in nets and not config.model.is_frozen(name):
             yield from _gradients(nets[name], ranks, sizes)
 
@@ -209,27 +215,50 @@ def _stages(ranks: ModuleRanks, activation: float, backward: bool) -> Iterator[F
 
 
 def _layers(
-    collectives: Iterable[LayerCollective], ranks: ModuleRanks, rows: float
+    collectives: Iterable[LayerCollective], ranks: ModuleRanks, rows: float, visits: int = 1
 ) -> Iterator[Flow]:
-    """Yield the flows of a layer's collectives; `rows`: tokens times layers, per step."""
+    """Yield the flows of a layer's collectives.
+
+    Args:
+        rows: tokens times layers, per step.
+        visits: experts that a token is sent to.
+    """
     moved = rows * BYTES_PER_NUMBER / ranks.pipeline_parallel
     for each in collectives:
-        if each.count:
-            groups = ranks.group_array(each.axis)
-            share = 1 - 1 / groups.shape[1]
-            kind = "tensor" if each.axis == Axis.TENSOR else "context"
-            yield _ring(kind, groups, float(each.gathers * each.numbers) * share * moved)
+        if not each.count:
+            continue
+        if each.axis == Axis.EXPERT:
+            groups = ranks.expert_view().group_array(Axis.EXPERT)
+            sent = float(each.count * each.numbers) * visits * moved
+            yield from _all_to_all("expert", groups, sent)
+            continue
+        groups = ranks.group_array(each.axis)
+        share = 1 - 1 / groups.shape[1]
+        kind = "tensor" if each.axis == Axis.TENSOR else "context"
+        yield _ring(kind, groups, float(each.gathers * each.numbers) * share * moved)
+
+
+def _all_to_all(kind: str, groups: Ranks, held: float) -> Iterator[Flow]:
+    """Yield the flows in which every member sends an equal part of what it holds to each other."""
+    members = groups.shape[1]
+    for distance in range(1, members):
+        others = np.roll(groups, -distance, axis=1)
+        yield _pairs(kind, groups.reshape(-1), others.reshape(-1), held / members)
 
 
 def _gradients(module: Module, ranks: ModuleRanks, sizes: ParallelSizes) -> Iterator[Flow]:
-    replicas = ranks.data_parallel * ranks.context_parallel
-    if replicas == 1:
-        return
-    groups = ranks.group_array("cp", "dp")
+    """Yield the all-reduces of gradients: those of experts over the replicas of these alone."""
+    experts = ranks.expert_view()
     for stage in range(ranks.pipeline_parallel):
-        parameters = float(rank_parameters(module, sizes, stage).total)
-        sent = 2 * (replicas - 1) / replicas * parameters * BYTES_PER_NUMBER
-        yield _ring("data", _of_stage(groups, ranks.stage(stage)), sent)
+        parameters = rank_parameters(module, sizes, stage)
+        for groups, held in (
+            (ranks.group_array(Axis.CONTEXT, Axis.DATA), parameters.ordinary),
+            (experts.group_array(Axis.EXPERT_DATA), parameters.expert),
+        ):
+            replicas = groups.shape[1]
+            if replicas > 1 and held:
+                sent = 2 * (replicas - 1) / replicas * float(held) * BYTES_PER_NUMBER
+                yield _ring("data", _of_stage(groups, ranks.stage(stage)), sent)
 
 
 def _of_stage(groups: Ranks, stage: range) -> Ranks:

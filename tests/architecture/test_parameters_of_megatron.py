@@ -22,7 +22,7 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import rank_parameters
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.architecture.tensors import OUTPUT_LAYER, module_tensors, stage_tensors
-from mimokit.architecture.transformer import Transformer
+from mimokit.architecture.transformer import MixtureOfExperts, Transformer
 from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.planning import plan_layout
@@ -67,13 +67,15 @@ def _planned(config: ExperimentConfig, layout: LayoutPlan, rank: int) -> dict[st
         if rank in ranks.ranks:
             sizes = ParallelSizes(pipeline=ranks.pipeline_parallel)
             stage = ranks.coordinates(rank)["pp"]
+            place = ranks.shard_place(rank)
             found[name] = {
                 one.copy_of or one.name: (
-                    one.cut.at(ranks.shard_place(rank)).shape,
+                    one.cut.at(place).shape,
                     one.cut.dimension,
                     one.cut.parts,
                 )
                 for one in stage_tensors(described[name], sizes, stage)
+                if one.cut.at(place).is_held
             }
     return found
 
@@ -263,16 +265,24 @@ BIG = LanguageModel(
 )
 
 
-@pytest.mark.parametrize("model", [BIG, replace(BIG, tied=True)], ids=["apart", "tied"])
+MIXTURE = MixtureOfExperts(4, 2, 48, shared_ffn=32, dense_layers=2, shared_gate=True)
+MIXED = replace(BIG, net=replace(BIG.net, ffn_bias=False, moe=MIXTURE))
+
+
+@pytest.mark.parametrize(
+    "model", [BIG, replace(BIG, tied=True), MIXED], ids=["apart", "tied", "experts"]
+)
 @pytest.mark.parametrize(("tensor", "pipeline"), [(1, 1), (2, 3), (4, 4), (8, 1)])
 def test_the_tensors_of_a_rank_are_its_parameters(
     model: LanguageModel, tensor: int, pipeline: int
 ) -> None:
-    sizes = ParallelSizes(tensor, pipeline)
+    sizes = ParallelSizes(tensor, pipeline, expert=1 if model.net.moe is None else 2)
+    place = ShardPlace(tensor, expert_parallel=int(sizes.expert))
     rows = {}
     for stage in range(pipeline):
         held = stage_tensors(model, sizes, stage)
-        shapes = [one.cut.at(ShardPlace(tensor)).shape for one in held]
+        shards = [one.cut.at(place) for one in held]
+        shapes = [shard.shape for shard in shards if shard.is_held]
         assert sum(map(math.prod, shapes)) == rank_parameters(model, sizes, stage).total
         rows |= {one.name: one for one in held}
         for one in held:

@@ -161,3 +161,17 @@ def test_what_cannot_be_saved_is_rejected_before_engines_start(tmp_path: Path) -
     status, said = _run("--experiments-dir", tmp_path, "--save-hf", tmp_path / "new")
     assert status == 2
     assert "is one directory, and there are 2 experiments" in said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check", "--tp", "1"], ["config"], ["import"], ["memory"], ["plan"], ["predict"], ["run"],
+        ["search", "--gpus", "8"], ["verify"], ["weights"],
+    ],
+)  # fmt: skip
+def test_a_name_that_no_file_can_have_is_refused(command: list[str]) -> None:
+    done = CliRunner().invoke(app, [command[0], "x" * 300, *command[1:]])
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == 2
+    assert "x" * 60 in done.stderr

@@ -40,11 +40,11 @@ def with_sizes(schedule: str = "1f1b", **fields: Any) -> dict[str, Any]:
 
 
 def test_a_plan_says_what_runs_reject() -> None:
-    content = with_sizes(tensor_parallel=2, sequence_parallel=True)
+    content = with_sizes(use_megatron_fsdp=True)
     content["runtime"]["precision"] = "bf16"
     plan = mimokit.plan(content)
     line = (
-        "`mimokit run` rejects this layout: language_module sequence_parallel true; "
+        "`mimokit run` rejects this layout: language_module use_megatron_fsdp true; "
         "runtime precision bf16"
     )
     assert line in " ".join(str(plan).split())
@@ -79,6 +79,13 @@ def test_nothing_of_them_is_written_unless_it_is_said() -> None:
         ),
         (LANGUAGE, {"moe_router_topk": 2}, "num_moe_experts is not given"),
         (LANGUAGE, {**EXPERTS, "moe_router_topk": 9}, "fewer than the 9"),
+        (LANGUAGE, {**EXPERTS, "moe_shared_expert_gate": True}, "expert_intermediate_size is not"),
+        (LANGUAGE, {"moe_z_loss_coeff": 0.1}, "num_moe_experts is not given"),
+        (
+            LANGUAGE,
+            {**EXPERTS, "moe_router_topk": 1, "moe_router_pre_softmax": False},
+            "whose weight would be 1",
+        ),
         (LANGUAGE, {**EXPERTS, "first_k_dense_replace": 5}, "more than its 4 layers"),
         (LANGUAGE, {**EXPERTS, "moe_shared_expert_intermediate_size": 6}, "tensor_parallel 4"),
         (LANGUAGE, {"v_head_dim": 8}, "multi_latent_attention is not given"),
@@ -181,10 +188,8 @@ def test_heads_of_their_own_width() -> None:
             with_sizes(virtual_pipeline_model_parallel_size=2),
             "virtual_pipeline_model_parallel_size",
         ),
-        (with_sizes(tensor_parallel=2, sequence_parallel=True), "sequence_parallel"),
         (with_sizes(use_distributed_optimizer=True), "use_distributed_optimizer"),
         (with_sizes(use_megatron_fsdp=True), "use_megatron_fsdp"),
-        (with_network(LANGUAGE, **EXPERTS), "num_moe_experts"),
         (with_network(LANGUAGE, qk_layernorm=True), "qk_layernorm"),
         (with_network(LANGUAGE, window_size=8), "window_size"),
         (with_network("images", position_embedding_type="rope"), "position_embedding_type"),
@@ -218,6 +223,43 @@ def test_what_only_is_planned_is_not_run(content: dict[str, Any], field: str) ->
 def test_positions_that_are_not_run(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         check_runnable(load(with_network(LANGUAGE, **fields)))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "module", "fields", "named"),
+    [
+        ({}, LANGUAGE, EXPERTS, "experts are matrices without biases"),
+        ({}, "images", EXPERTS, "a replica of an encoder may have none"),
+        ({"expert_parallel": 2}, LANGUAGE, {}, "its network has no experts"),
+        (
+            {"data_parallel": 2, "tensor_parallel": 2},
+            LANGUAGE,
+            {**EXPERTS, "add_bias_linear": False},
+            "set sequence_parallel to true, so that they share",
+        ),
+    ],
+)
+def test_experts_that_do_not_run(
+    sizes: dict[str, Any], module: str, fields: dict[str, Any], named: str
+) -> None:
+    content = sections({"data_parallel": 4}, {"data_parallel": 4, **sizes}, "colocated")
+    content["model"]["module_architectures"][module] |= fields
+    with pytest.raises(ConfigError, match=named) as refused:
+        check_runnable(load(content))
+    assert only(refused.value.problems).module == module
+
+
+def test_positions_that_ranks_cannot_share_evenly_are_not_run() -> None:
+    slices = {"tensor_parallel": 2, "data_parallel": 2, "sequence_parallel": True}
+    content = sections(slices, slices)
+    check_runnable(load(content))
+    content["model"]["module_architectures"]["images"]["num_registers"] = 1
+    with pytest.raises(ConfigError) as refused:
+        check_runnable(load(content))
+    problem = only(refused.value.problems)
+    assert (problem.module, problem.field) == ("images", "sequence_parallel")
+    assert "tensor_parallel 2 does not divide its 33 positions" in problem.sentence
+    assert problem.fix == {"path": f"{SIZES}.images.sequence_parallel", "value": False}
 
 
 def test_latent_attention_is_not_run() -> None:

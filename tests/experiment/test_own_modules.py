@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import mimokit
 from mimokit.cli.main import app
 from mimokit.cluster import ClusterError, EngineCluster, RankError
 from mimokit.config import ConfigError, ExperimentConfig
@@ -68,6 +69,31 @@ def test_it_computes_what_one_process_computes(
 ) -> None:
     report = verify(cluster, config, steps=STEPS, oracle=oracle)
     assert report.passed, report.verdict
+
+
+def _images_encoded(plan: Any, config: ExperimentConfig) -> int:
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training.loop import prepared, training_step
+
+    images = []
+    with prepared(plan, config, default_data) as state:
+        encoder = state.model.modules()["images"].module.encoders["vit_encoder"].module
+        encoder.register_forward_pre_hook(
+            lambda module, given, named: images.append(len(named["pixel_values"])), with_kwargs=True
+        )
+        exhaust(training_step(state))
+    return sum(images)
+
+
+def test_replicas_share_its_images(cluster: EngineCluster) -> None:
+    """Replicas read 16, 3, 0 and 6 images."""
+    config = _config((1, 4), (1, 4))
+    config.runtime.patch_type = ["vit_frame_parallel"]
+    config.data.modality_frames = {"images": [8, 8, 1, 2, 0, 0, 1, 5]}
+    report = verify(cluster, config, steps=STEPS)
+    assert report.passed, report.verdict
+    assert sorted(cluster.run(_images_encoded, mimokit.plan(config), config)) == [6, 6, 6, 7]
 
 
 def test_its_parameters_are_those_of_the_user(oracle: Oracle, cluster: EngineCluster) -> None:
@@ -231,13 +257,22 @@ def _with(config: ExperimentConfig, path: str, value: object) -> ExperimentConfi
     ("path", "value", "said"),
     [
         ("model.module_parallelisms.images.pipeline_parallel", 2, "builds a whole module; set it"),
+        ("model.module_parallelisms.images.sequence_parallel", True, "builds a module of whole"),
         ("model.module_architectures.images.weights", "/nowhere", "leave weights out"),
-        ("runtime.patch_type", ["vit_frame_parallel"], "'images' has a builder; leave it out"),
     ],
 )
 def test_what_a_builder_does_not_go_with_is_rejected(path: str, value: object, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        checked_code(_with(_config((1, 1), (1, 1)), path, value))
+        checked_code(_with(_config((2, 1), (2, 1)), path, value))
+
+
+def test_a_spec_of_a_whole_modality_shares_no_images() -> None:
+    from types import SimpleNamespace
+
+    config = _with(_config((1, 1), (1, 1)), "runtime.patch_type", ["vit_frame_parallel"])
+    spec = SimpleNamespace(module=object, params={}, submodules={"encoders": {}})
+    with pytest.raises(ConfigError, match="builder of 'images' is a spec of a whole modality"):
+        checked_code(config, {"images": spec})
 
 
 def test_a_name_that_is_not_a_module_is_rejected() -> None:
@@ -252,7 +287,7 @@ def test_torchrun_takes_no_modules_of_a_notebook() -> None:
 
     code = UserCode({"images": _like_the_example})
     with pytest.raises(ClusterError, match="builders of modules, loss_func"):
-        training_to_json(None, None, None, None, False, None, code)  # type: ignore[arg-type]
+        training_to_json(None, None, None, False, None, code)  # type: ignore[arg-type]
 
 
 def _language_model(architecture: Any, groups: Any, vocab_size: int = 0) -> Any:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import numpy as np
 import pytest
 
-from mimokit.cluster import RankDied, RankError
+from mimokit.cluster import RankDied, RankError, frozen
 from mimokit.config import ConfigError
 from mimokit.experiment import Evaluations, Stepper, StepperError, train
 from tests.layouts import digits_config
@@ -279,6 +283,20 @@ def test_a_world_formed_anew_ends_the_stepper(cluster):
     stepper.next()
     cluster.form_world(8)
     with pytest.raises(StepperError, match="world has been formed anew; open a new one"):
+        stepper.next()
+
+
+def test_a_rank_that_stood_still_between_two_steps_is_named(cluster, monkeypatch):
+    monkeypatch.setattr(frozen, "FROZEN_SECONDS", 1.0)
+    stepper = Stepper(cluster, LAYOUTS["homogeneous"])
+    pid = cluster.ranks[1].pid
+    os.kill(pid, signal.SIGSTOP)
+    while not frozen.is_stopped(pid):
+        time.sleep(0.01)
+    with (
+        pytest.warns(RuntimeWarning, match=f"engine 1 .process {pid}. was stopped"),
+        pytest.raises(StepperError, match=f"rank 1 .process {pid}. had died, or stood still"),
+    ):
         stepper.next()
 
 

@@ -124,7 +124,7 @@ def test_a_message_that_is_no_sample_is_rejected() -> None:
 
 def test_tasks_and_outcomes_cross_as_json() -> None:
     config = digits_config((1, 2), (2, 1))
-    given = (plan_layout(config), config, None, Evaluations(3, 4, 5), True, 1e9)
+    given = (plan_layout(config), config, Evaluations(3, 4, 5), True, 1e9)
     task = Task.from_text(Task(training_to_json(*given, NO_CODE), 2, last=False).to_text())
     arguments = training_from_json(task.arguments, task.world_size)
     assert arguments[0] == given[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from mimokit.config.data import ModalityPresence
 from mimokit.prediction.tensor_collectives import CollectiveSpan, may_lack_items, tensor_collectives
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
+from tests.whole_runs import cut_along_sequences
 
 LANGUAGE = "language_module"
 
@@ -46,6 +48,13 @@ def test_modules_on_shared_ranks(
     for count in (1, 3):
         config = digits_config(encoder, language, num_microbatches=count)
         assert counted(config) == {name: count * one for name, one in found.items()}
+
+
+def test_slices_of_a_sequence() -> None:
+    config = cut_along_sequences(partial(digits_config, (2, 1), (2, 1), 3))
+    # Every micro-batch: 14 of the encoder (4 + 6 of its layer, 2 of the projector, 2 around its
+    # slices) and 27 of the language model. Every step: a sum of gradients of each.
+    assert counted(config) == {"images": 3 * (14 + 27) + 2}
 
 
 def test_stages_of_a_pipeline() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from html import escape
 from pathlib import Path
@@ -110,6 +112,17 @@ def test_a_failed_run_says_so_in_one_sentence_and_keeps_what_it_has(messages: Me
     assert len(monitor._rows) == 56
     assert monitor._picture is not None
     assert "image/svg+xml" in monitor._picture
+
+
+def test_a_monitor_does_not_keep_a_run_that_is_over(messages: Messages) -> None:
+    run = FakeRun()
+    monitor, kept = LiveMonitor(run), weakref.ref(run)
+    run.give(samples(iterations=3))
+    run.end()
+    monitor.wait()
+    del run
+    gc.collect()
+    assert kept() is None
 
 
 def test_wrong_parameters_are_said_while_the_run_goes_on(messages: Messages) -> None:

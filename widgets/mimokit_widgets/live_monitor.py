@@ -123,7 +123,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
         modules = list(run.plan.modules)
         hues = module_colors(modules)
         self._rows = RowQueue(RowHeader.of(modules))
-        self._run = run
+        self._run: Any = run
         self._handles: list[tuple[DisplayHandle, DisplayHandle]] = []
         self._picture: dict[str, Any] | None = None
         self._ending = threading.Lock()
@@ -246,6 +246,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
                 widget.update(self._picture, raw=True)
                 memory.update(NOTHING, raw=True)
             self._end_of_cell.forget()
+            self._run = _OVER  # Jupyter keeps widgets, which need not keep what ranks have sent
 
     def _draw(self) -> dict[str, Any]:
         title = f"Training {self.status}"
@@ -284,6 +285,15 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
         if done < self.total_iterations:
             return "stopped", progress
         return "finished", f"{done} iterations in {_span(steps):.0f} s."
+
+
+class _Over:
+    """In place of a run that has ended and is drawn."""
+
+    done = True
+
+
+_OVER: Any = _Over()
 
 
 def _colored(columns: Mapping[str, str], hues: Mapping[str, str]) -> list[dict[str, str | None]]:

@@ -77,7 +77,7 @@ def _read(source: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
     if not isinstance(source, str | os.PathLike):
         raise _unreadable(source, "it is not a path")
     path = Path(source)
-    file = path / "config.json" if path.is_dir() else path
+    file = path / "config.json" if os.path.isdir(path) else path
     try:
         content = json.loads(read_text_file(file))
     except (OSError, UnicodeDecodeError) as error:

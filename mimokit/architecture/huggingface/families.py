@@ -122,7 +122,7 @@ def language_tensors(
     if kind == "gpt2":
         add_gpt2(weights, model, prefix_of(names, "wte.weight"), head)
     else:
-        add_grouped(weights, model, prefix_of(names, "embed_tokens.weight"), head)
+        add_grouped(weights, kind, model, prefix_of(names, "embed_tokens.weight"), head)
     return weights
 
 
@@ -130,7 +130,7 @@ def _llava_tensors(
     model: MultimodalModel, config: Mapping[str, Any], names: Collection[str]
 ) -> WeightTensors:
     """Return language model, tower and projector; the latter two lie on the first stage."""
-    check_language_type(config)
+    kind = language_type(config)
     (branch,) = model.branches
     assert isinstance(branch.encoder, VisionEncoder)
     weights = WeightTensors(by_name(_llava_table(branch, model.language)))
@@ -138,7 +138,7 @@ def _llava_tensors(
     add_tower(weights, branch.encoder, tower, ENCODER)
     add_projector(weights, branch.projector, prefix_of(names, PROJECTOR_WEIGHT), PROJECTOR)
     prefix = prefix_of(names, "embed_tokens.weight")
-    add_grouped(weights, model.language, prefix, head_name(names), LANGUAGE)
+    add_grouped(weights, kind, model.language, prefix, head_name(names), LANGUAGE)
     return weights
 
 
@@ -149,13 +149,18 @@ def _llava_table(branch: EncoderBranch, language: LanguageModel) -> Iterator[Mod
         yield replace(row, name=f"{LANGUAGE}{row.name}")
 
 
-def check_language_type(config: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` if the language model in a LLaVA is one whose weights cannot be read."""
+def language_type(config: Mapping[str, Any]) -> str:
+    """Return the `model_type` of the language model, which may be in a LLaVA.
+
+    Raises:
+        ConfigError: it is one in a LLaVA whose weights cannot be read.
+    """
     text = config.get("text_config")
     if config.get("model_type") != "llava" or not isinstance(text, Mapping):
-        return
+        return str(config.get("model_type"))
     kind = text.get("model_type", "llama")
     check_readable("Weights", kind, GROUPED_TYPES)
+    return str(kind)
 
 
 def prefix_of(names: Collection[str], ending: str) -> str:

@@ -88,6 +88,8 @@ _DEFAULTS: Mapping[str, tuple[str, float, int]] = {
     "llama": ("silu", 1e-6, 2048),
     "mistral": ("silu", 1e-6, 4096 * 32),
     "qwen2": ("silu", 1e-6, 32768),
+    "qwen3": ("silu", 1e-6, 32768),
+    "phi3": ("silu", 1e-5, 4096),
     "gpt2": ("gelu_new", 1e-5, 1024),
     "clip_vision_model": ("quick_gelu", 1e-5, 0),
     "siglip_vision_model": ("gelu_pytorch_tanh", 1e-6, 0),
@@ -198,7 +200,7 @@ def _window(fields: Fields, kind: str) -> int:
     """Return the tokens of a sliding window; 0 for none."""
     if kind == "llama":
         return 0
-    if kind == "mistral":
+    if kind in ("mistral", "phi3"):
         return fields.size_or("sliding_window", 0)
     if not fields.flag("use_sliding_window"):
         return 0

@@ -25,8 +25,11 @@ LLAMA_DEFAULTS: Mapping[str, Any] = {
 }
 """transformers `LlamaConfig`: defaults for a nested text_config."""
 
+_HEAD_DIMS: Mapping[str, int] = {"qwen3": 128}
+"""Model type -> head_dim of transformers' config class; of others hidden_size / heads."""
+
 LANGUAGE_TYPES = (
-    "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
+    "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "phi3",
     "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "deepseek_v2", "deepseek_v3", "gpt2",
 )  # fmt: skip
 
@@ -56,7 +59,8 @@ def _grouped(fields: Fields, kind: str) -> Transformer:
     hidden, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
     kv_heads = fields.size_or("num_key_value_heads", heads, least=1)
     fields.must_divide(kv_heads, heads, "num_key_value_heads", "num_attention_heads")
-    if "head_dim" not in fields:
+    head_dim = _HEAD_DIMS.get(kind)
+    if head_dim is None and "head_dim" not in fields:
         fields.must_divide(heads, hidden, "num_attention_heads", "hidden_size")
     qwen2 = kind.startswith("qwen2")
     bias = fields.flag("attention_bias")
@@ -66,7 +70,7 @@ def _grouped(fields: Fields, kind: str) -> Transformer:
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=fields.size_or("head_dim", hidden // heads, least=1),
+        head_dim=fields.size_or("head_dim", head_dim or hidden // heads, least=1),
         ffn=fields.size("intermediate_size"),
         qkv_bias=qwen2 or bias,
         output_bias=bias and not qwen2,

@@ -25,8 +25,8 @@ from mimokit.architecture.huggingface.families import (
     FAMILIES,
     PROJECTOR_WEIGHT,
     Family,
-    check_language_type,
     language_tensors,
+    language_type,
     prefix_of,
 )
 from mimokit.architecture.huggingface.unreadable import check_readable
@@ -143,8 +143,7 @@ def module_family(
     check_readable("Weights", kind, FAMILIES)
     part = _part(from_hf(config, "model"), language)
     if isinstance(part, LanguageModel):
-        check_language_type(config)
-        weights = language_tensors(str(kind), part, names, vocab_multiple)
+        weights = language_tensors(language_type(config), part, names, vocab_multiple)
         return Family(str(kind), part, weights, vocab_multiple)
     tower = part if isinstance(part, VisionEncoder) else part.encoder
     assert isinstance(tower, VisionEncoder)

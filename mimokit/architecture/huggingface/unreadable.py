@@ -8,7 +8,9 @@ from collections.abc import Collection, Mapping
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.units import listed, shown
 
-_EXPERTS, _QUERY_KEY_NORMS = "mixtures of experts", "norms of queries and keys"
+_EXPERTS = "mixtures of experts"
+_NORMS_BEHIND = "norms behind attention and feed-forward part"
+_WIDE_NORMS = "norms over the queries and keys of all heads together"
 _WINDOWS, _PARTIAL = "sliding windows in some layers", "rotary positions on a part of a head"
 _BESIDE = "attention beside the feed-forward part instead of in front of it"
 _GEMMA = "embeddings that are scaled by the width, and norms that add one to their weights"
@@ -19,22 +21,20 @@ MISSING: Mapping[str, str] = {
     "deepseek_v2": "latent attention",
     "deepseek_v3": "latent attention",
     "gemma": _GEMMA,
-    "gemma2": f"{_WINDOWS}, capped logits, {_GEMMA}",
-    "gemma3": f"{_TOWER}, {_WINDOWS}, {_QUERY_KEY_NORMS}, {_GEMMA}",
-    "gemma3_text": f"{_WINDOWS}, {_QUERY_KEY_NORMS}, {_GEMMA}",
+    "gemma2": f"{_WINDOWS}, capped logits, {_NORMS_BEHIND}, {_GEMMA}",
+    "gemma3": f"{_TOWER}, {_WINDOWS}, {_NORMS_BEHIND}, {_GEMMA}",
+    "gemma3_text": f"{_WINDOWS}, {_NORMS_BEHIND}, {_GEMMA}",
     "gpt_neox": f"{_PARTIAL}, {_BESIDE}",
     "granite": "multipliers of embeddings, residuals and logits",
     "mixtral": _EXPERTS,
-    "olmo2": f"norms behind attention and feed-forward part, {_QUERY_KEY_NORMS}",
+    "olmo2": f"{_NORMS_BEHIND}, {_WIDE_NORMS}",
     "opt": "learned positions that begin at 2",
     "phi": f"{_PARTIAL}, {_BESIDE}",
-    "phi3": "query, key and value in one tensor, gate and up in another",
     "qwen2_5_vl": _TOWER,
     "qwen2_moe": _EXPERTS,
-    "qwen3": _QUERY_KEY_NORMS,
-    "qwen3_moe": f"{_EXPERTS}, {_QUERY_KEY_NORMS}",
-    "qwen3_vl": f"{_TOWER}, {_QUERY_KEY_NORMS}",
-    "qwen3_vl_moe": f"{_TOWER}, {_EXPERTS}, {_QUERY_KEY_NORMS}",
+    "qwen3_moe": _EXPERTS,
+    "qwen3_vl": _TOWER,
+    "qwen3_vl_moe": f"{_TOWER}, {_EXPERTS}",
     "whisper": "its encoder of sound",
 }
 """`model_type` -> what of the family is not supported."""

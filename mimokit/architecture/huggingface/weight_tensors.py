@@ -106,24 +106,32 @@ class WeightTensors:
         self.parameters.append(whole)
 
 
-GROUPED_TYPES = ("llama", "mistral", "qwen2")
-"""Families with Llama's names."""
+GROUPED_TYPES = ("llama", "mistral", "qwen2", "qwen3", "phi3")
+"""Families with Llama's names; Phi-3 has its matrices fused."""
 
 
 def add_grouped(
-    weights: WeightTensors, model: LanguageModel, prefix: str, head: str, name: str = ""
+    weights: WeightTensors,
+    kind: str,
+    model: LanguageModel,
+    prefix: str,
+    head: str,
+    name: str = "",
 ) -> None:
-    """Add the parameters of a model with Llama's names.
+    """Add the parameters of a model of `GROUPED_TYPES`.
 
     Args:
+        kind: its `model_type`.
         head: name of the output layer in the file; it is passed over if embeddings are tied.
     """
     net = model.net
+    add_matrices = _add_fused_matrices if kind == "phi3" else _add_separate_matrices
     weights.passed_over.append(".rotary_emb.inv_freq")
     _add_ends(weights, model, f"{prefix}embed_tokens.weight", head, name)
     for number in range(net.layers):
-        ours = f"{name}decoder.layers.{number}."
-        _add_grouped_layer(weights, net, f"{prefix}layers.{number}.", ours)
+        ours, theirs = f"{name}decoder.layers.{number}.", f"{prefix}layers.{number}."
+        _add_grouped_layer(weights, net, theirs, ours)
+        add_matrices(weights, net, theirs, ours)
     weights.copy(f"{name}decoder.final_layernorm.weight", f"{prefix}norm.weight")
 
 
@@ -132,16 +140,32 @@ def _add_grouped_layer(weights: WeightTensors, net: Transformer, file: str, ours
     for norm, theirs in norms.items():
         weights.copy(f"{ours}{norm}.weight", f"{file}{theirs}.weight")
     attention, theirs = f"{ours}self_attention.", f"{file}self_attn."
-    for kind in ("weight", "bias") if net.qkv_bias else ("weight",):
-        tensors = [f"{theirs}{letter}_proj.{kind}" for letter in "qkv"]
-        add_qkv(weights, net, f"{attention}linear_qkv.{kind}", tensors)
+    if net.qk_norm:
+        for letter in "qk":
+            weights.copy(f"{attention}{letter}_layernorm.weight", f"{theirs}{letter}_norm.weight")
     for kind in ("weight", "bias") if net.output_bias else ("weight",):
         weights.copy(f"{attention}linear_proj.{kind}", f"{theirs}o_proj.{kind}")
-    mlp, theirs = f"{ours}mlp.", f"{file}mlp."
     for kind in ("weight", "bias") if net.ffn_bias else ("weight",):
-        pair = [f"{theirs}{product}_proj.{kind}" for product in ("gate", "up")]
-        weights.stack(f"{mlp}linear_fc1.{kind}", pair)
-        weights.copy(f"{mlp}linear_fc2.{kind}", f"{theirs}down_proj.{kind}")
+        weights.copy(f"{ours}mlp.linear_fc2.{kind}", f"{file}mlp.down_proj.{kind}")
+
+
+def _add_separate_matrices(weights: WeightTensors, net: Transformer, file: str, ours: str) -> None:
+    """Add query, key and value, gate and up, each a tensor of its own."""
+    for kind in ("weight", "bias") if net.qkv_bias else ("weight",):
+        tensors = [f"{file}self_attn.{letter}_proj.{kind}" for letter in "qkv"]
+        add_qkv(weights, net, f"{ours}self_attention.linear_qkv.{kind}", tensors)
+    for kind in ("weight", "bias") if net.ffn_bias else ("weight",):
+        pair = [f"{file}mlp.{product}_proj.{kind}" for product in ("gate", "up")]
+        weights.stack(f"{ours}mlp.linear_fc1.{kind}", pair)
+
+
+def _add_fused_matrices(weights: WeightTensors, net: Transformer, file: str, ours: str) -> None:
+    """Add all queries, keys and values from one tensor, gate and up from another."""
+    query, keys = net.heads * net.head_dim, net.kv_heads * net.head_dim
+    fused = f"{file}self_attn.qkv_proj.weight"
+    parts = _grouped_rows(net, [fused] * 3, (0, query, query + keys))
+    weights.fuse(f"{ours}self_attention.linear_qkv.weight", {fused: query + 2 * keys}, parts)
+    weights.copy(f"{ours}mlp.linear_fc1.weight", f"{file}mlp.gate_up_proj.weight")
 
 
 def add_qkv(weights: WeightTensors, net: Transformer, name: str, tensors: list[str]) -> None:

@@ -24,6 +24,11 @@ _OF_EXPERTS = (
     "first_k_dense_replace",
     "moe_router_enable_expert_bias",
     "moe_shared_expert_gate",
+    "moe_router_pre_softmax",
+    "moe_router_load_balancing_type",
+    "moe_aux_loss_coeff",
+    "moe_z_loss_coeff",
+    "moe_expert_capacity_factor",
 )
 _OF_LANGUAGE = ("mtp_num_layers", "make_vocab_size_divisible_by")
 _OF_ROTARY = ("rotary_base", "rope_scaling")
@@ -41,6 +46,9 @@ def network_problems(context: ValidationContext) -> Iterator[Problem]:
         yield from _head_problem(context, name, network)
         yield from _together(name, network, "multi_latent_attention", _OF_LATENT_ATTENTION)
         yield from _together(name, network, "num_moe_experts", _OF_EXPERTS)
+        if network.num_moe_experts is not None:
+            shared = "moe_shared_expert_intermediate_size"
+            yield from _together(name, network, shared, ("moe_shared_expert_gate",))
         yield from _latent(name, network)
         yield from _numbers(name, network)
         yield from _together(name, network, "window_size", ("full_attention_layers",))
@@ -166,6 +174,9 @@ def _numbers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
             experts,
             f"fewer than the {visited or 2} that a token visits (moe_router_topk); lower that.",
         )
+    if visited == 1 and network.moe_router_pre_softmax is False:
+        what = "but a token visits one expert (moe_router_topk), whose weight would be 1; leave it "
+        yield _problem(name, "moe_router_pre_softmax", False, f"{what}out.", True)
     for field in ("first_k_dense_replace", "full_attention_layers"):
         value = getattr(network, field)
         if value is not None and value > network.num_layers:

@@ -15,7 +15,9 @@ from mimokit.config.parallelism import LEFT_OUT, ModuleParallelismConfig
 from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, module_problem, network_path
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
+from mimokit.config.rules.runnable_experts import unrunnable_experts
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
+from mimokit.config.rules.runnable_sequences import uneven_sequences
 from mimokit.config.runtime import (
     BALANCED,
     FRAME_PARALLEL,
@@ -25,11 +27,10 @@ from mimokit.config.runtime import (
 )
 from mimokit.units import counted
 
-_NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT, Axis.EXPERT))
+_NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT,))
 _ONLY_PLANNED = (
     "virtual_pipeline_model_parallel_size",
     "num_distributed_optimizer_instances",
-    "sequence_parallel",
     "use_distributed_optimizer",
     "use_megatron_fsdp",
     "account_for_embedding_in_pipeline_split",
@@ -61,9 +62,9 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
     """Return the problems with which `check_runnable` rejects a config."""
     model = config.model if isinstance(config, ExperimentConfig) else config
     problems = list(_problems(model))
-    problems += _graph_problems(
-        model, config.data if isinstance(config, ExperimentConfig) else None
-    )
+    data = config.data if isinstance(config, ExperimentConfig) else None
+    problems += _graph_problems(model, data)
+    problems += uneven_sequences(model, data)
     if isinstance(config, ExperimentConfig):
         problems += tag_problems(model, config.data)
         problems += _schedule(config)
@@ -84,6 +85,7 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
                 yield _too_large(name, field, getattr(module, field))
         yield from _planned_sizes(name, module)
     yield from unrunnable_networks(model)
+    yield from unrunnable_experts(model)
     if model.allow_rank_gaps:
         sentence = (
             "allow_rank_gaps is true, which can be planned but not run yet; set "
@@ -95,8 +97,7 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
 def _planned_sizes(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
     for field in _ONLY_PLANNED:
         value = getattr(module, field)
-        alone = field == "sequence_parallel" and module.tensor_parallel == 1
-        if value is not None and value != LEFT_OUT[field].runs and not alone:
+        if value is not None and value != LEFT_OUT[field].runs:
             yield leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")
 
 
@@ -156,12 +157,6 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
         yield Problem("strategy", "inner_optimizer", inner.name, sentence)
     if strategy.name == "demo":
         yield from _padded(config)
-    if config.runtime.save_hf is not None:
-        sentence = (
-            "Section 'runtime': save_hf cannot be combined with a section strategy yet; leave one "
-            "of them out."
-        )
-        yield Problem("runtime", "save_hf", config.runtime.save_hf, sentence)
 
 
 def _padded(config: ExperimentConfig) -> Iterator[Problem]:

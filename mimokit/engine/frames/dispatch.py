@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from mimokit.engine.frames.messages import Rows, exchange_rows, gather_integers
 from mimokit.planning.frames import FrameRoutes, FrameSettings, route_frames
-from mimokit.units import listed
+from mimokit.units import counted, listed
 
 logger = logging.getLogger(__name__)
 
@@ -154,8 +154,10 @@ def output_dispatch(
 
     Raises:
         FrameDispatchError: if an encoder returned another number of rows than it was given patches
-            for: on every rank, or on its own where every frame was at home and nothing travels.
+            for: on every rank, or on its own where every frame was at home and nothing travels; or
+            `patches_per_row` has no number above 0 for each output.
     """
+    _check_scales(len(outputs), patches_per_row)
     if context is None:
         return list(outputs)
     wrong = _wrong_rows(context, outputs, patches_per_row)
@@ -174,6 +176,15 @@ def output_dispatch(
             raise FrameDispatchError(wrong or _other_ranks(statuses))
         received.update(zip(places, tensors, strict=True))
     return [_in_own_order(context, received[n], scale) for n, scale in enumerate(patches_per_row)]
+
+
+def _check_scales(outputs: int, patches_per_row: Sequence[int]) -> None:
+    """Reject numbers that are not one per output, in the code that all ranks run."""
+    if len(patches_per_row) != outputs or min(patches_per_row, default=1) < 1:
+        raise FrameDispatchError(
+            f"patches_per_row is {list(patches_per_row)} for {counted(outputs, 'output')}; give "
+            "the patches of a row, 1 or more, for each output."
+        )
 
 
 def _wrong_rows(

@@ -197,6 +197,10 @@ class Layers:
     ) -> torch.Tensor:
         name = f"decoder.layers.{number}.self_attention"
         heads, value = self._heads(hidden, f"{name}.linear_qkv")
+        if self.net.qk_norm:
+            query = self.norm(heads[..., :-1, :], f"{name}.q_layernorm")
+            key = self.norm(heads[..., -1:, :], f"{name}.k_layernorm")
+            heads = torch.cat((query, key), dim=-2)
         if tokens.turned is not None:
             heads = rotated(heads, tokens.turned)
         query, key = heads[..., :-1, :], heads[..., -1, :].transpose(1, 2)

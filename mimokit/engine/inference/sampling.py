@@ -41,7 +41,7 @@ class Sampling:
             if they are negative; None for 1.
 
     Raises:
-        ConfigError: a value is out of its range.
+        ConfigError: a value is out of its range, or limits a draw where nothing is drawn.
     """
 
     temperature: float | None = None
@@ -57,6 +57,12 @@ class Sampling:
         self._check("top_p", lambda value: 0 < value <= 1, "above 0 and at most 1")
         self._check("min_p", lambda value: 0 <= value <= 1, "from 0 to 1")
         self._check("repetition_penalty", lambda value: value > 0, "above 0")
+        for name in ("top_k", "top_p", "min_p"):
+            value = getattr(self, name)
+            if value is not None and self.greedy:
+                what = f"{name} is {shown(value)}, but without a temperature the most likely token "
+                what += f"is taken; give a temperature, or leave {name} out"
+                raise _rejected(name, value, what)
 
     def _check(
         self, name: str, right: Callable[[float], bool], wanted: str, whole: bool = False

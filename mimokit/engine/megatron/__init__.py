@@ -38,23 +38,39 @@ with quick_import():
     from megatron.core.tensor_parallel.utils import VocabUtility
     from megatron.core.transformer.attention import SelfAttention
     from megatron.core.transformer.enums import AttnMaskType
-    from megatron.core.transformer.mlp import MLPSubmodules
+    from megatron.core.transformer.mlp import MLP, MLPSubmodules
     from megatron.core.transformer.module import MegatronModule
+    from megatron.core.transformer.moe.experts import SequentialMLP
+    from megatron.core.transformer.moe.moe_layer import MoELayer
+    from megatron.core.transformer.moe.moe_utils import MoEAuxLossAutoScaler
+    from megatron.core.transformer.moe.router import TopKRouter
     from megatron.core.transformer.spec_utils import ModuleSpec, build_module
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
-    from megatron.core.transformer.transformer_block import TransformerBlock
+    from megatron.core.transformer.transformer_block import (
+        TransformerBlock,
+        TransformerBlockSubmodules,
+        get_num_layers_to_build,
+    )
     from megatron.core.transformer.transformer_config import TransformerConfig
     from megatron.core.transformer.transformer_layer import (
         TransformerLayer,
         get_transformer_layer_offset,
     )
 
+    from mimokit.engine.megatron.collectives import take_new_names
+    from mimokit.engine.megatron.experts import (
+        of_class,
+        submodules_of,
+        without_transformer_engine,
+    )
     from mimokit.engine.megatron.state import (
         ensure_memory_buffer,
         forget_rotary_embeddings,
         use_tracker,
     )
 
+without_transformer_engine()
+take_new_names()
 if CPU_ONLY:
     patch_functions()
 
@@ -67,6 +83,7 @@ logging.getLogger("megatron.core.models.gpt.gpt_model").addFilter(
 
 __all__ = [
     "CPU_ONLY",
+    "MLP",
     "AttnMaskType",
     "AudioModalitySubmodules",
     "ColumnParallelLinear",
@@ -78,13 +95,18 @@ __all__ = [
     "MegatronModule",
     "MimoModel",
     "MimoModelConfig",
+    "MoEAuxLossAutoScaler",
+    "MoELayer",
     "ModalitySubmodules",
     "ModuleSpec",
     "MultimodalProjector",
     "ProcessGroupCollection",
     "RowParallelLinear",
     "SelfAttention",
+    "SequentialMLP",
+    "TopKRouter",
     "TransformerBlock",
+    "TransformerBlockSubmodules",
     "TransformerConfig",
     "TransformerLayer",
     "VisionModalitySubmodules",
@@ -95,8 +117,11 @@ __all__ = [
     "ensure_memory_buffer",
     "forget_rotary_embeddings",
     "get_gpt_layer_local_spec",
+    "get_num_layers_to_build",
     "get_transformer_layer_offset",
+    "of_class",
     "parallel_state",
+    "submodules_of",
     "tensor_parallel",
     "use_tracker",
 ]

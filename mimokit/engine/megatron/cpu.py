@@ -19,6 +19,10 @@ class _IdleStream:
     def wait_stream(self, stream: object) -> None:
         """Nothing to wait for."""
 
+    def record_event(self) -> _IdleStream:
+        """Return what can be synchronized."""
+        return self
+
     def synchronize(self) -> None:
         """Nothing to wait for."""
 
@@ -64,6 +68,8 @@ def patch_functions() -> None:
     from megatron.core.tensor_parallel import layers, random
     from megatron.core.transformer import utils
 
+    from mimokit.engine.megatron.experts import on_cpu
+
     # Recomputation keeps the state of CUDA's generator beside that of the CPU and of the tracker.
     random._get_cuda_rng_state = lambda device="cuda", clone=False, graph_safe=False: None
     random._set_cuda_rng_state = lambda new_state, device=-1, graph_safe=False: None
@@ -72,6 +78,7 @@ def patch_functions() -> None:
     # softmax then makes a causal one with device="cuda".
     fused_softmax.get_default_causal_mask = _causal_mask
     utils.get_default_causal_mask = _causal_mask
+    on_cpu(torch.cuda.current_stream())
     # Advice for CUDA devices, which every rank would print.
     layers.linear_with_grad_accumulation_and_async_allreduce.warned = True
 

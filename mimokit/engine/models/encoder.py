@@ -21,9 +21,15 @@ from mimokit.engine.megatron import (
     RowParallelLinear,
     TransformerBlock,
     TransformerConfig,
-    WrappedTorchNorm,
 )
-from mimokit.engine.models.transformer import WHOLE, ModuleBuild, StagePart, layer_spec
+from mimokit.engine.models.transformer import (
+    WHOLE,
+    ModuleBuild,
+    StagePart,
+    block_submodules,
+    layer_spec,
+)
+from mimokit.engine.parallel.sequence import SliceNorm, all_slices, slice_of_rank, slices
 
 
 @dataclass(frozen=True)
@@ -71,10 +77,11 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         """Build the layers. Called last, as weights are drawn in the order of building."""
         if outer_norms.before and self.part.first:
             width, epsilon = self.config.hidden_size, self.config.layernorm_epsilon
-            self.pre_layernorm = WrappedTorchNorm(self.config, width, eps=epsilon)
+            self.pre_layernorm = SliceNorm(self.config, width, eps=epsilon)
+        self._groups = groups
         self.decoder = TransformerBlock(
             config=self.config,
-            spec=layer_spec,
+            spec=block_submodules(layer_spec, self.config, groups),
             post_layer_norm=outer_norms.after,
             pre_process=self.part.first,
             post_process=self.part.last,
@@ -102,18 +109,26 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     def run_layers(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """Run [positions, items, hidden] through the layers of this stage.
 
+        Between stages they are the positions of this rank.
+
         Args:
             sizes: sizes of the items, see `EncoderKind`; None where all are equal.
         """
         if not hidden.shape[1]:
             return hidden
-        if not self.part.first:
+        if self.part.first:
+            hidden = slice_of_rank(hidden, self.config, self._groups.tp)
+            if hasattr(self, "pre_layernorm"):
+                hidden = self.pre_layernorm(hidden)
+        else:
             self.decoder.set_input_tensor(hidden)
-        elif hasattr(self, "pre_layernorm"):
-            hidden = self.pre_layernorm(hidden)
         mask = None if sizes is None else self._mask(sizes)
         output: torch.Tensor = self.decoder(hidden, attention_mask=mask)
-        return output
+        return all_slices(output, self.config, self._groups.tp) if self.part.last else output
+
+    def positions_between(self, positions: int) -> int:
+        """Return how many positions of an item a rank sends to the next stage."""
+        return positions // slices(self.config)
 
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the inputs of 0 items."""

@@ -1,4 +1,4 @@
-"""Frame parallel of mimokit's own vision encoders: replicas share the images of a micro-batch."""
+"""Frame parallel of vision encoders, also of the user: replicas share a micro-batch's images."""
 
 from __future__ import annotations
 

@@ -15,7 +15,15 @@ from mimokit.architecture.tensor_cut import ShardPlace, TensorCut, padded_vocabu
 from mimokit.config import RopeScaling
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import AttnMaskType, GPTModel, ModuleSpec, TransformerConfig
-from mimokit.engine.models.transformer import WHOLE, ModuleBuild, StagePart, layer_spec
+from mimokit.engine.models.transformer import (
+    WHOLE,
+    ModuleBuild,
+    StagePart,
+    block_submodules,
+    layer_spec,
+)
+from mimokit.engine.parallel.marks import mark_of_slice
+from mimokit.engine.parallel.sequence import slices
 
 
 @dataclass(frozen=True)
@@ -49,12 +57,11 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
 
     def __init__(
         self,
-        *args: Any,
         padding: Vocabulary | None = None,
         scaling: RopeScaling | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(*args, **options)
+        super().__init__(**_with_norms(options))
         if scaling is not None and scaling.rope_type == "llama3":
             self.rotary_pos_emb.inv_freq = self.rotary_pos_emb._apply_scaling(
                 self.rotary_pos_emb.inv_freq,
@@ -67,6 +74,8 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
             self.embedding.add_position_embedding = False  # `forward` adds them
             # Words alone pass here, without the rows of other modules between them.
             self.embedding.embedding_dropout = torch.nn.Identity()
+            if self.position_embedding_type == "learned_absolute" and self.config.sequence_parallel:
+                mark_of_slice([self.embedding.position_embeddings.weight])
         if padding is not None:
             self.vocab_size = padding.size
             self._draw_tables(padding)
@@ -127,13 +136,14 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
             input_ids: [samples, tokens], or None where decoder_input is given.
             position_ids: of three axes, or not used: token n of a sample has position n.
             attention_mask: [1, 1, tokens, tokens], True where attention is forbidden.
-            decoder_input: [tokens, samples, hidden], without positions.
+            decoder_input: [tokens of this rank, samples, hidden], without positions.
         """
         if self.pre_process and self.position_embedding_type == "learned_absolute":
             if decoder_input is None:
                 decoder_input = self.embedding(input_ids, None)
+            first = len(decoder_input) * (slices(self.config) > 1) * self.pg_collection.tp.rank()
             table = self.embedding.position_embeddings.weight
-            decoder_input = decoder_input + table[: len(decoder_input), None]
+            decoder_input = decoder_input + table[first : first + len(decoder_input), None]
         output: torch.Tensor = super().forward(
             input_ids, position_ids, attention_mask, decoder_input=decoder_input, **options
         )
@@ -161,9 +171,20 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
             dist.all_reduce(weight.main_grad, group=self.embd_group)  # type: ignore[attr-defined]
 
 
+def _with_norms(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a `GPTModel` whose layers are those of a stage, with their norm."""
+    spec = options["transformer_layer_spec"]
+    if not isinstance(spec, ModuleSpec):  # of a whole stage
+        return options
+    layers = block_submodules(
+        spec, options["config"], options["pg_collection"], options.get("vp_stage")
+    )
+    return {**options, "transformer_layer_spec": layers}
+
+
 @contextlib.contextmanager
 def hidden_states_of(language_model: GPTModel) -> Iterator[list[torch.Tensor]]:
-    """Collect the output of the layers on a rank, [tokens, samples, hidden].
+    """Collect the output of the layers on a rank, [tokens of this rank, samples, hidden].
 
     On the last stage Megatron returns the logits only, without these hidden states.
     """
@@ -201,6 +222,7 @@ def language_model_spec(build: ModuleBuild) -> ModuleSpec:
             "rotary_base": network.rotary_base or ROTARY_BASE,
             "seq_len_interpolation_factor": linear,
             "share_embeddings_and_output_weights": network.tied_embeddings,
+            "scatter_embedding_sequence_parallel": False,  # the stage cuts words and rows together
             "padding": padding,
             "scaling": scaling,
             "pre_process": True,
@@ -229,18 +251,22 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
         part: StagePart,
         **options: Any,
     ) -> None:
-        super().__init__(config, pre_process=False, post_process=part.last, **options)
+        options = _with_norms({**options, "config": config})
+        super().__init__(pre_process=False, post_process=part.last, **options)
         self.part = part
         if part.first:
             torch.manual_seed(initial_seed)
             self.projection = torch.nn.Parameter(torch.empty(config.hidden_size, input_size))
             config.init_method(self.projection)
+            if config.sequence_parallel:
+                mark_of_slice([self.projection])
 
     def forward(self, hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """Run the part of this stage.
 
         Args:
-            hidden: [tokens, samples, width]; the width is that of the rows on the first stage.
+            hidden: [tokens of this rank, samples, width]; the width is that of the rows on the
+                first stage.
             attention_mask: [1, 1, tokens, tokens], True where attention is forbidden.
 
         Returns:

@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
+from mimokit.architecture.tokens import image_geometry
 from mimokit.architecture.tokens import tokens_per_item as tokens_of_architecture
 from mimokit.config import ModuleArchitecture
 from mimokit.config.user_code import is_spec
+from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import (
     GPTModel,
     ProcessGroupCollection,
@@ -17,7 +19,7 @@ from mimokit.engine.megatron import (
     build_module,
 )
 from mimokit.engine.models.encoder import Encoder, EncoderKind
-from mimokit.engine.models.patches import GRID, ITEM_TOKENS, tokens_of_grid
+from mimokit.engine.models.patches import GRID, ITEM_TOKENS, no_images, no_patches, tokens_of_grid
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.transformer import WHOLE, ModuleBuild
 from mimokit.engine.parallel.marks import check_marks
@@ -85,6 +87,8 @@ class OwnEncoder(Encoder):
         network = build.architecture
         self.module = built(build, pg_collection)
         torch.manual_seed(build.seed + 1)
+        if network.modality == "vision":
+            self.geometry = image_geometry(network)  # which images its replicas may share
         self._name = build.name
         self._sizes = kind.sizes
         self._merge_size = network.merge_size
@@ -96,15 +100,22 @@ class OwnEncoder(Encoder):
     ) -> torch.Tensor:
         """Encode items: [tokens of all items, features], items in order.
 
-        The user's encoder gets `tokens_per_item`, [items], where items differ in size and no other
-        input says so.
+        The user's encoder is not called without items. It gets `tokens_per_item`, [items], where
+        items differ in size and no other input says so.
 
         Raises:
             ValueError: the user's encoder returned something else.
         """
+        rows = self._rows(tokens_per_item, inputs)
+        if not rows:  # of images that replicas share it was given none
+            return torch.zeros(0, self._features, device=rank_device())
         sizes = {ITEM_TOKENS: tokens_per_item} if self._sizes == ITEM_TOKENS else {}
-        output = self.module(**inputs, **sizes)
-        return self._checked(output, self._rows(tokens_per_item, inputs))
+        return self._checked(self.module(**inputs, **sizes), rows)
+
+    def no_items(self) -> dict[str, torch.Tensor]:
+        """Return the inputs of 0 images."""
+        nothing = no_patches if self._sizes == GRID else no_images
+        return nothing(self.geometry, rank_device())
 
     def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
         """Return the number of tokens of every item, from its size: [items]."""

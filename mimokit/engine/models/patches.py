@@ -27,6 +27,21 @@ def cut_patches(images: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
     return ordered.reshape(number, rows * columns * merge**2, channels * patch**2)
 
 
+def no_images(geometry: ImageGeometry, device: torch.device) -> dict[str, torch.Tensor]:
+    """Return 0 images of one size, as encoders take them."""
+    size = (0, geometry.num_channels, geometry.height, geometry.width)
+    return {"pixel_values": torch.zeros(size, device=device)}
+
+
+def no_patches(geometry: ImageGeometry, device: torch.device) -> dict[str, torch.Tensor]:
+    """Return 0 images of any size, as encoders take them."""
+    features = geometry.num_channels * geometry.patch_size**2
+    return {
+        "hidden_states": torch.zeros(0, features, device=device),
+        GRID: torch.zeros(0, 3, dtype=torch.int64, device=device),
+    }
+
+
 def tokens_of_grid(grid: torch.Tensor, merge_size: int) -> torch.Tensor:
     """Return the number of tokens of every image: [images]."""
     return grid.prod(dim=1) // merge_size**2

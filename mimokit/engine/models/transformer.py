@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,15 +19,20 @@ from mimokit.config.user_code import NO_CODE, OwnModule, UserCode
 from mimokit.engine.megatron import (
     AttnMaskType,
     ModuleSpec,
+    ProcessGroupCollection,
     SelfAttention,
+    TransformerBlockSubmodules,
     TransformerConfig,
     TransformerLayer,
     get_gpt_layer_local_spec,
+    get_num_layers_to_build,
     get_transformer_layer_offset,
     tensor_parallel,
 )
 from mimokit.engine.models.dropout import set_dropout
+from mimokit.engine.models.experts import expert_options, experts_spec, layer_with
 from mimokit.engine.models.rng import module_seed
+from mimokit.engine.parallel.sequence import SliceNorm
 from mimokit.planning.execution import Dtype, ModuleExecution, Recompute
 from mimokit.planning.types import LayoutPlan
 
@@ -149,6 +154,7 @@ def transformer_config(
             attention_dropout=architecture.attention_dropout or 0.0,
             **_RECOMPUTED[execution.recompute],
             **_layer_options(architecture),
+            **expert_options(architecture, execution),
             **_NO_FUSED_KERNELS,
         )
 
@@ -179,6 +185,7 @@ def layer_spec(
     (`get_vit_layer_with_local_spec` of 0.16.1 is causal: a patch does not attend to later ones.)
     """
     spec = copy.deepcopy(get_gpt_layer_local_spec(normalization=architecture.normalization))
+    spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = SliceNorm
     attention = spec.submodules.self_attention
     attention.module = GroupedSelfAttention
     attention.params = {"attn_mask_type": mask_type}
@@ -188,7 +195,26 @@ def layer_spec(
         parts.linear_qkv = _with_bias(parts.linear_qkv, qkv)
     if output != inside:
         parts.linear_proj = _with_bias(parts.linear_proj, output)
-    return seeded(spec, initial_seed)
+    spec = seeded(spec, initial_seed)
+    if architecture.num_moe_experts is not None:
+        spec.params["experts"] = experts_spec(architecture)
+        spec.params["dense_layers"] = architecture.dense_layers
+    return spec
+
+
+def block_submodules(
+    layer_spec: ModuleSpec,
+    config: TransformerConfig,
+    groups: ProcessGroupCollection,
+    chunk: int | None = None,
+) -> TransformerBlockSubmodules:
+    """Return the layers of a stage and their final norm, for Megatron's `TransformerBlock`.
+
+    Args:
+        chunk: of an interleaved pipeline.
+    """
+    layers = get_num_layers_to_build(config, chunk, groups.pp.rank())
+    return TransformerBlockSubmodules(layer_specs=[layer_spec] * layers, layer_norm=SliceNorm)
 
 
 def _with_bias(linear: type, bias: bool) -> type:
@@ -207,15 +233,25 @@ class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
 
     Args:
         initial_seed: seed of the module; the layer adds its index in the whole module.
+        experts: what layers behind the first `dense_layers` have as their feed-forward layer.
     """
 
     def __init__(
-        self, config: TransformerConfig, *args: Any, initial_seed: int, **options: Any
+        self,
+        config: TransformerConfig,
+        submodules: Any,
+        *args: Any,
+        initial_seed: int,
+        experts: Any = None,
+        dense_layers: int = 0,
+        **options: Any,
     ) -> None:
         stage = options["pg_collection"].pp.rank()
         number = options["layer_number"] + get_transformer_layer_offset(config, None, stage)
+        if experts is not None and number > dense_layers:
+            submodules = layer_with(submodules, experts)
         torch.manual_seed(initial_seed + number)
-        super().__init__(config, *args, **options)
+        super().__init__(config, submodules, *args, **options)
         set_dropout(self, initial_seed + number, options["pg_collection"])
 
 
@@ -263,6 +299,8 @@ def module_builds(
     for name, execution in plan.executions.items():
         network = config.get_architecture(name)
         builder = code.builder_of(name, network)
+        if builder is not None:  # in homogeneous mode it is executed as the language model
+            execution = replace(execution, sequence_parallel=False)
         initial = module_seed(seed, name)
         builds[name] = ModuleBuild(name, execution, network, language, initial, builder)
     return builds

@@ -17,7 +17,14 @@ from mimokit.engine.megatron import (
     VisionModalitySubmodules,
 )
 from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms
-from mimokit.engine.models.patches import GRID, check_grid, cut_patches, tokens_of_grid
+from mimokit.engine.models.patches import (
+    GRID,
+    check_grid,
+    cut_patches,
+    no_images,
+    no_patches,
+    tokens_of_grid,
+)
 from mimokit.engine.models.transformer import StagePart
 
 
@@ -76,9 +83,7 @@ class VisionTransformer(Encoder):
 
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the inputs of 0 images."""
-        shape = self.geometry
-        size = (0, shape.num_channels, shape.height, shape.width)
-        return {"pixel_values": self.position_embedding.new_zeros(size)}
+        return no_images(self.geometry, self.position_embedding.device)
 
     def _with_extra(self, patches: torch.Tensor) -> torch.Tensor:
         """Put class token and registers before patches: [images, patches, hidden] transposed."""
@@ -178,12 +183,7 @@ class AnySizeVisionTransformer(VisionTransformer):
 
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the inputs of 0 images."""
-        features = self.geometry.num_channels * self.geometry.patch_size**2
-        weights = self.position_embedding
-        return {
-            "hidden_states": weights.new_zeros(0, features),
-            GRID: torch.zeros(0, 3, dtype=torch.int64, device=weights.device),
-        }
+        return no_patches(self.geometry, self.position_embedding.device)
 
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, images, hidden] to [tokens, merge_size^2 * hidden], without padding."""

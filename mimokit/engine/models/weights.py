@@ -9,6 +9,7 @@ import torch
 from mimokit.architecture.tensors import EMBEDDING
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import ProcessGroupCollection, TransformerBlock
+from mimokit.engine.models.experts import SeededExperts
 from mimokit.engine.parallel.marks import is_tied_copy
 from mimokit.engine.weights.files import opened
 from mimokit.engine.weights.reading import fill
@@ -26,16 +27,20 @@ def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 def parameters_of_whole(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """Return the parameters of a module by their names in the whole module.
 
-    A pipeline stage numbers its layers from 0; here they have their numbers in the whole module.
+    A pipeline stage numbers its layers from 0, and a rank its experts; here they have their numbers
+    in the whole module.
     """
     parameters = dict(module.named_parameters())
-    for path, part in module.named_modules():
+    # From the inside out: the names of parts are those on this rank until their own turn.
+    for path, part in reversed(list(module.named_modules())):
+        prefix = f"{path}." if path else ""
         if isinstance(part, TransformerBlock) and len(part.layers):
-            first = part.layers[0].layer_number - 1
-            prefix = f"{path}.layers." if path else "layers."
-            parameters = {
-                _renumbered(name, prefix, first): value for name, value in parameters.items()
-            }
+            prefix, first = f"{prefix}layers.", part.layers[0].layer_number - 1
+        elif isinstance(part, SeededExperts):
+            prefix, first = f"{prefix}local_experts.", part.first
+        else:
+            continue
+        parameters = {_renumbered(name, prefix, first): value for name, value in parameters.items()}
     return parameters
 
 

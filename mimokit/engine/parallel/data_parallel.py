@@ -17,6 +17,7 @@ from mimokit.engine.megatron import (
 )
 from mimokit.engine.parallel.gradient_order import GradientOrder
 from mimokit.engine.parallel.marks import is_cut, is_expert, is_tied_copy
+from mimokit.engine.parallel.sequence import sum_gradients_of_slices
 from mimokit.engine.part_times import UNTIMED, PartTimes
 from mimokit.planning.execution import ModuleExecution
 
@@ -100,6 +101,10 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
     def embedding(self) -> torch.nn.Module:
         """The embedding of the wrapped language model."""
         return self.module.embedding  # type: ignore[no-any-return]
+
+    def sum_gradients_of_slices(self) -> None:
+        """Add the gradients of all slices of a sequence. Collective over tensor-parallel ranks."""
+        sum_gradients_of_slices(self.module.parameters(), self.ownership.groups.tp)
 
     def sync_tied_embeddings(self) -> None:
         """Add the gradients of embeddings that pipeline stages share. Collective over these."""

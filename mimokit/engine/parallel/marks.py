@@ -7,13 +7,14 @@ module is built. Of a module that the user builds no table knows, so that its ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut, TensorShard
 
 _ATTRIBUTE = "tensor_shard"
+_OF_SLICE = "sequence_parallel"
 
 
 def is_cut(parameter: torch.Tensor) -> bool:
@@ -29,6 +30,17 @@ def is_tied_copy(parameter: torch.Tensor) -> bool:
 def is_expert(parameter: torch.Tensor) -> bool:
     """Whether it belongs to an expert, whose ranks are those of the expert view of a grid."""
     return not getattr(parameter, "allreduce", True)
+
+
+def is_of_slice(parameter: torch.Tensor) -> bool:
+    """Whether its gradient on a tensor-parallel rank is that of a slice of the positions."""
+    return bool(getattr(parameter, _OF_SLICE, False))
+
+
+def mark_of_slice(parameters: Iterable[torch.Tensor]) -> None:
+    """Mark parameters that are used on a slice of the positions, as Megatron's layers do."""
+    for parameter in parameters:
+        setattr(parameter, _OF_SLICE, True)
 
 
 def cut_by_marks(parameter: torch.nn.Parameter, tensor_parallel: int) -> TensorCut:

@@ -71,8 +71,9 @@ def finalize_model_grads(
     """Sum gradients over data parallel ranks and divide by the global token count. Collective.
 
     Call it after the last micro-batch, before the optimizer step. Tied embeddings on two pipeline
-    stages are added as well. Dividing by the sum of `ModuleDataParallel.num_tokens` over all ranks
-    makes the step the gradient of the mean loss per token, whatever the data parallel sizes are.
+    stages, and gradients of slices of a sequence, are added as well. Dividing by the sum of
+    `ModuleDataParallel.num_tokens` over all ranks makes the step the gradient of the mean loss per
+    token, whatever the data parallel sizes are.
 
     Args:
         iteration: accepted because the documents pass it; not used.
@@ -91,6 +92,7 @@ def finalize_model_grads(
     for module, _ in modules:
         with module.times.part(StepPart.REDUCTION):
             module.finish_grad_sync()
+            module.sum_gradients_of_slices()
             module.sync_tied_embeddings()
         module.scale_gradients(one_over(total))
         module.gradient_order.reduced()

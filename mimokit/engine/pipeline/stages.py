@@ -23,6 +23,7 @@ from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_
 from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import loss_sum, vocab_parallel_cross_entropy
+from mimokit.engine.parallel.sequence import all_slices, slice_of_rank, slices
 from mimokit.engine.pipeline.base_stage import (
     ModuleStage,
     Shapes,
@@ -154,7 +155,8 @@ class EncoderStage(ModuleStage):
         item = (1, *self._kind.size_shape)
         sizes = () if self._kind.sizes is None else (meta_like(item, torch.int64),)
         if not self.last:
-            return (meta_like((self._positions, 1, width), self.dtype), counts, *sizes)
+            positions = self._encoder.positions_between(self._positions)
+            return (meta_like((positions, 1, width), self.dtype), counts, *sizes)
         extra = (*sizes, counts) if self._kind.sizes == GRID else ()
         return (meta_like((self._tokens_per_item, self._rows_width), self.dtype), counts, *extra)
 
@@ -218,6 +220,21 @@ class _LogitsStage(ModuleStage):
         losses = vocab_parallel_cross_entropy(output.logits, labels, group)
         return loss_sum(self._loss_func, losses, loss_mask)
 
+    def _on_rank(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the tokens of this rank of [tokens, samples, width]."""
+        module = self.wrapped.module
+        return slice_of_rank(hidden, module.config, module.pg_collection.tp)
+
+    def _whole(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return all tokens, of those of this rank."""
+        module = self.wrapped.module
+        return all_slices(hidden, module.config, module.pg_collection.tp)
+
+    def _mask(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the causal mask of all tokens."""
+        tokens = hidden.shape[0] * slices(self.wrapped.module.config)
+        return causal_mask(tokens, hidden.device)
+
     def _targets(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return labels and loss mask, both [samples, tokens]."""
         return batch["labels"], batch["loss_mask"]
@@ -263,15 +280,15 @@ class LanguageStage(_LogitsStage):
         self._loss_func = loss_func
 
     def _forward(self, given: StageInput) -> StageOutput:
-        device = next(self.wrapped.parameters()).device
         if self.first:
             assert given.batch is not None
             packed = self._pack(given.batch, given)
             combined, mask, positions = packed.hidden, packed.attention_mask, packed.position_ids
+            combined = self._on_rank(combined)
         else:
             ((edge, hidden),) = given.hidden.items()
             self.wrapped.module.set_input_tensor(hidden)
-            combined, mask = None, causal_mask(hidden.shape[0], device)
+            combined, mask = None, self._mask(hidden)
             positions = next(iter(given.integers.get(edge, ())), None)
         with hidden_states_of(self.wrapped.module) as hidden_states:
             output = self.wrapped(
@@ -282,7 +299,7 @@ class LanguageStage(_LogitsStage):
         if not self._feeds:
             return StageOutput(output, [], logits=output)
         samples, tokens = output.shape[:2]
-        rows = hidden_states[-1].transpose(0, 1).flatten(0, 1)
+        rows = self._whole(hidden_states[-1]).transpose(0, 1).flatten(0, 1)
         return StageOutput(rows, [[tokens] * samples], logits=output)
 
     def _pack(self, batch: Batch, given: StageInput) -> Packed:
@@ -349,8 +366,8 @@ class DecoderStage(_LogitsStage):
         ((edge, hidden),) = given.hidden.items()
         if self.first:  # rows are in sample order, with equally many per sample
             samples, width = len(given.counts[edge][0]), hidden.shape[-1]
-            hidden = hidden.reshape(samples, -1, width).transpose(0, 1).contiguous()
-        output = self.wrapped(hidden, causal_mask(hidden.shape[0], hidden.device))
+            hidden = self._on_rank(hidden.reshape(samples, -1, width).transpose(0, 1).contiguous())
+        output = self.wrapped(hidden, self._mask(hidden))
         return StageOutput(output, [], logits=output if self.last else None)
 
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:

@@ -6,9 +6,12 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import Evaluations
@@ -28,6 +31,7 @@ from mimokit.engine.replicas.exchange import ReplicaExchange, trained_on_rank
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.evaluation import check_validation, emit_evaluation, evaluate
+from mimokit.engine.training.expert_loads import ExpertLoads, with_loads
 from mimokit.engine.training.health import CollectiveCount, health_sample
 from mimokit.engine.training.loop_monitor import counts_on_rank, create_performance_monitor
 from mimokit.engine.training.monitor import PerformanceMonitor, watch
@@ -59,6 +63,11 @@ class TrainingState:
     exchange: ReplicaExchange | None = None
     checks: EveryCall = field(default_factory=EveryCall)
 
+    @cached_property
+    def expert_loads(self) -> ExpertLoads:
+        """What counts the tokens of experts."""
+        return ExpertLoads(self.model, self.config.model)
+
 
 @dataclass(frozen=True)
 class Watchers:
@@ -79,6 +88,7 @@ class StepResult:
             language model.
         grad_norm: norm over all modules, before clipping.
         module_tokens: module -> number of tokens it computed.
+        expert_loads: module -> load of its experts, [layers, experts]; see `ExpertLoads`.
         stop: some rank was asked to stop.
     """
 
@@ -86,6 +96,7 @@ class StepResult:
     num_tokens: int
     grad_norm: float
     module_tokens: dict[str, int]
+    expert_loads: dict[str, NDArray[np.float64]]
     stop: bool
 
 
@@ -185,22 +196,27 @@ def _reduce(
     """Sum the results of all ranks in one all-reduce over the world, each sample once."""
     model, arrivals = state.model, state.arrivals
     names = list(model.plan.modules)
+    of_experts = state.expert_loads.to_sum()
     values = [
         float(stop),
         *counts_on_rank(model, losses),
+        *of_experts,
         *(() if arrivals is None else arrivals.to_sum()),
     ]
     total = torch.tensor(values, dtype=torch.float64, device=rank_device())
     dist.all_reduce(total)
     stops, loss, tokens, *rest = total.tolist()
-    modules, arrived = rest[: len(names)], rest[len(names) :]
+    modules, rest = rest[: len(names)], rest[len(names) :]
+    of_experts, arrived = rest[: len(of_experts)], rest[len(of_experts) :]
     if arrivals is not None:
         arrivals.take(arrived)
+    module_tokens = {name: round(value) for name, value in zip(names, modules, strict=True)}
     return StepResult(
         loss=loss * one_over(tokens),
         num_tokens=round(tokens),
         grad_norm=norm,
-        module_tokens={name: round(value) for name, value in zip(names, modules, strict=True)},
+        module_tokens=module_tokens,
+        expert_loads=state.expert_loads.of_step(of_experts, module_tokens),
         stop=stops > 0,
     )
 
@@ -239,7 +255,7 @@ def train_on_rank(
         watchers = Watchers(emit, monitor, tracer, CollectiveCount(state.model))
         rows = _train(state, config, watchers, should_stop, evaluations or Evaluations())
         if config.runtime.save_hf is not None:
-            save_hf(state.model, config.model, config.runtime.save_hf)
+            save_hf(state.model, config.model, config.runtime.save_hf, peers)
         return rows
 
 
@@ -268,6 +284,7 @@ def _train(
         for iteration in range(runtime.num_iterations):
             result = _iterate(state, watchers, iteration, should_stop())
             sample = _step_sample(state, monitor, iteration, result)
+            sample = with_loads(sample, result.expert_loads)
             if runtime.validation is not None and runtime.validation.due(iteration):
                 tested = evaluate(model, state.data, config.data, runtime.validation.samples)
                 sample = replace(sample, validation_loss=tested.loss)

@@ -228,8 +228,8 @@ class PerformanceMonitor:
     def save_metrics(self, directory: str | Path) -> None:
         """Write `metrics.csv` and `metrics_by_rank.csv` on rank 0. Collective.
 
-        The first has one row per iteration, with the largest times and memory over the ranks, for
-        which the others waited. The second has one row per iteration and rank.
+        The first has one row per iteration, with the times of the slowest rank, for which the
+        others waited, and the largest memory. The second has one row per iteration and rank.
         """
         by_rank = gather_json([to_wire(sample) for sample in self.rows])
         if dist.get_rank() == 0:

@@ -4,26 +4,38 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.models.weights import parameters_of_whole
 from mimokit.engine.pipeline.model import RankModel
+from mimokit.engine.replicas.world import Peers
 from mimokit.engine.weights.files import opened
 from mimokit.engine.weights.saving import finish, write_rank
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.modules import module_planner, saved_modules
 
 
-def save_hf(model: RankModel, config: MimoParallelismConfig, directory: str) -> None:
+def save_hf(
+    model: RankModel, config: MimoParallelismConfig, directory: str, peers: Peers | None = None
+) -> None:
     """Write the language model and what else started from its weights. Collective.
 
     Every rank writes its part. The directory has to be on a file system that all ranks share. The
     language model of the config must have started from weights.
 
+    Args:
+        peers: of this rank in other replicas, with which its weights become their mean; the first
+            replica writes it.
+
     Raises:
         ConfigError: it cannot be written, or replicated parameters differ between ranks.
     """
+    if peers is not None:
+        take_mean(model, peers)
+        if peers.replica > 0:
+            return
     weights, target = config.get_architecture(config.llm_module_name).weights, Path(directory)
     assert weights is not None
     planners = {name: _planner(config, model, name, weights) for name in saved_modules(config)}
@@ -39,6 +51,20 @@ def save_hf(model: RankModel, config: MimoParallelismConfig, directory: str) -> 
     if dist.get_rank() == 0:
         finish(target, weights, planners)
     dist.barrier()
+
+
+@torch.no_grad()
+def take_mean(model: RankModel, peers: Peers) -> None:
+    """Let the weights that train be the mean of all replicas. Collective over the peers.
+
+    Sums are in fp64, so that the mean of equal weights is what they are.
+    """
+    for module in model.modules().values():
+        for parameter in module.module.parameters():
+            if parameter.requires_grad:
+                total = parameter.to(torch.float64)
+                peers.group.allreduce([total]).wait()
+                parameter.copy_(total / peers.plan.replicas)
 
 
 def _planner(

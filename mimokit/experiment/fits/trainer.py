@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import datetime
@@ -16,6 +17,7 @@ from torch import nn
 from mimokit import cluster as on_rank
 from mimokit.cluster import EngineCluster
 from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.user_modules import ReadAfresh
 from mimokit.engine.fits import checkpoint
 from mimokit.engine.fits.job import FitJob, Source
 from mimokit.engine.fits.node import fit_node
@@ -122,7 +124,7 @@ class Trainer:
             content = _content(arguments, strategy, nodes, name)
             write_json(folder.path / FitFile.CONFIG, content)
             cluster = self.cluster or EngineCluster(nodes, progress=False)
-            run = cluster.submit(_fit_rank, job, world_size=nodes)
+            run = cluster.submit(_fit_rank, ReadAfresh(job), world_size=nodes)
         except BaseException:
             folder.release()
             raise
@@ -201,10 +203,10 @@ def _folder(arguments: FitArguments, strategy: Strategy) -> tuple[Folder, str]:
     if name is None:
         stem = f"{_name_of(strategy)}_{datetime.now():%Y%m%d_%H%M%S}"
         names = (stem if number == 1 else f"{stem}_{number}" for number in range(1, 10_000))
-        name = next(name for name in names if not (logs / name).exists())
+        name = next(name for name in names if not os.path.exists(logs / name))
     elif sentence := name_problem(name):
         raise ConfigError([Problem("fit", "run_name", name, sentence)])
-    elif (logs / name).exists() and not arguments.resume:
+    elif os.path.exists(logs / name) and not arguments.resume:
         sentence = (
             f"fit: run_name is {name}, and {logs / name} exists; choose another name, or go on "
             "with it by resume=True."

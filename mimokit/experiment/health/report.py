@@ -113,6 +113,12 @@ class RunHealth(RanksHealth):
                 "with nothing."
             )
 
+    def for_file(self) -> dict[str, Any]:
+        """Return plain data without the digests, which are as many as there are tensors."""
+        content = self.to_json()
+        shown = [{k: v for k, v in one.items() if k != "digests"} for one in content["ranks"]]
+        return {**content, "ranks": shown}
+
     def section(self) -> Section:
         """Return a row per rank, and below them what is wrong."""
         section = super().section()
@@ -236,11 +242,11 @@ class HealthRecord:
     def _planned(self) -> Planned:
         """The collectives of ranks without a module of the user."""
         config, layout = self._config, self._plan.of_replica(0)
-        code = self._code.completed(config.runtime)
-        if code.forward_step is not None:
+        if (self._code.forward_step or config.runtime.forward_step) is not None:
             return {}
         networks = config.model.module_architectures
-        of_user = {name for name, network in networks.items() if code.builder_of(name, network)}
+        of_user = {name for name, network in networks.items() if network.builder is not None}
+        of_user |= set(self._code.modules)
         lacking = may_lack_items(config)
         if self._own_data:
             lacking = frozenset(config.model.encoder_module_names)

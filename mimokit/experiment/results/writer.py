@@ -9,6 +9,7 @@
     evaluations.csv        a row per test on held-out samples
     trace.json             of a traced run
     profile/               files of PyTorch's profiler, one per rank
+    health.json            what was wrong with what ranks held, and memory and times of each
     error.json             of a run that failed
     earlier/               earlier runs in the same folder
 
@@ -21,9 +22,10 @@ from __future__ import annotations
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from mimokit.analysis import write_trace
 from mimokit.cluster.errors import RunAborted
@@ -111,8 +113,17 @@ class RunWriter:
             if len(self._facts) == self._setting.plan.world_size:
                 self._write_info(RunProgress(completed=self._complete_iterations))
 
-    def finish(self, samples: Sequence[Sample], seconds: float, error: Exception | None) -> None:
+    def finish(
+        self,
+        samples: Sequence[Sample],
+        seconds: float,
+        error: Exception | None,
+        health: Mapping[str, Any] | None = None,
+    ) -> None:
         """Replace the tables by whole ones, and write how the run ended.
+
+        Args:
+            health: of the ranks; None if they have said nothing.
 
         Raises:
             OSError: some file could not be written; the others are. May be called again.
@@ -127,6 +138,7 @@ class RunWriter:
             lambda: self._write_error(error if status is Status.FAILED else None),
             lambda: self._write_info(progress),
             lambda: self._write_tables(samples),
+            lambda: self._write_health(health),
         ]
         try:
             _do_all(parts)
@@ -179,6 +191,10 @@ class RunWriter:
         if error is not None:
             content = error_record(error, self._completed)
             write_json(self.directory / RunFile.ERROR, content)
+
+    def _write_health(self, health: Mapping[str, Any] | None) -> None:
+        if health is not None:
+            write_json(self.directory / RunFile.HEALTH, health)
 
 
 def _do_all(parts: Sequence[Callable[[], None]]) -> None:

@@ -167,7 +167,7 @@ def _all_of(experiments: Experiments) -> list[Experiment]:
         ]
     if isinstance(experiments, str | os.PathLike):
         path = os.fspath(experiments)
-        if not path.startswith(PRESET_PREFIX) and Path(path).is_dir():
+        if not path.startswith(PRESET_PREFIX) and os.path.isdir(path):
             return [experiment for file in _files(Path(path)) for experiment in _of_file(str(file))]
         return _of_file(path)
     return [experiment for source in experiments for experiment in _all_of(source)]

@@ -199,6 +199,8 @@ def separate_frames(grid: np.ndarray) -> np.ndarray:
 
 def check_grids(grids: Sequence[np.ndarray], held: Sequence[int], settings: FrameSettings) -> None:
     """Raise the `ValueError` of `route_frames`, with the first rank, if grids are wrong."""
+    if settings.merge_size < 1:
+        raise ValueError(f"merge_size is {settings.merge_size}; it must be at least 1.")
     first: dict[int, int] = {}
     for rank, (grid, number) in enumerate(zip(grids, held, strict=True)):
         wrong = grid_problem(grid, settings)

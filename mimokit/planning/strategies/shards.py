@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from mimokit.architecture.from_config import modules_of_config
@@ -115,24 +115,29 @@ def trained_shards(
     parts: list[list[Holding]] = [[] for _ in range(layout_ranks)]
     for module in modules_of_config(config.model):
         ranks = modules[module.name]
-        places = [ShardPlace(ranks.tensor_parallel, rank) for rank in range(ranks.tensor_parallel)]
+        places = [_without_replicas(ranks.shard_place(rank)) for rank in ranks.stage(0)]
         for stage in range(ranks.pipeline_parallel):
             cuts = _on_stage(config, module, ranks, stage)
             whole |= {name: cut.whole for name, cut in cuts.items()}
-            shards = [
-                tuple((name, HeldShard.of(cut.at(place))) for name, cut in cuts.items())
-                for place in places
-            ]
-            # Ranks differ in the padding of a vocabulary alone.
-            shards = [shards[shards.index(shard)] for shard in shards]
-            for number, rank in enumerate(ranks.stage(stage)):
-                parts[rank].append(shards[number % ranks.tensor_parallel])
+            shards: dict[ShardPlace, Holding] = {}
+            for place in dict.fromkeys(places):
+                held = [(name, cut.at(place)) for name, cut in cuts.items()]
+                sizes = tuple((name, HeldShard.of(shard)) for name, shard in held if shard.is_held)
+                # Ranks differ in their experts, and in the padding of a vocabulary.
+                shards[place] = next((one for one in shards.values() if one == sizes), sizes)
+            for place, rank in zip(places, ranks.stage(stage), strict=True):
+                parts[rank].append(shards[place])
     keys = [tuple(map(id, part)) for part in parts]
     joined = {
         key: tuple(chain.from_iterable(shards_of))
         for key, shards_of in zip(keys, parts, strict=True)
     }
     return TrainedShards(tuple(in_order(whole).items()), tuple(joined[key] for key in keys))
+
+
+def _without_replicas(place: ShardPlace) -> ShardPlace:
+    """Return what of a place decides which shards its rank holds."""
+    return replace(place, replica=0, expert_replica=0)
 
 
 def shapes_of_size(config: StrategyConfig, parameters: int) -> dict[str, Shape]:
@@ -164,8 +169,9 @@ def _on_stage(
         for tensor in stage_tensors(module, sizes, stage)
         if _part_of(module, tensor.name) not in frozen
     }
-    place = ShardPlace(ranks.tensor_parallel)
-    with_shapes = sum(math.prod(cut.at(place).shape) for cut in cuts.values())
+    place = ranks.shard_place(ranks.stage(stage)[0])
+    shards = [cut.at(place) for cut in cuts.values()]
+    with_shapes = sum(math.prod(shard.shape) for shard in shards if shard.is_held)
     # Parts of networks that are planned but cannot run yet have no shapes.
     rest = max(0, _trained(module, frozen, sizes, stage) - with_shapes)
     for name, shape in shapes_of_size(config.strategy, rest).items():

@@ -38,10 +38,10 @@ def described_weights(source: str | os.PathLike[str]) -> WeightDirectory:
         ConfigError: as `read_directory`, or the config is wrong.
     """
     path = Path(source)
-    if path.is_file() and path.suffix == ".json":
+    if os.path.isfile(path) and path.suffix == ".json":
         return _of_config(path)
-    alone = (path / CONFIG).exists() and not any(
-        (path / name).exists() for name in (SINGLE, INDEX, LAYOUT)
+    alone = os.path.exists(path / CONFIG) and not any(
+        os.path.exists(path / name) for name in (SINGLE, INDEX, LAYOUT)
     )
     return _of_config(path / CONFIG) if alone else stored_weights(path)
 

@@ -60,7 +60,8 @@ def stored_on_rank(config: ExperimentConfig, plan: LayoutPlan, rank: int) -> dic
             sizes = ParallelSizes(pipeline=ranks.pipeline_parallel)
             stage = ranks.coordinates(rank)[Axis.PIPELINE]
             place = ranks.shard_place(rank)
-            shapes = [tensor.cut.at(place).shape for tensor in stage_tensors(module, sizes, stage)]
+            shards = [tensor.cut.at(place) for tensor in stage_tensors(module, sizes, stage)]
+            shapes = [shard.shape for shard in shards if shard.is_held]
             modules[module.name] = Stored(len(shapes), sum(map(math.prod, shapes)))
     return modules
 

@@ -103,6 +103,9 @@ def test_wrong_rows_where_nothing_travels():
     context = dispatch.FrameContext(routes, 1, SimpleNamespace(), True, False)
     with pytest.raises(dispatch.FrameDispatchError, match="output 1 has 2 rows of 4 patches"):
         output_dispatch(context, [torch.zeros(4, 1), torch.zeros(2, 1)], [1, 4])
+    for scales in ([1], [1, 0]):
+        with pytest.raises(dispatch.FrameDispatchError, match="for 2 outputs; give the patches"):
+            output_dispatch(context, [torch.zeros(4, 1), torch.zeros(1, 1)], scales)
 
 
 def test_one_rank_says_once_that_nothing_is_dispatched(caplog):

@@ -23,7 +23,7 @@ from tests.engine.inference.threads import on_threads
 from tests.hugging_face_weights import checkpoint
 
 ROWS = [[1, 2, 3, 100, 5, 6, 7], [9, 50, 100]]
-NAMES = ("llama", "llama_with_biases", "mistral", "qwen2", "gpt2")
+NAMES = ("llama", "llama_with_biases", "mistral", "qwen2", "qwen3", "phi3", "gpt2")
 
 
 def of_hugging_face(directory: Path) -> list[torch.Tensor]:
@@ -61,7 +61,7 @@ def difference(found: torch.Tensor, wanted: list[torch.Tensor]) -> float:
     ("name", "ranks"), [(name, ranks) for name in NAMES for ranks in (1, 4)] + [("qwen2", 8)]
 )
 def test_logits_are_those_of_hugging_face(name: str, ranks: int) -> None:
-    """Prompts of different lengths; Qwen2 and Llama with biases have 2 groups."""
+    """Prompts of different lengths; Qwen2, Qwen3 and Llama with biases have 2 groups."""
     for whole, cached in on_threads(ranks, lambda group: logits_on(checkpoint(name), group)):
         assert difference(whole, wanted_of(name)) < 1e-5
         assert difference(cached, wanted_of(name)) < 1e-5

@@ -101,6 +101,8 @@ def test_padding_is_never_drawn() -> None:
         ({"top_k": 0}, "top_k is 0"),
         ({"min_p": 2.0}, "min_p is 2.0"),
         ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0"),
+        ({"top_k": 5}, "top_k is 5, but without a temperature .* or leave top_k out"),
+        ({"temperature": 0.0, "min_p": 0.1}, "min_p is 0.1, but without a temperature"),
         ({"vocab_size": 1_004}, "vocab_size is 1004, and 1 shards have 1003 columns"),
         ({"temperature": 1.0, "rows": [1]}, "rows names 1 rows, and there are 48"),
         (

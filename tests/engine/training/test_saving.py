@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import mimokit
-from mimokit.experiment import ShardedModel
+from mimokit.config import StrategyConfig
+from mimokit.experiment import ShardedModel, compute_oracle
+from mimokit.experiment.verification_report import ADAM_EPSILON
 from tests.hugging_face_weights import checkpoint
 from tests.layouts_weights import STD, weights_config
 from tests.llava import VISION, llava_checkpoint, llava_config
@@ -14,9 +18,11 @@ ONE = {"data_parallel": 1}
 
 
 def _train(plan, config):
+    from mimokit.engine.replicas.world import replica_world
     from mimokit.engine.training.loop import train_on_rank
 
-    train_on_rank(plan, config, lambda sample: None, lambda: False)
+    with replica_world(plan) as (own, peers):
+        train_on_rank(own, config, lambda sample: None, lambda: False, peers=peers)
 
 
 def _saved(cluster, target: Path, mode, words, ranks):
@@ -76,3 +82,30 @@ def test_a_whole_llava_is_written_back(cluster, tmp_path):
     wanted = model.generate(input_ids=prompt, **how)[:, 3:].tolist()
     with ShardedModel(cluster, tmp_path / "heterogeneous", tensor_parallel=2) as trained_in_two:
         assert trained_in_two.generate(prompt, 6, stop_tokens=[]).tokens == wanted
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "simple_reduce"])
+def test_replicas_leave_the_mean_of_their_weights(cluster, tmp_path, strategy):
+    """FedAvg's are apart, since no exchange is due; under simple_reduce they are alike."""
+    import numpy as np
+
+    from mimokit.engine.weights import read_shard
+
+    words = {"pipeline_parallel": 2, "rank_offset": 1, **ONE}
+    config = weights_config("qwen2", "clip_tower", "heterogeneous", ONE, words)
+    steps = {"H": 100} if strategy == "fedavg" else {}
+    config.strategy = StrategyConfig(name=strategy, replicas=2, **steps)
+    config.runtime.num_iterations, config.runtime.adam_epsilon = 2, ADAM_EPSILON
+    config.runtime.save_hf = str(tmp_path / "mean")
+    cluster.run(_train, mimokit.plan(config), config, world_size=6)
+    assert [one.name for one in tmp_path.iterdir()] == ["mean"]
+    trained = [
+        steps[-1].weights["language_module"]
+        for steps in compute_oracle(cluster, config, steps=2).replicas
+    ]
+    apart = max(float(np.abs(one - trained[1][name]).max()) for name, one in trained[0].items())
+    assert (apart > 1e-4) == (strategy == "fedavg")
+    found = read_shard(tmp_path / "mean")
+    for name, one in trained[0].items():
+        mean = (one + trained[1][name]) / 2
+        assert float(np.abs(found[name].numpy() - mean).max()) <= 1e-5, name

@@ -14,6 +14,8 @@ Tensors = dict[str, torch.Tensor]
 LAYER = {
     "input_layernorm": "input_layernorm", "pre_mlp_layernorm": "post_attention_layernorm",
     "self_attention.linear_proj": "self_attn.o_proj", "mlp.linear_fc2": "mlp.down_proj",
+    "self_attention.q_layernorm": "self_attn.q_norm",
+    "self_attention.k_layernorm": "self_attn.k_norm",
 }  # fmt: skip
 VISION = {
     "input_layernorm": "layer_norm1", "pre_mlp_layernorm": "layer_norm2",
@@ -120,3 +122,14 @@ def to_hf(whole: Tensors, heads: int, groups: int, width: int, vocab: int | None
             for name, value in found.items()
         }
     return found
+
+
+def fused(found: Tensors) -> Tensors:
+    """Return the tensors of `to_hf` with the names of Phi-3, which are fewer."""
+    left = dict(found)
+    for first in [name for name in found if name.endswith(("q_proj.weight", "gate_proj.weight"))]:
+        module, _, kind = first.rpartition(".")[0].rpartition(".")
+        names = ("q", "k", "v") if kind == "q_proj" else ("gate", "up")
+        parts = [left.pop(f"{module}.{name}_proj.weight") for name in names]
+        left[f"{module}.{'qkv' if kind == 'q_proj' else 'gate_up'}_proj.weight"] = torch.cat(parts)
+    return left

@@ -16,13 +16,13 @@ from mimokit.config.errors import ConfigError
 from mimokit.engine.weights.files import FileTensors
 from mimokit.engine.weights.reading import fill, read_shard
 from mimokit.planning.weights import WeightPlanner, read_directory
-from tests.engine.weights.inverse import Tensors, joined, to_hf
+from tests.engine.weights.inverse import Tensors, fused, joined, to_hf
 from tests.hugging_face_weights import MAKERS, checkpoint
 from tests.sparse_weights import LLAMA_70B, sparse_checkpoint
 
 SIZES = {
     "llama": (8, 4, 4), "llama_with_biases": (8, 2, 4), "mistral": (8, 4, 8), "qwen2": (8, 2, 4),
-    "gpt2": (8, 8, 4), "llava": (8, 4, 4),
+    "qwen3": (8, 2, 8), "phi3": (8, 4, 4), "gpt2": (8, 8, 4), "llava": (8, 4, 4),
 }  # fmt: skip
 """Heads, groups and width of the language models."""
 
@@ -63,6 +63,8 @@ def back(name: str, whole: Tensors) -> Tensors:
         }
         language = to_hf(of_module(whole, LANGUAGE), *SIZES[name], 101)
         return {**to_hf(of_module(whole, ENCODER), 8, 8, 4, None), **projector, **language}
+    if name == "phi3":
+        return fused(to_hf(whole, *SIZES[name], 101))
     if name in SIZES:
         return to_hf(whole, *SIZES[name], 101)
     return to_hf(whole, 8, 8, 4, None)

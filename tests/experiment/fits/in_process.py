@@ -5,13 +5,14 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import cloudpickle
 
 from mimokit.cluster import RankError
 from mimokit.cluster.rank import set_current
+from mimokit.config.user_modules import ReadAfresh
 
 
 class OneNode:
@@ -24,7 +25,9 @@ class OneNode:
 
     def submit(self, function: Callable[..., Any], *args: Any, world_size: int) -> ThreadRun:
         assert world_size == 1
-        return ThreadRun(*pickle.loads(cloudpickle.dumps((function, args))))
+        # An engine would import the files of the tests afresh; this process has them in use.
+        sent = tuple(one.value if isinstance(one, ReadAfresh) else one for one in args)
+        return ThreadRun(*pickle.loads(cloudpickle.dumps((function, sent))))
 
 
 class ThreadRun:
@@ -62,6 +65,13 @@ class ThreadRun:
             for sample in self.samples:
                 callback(sample)
             self._callbacks.append(callback)
+
+    @property
+    def sample_count(self) -> int:
+        return len(self.samples)
+
+    def each_sample(self) -> Iterator[Any]:
+        return iter(self.samples)
 
     @property
     def done(self) -> bool:

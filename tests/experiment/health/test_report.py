@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import mimokit
+from mimokit.cli.main import app
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
 from mimokit.config.strategy import StrategyConfig
@@ -225,6 +228,11 @@ def test_a_rank_whose_weights_go_another_way_is_named(cluster: EngineCluster) ->
         run = train(cluster, config, evaluations=short)
         run.result()
     drifted, drawn, *counted = run.health().wrong
+    saved = json.loads((run.directory / "health.json").read_text())
+    assert saved["wrong"] == [drifted, drawn, *counted]
+    assert saved["ranks"][3]["measured"]["memory"] > 1e6
+    told = CliRunner().invoke(app, ["analyze", str(run.directory)]).stdout
+    assert f"The ranks of run {run.directory.name} are not healthy: {drifted} {drawn}" in told
     assert drifted.startswith("Ranks 0 and 3 have different bits of language_module.")
     assert "final_layernorm.weight after iteration 0, which must be alike" in drifted
     assert drawn.startswith("Ranks 2 and 3 have different random states after iteration 0")

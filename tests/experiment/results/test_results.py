@@ -47,7 +47,7 @@ def _written(folder: Path, made: list[Sample], error: Exception | None = None) -
     writer = _writer(folder)
     for sample in made:
         writer.take(sample)
-    writer.finish(made, 12.3456, error)
+    writer.finish(made, 12.3456, error, {"healthy": True, "wrong": []})
 
 
 def _facts(rank: int) -> RankFacts:

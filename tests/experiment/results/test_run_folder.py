@@ -42,7 +42,11 @@ class _Ended:
 
     def __init__(self, error: Exception | None = None) -> None:
         self.samples = [to_wire(sample) for sample in samples(iterations=10)]
+        self.sample_count = len(self.samples)
         self._error = error
+
+    def each_sample(self) -> Iterator[Any]:
+        return iter(self.samples)
 
     def on_sample(self, callback: Callable[[Any], None]) -> None:
         threading.Thread(target=lambda: [callback(one) for one in self.samples]).start()

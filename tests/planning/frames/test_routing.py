@@ -100,6 +100,11 @@ def test_grids_that_cannot_be_dispatched(grid: list, split_time: bool, sentence:
         route_frames([as_grid([(2, 1, 2)])], [0], settings)
 
 
+def test_no_token_is_made_of_no_patches() -> None:
+    with pytest.raises(ValueError, match="merge_size is 0; it must be at least 1"):
+        route_frames([as_grid([(1, 2, 2)])], [0], FrameSettings(0))
+
+
 def test_ranks_of_one_number_hold_the_same_rows() -> None:
     with pytest.raises(ValueError, match="Ranks 0 and 2 of the group hold the same samples"):
         route_frames(

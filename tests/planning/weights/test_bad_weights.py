@@ -176,8 +176,8 @@ BROKEN: Mapping[str, tuple[Break, str]] = {
     "config ties what the file does not": (with_config(attention_bias=True), "proj.bias and"),
     "unknown family": (with_config(model_type="lama"), "'lama'.* did you mean llama"),
     "family without weights": (
-        with_config(model_type="qwen3"),
-        r"'qwen3' cannot be read \(missing: norms of queries and keys\); those of .*qwen2.* can",
+        with_config(model_type="gemma2"),
+        r"'gemma2' cannot be read \(missing: sliding.*capped logits.*\); those of .*qwen3.* can",
     ),
     "family of a later day": (with_config(model_type="qwen4"), "'qwen4' cannot be read; those of"),
     "no model_type": (with_config(model_type=None), "model_type is missing"),

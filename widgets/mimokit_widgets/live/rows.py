@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from mimokit.packed_list import PackedList
 from mimokit.samples import (
     EVALUATION_COLUMNS,
     LIVE_MODULE_COLUMNS,
@@ -92,7 +93,7 @@ class RowQueue:
 
     def __init__(self, header: RowHeader) -> None:
         self.header = header
-        self._rows: list[Row] = []
+        self._rows = PackedList[Row]()
         self._sent = 0
         self._lock = threading.Lock()
         self._news = threading.Event()
@@ -117,7 +118,7 @@ class RowQueue:
         with self._lock:
             self._news.clear()
             start, self._sent = self._sent, len(self._rows)
-            return start, self._rows[start:]
+            return start, list(self._rows.from_place(start))
 
     def everything(self) -> list[Row]:
         """Return all rows so far, taken or not."""

@@ -177,5 +177,7 @@ function combine(over, known, value) {
   if (value === null || value === undefined) return known;
   if (known === null) return value;
   if (over === "first") return known;
-  return over === "max" ? Math.max(known, value) : Math.min(known, value);
+  const chosen = { max: Math.max, min: Math.min }[over];
+  if (!chosen) throw new Error(`Ranks do not become one by ${over} in a browser.`);
+  return chosen(known, value);
 }

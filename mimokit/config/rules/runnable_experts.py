@@ -1,0 +1,61 @@
+"""What of mixtures of experts can be planned but cannot be run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mimokit.config.architecture import ModuleArchitecture
+from mimokit.config.errors import Problem
+from mimokit.config.messages import problem_at
+from mimokit.config.model import MimoParallelismConfig
+from mimokit.config.parallelism import ModuleParallelismConfig
+from mimokit.config.rules.facts import network_path, size_path
+
+
+def unrunnable_experts(model: MimoParallelismConfig) -> Iterator[Problem]:
+    """Yield what of the experts of a model does not run."""
+    for name, network in model.module_architectures.items():
+        encodes = name in model.encoder_module_names
+        sizes = model.module_parallelisms.get(name)
+        if network.num_moe_experts is None:
+            follows = encodes and model.deployment_mode == "homogeneous"
+            if sizes is not None and sizes.expert_parallel > 1 and not follows:
+                yield _without_experts(name, sizes.expert_parallel)
+        elif encodes:
+            sentence = (
+                f"num_moe_experts is {network.num_moe_experts}, but experts wait for the tokens of "
+                "all replicas, and a replica of an encoder may have none; leave it out."
+            )
+            yield problem_at(
+                network_path(name, "num_moe_experts"), network.num_moe_experts, sentence, None
+            )
+        else:
+            yield from _biases(name, network)
+            yield from () if sizes is None else _sequence(name, sizes)
+
+
+def _without_experts(name: str, value: int) -> Problem:
+    sentence = f"expert_parallel is {value}, but its network has no experts; set it to 1."
+    return problem_at(size_path(name, "expert_parallel"), value, sentence, 1)
+
+
+def _biases(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    if network.has_biases[-1]:
+        stated = network.add_bias_linear
+        sentence = (
+            "add_bias_linear is not false, but experts are matrices without biases; set it to "
+            "false."
+        )
+        yield problem_at(network_path(name, "add_bias_linear"), stated, sentence, False)
+
+
+def _sequence(name: str, sizes: ModuleParallelismConfig) -> Iterator[Problem]:
+    """Yield tensor parallelism without sequence parallelism: every rank has all tokens."""
+    if sizes.tensor_parallel > 1 and not sizes.in_runs("sequence_parallel"):
+        sentence = (
+            f"tensor_parallel is {sizes.tensor_parallel}, and each of these ranks would send the "
+            "same tokens to the experts; set sequence_parallel to true, so that they share them."
+        )
+        yield problem_at(
+            size_path(name, "sequence_parallel"), sizes.sequence_parallel, sentence, True
+        )

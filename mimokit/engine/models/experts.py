@@ -1,0 +1,195 @@
+"""Mixtures of experts in place of feed-forward layers, which compute the same in every layout.
+
+Megatron's layer has the router, the dispatcher and the experts. Here are the parts of which its own
+depend on the layout: from which seed an expert is drawn, over which tokens a loss of the router is
+a mean, and of which tokens an expert that has no room left drops some.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import torch
+
+from mimokit.architecture.config_fields import MEGATRON_TOP_K
+from mimokit.config import ModuleArchitecture
+from mimokit.engine.megatron import (
+    MLP,
+    MLPSubmodules,
+    ModuleSpec,
+    MoEAuxLossAutoScaler,
+    ProcessGroupCollection,
+    SequentialMLP,
+    TopKRouter,
+    TransformerConfig,
+    get_gpt_layer_local_spec,
+    of_class,
+    submodules_of,
+    tensor_parallel,
+)
+from mimokit.engine.models.rng import module_seed
+from mimokit.planning.execution import ModuleExecution
+
+
+def expert_options(network: ModuleArchitecture, execution: ModuleExecution) -> dict[str, Any]:
+    """Return what of Megatron's configuration concerns the experts of a module that has some."""
+    if network.num_moe_experts is None:
+        return {}
+    return {
+        "num_moe_experts": network.num_moe_experts,
+        "moe_router_topk": network.moe_router_topk or MEGATRON_TOP_K,
+        "moe_ffn_hidden_size": network.moe_ffn_hidden_size or network.feed_forward_size,
+        "moe_shared_expert_intermediate_size": network.moe_shared_expert_intermediate_size,
+        "moe_shared_expert_gate": bool(network.moe_shared_expert_gate),
+        "moe_router_dtype": "fp32",
+        "moe_router_pre_softmax": network.scores_before_choice,
+        "moe_router_load_balancing_type": network.moe_router_load_balancing_type or "aux_loss",
+        "moe_aux_loss_coeff": network.moe_aux_loss_coeff or 0.0,
+        "moe_z_loss_coeff": network.moe_z_loss_coeff or None,
+        "moe_expert_capacity_factor": network.moe_expert_capacity_factor,
+        "moe_token_dispatcher_type": "alltoall",
+        "moe_permute_fusion": False,
+        "expert_model_parallel_size": execution.expert_parallel,
+        "expert_tensor_parallel_size": execution.expert_tensor_parallel,
+    }
+
+
+def experts_spec(network: ModuleArchitecture) -> Any:
+    """Return Megatron's spec of a mixture of experts in place of a feed-forward layer."""
+    whole = get_gpt_layer_local_spec(num_experts=network.num_moe_experts)
+    experts = copy.deepcopy(whole.submodules.mlp)
+    parts = submodules_of(experts)
+    parts.router = LayoutFreeRouter
+    parts.experts = of_class(parts.experts, SeededExperts)
+    return experts
+
+
+class SeededExperts(SequentialMLP):  # type: ignore[misc]
+    """Megatron's `SequentialMLP`, whose experts are drawn from separate seeds.
+
+    An expert then has the same initial weights whichever rank holds it, and so has what is drawn
+    after the experts. Its weights are marked as an expert's also where every rank has all of them:
+    with other tensor parallel ranks than the layer around it, its replicas are others.
+    """
+
+    def __init__(
+        self,
+        num_local_experts: int,
+        config: TransformerConfig,
+        submodules: MLPSubmodules,
+        pg_collection: ProcessGroupCollection,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(0, config, submodules, pg_collection=pg_collection)
+        self.num_local_experts = num_local_experts
+        self.first = num_local_experts * self.ep_group.rank()
+        of_layer = torch.initial_seed()
+        for number in range(self.first, self.first + num_local_experts):
+            torch.manual_seed(module_seed(of_layer, f"expert {number}"))
+            expert = MLP(
+                self.config,
+                submodules,
+                ffn_hidden_size=self.config.moe_ffn_hidden_size,
+                is_expert=True,
+                tp_group=self.tp_group,
+            )
+            self.local_experts.append(expert)
+        for parameter in self.parameters():
+            parameter.allreduce = False
+        torch.manual_seed(module_seed(of_layer, "after the experts"))
+
+
+class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
+    """Megatron's `TopKRouter`, whose losses and dropped tokens do not depend on the layout.
+
+    Losses are attached as sums over tokens, as the loss of a micro-batch is one; a step divides
+    both by its tokens. An auxiliary loss is over the tokens of a micro-batch on all replicas, or
+    over each sample (`seq_aux_loss`); Megatron's own counts the tokens of a replica, or of a rank.
+
+    An expert takes at most its capacity of tokens of a sample, those with the largest scores, where
+    Megatron's own takes as many of all tokens of a rank.
+
+    Attributes:
+        load: how many tokens of this rank went to each expert since it was last set to zero.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, pg_collection: ProcessGroupCollection, **options: Any
+    ) -> None:
+        own = copy.copy(config)
+        own.moe_expert_capacity_factor = None
+        super().__init__(config=own, pg_collection=pg_collection, **options)
+        self.capacity_factor = config.moe_expert_capacity_factor
+        self.sequence_group = pg_collection.tp_cp
+        self.load = torch.zeros(config.num_moe_experts, dtype=torch.int64)
+        if self.routing_type == "aux_loss":
+            self.tp_cp_group = self.tp_dp_cp_group
+
+    def attach_and_log_load_balancing_loss(
+        self,
+        activation: torch.Tensor,
+        aux_loss_coeff: float,
+        aux_loss: torch.Tensor,
+        aux_loss_name: str,
+        reduce_group: torch.distributed.ProcessGroup,
+        **_: Any,
+    ) -> torch.Tensor:
+        """Attach this rank's share of a loss, times the tokens of which the whole is a mean."""
+        tokens = activation.shape[0] * reduce_group.size()
+        return MoEAuxLossAutoScaler.apply(activation, aux_loss * tokens)  # type: ignore[no-any-return]
+
+    def apply_z_loss(
+        self, logits: torch.Tensor, padding_mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Attach the loss of large logits (ST-MoE, arXiv 2202.08906), summed over tokens."""
+        coefficient = self.config.moe_z_loss_coeff
+        if coefficient is None or not self._counts:
+            return logits
+        loss = coefficient * torch.logsumexp(logits, dim=-1).square().sum()
+        return MoEAuxLossAutoScaler.apply(logits, loss)  # type: ignore[no-any-return]
+
+    def routing(
+        self, logits: torch.Tensor, *args: Any, **options: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return scores and choices, [tokens x samples, experts], of logits by token and sample."""
+        scores, chosen = super().routing(logits, *args, **options)
+        if self.capacity_factor is not None:
+            chosen = chosen & self._have_room(scores.detach().reshape_as(logits))
+            scores = scores * chosen
+        if self._counts:
+            self.load += chosen.detach().sum(0).to(self.load.device)
+        return scores, chosen
+
+    @property
+    def _counts(self) -> bool:
+        """Whether this pass trains: none that evaluates, nor the first of a recomputation."""
+        return bool(self.training and torch.is_grad_enabled())
+
+    def _have_room(self, scores: torch.Tensor) -> torch.Tensor:
+        """Return which tokens of a sample are among the best of an expert, [tokens, experts].
+
+        Args:
+            scores: [tokens of this rank, samples, experts], 0 where an expert was not chosen.
+        """
+        group = self.sequence_group
+        whole = tensor_parallel.gather_from_sequence_parallel_region(scores, group=group)
+        even = len(whole) * self.topk / self.num_experts
+        capacity = min(len(whole), math.ceil(even * self.capacity_factor))
+        best = whole.topk(capacity, dim=0).indices
+        room = torch.zeros_like(whole, dtype=torch.bool).scatter(0, best, True)
+        return room.tensor_split(group.size())[group.rank()].flatten(0, 1)
+
+
+def routers_of(module: torch.nn.Module) -> dict[int, LayoutFreeRouter]:
+    """Return the routers of a module's part on this rank, by the number of their layer (from 1)."""
+    routers = (part for part in module.modules() if isinstance(part, LayoutFreeRouter))
+    return {router.layer_number: router for router in routers}
+
+
+def layer_with(submodules: Any, feed_forward: ModuleSpec) -> Any:
+    """Return the submodules of a layer with another feed-forward layer."""
+    changed = copy.copy(submodules)
+    changed.mlp = feed_forward
+    return changed

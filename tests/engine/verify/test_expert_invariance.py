@@ -1,0 +1,75 @@
+"""Mixtures of experts compute in every layout what one process computes."""
+
+from __future__ import annotations
+
+from mimokit.experiment import verify
+from tests.invariance import TOLERANCE, assert_computes_the_same, oracle_of
+from tests.layouts_experts import BALANCED, experts_config
+from tests.layouts_multimodal import LANGUAGE
+from tests.planted import planted
+from tests.whole_runs import whole_runs
+
+
+@whole_runs("experts")
+def test_experts_compute_what_one_process_computes(cluster, run):
+    assert_computes_the_same(cluster, run.make())
+
+
+def _verified(cluster, config, target, make):
+    """Return the report of one step with a fault on every rank of a layout of two."""
+    oracle = oracle_of(cluster, config)
+    with planted(cluster, target, make, 2):
+        report = verify(cluster, config, steps=1, oracle=oracle)
+    assert not report.passed
+    return report
+
+
+def _unmarked(original):
+    """Plant: weights of experts count as any others, of which all replicas have the same."""
+
+    def build(self, *args, **options):
+        original(self, *args, **options)
+        for parameter in self.parameters():
+            parameter.allreduce = True
+
+    return build
+
+
+def test_check_catches_experts_that_are_summed_over_the_ranks_of_others(cluster):
+    config = experts_config((1, 1, 2), (1, 1, 2))
+    target = "mimokit.engine.models.experts.SeededExperts.__init__"
+    report = _verified(cluster, config, target, _unmarked)
+    assert report.loss_differences[0] <= TOLERANCE, "the forward pass is right"
+    assert report.gradient_differences[0][LANGUAGE] > 0.1
+    assert "local_experts" in report.worst_parameters[LANGUAGE]
+
+
+def _own_tokens(original):
+    """Plant: Megatron's scale of an auxiliary loss, which is that of this rank's tokens."""
+
+    def attach(self, activation, coefficient, loss, name, group, **options):
+        from mimokit.engine.megatron import MoEAuxLossAutoScaler
+
+        return MoEAuxLossAutoScaler.apply(activation, loss * activation.shape[0])
+
+    return attach
+
+
+def test_check_catches_an_auxiliary_loss_of_a_rank_s_own_tokens(cluster):
+    config = experts_config((1, 1, 2), (1, 1, 2), moe_aux_loss_coeff=0.5)
+    target = "mimokit.engine.models.experts.LayoutFreeRouter.attach_and_log_load_balancing_loss"
+    report = _verified(cluster, config, target, _own_tokens)
+    assert report.loss_differences[0] <= TOLERANCE, "the forward pass is right"
+    assert report.gradient_differences[0][LANGUAGE] > 1e-2
+
+
+def _of_all_samples(original):
+    """Plant: an expert takes its share of the tokens of a rank, not of each sample."""
+    return lambda self, scores: original(self, scores.flatten(0, 1)[:, None])
+
+
+def test_check_catches_a_capacity_of_a_rank_s_own_tokens(cluster):
+    config = experts_config((1, 1, 2), (1, 1, 2), **BALANCED)
+    target = "mimokit.engine.models.experts.LayoutFreeRouter._have_room"
+    report = _verified(cluster, config, target, _of_all_samples)
+    assert report.loss_differences[0] > TOLERANCE

@@ -1,0 +1,75 @@
+"""Small configs for tests: digits read by a mixture of experts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mimokit.config import ExperimentConfig, ModuleArchitecture
+from tests.layouts import digits_config
+from tests.layouts_apart import Sizes, apart_config, decoded_config
+from tests.layouts_multimodal import LANGUAGE
+
+MIXTURE: dict[str, Any] = {
+    "num_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "seq_length": 42,
+    "vocab_size": 16, "num_query_groups": 4, "ffn_hidden_size": 48, "gated_linear_unit": True,
+    "normalization": "RMSNorm", "add_bias_linear": False, "init_std": 0.05, "num_moe_experts": 4,
+    "moe_router_topk": 2, "moe_ffn_hidden_size": 24,
+}  # fmt: skip
+SHARED: dict[str, Any] = {
+    "first_k_dense_replace": 1, "moe_shared_expert_intermediate_size": 16,
+    "moe_shared_expert_gate": True,
+}  # fmt: skip
+BALANCED: dict[str, Any] = {
+    "moe_aux_loss_coeff": 0.2, "moe_z_loss_coeff": 0.02, "moe_expert_capacity_factor": 1.0,
+}  # fmt: skip
+
+
+def experts_config(
+    encoder: Sizes,
+    language: Sizes,
+    apart: bool = False,
+    count: int = 1,
+    expert_parallel: int = 2,
+    **network: Any,
+) -> ExperimentConfig:
+    """Return a finalized config.
+
+    Args:
+        encoder: (tensor, pipeline, data parallel).
+        language: likewise.
+        apart: on separate ranks.
+        count: of micro-batches.
+        network: fields of the language model that are not those of `MIXTURE`.
+    """
+    if apart:
+        config = apart_config(encoder, language, count)
+    else:
+        config = digits_config(encoder[::2], language[::2], count)
+    return _with_experts(config, LANGUAGE, expert_parallel, **network)
+
+
+def expert_decoder_config() -> ExperimentConfig:
+    """Return a decoder with experts on two ranks, behind a language model without any."""
+    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 1), "writer": (1, 1, 2)}
+    return _with_experts(decoded_config(sizes, 2), "writer", 2, modal_type="text")
+
+
+def _with_experts(
+    config: ExperimentConfig, module: str, expert_parallel: int, **network: Any
+) -> ExperimentConfig:
+    model = config.model
+    sizes = model.module_parallelisms
+    others = list(sizes) if model.deployment_mode == "homogeneous" else [module]
+    model.module_parallelisms = {
+        **sizes,
+        **{
+            name: sizes[name].model_copy(update={"expert_parallel": expert_parallel})
+            for name in others
+        },
+    }
+    model.module_architectures = {
+        **model.module_architectures,
+        module: ModuleArchitecture(**{**MIXTURE, **network}),
+    }
+    config.finalize()
+    return config
