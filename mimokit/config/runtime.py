@@ -32,7 +32,7 @@ SCHEDULE_OF_MODE: dict[DeploymentMode, PipelineSchedule] = {
 LoggerName = Literal["tensorboard", "wandb", "mlflow"]
 TENSORBOARD: LoggerName = "tensorboard"
 
-PRECISION_OF_RUNS, PRECISION_OF_PREDICTIONS = "fp32", "bf16"
+PRECISION_OF_RUNS = "fp32"
 """What a `precision` that is left out (None) means; fp32 is the only one that runs support yet."""
 
 PatchName = Literal["vit_frame_parallel"]
@@ -136,8 +136,8 @@ class RuntimeConfig(ConfigModel):
     """Of weights and data."""
 
     precision: Name | None = None
-    """Of matrix products: bf16, fp8, mxfp8, nvfp4, … None: bf16 in predictions; fp32 in runs,
-    the only one they support yet."""
+    """Of matrix products: fp32, tf32, bf16, fp8, mxfp8, nvfp4, … Runs support fp32 alone yet, the
+    others are predicted. None: fp32."""
 
     patch_type: list[PatchName] = Field(default_factory=list)
     """Patches of the model. vit_frame_parallel: the data-parallel replicas of a vision encoder

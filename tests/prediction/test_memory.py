@@ -252,6 +252,21 @@ def test_state_bytes(sizes: ParallelSizes, per_parameter: float) -> None:
     )
 
 
+def test_fp32_training_has_numbers_of_twice_the_width_and_no_second_weight() -> None:
+    net, seq = replace(gpt(2, 64, 4), dropout=0.0, score_dropout=0.0), 128
+    model = LanguageModel("small", net, vocab=256)
+    half, full = (
+        System(load_hardware("h100"), load_software("megatron-core"), precision).storage
+        for precision in ("bf16", "fp32")
+    )
+    sizes = ParallelSizes(distributed_optimizer=False, sequence_parallel=False)
+    own, other = (stage_memory(model, sizes, seq, 1, 0, storage=each) for each in (half, full))
+    assert float(other["activations"]) == 2 * float(own["activations"])
+    assert float(other["weights"]) == 2 * float(own["weights"])
+    assert (half.optimizer, full.optimizer) == (12, 8)
+    assert (half.gradient, full.gradient) == (4, 4)
+
+
 def test_full_recompute_keeps_the_inputs() -> None:
     net = gpt(2, 64, 4)
     sizes = ParallelSizes(tensor=4, recompute=RECOMPUTE_FULL, sequence_parallel=False)

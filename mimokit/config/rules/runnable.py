@@ -97,7 +97,7 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
 def _planned_sizes(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
     for field in _ONLY_PLANNED:
         value = getattr(module, field)
-        if value is not None and value != LEFT_OUT[field].runs:
+        if value is not None and value != LEFT_OUT[field]:
             yield leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")
 
 
