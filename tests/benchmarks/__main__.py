@@ -34,6 +34,7 @@ TITLES = {
     "colocated_transfers": "Transfers between modules on shared ranks",
     "pipeline_overhead": "Pipeline executor",
     "megatron_1f1b": "1F1B over modules",
+    "recomputation": "Recomputation",
     "trace_overhead": "Tracing",
     "sixteen_ranks": "Layout invariance on 16 ranks",
     "prediction_here": "Prediction on this machine",
