@@ -93,7 +93,7 @@ SPELLINGS: Mapping[Axis | Choice, Spelling] = {
         "data_parallel_size", None,
     ),
     Axis.EXPERT_TENSOR: Spelling(
-        "expert tensor parallel", "ETP", None, None, None,
+        "expert tensor parallel", "ETP", "expert_tensor", "expert_tensor_parallel", None,
         "expert_tensor_parallel_size", "expert-tensor-parallel-size",
     ),
     Axis.EXPERT_DATA: Spelling("expert data parallel", "EDP", None, None, None, None, None),

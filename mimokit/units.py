@@ -55,8 +55,9 @@ def samples_text(span: tuple[int, int]) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return `1 replica`, `2 replicas`, `1,024 micro-batches`."""
-    plural = f"{noun}{'es' if noun.endswith('ch') else 's'}"
+    """Return `1 replica`, `2 replicas`, `1,024 micro-batches`, `3 entries`."""
+    stem, ending = (noun[:-1], "ies") if noun.endswith("y") else (noun, "s")
+    plural = f"{stem}{'es' if noun.endswith('ch') else ending}"
     return f"{number:,} {noun if number == 1 else plural}"
 
 

@@ -57,7 +57,7 @@ def _qwen3() -> Any:
 def _phi3() -> Any:
     from transformers import Phi3Config, Phi3ForCausalLM
 
-    return Phi3ForCausalLM(Phi3Config(**{**GROUPED, "pad_token_id": 0}))
+    return Phi3ForCausalLM(Phi3Config(**GROUPED, pad_token_id=0, eos_token_id=2))
 
 
 def _gpt2() -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from tests.layouts import digits_config
 from tests.layouts_apart import Sizes, apart_config, decoded_config
-from tests.layouts_multimodal import LANGUAGE
+from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 
 MIXTURE: dict[str, Any] = {
     "num_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "seq_length": 42,
@@ -30,9 +30,11 @@ def experts_config(
     apart: bool = False,
     count: int = 1,
     expert_parallel: int = 2,
+    expert_tensor_parallel: int | None = None,
+    dispatcher: str | None = None,
     **network: Any,
 ) -> ExperimentConfig:
-    """Return a finalized config.
+    """Return a finalized config; a language model cut by tensors has its sequence in slices.
 
     Args:
         encoder: (tensor, pipeline, data parallel).
@@ -45,31 +47,45 @@ def experts_config(
         config = apart_config(encoder, language, count)
     else:
         config = digits_config(encoder[::2], language[::2], count)
-    return _with_experts(config, LANGUAGE, expert_parallel, **network)
+    sizes = {
+        "expert_parallel": expert_parallel,
+        "expert_tensor_parallel": expert_tensor_parallel,
+        "moe_token_dispatcher_type": dispatcher,
+        "sequence_parallel": language[0] > 1 or None,
+    }
+    return _with_experts(config, LANGUAGE, sizes, {**MIXTURE, **network})
 
 
 def expert_decoder_config() -> ExperimentConfig:
     """Return a decoder with experts on two ranks, behind a language model without any."""
     sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 1), "writer": (1, 1, 2)}
-    return _with_experts(decoded_config(sizes, 2), "writer", 2, modal_type="text")
+    network = {**MIXTURE, "modal_type": "text"}
+    return _with_experts(decoded_config(sizes, 2), "writer", {"expert_parallel": 2}, network)
+
+
+def frozen_experts_config() -> ExperimentConfig:
+    """Return frozen experts, of which each replica has half; the second reads no images."""
+    sizes = {"dino": (1, 2), LANGUAGE: (1, 2)}
+    config = multimodal_config(sizes, "homogeneous", presence=PRESENCE, frozen=[LANGUAGE])
+    network = config.model.get_architecture(LANGUAGE)
+    experts = {name: MIXTURE[name] for name in MIXTURE if "moe" in name}
+    stated = {**network.model_dump(exclude_unset=True), **experts, "add_bias_linear": False}
+    return _with_experts(config, LANGUAGE, {"expert_parallel": 2}, stated)
 
 
 def _with_experts(
-    config: ExperimentConfig, module: str, expert_parallel: int, **network: Any
+    config: ExperimentConfig, module: str, chosen: dict[str, Any], network: dict[str, Any]
 ) -> ExperimentConfig:
     model = config.model
     sizes = model.module_parallelisms
     others = list(sizes) if model.deployment_mode == "homogeneous" else [module]
     model.module_parallelisms = {
         **sizes,
-        **{
-            name: sizes[name].model_copy(update={"expert_parallel": expert_parallel})
-            for name in others
-        },
+        **{name: sizes[name].model_copy(update=chosen) for name in others},
     }
     model.module_architectures = {
         **model.module_architectures,
-        module: ModuleArchitecture(**{**MIXTURE, **network}),
+        module: ModuleArchitecture(**network),
     }
     config.finalize()
     return config

@@ -29,6 +29,8 @@ def test_the_table_names_all_fields_of_sizes_and_fields_that_configs_have() -> N
         "rank_offset",
         "account_for_embedding_in_pipeline_split",
         "account_for_loss_in_pipeline_split",
+        "moe_token_dispatcher_type",
+        "overlap_grad_reduce",
     }
 
 

@@ -110,6 +110,10 @@ def test_the_json_of_a_verification_is_the_same() -> None:
         "worst_parameters",
         "adam_epsilon",
         "unproved",
+        "gradient_rounding",
+        "weight_rounding",
+        "precision",
+        "yardstick",
     }
 
 

@@ -6,7 +6,7 @@ take their runs from here by what they prove, so a new parallelism adds rows and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -32,6 +32,7 @@ from tests.layouts_experts import SHARED as WITH_SHARED
 from tests.layouts_experts import expert_decoder_config, experts_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.layouts_networks import network_config
+from tests.layouts_pipelines import shared_pipeline
 from tests.layouts_weights import weights_config
 from tests.llava import llava_config
 
@@ -192,6 +193,94 @@ def _slices_of_sequences() -> Iterator[WholeRun]:
     yield WholeRun(proves, "a decoder", partial(cut_along_sequences, make))
 
 
+def on_contexts(make: Callable[[], ExperimentConfig], **contexts: int) -> ExperimentConfig:
+    """Return a config with context parallelism, the ranks of which its replicas gave."""
+    config = make()
+    model, replicas = config.model, config.model.get_parallelism(LANGUAGE).data_parallel
+    for name, ranks in contexts.items():
+        module = model.module_parallelisms[name]
+        assert module.data_parallel is not None
+        module.context_parallel, module.data_parallel = ranks, module.data_parallel // ranks
+    left = config.model.get_parallelism(LANGUAGE).data_parallel
+    config.data.base_batch_size *= replicas // left
+    return config
+
+
+def learned_positions_on_contexts() -> ExperimentConfig:
+    """Return a GPT-2 of two tensor and two context-parallel ranks with a SigLIP inside."""
+    make = partial(network_config, "gpt2", "siglip", (2, 1, 2), (2, 1, 2))
+    config = cut_along_sequences(partial(_longer, make))
+    return on_contexts(lambda: config, images=2, language_module=2)
+
+
+def _longer(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
+    """Return a config of strips with 44 tokens, which 2 and 4 divide, in place of 42."""
+    config = _changed(make(), LANGUAGE, seq_length=44)
+    config.data.seq_length = 44
+    return config
+
+
+def _contexts() -> Iterator[WholeRun]:
+    proves = "context parallelism"
+    yield WholeRun(proves, "learned positions", learned_positions_on_contexts)
+    shared = {"words": (2, 2), "audio": (1, 4), "qwen": (1, 4), LANGUAGE: (2, 2)}
+    make = partial(
+        multimodal_config, shared, "colocated", num_microbatches=2, presence=PRESENCE,
+        three_axes=True,
+    )  # fmt: skip
+    grouped = partial(_grouped, make)
+    mixed = partial(on_contexts, grouped, words=2, audio=4, language_module=2)
+    yield WholeRun(proves, "fan-in and fan-out", mixed)
+    yield WholeRun(proves, "stages", stages_on_contexts)
+    behind = {"images": (1, 2, 2), LANGUAGE: (1, 1, 2), "writer": (1, 1, 2)}
+    make = partial(_longer, partial(decoded_config, behind, 2))
+    all_cut = {"images": 2, "language_module": 2, "writer": 2}
+    yield WholeRun(proves, "a decoder", partial(on_contexts, make, **all_cut))
+
+
+def in_rows(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
+    """Return a config whose language model computes samples in a row."""
+    config = make()
+    config.data.pack_sequences_in_batch = True
+    return config
+
+
+def three_axes_in_rows() -> ExperimentConfig:
+    """Return samples in a row with positions of three axes, on context and tensor ranks."""
+    sizes = {"qwen": (1, 4), LANGUAGE: (2, 2)}
+    make = partial(
+        multimodal_config, sizes, "colocated", num_microbatches=2, presence=SOME, three_axes=True
+    )
+    config = cut_along_sequences(partial(_grouped, make))
+    return in_rows(partial(on_contexts, lambda: config, language_module=2))
+
+
+def stages_on_contexts() -> ExperimentConfig:
+    """Return an audio encoder, and two stages of a language model, on context-parallel ranks."""
+    sizes = {"audio": (1, 1, 2), "clip": (1, 1, 1), LANGUAGE: (1, 2, 2)}
+    make = partial(apart_multimodal_config, sizes, 2, presence=PRESENCE)
+    return on_contexts(make, audio=2, language_module=2)
+
+
+def all_cuts_on_shared_ranks() -> ExperimentConfig:
+    """Return a pipeline of tensor and context-parallel ranks that encoders share, with rows."""
+    encoders = {"qwen": (2, 4), "audio": (1, 8)}
+    options = {"presence": PRESENCE, "three_axes": True, "encoder_microbatches": 2}
+    make = partial(shared_pipeline, "colocated", (2, 2, 2), encoders, 3, **options)
+    config = cut_along_sequences(make)
+    return in_rows(partial(on_contexts, lambda: config, audio=2, language_module=2))
+
+
+def _samples_in_rows() -> Iterator[WholeRun]:
+    proves = "samples in a row"
+    yield WholeRun(proves, "learned positions", partial(in_rows, learned_positions_on_contexts))
+    yield WholeRun(proves, "three axes", three_axes_in_rows)
+    yield WholeRun(proves, "all cuts on shared ranks", all_cuts_on_shared_ranks)
+    behind = {"images": (1, 1, 1), LANGUAGE: (1, 2, 2), "writer": (1, 1, 1)}
+    make = partial(decoded_config, behind, 2)
+    yield WholeRun(proves, "stages and a decoder", partial(in_rows, make))
+
+
 EQUAL = {"clip": (1, 2), "dino": (1, 2), "audio": (1, 2), LANGUAGE: (1, 2)}
 # Fan-in, fan-out and equal sizes into the same language model.
 MIXED = {"clip": (1, 4), "dino": (4, 1), "audio": (2, 2), LANGUAGE: (2, 2)}
@@ -223,6 +312,54 @@ def _encoders_on_shared_ranks() -> Iterator[WholeRun]:
     for stages in (2, 3):
         make = partial(tied_on_stages, stages)
         yield WholeRun("tied embeddings on stages", f"{stages} stages", make)
+
+
+# (tensor, data): shared by both stages of the language model, by half of them, by none.
+AROUND = {"clip": (4, 2), "audio": (1, 8), "qwen": (2, 4)}
+
+
+def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
+    proves = "pipelines on shared ranks"
+    several = {"presence": PRESENCE, "tied": True, "three_axes": True}
+    make = partial(shared_pipeline, "homogeneous", (2, 2, 2), AROUND, 3, **several)
+    yield WholeRun(proves, "homogeneous TP2PP2DP2", make)
+    for passes in (None, 2):
+        make = partial(
+            shared_pipeline, "colocated", (2, 2, 2), AROUND, 3, **several,
+            encoder_microbatches=passes,
+        )  # fmt: skip
+        yield WholeRun(proves, f"colocated TP2PP2DP2, passes of {passes or 3}", make)
+    shared = {"tied": True, "context_parallel": 2}
+    make = partial(shared_pipeline, "homogeneous", (2, 2, 1), {"audio": (1, 1)}, 2, **shared)
+    yield WholeRun(proves, "homogeneous TP2CP2PP2, sequence parallel", make)
+    make = partial(
+        shared_pipeline, "colocated", (2, 2, 1), AROUND, 3, **several, context_parallel=2
+    )
+    yield WholeRun(proves, "colocated TP2CP2PP2, sequence parallel", make)
+    make = partial(
+        shared_pipeline, "colocated", (2, 1, 4), AROUND, 3, **several, encoder_microbatches=2
+    )
+    yield WholeRun(proves, "colocated TP2DP4, passes of 2", make)
+    proves, chunked = "chunks and orders", {**several, "layers": 4, "chunks": 2}
+    make = partial(shared_pipeline, "homogeneous", (2, 2, 2), AROUND, 4, **chunked)
+    yield WholeRun(proves, "homogeneous, interleaved", make)
+    make = partial(
+        shared_pipeline, "colocated", (2, 2, 2), AROUND, 4, **chunked, encoder_microbatches=2
+    )
+    yield WholeRun(proves, "colocated, interleaved, passes of 2", make)
+    for order in ("1f1b", "gpipe"):
+        make = partial(_apart_in_chunks, order)
+        yield WholeRun(proves, f"heterogeneous, {order}", make)
+
+
+def _apart_in_chunks(order: str) -> ExperimentConfig:
+    """Return a language model of 2 stages of 2 chunks behind an encoder of 2 stages."""
+    config = _changed(apart_config((1, 2, 1), (2, 2, 1), 4), LANGUAGE, num_layers=4)
+    config = _changed(config, LANGUAGE, tied_embeddings=True)
+    language = config.model.module_parallelisms[LANGUAGE]
+    language.virtual_pipeline_model_parallel_size = 2
+    config.runtime.pipeline_order = order
+    return config.finalize()
 
 
 def _encoders_on_separate_ranks() -> Iterator[WholeRun]:
@@ -315,12 +452,18 @@ def _decoders() -> Iterator[WholeRun]:
     )
 
 
+def experts_on_contexts() -> ExperimentConfig:
+    """Return experts that count the tokens of samples of which a rank has a part."""
+    make = partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED, **EVEN)
+    return on_contexts(partial(_longer, make), images=2, language_module=2)
+
+
 def _experts() -> Iterator[WholeRun]:
     by_sample = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.2}
     one_each = {"moe_router_topk": 1, "num_moe_experts": 4}
     for name, make in (
         ("EP2 of DP4", partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED, **EVEN)),
-        ("EP2 before TP2", partial(experts_config, (2, 1, 1), (1, 1, 2), **by_sample)),
+        ("EP2 of CP2", experts_on_contexts),
         (
             "EP4, one expert each",
             partial(experts_config, (1, 1, 4), (1, 1, 4), expert_parallel=4, **one_each),
@@ -329,6 +472,18 @@ def _experts() -> Iterator[WholeRun]:
             "EP2 of two stages",
             partial(experts_config, (1, 1, 1), (1, 2, 2), True, 4, num_layers=4, **WITH_SHARED),
         ),
+        (
+            "EP2 of TP2 DP2, gathered",
+            partial(
+                experts_config,
+                (2, 1, 2),
+                (2, 1, 2),
+                dispatcher="allgather",
+                **WITH_SHARED,
+                **EVEN,
+            ),
+        ),
+        ("EP2 ETP2", partial(experts_config, (1, 1, 4), (2, 1, 2), False, 2, 2, 2, **by_sample)),
         ("of a decoder", expert_decoder_config),
     ):
         yield WholeRun("experts", name, make)
@@ -412,6 +567,7 @@ def _replicas() -> Iterator[WholeRun]:
     whole = partial(digits_config, (2, 1), (2, 1))
     fan_in = partial(digits_config, (1, 2), (2, 1))
     stages = partial(apart_config, (1, 1, 1), (1, 2, 1), num_microbatches=2)
+    mixture = partial(experts_config, (1, 1, 2), (2, 1, 1), **WITH_SHARED)
     tied = tied_on_four_ranks
     for name, layout, replicas, strategy in (
         ("diloco", whole, 2, {"H": 2, "outer_optimizer": OUTER}),
@@ -428,6 +584,7 @@ def _replicas() -> Iterator[WholeRun]:
         ("sparta", tied, 2, MASKS),
         ("diloco", padded, 2, {"H": 2, "codec": "int8"}),
         ("streaming_diloco", tied, 2, IN_LOW_BITS),
+        ("sparse_loco", mixture, 2, {**CHUNKS, "decay": 0.9}),
     ):
         make = _ReplicasOf(layout, {"name": name, "replicas": replicas, **strategy})
         steps = 2 * int(strategy.get("H", 2))
@@ -448,9 +605,9 @@ DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.2}
 
 def recomputed(config: ExperimentConfig, **granularity: str) -> ExperimentConfig:
     """Return a config whose networks drop numbers, and whose modules recompute."""
-    for name in config.model.module_architectures:
-        _changed(config, name, **DROPOUT)
     for name, module in config.model.module_parallelisms.items():
+        dropout = DROPOUT if module.context_parallel == 1 else {"hidden_dropout": 0.1}
+        _changed(config, name, **dropout)
         module.recompute_granularity = granularity.get(name)
         module.sequence_parallel = module.tensor_parallel == 2
     return config
@@ -504,12 +661,92 @@ def _weights() -> Iterator[WholeRun]:
         yield WholeRun("a whole LLaVA", name, make)
 
 
+def in_precision(make: Callable[[], ExperimentConfig], precision: str) -> ExperimentConfig:
+    """Return a layout in another precision."""
+    config = make()
+    config.runtime.precision = precision
+    return config
+
+
+def _precisions() -> Iterator[WholeRun]:
+    """Yield a run of each mode; of bridges, pipelines, absent modalities, shared frames."""
+    mixed = partial(multimodal_config, MIXED, "colocated", num_microbatches=2, presence=PRESENCE)
+    behind = {"images": (1, 2, 1), LANGUAGE: (2, 2, 1), "writer": (1, 1, 2)}
+    for name, make in (
+        ("homogeneous", partial(digits_config, (2, 2), (2, 2))),
+        ("colocated", mixed),
+        ("heterogeneous", partial(decoded_config, behind, 4)),
+        ("tied", tied_on_four_ranks),
+        ("shared frames", frames_by_fan_in),
+    ):
+        yield WholeRun("bf16", name, partial(in_precision, make, "bf16"))
+    replicas = _ReplicasOf(
+        partial(digits_config, (1, 2), (2, 1)), {"name": "diloco", "replicas": 2, "H": 2, **RMSPROP}
+    )
+    yield WholeRun("bf16", "replicas", partial(in_precision, replicas, "bf16"))
+    apart = partial(apart_config, (2, 1, 1), (1, 2, 1), 2)
+    for name, make in (
+        ("colocated", partial(digits_config, (1, 4), (2, 2), num_microbatches=2)),
+        ("heterogeneous", apart),
+    ):
+        yield WholeRun("fp16", name, partial(in_precision, make, "fp16"))
+
+
+def with_sizes(config: ExperimentConfig, modules: Iterable[str], **fields: Any) -> ExperimentConfig:
+    """Return the config with other fields of the parallelism of some modules."""
+    for name in modules:
+        sizes = config.model.module_parallelisms
+        sizes[name] = sizes[name].model_copy(update=fields)
+    return config
+
+
+@dataclass(frozen=True)
+class _With:
+    """A layout of which some modules have other fields of their parallelism."""
+
+    make: Callable[[], ExperimentConfig]
+    modules: tuple[str, ...]
+    fields: Mapping[str, Any]
+
+    def __call__(self) -> ExperimentConfig:
+        return with_sizes(self.make(), self.modules, **self.fields)
+
+
+SHARDED_STATES = {"use_distributed_optimizer": True}
+OVERLAPPED = {"overlap_grad_reduce": True}
+
+
+def tied_on_replicas() -> ExperimentConfig:
+    """Return tied embeddings on two stages of two replicas."""
+    return _changed(apart_config((1, 1, 2), (1, 2, 2), 2), LANGUAGE, tied_embeddings=True)
+
+
+def _optimizers() -> Iterator[WholeRun]:
+    """Yield runs whose modules share the states of their optimizers, all or some."""
+    mixed = partial(multimodal_config, MIXED, "colocated", num_microbatches=2, presence=PRESENCE)
+    for name, make, modules in (
+        ("homogeneous", partial(digits_config, (2, 2), (2, 2)), ("images", LANGUAGE)),
+        ("colocated", mixed, ("clip", "audio", LANGUAGE)),
+        ("tied on stages", tied_on_replicas, ("images", LANGUAGE)),
+    ):
+        yield WholeRun("a distributed optimizer", name, _With(make, modules, SHARDED_STATES))
+        overlapped = _With(make, modules, OVERLAPPED)
+        yield WholeRun("overlapped reduction", name, overlapped, STEPS)
+    behind = {"images": (1, 1, 2), LANGUAGE: (1, 1, 2), "writer": (1, 1, 2)}
+    decoded = partial(decoded_config, behind, 2)
+    both = _With(decoded, ("images", LANGUAGE, "writer"), SHARDED_STATES)
+    yield WholeRun("bf16", "shards of states", partial(in_precision, both, "bf16"))
+
+
 WHOLE_RUNS = (
     *_sizes_of_all(),
     *_networks(),
     *_encoders_on_shared_ranks(),
+    *_pipelines_on_shared_ranks(),
     *_encoders_on_separate_ranks(),
     *_slices_of_sequences(),
+    *_contexts(),
+    *_samples_in_rows(),
     *_images_of_any_size(),
     *_words(),
     *_decoders(),
@@ -518,6 +755,8 @@ WHOLE_RUNS = (
     *_replicas(),
     *_recomputed(),
     *_weights(),
+    *_precisions(),
+    *_optimizers(),
 )
 
 

@@ -17,7 +17,7 @@ from mimokit.analysis.step_figures import StepFigures, step_figures
 from mimokit.analysis.table_file import records
 from mimokit.step_kinds import MODULE_PHASES
 from mimokit.tables import html_heading, html_table, rich_table
-from mimokit.units import listed, seconds_text
+from mimokit.units import counted, listed, seconds_text
 
 FINDERS: Sequence[Callable[[StepFigures], Iterator[Finding]]] = (
     causes.straggler,
@@ -118,7 +118,7 @@ def explain(run: Runs | str | Path, name: str | None = None) -> Explanation:
     runs = run if isinstance(run, Runs) else load_runs(run)
     if name is None and len(runs) > 1:
         raise ValueError(
-            f"There are {len(runs)} runs, {listed(runs.names)}; name the one to explain."
+            f"There are {counted(len(runs), 'run')}, {listed(runs.names)}; name the one to explain."
         )
     chosen = runs.names[0] if name is None else name
     figures, missing = step_figures(runs, chosen)

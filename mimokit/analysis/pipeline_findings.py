@@ -74,7 +74,10 @@ def measured_pipeline(run: StepFigures) -> MeasuredPipeline | None:
         times = [stage_times(run, ranks, plan.around) for ranks in plan.ranks]
     except KeyError:  # a module of the plan was not measured
         return None
-    each = np.nan_to_num(np.array(times)) / plan.schedule.num_microbatches
+    graph = plan.graph
+    chunks = [len(graph.workers[graph.worker_of[stage.index]]) for stage in graph.stages]
+    passes = plan.schedule.num_microbatches * np.array(chunks)[:, None]
+    each = np.nan_to_num(np.array(times)) / passes
     sizes = np.array([len(ranks) for ranks in plan.ranks], dtype=np.float64)
     room = max(0.0, run.step - run.mean("work"))
     return MeasuredPipeline(plan, each[:, 0], each[:, 1], sizes / sizes.sum(), room)
@@ -92,8 +95,8 @@ def bubble(run: StepFigures) -> Iterator[Finding]:
         "bubble",
         run.share(pipeline.bubble),
         f"The schedule leaves ranks idle for {seconds_text(pipeline.bubble)} of a step, "
-        f"{run.share(pipeline.bubble):.0%}: {counted(count, 'micro-batch')} fill "
-        f"and drain {stages} stages.",
+        f"{run.share(pipeline.bubble):.0%}: {counted(count, 'micro-batch')} fill and drain "
+        f"{counted(stages, 'stage')}.",
         f"Cut a step into {2 * count} micro-batches (idle on the clock of the plan: {twice:.0%} "
         f"instead of {now:.0%}), or use fewer stages.",
         {"seconds": pipeline.bubble, "planned": now, "stages": stages, "microbatches": count},

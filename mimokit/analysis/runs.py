@@ -37,7 +37,7 @@ from mimokit.analysis.table_file import records
 from mimokit.config import ExperimentConfig
 from mimokit.planning.types import LayoutPlan
 from mimokit.tables import html_table, rich_table
-from mimokit.units import seconds_text
+from mimokit.units import counted, seconds_text
 
 
 @dataclass(frozen=True, repr=False)
@@ -207,7 +207,7 @@ class Runs:
 
     @property
     def _heading(self) -> str:
-        return "1 run" if len(self) == 1 else f"{len(self)} runs"
+        return counted(len(self), "run")
 
     def __repr__(self) -> str:
         return f"Runs({self._heading}: {_shortened(self.names)})"
@@ -302,7 +302,7 @@ def _ending(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"The run {row['run']} {verb}{where}: {reason}"
     elif row["status"] not in ("completed", "unknown"):
         count = row["iterations"]
-        many = "1 iteration" if count == 1 else f"{count} iterations"
+        many = counted(count, "iteration")
         yield f"The run {row['run']} is {row['status']}; it measured {many}."
 
 

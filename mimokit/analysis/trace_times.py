@@ -71,8 +71,13 @@ def simulate_as_measured(trace: pd.DataFrame, plan: LayoutPlan) -> Timeline:
     iterations = sorted(set(trace["iteration"]))
     settled = trace[trace["iteration"].isin(iterations[1:] or iterations)]
     medians = busy_times(settled)
+    graph = pipeline.graph
+    chunks = [len(graph.workers[graph.worker_of[stage.index]]) for stage in graph.stages]
     times = {
-        work: [_median(medians, list(ranks), work) for ranks in pipeline.ranks]
+        work: [
+            _median(medians, list(ranks), work) / count
+            for ranks, count in zip(pipeline.ranks, chunks, strict=True)
+        ]
         for work in ("forward", "backward")
     }
     return simulate(pipeline.schedule, times["forward"], times["backward"])
@@ -103,13 +108,14 @@ def planned_steps(timeline: Timeline, plan: LayoutPlan) -> pd.DataFrame:
 
 
 def _planned_rows(timeline: Timeline, pipeline: PipelinePlan) -> Iterator[tuple[object, ...]]:
-    for stage, ranks in zip(pipeline.graph.stages, pipeline.ranks, strict=True):
-        for interval in timeline.intervals(stage.index):
+    for worker in range(len(pipeline.graph.workers)):
+        for interval in timeline.intervals(worker):
             action = interval.action
-            if action.kind in (StepKind.FORWARD, StepKind.BACKWARD):
-                for rank in ranks:
+            if action.stage is not None and action.kind in (StepKind.FORWARD, StepKind.BACKWARD):
+                module = pipeline.graph.stages[action.stage].module
+                for rank in pipeline.ranks[action.stage]:
                     yield (
-                        *(rank, action.kind, stage.module, action.microbatch),
+                        *(rank, action.kind, module, action.microbatch),
                         *(interval.start, interval.stop),
                     )
 

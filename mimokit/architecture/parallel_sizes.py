@@ -48,8 +48,9 @@ class ParallelSizes(ModuleSizes):
 
     @property
     def expert_replicas(self) -> Numbers:
-        """Ranks that store equal experts; expert tensor parallelism is not used."""
-        return np.maximum(1, self.tensor * self.context * self.data // self.expert)
+        """Ranks that store equal experts, or parts of them."""
+        parts = self.expert * self.expert_tensor
+        return np.maximum(1, self.tensor * self.context * self.data // parts)
 
     @property
     def sequence_shards(self) -> Numbers:
@@ -74,6 +75,7 @@ _LEFT_OUT = ParallelSizes(
 """What a config has of which all fields are left out."""
 
 _BEYOND_RANKS = (
+    Axis.EXPERT_TENSOR,
     Axis.VIRTUAL_PIPELINE,
     Choice.RECOMPUTE,
     Choice.OPTIMIZER_INSTANCES,

@@ -111,7 +111,8 @@ def rank_parameters(module: Module, sizes: ParallelSizes, stage: Numbers) -> Ran
 
 def _times(layer: LayerParameters, layers: Numbers, sizes: ParallelSizes) -> RankParameters:
     ordinary = layer.sharded / sizes.tensor + layer.replicated
-    return RankParameters(ordinary * layers, layer.expert / sizes.expert * layers)
+    parts = sizes.expert * sizes.expert_tensor
+    return RankParameters(ordinary * layers, layer.expert / parts * layers)
 
 
 def _ends(module: Module, sizes: ParallelSizes, stage: Numbers) -> RankParameters:

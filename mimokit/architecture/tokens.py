@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from mimokit.config import ModuleArchitecture
+from mimokit.units import counted
 
 DEFAULT_PATCH_SIZE = 4
 FRAMES_PER_POSITION = 2
@@ -139,7 +140,7 @@ class AudioGeometry:
         """
         if not 0 < frames <= self.frames:
             raise ValueError(
-                f"A recording has {frames} frames; the encoder takes 1 to {self.frames}."
+                f"A recording has {counted(frames, 'frame')}; the encoder takes 1 to {self.frames}."
             )
         return -(-frames // self.frames_per_token)
 

@@ -184,7 +184,7 @@ def frame_balance(plan: FramePlan) -> alt.LayerChart:
         layered(marks, average),
         "Frames per rank",
         _balance_subtitle(plan, before, mean),
-        f"Load of {ranks} ranks before and after frames are balanced",
+        f"Load of {counted(ranks, 'rank')} before and after frames are balanced",
         width=max(240, min(14 * ranks, 720)),
         height=200,
     )

@@ -10,6 +10,7 @@ import pandas as pd
 from mimokit.analysis import Comparison
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import MILLISECONDS, inline, layered, need, records, titled
+from mimokit.units import counted
 
 BASELINE, DIFFERENT, SAME = "baseline", "differs from it", "not significant"
 VERDICT_COLORS = {
@@ -50,7 +51,7 @@ def losses(table: pd.DataFrame) -> alt.Chart:
         )
     )
     subtitle = "mean over the unmasked tokens of a step"
-    return titled(lines, "Loss", subtitle, f"Loss over tokens of {len(names)} runs")
+    return titled(lines, "Loss", subtitle, f"Loss over tokens of {counted(len(names), 'run')}")
 
 
 def _thin(table: pd.DataFrame) -> pd.DataFrame:
@@ -88,7 +89,7 @@ def compared_layouts(comparison: Comparison) -> alt.LayerChart:
         layered(bars, intervals, texts),
         f"Median {comparison.metric}",
         f"lines: {comparison.confidence:.0%} intervals; texts: against {comparison.baseline}",
-        f"Median {comparison.metric} of {len(rows)} layouts with intervals",
+        f"Median {comparison.metric} of {counted(len(rows), 'layout')} with intervals",
         height=alt.Step(24),
     )
 
@@ -140,7 +141,7 @@ def scaling(table: pd.DataFrame, metric: str = "tokens_per_sec") -> alt.LayerCha
         base.mark_point(filled=True, size=60, opacity=1).encode(y="median:Q"),
     )
     subtitle = "points: runs with intervals; lines: best of a mode; dashed: ideal"
-    description = f"Median {metric} over {len(sizes)} numbers of ranks"
+    description = f"Median {metric} over {counted(len(sizes), 'number')} of ranks"
     return titled(layers, f"Scaling of {metric}", subtitle, description)
 
 
@@ -190,6 +191,6 @@ def planned_and_measured(table: pd.DataFrame) -> alt.LayerChart:
         layers,
         "Planned and measured step",
         f"{how}; dark lines: intervals of the medians",
-        f"Predicted and measured step time of {len(rows)} runs",
+        f"Predicted and measured step time of {counted(len(rows), 'run')}",
         height=alt.Step(24),
     )

@@ -10,7 +10,7 @@ import pandas as pd
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import columns, inline, layered, need, records, titled
 from mimokit.result_files import PREDICTED_SECONDS
-from mimokit.units import bytes_text
+from mimokit.units import bytes_text, counted
 
 Over: TypeAlias = Literal["step", "sent_bytes", "predicted_seconds"]
 TITLES = {
@@ -64,7 +64,7 @@ def validation_losses(table: pd.DataFrame, over: Over = "step") -> alt.LayerChar
         base.mark_point(filled=True, size=18, opacity=1),
     )
     subtitle = "of the mean of all nodes' weights"
-    description = f"Validation loss over {TITLES[over]} of {len(names)} fits"
+    description = f"Validation loss over {TITLES[over]} of {counted(len(names), 'fit')}"
     return titled(layers, "Validation loss", subtitle, description)
 
 
@@ -78,7 +78,7 @@ def drift(table: pd.DataFrame) -> alt.HConcatChart:
     names = list(dict.fromkeys(map(str, table["fit"])))
     chart: alt.HConcatChart = alt.hconcat(
         *(_panel(table, names, measure) for measure in MEASURES), spacing=30
-    ).properties(description=f"Drift of the nodes over the steps of {len(names)} fits")
+    ).properties(description=f"Drift of the nodes over the steps of {counted(len(names), 'fit')}")
     return chart
 
 
@@ -134,7 +134,7 @@ def step_bytes(table: pd.DataFrame) -> alt.FacetChart:
         facets,
         "Bytes per step",
         "that a node sends for the strategy; bars by their square roots",
-        f"Bytes that a node sends after each step of {len(names)} fits",
+        f"Bytes that a node sends after each step of {counted(len(names), 'fit')}",
     )
 
 

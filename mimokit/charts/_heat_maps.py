@@ -9,6 +9,7 @@ from mimokit.analysis import rank_work
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import MILLISECONDS, MOST_RANKS, inline, need, records, titled
 from mimokit.samples import expert_column, experts_of
+from mimokit.units import counted
 
 FAR = 0.5
 """Relative differences from here on have the darkest colours."""
@@ -37,7 +38,7 @@ def stragglers(ranks: pd.DataFrame) -> alt.Chart:
         heat_map(shares, "share", colors, tooltip="+.1%", legend="+.0%"),
         "Stragglers",
         "work of a rank against the median of all ranks in the same step",
-        f"Heat map of the work of {len(shown)} ranks by iterations",
+        f"Heat map of the work of {counted(len(shown), 'rank')} by iterations",
     )
 
 

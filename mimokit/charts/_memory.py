@@ -10,7 +10,7 @@ import pandas as pd
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import MOST_RANKS, inline, layered, need, records, titled
 from mimokit.prediction import Prediction
-from mimokit.units import GIB, gib_text
+from mimokit.units import GIB, counted, gib_text
 
 COLUMNS = ("memory_peak", "memory_allocated")
 """The first one that was measured is shown."""
@@ -87,7 +87,7 @@ def rank_memory(ranks: pd.DataFrame, limit: float | None = None) -> alt.LayerCha
         layered(bars, *(_limit(limit / GIB, "limit of a rank") if limit else ())),
         "Memory by rank",
         f"largest {column} of the run; the fullest rank has {full}{against}",
-        f"Largest {column} of {len(table)} ranks",
+        f"Largest {column} of {counted(len(table), 'rank')}",
         height=alt.Step(18),
     )
 

@@ -11,6 +11,7 @@ from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import inline, titled
 from mimokit.prediction.network import NodeBlock, StrategyTimeline
 from mimokit.step_kinds import StepKind
+from mimokit.units import counted
 
 MOST_CELLS = 3000
 """Of longer timelines the start is shown."""
@@ -50,7 +51,7 @@ def node_timeline(
     shares = ", ".join(_share(name, timeline) for name, timeline in named.items())
     cut = f"; the first {until:.3g} s" if until < whole else ""
     subtitle = f"share of the time computing: {shares}{cut}"
-    description = f"Timeline of the nodes under {len(named)} strategies"
+    description = f"Timeline of the nodes under {counted(len(named), 'strategy')}"
     if len(named) == 1:
         return titled(bars, "What nodes do", subtitle, description)
     header = alt.Header(labelAngle=0, labelAlign="left", labelPadding=10)

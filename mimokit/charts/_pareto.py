@@ -10,7 +10,7 @@ from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import inline, layered, titled
 from mimokit.layout_search import SearchResult
 from mimokit.prediction import Prediction
-from mimokit.units import GIB
+from mimokit.units import GIB, counted
 
 PICK = "picked"
 """Name of the selection with the `index` of the clicked point."""
@@ -53,9 +53,9 @@ def pareto(result: SearchResult) -> alt.LayerChart:
             ring.encode(x=x, y=y, tooltip=_tooltip()),
         ),
         "Step time, memory and GPUs",
-        f"{result.task.model.name}: {len(rows)} layouts that no other one beats; "
+        f"{result.task.model.name}: {counted(len(rows), 'layout')} that no other one beats; "
         "the dashed line is what may be planned, the ring the best",
-        f"Pareto front of {len(rows)} layouts of {result.task.model.name}",
+        f"Pareto front of {counted(len(rows), 'layout')} of {result.task.model.name}",
         width=560,
         height=300,
     )

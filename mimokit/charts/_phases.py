@@ -14,6 +14,7 @@ from mimokit.charts._axes import MILLISECONDS, MOST_RANKS, inline, layered, need
 from mimokit.prediction import PART_WORDS, Prediction
 from mimokit.prediction.local_cpu import SharedPrediction
 from mimokit.step_kinds import MODULE_PHASES, REMAINDER, CommunicationPart, Phase
+from mimokit.units import counted
 
 SIDES = ("predicted", "measured")
 _ORDER = (
@@ -102,7 +103,7 @@ def module_phases(parts: pd.DataFrame) -> alt.Chart:
         bars,
         "Where a step goes",
         "median of a step, mean over ranks; light: forward, full: backward",
-        f"Parts of a step of {len(names)} runs, by module and phase",
+        f"Parts of a step of {counted(len(names), 'run')}, by module and phase",
         height=alt.Step(22),
     )
 

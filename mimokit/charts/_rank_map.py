@@ -12,6 +12,7 @@ from mimokit.charts import _palette
 from mimokit.charts._axes import inline, layered, titled
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan
+from mimokit.units import counted
 
 MOST_RANKS_IN_A_ROW = 8
 MOST_RANKS_WITH_TEXT = 64
@@ -35,9 +36,9 @@ def rank_map(plan: LayoutPlan) -> alt.VConcatChart:
     return titled(
         alt.vconcat(*panels, spacing=18),
         "Rank map",
-        f"{plan.world_size} ranks, {plan.deployment_mode}; ranks of one replica share a shade, "
-        "each holds the shard its tp says",
-        f"Rank map of {', '.join(plan.modules)} on {plan.world_size} ranks",
+        f"{counted(plan.world_size, 'rank')}, {plan.deployment_mode}; ranks of one replica share a "
+        "shade, each holds the shard its tp says",
+        f"Rank map of {', '.join(plan.modules)} on {counted(plan.world_size, 'rank')}",
     )
 
 

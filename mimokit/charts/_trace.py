@@ -11,6 +11,7 @@ import pandas as pd
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import MILLISECONDS, inline, layered, need, records, titled
 from mimokit.step_kinds import MODULE_PHASES, Phase, StepKind
+from mimokit.units import counted
 
 MEASURED, PLANNED, PREDICTED = "measured", "planned", "predicted"
 WAITING = "messages, reduction and waiting"
@@ -88,7 +89,7 @@ def _bars(kinds: Mapping[str, pd.DataFrame], title: str, subtitle: str) -> alt.L
         layered(bars.encode(color=color, opacity=opacity)),
         title,
         subtitle,
-        f"Timeline of {kinds[MEASURED]['rank'].nunique()} ranks, {', '.join(kinds)}",
+        f"Timeline of {counted(kinds[MEASURED]['rank'].nunique(), 'rank')}, {', '.join(kinds)}",
         height=alt.Step(14 if len(kinds) == 1 else 11),
     )
 

@@ -11,7 +11,7 @@ import altair as alt
 from mimokit.charts import _palette
 from mimokit.charts._axes import TEXT_WIDTH, inline, layered, ranks, titled
 from mimokit.planning.weights import RankWeights, SlicedTensor, WeightPlan, sliced_tensors
-from mimokit.units import samples_text, span_text
+from mimokit.units import counted, samples_text, span_text
 
 PANEL, BETWEEN = 126, 14
 """Pixels of the width of a panel, and between panels."""
@@ -39,7 +39,7 @@ def weight_map(plan: WeightPlan) -> alt.VConcatChart:
         alt.vconcat(stages, _sliced(plan, tensors, width), spacing=22),
         f"Weights of {plan.model_type}, {sizes}",
         _subtitle(plan),
-        f"Weights of {plan.model_type} on {len(plan.ranks)} ranks, {sizes}",
+        f"Weights of {plan.model_type} on {counted(len(plan.ranks), 'rank')}, {sizes}",
     )
 
 

@@ -141,7 +141,7 @@ def _table(prediction: StrategyPrediction, target: float) -> Table:
         ("waiting for the slowest node, per round", seconds_text(prediction.waiting_seconds)),
         ("round", seconds_text(prediction.round_seconds)),
         ("compute utilisation", f"{prediction.compute_utilisation:.1%}"),
-        (f"{prediction.steps:,} steps", seconds_text(prediction.wall_seconds)),
+        (counted(prediction.steps, "step"), seconds_text(prediction.wall_seconds)),
         (f"smallest H for {target:.0%} utilisation", none),
     ]
     return rich_table(f"{prediction.name} on {nodes}", ("what", "how much"), rows)

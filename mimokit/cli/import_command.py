@@ -13,6 +13,7 @@ import typer
 from mimokit.cli.layout_commands import ModelName, Output, SeqLength, WorldSize, model_named
 from mimokit.cli.shared import Json, one_of, rejected, write_text
 from mimokit.experiment.prepare import refusals
+from mimokit.units import counted
 
 Source = Annotated[
     str,
@@ -51,7 +52,7 @@ def import_layout(
         notes = list(read.found.notes)
         typer.echo(json.dumps({**read.found.layout.to_json(), "notes": notes}))
         return
-    typer.echo(f"{read.found.layout} on {read.found.layout.gpus} GPUs")
+    typer.echo(f"{read.found.layout} on {counted(read.found.layout.gpus, 'GPU')}")
     for note in read.found.notes:
         typer.echo(note)
 

@@ -14,6 +14,7 @@ import typer
 
 from mimokit.cli.shared import Json, console, one_of, rejected, write_text
 from mimokit.experiment.prepare import refusals
+from mimokit.units import counted
 
 if TYPE_CHECKING:
     from mimokit.architecture import Model
@@ -244,7 +245,7 @@ def _progress() -> Iterator[Any]:
         task = bar.add_task("searching", total=1.0)
 
         def show(progress: SearchProgress) -> None:
-            text = f"{progress.evaluated:,} layouts"
+            text = counted(progress.evaluated, "layout")
             bar.update(task, completed=progress.share, description=text)
 
         yield show

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from mimokit.prediction import PART_WORDS, Prediction
 from mimokit.tables import rich_table
-from mimokit.units import GIB, gib_text, seconds_text
+from mimokit.units import GIB, counted, gib_text, seconds_text
 
 
 def prediction_to_rich(prediction: Prediction) -> Group:
@@ -28,7 +28,7 @@ def _totals(prediction: Prediction) -> Text:
     price = "" if cost is None else f", {cost:.3g} dollars per million tokens"
     exchange = prediction.exchange_text()
     return Text(
-        f"{prediction.layout.gpus:,} GPUs, {seconds_text(prediction.seconds)} per step "
+        f"{counted(prediction.layout.gpus, 'GPU')}, {seconds_text(prediction.seconds)} per step "
         f"({seconds_text(prediction.low)} to {seconds_text(prediction.high)}), "
         f"{prediction.tokens_per_second:,.0f} tokens/s, {prediction.tflops_per_gpu:.0f} TFLOP/s "
         f"per GPU ({prediction.utilisation:.1%} of peak){price}; fullest rank "

@@ -141,7 +141,8 @@ def memory(
     columns = [Axis.TENSOR.label, *PARTS, "total", "saved"]
     use = "inference" if inference else "training"
     heading = (
-        f"{predicted.model_type}, {use}, {batch} x {predicted.seq_length:,} tokens, bytes per rank"
+        f"{predicted.model_type}, {use}, {batch} x {counted(predicted.seq_length, 'token')}, bytes "
+        "per rank"
     )
     left_out = [f"TP {size}: {why}." for size, why in predicted.rejected.items()]
     _print(rich_table(heading, columns, rows), *filter(None, [predicted.scope]), *left_out)
@@ -178,7 +179,7 @@ def advise(
     )  # fmt: skip
     tensor, data = Axis.TENSOR.label, Axis.DATA.label
     columns = [tensor, data, "step", "in collectives", "memory of a rank", "fits"]
-    heading = f"{gpus} x {advice.gpu}, {advice.seq_length:,} tokens a sample"
+    heading = f"{gpus} x {advice.gpu}, {counted(advice.seq_length, 'token')} a sample"
     _print(
         rich_table(heading, columns, rows),
         *filter(None, [advice.scope]),

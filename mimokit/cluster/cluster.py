@@ -30,6 +30,7 @@ from mimokit.cluster.run import ClusterRun, RankEvents
 from mimokit.cluster.sample_log import Sample
 from mimokit.cluster.worker.task import RankTask
 from mimokit.cluster.world import World
+from mimokit.units import counted
 
 DEFAULT_ENGINES = 8
 INTERRUPT_SECONDS = 10.0
@@ -143,7 +144,7 @@ class EngineCluster:
     def _states(self) -> tuple[str, str]:
         world = f"world of {self.world_size}" if self.world_size else "no world yet"
         state = f"{world}, running" if self.current_run is not None else world
-        engines = f"{len(self)} engines ({self._pool.description})"
+        engines = f"{counted(len(self), 'engine')} ({self._pool.description})"
         return engines, "closed" if self._closed else state
 
     # What it does.

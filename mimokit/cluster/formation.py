@@ -16,7 +16,7 @@ from mimokit.cluster.frozen import FrozenWatch, pid_here
 from mimokit.cluster.pool import Engine, EnginePool
 from mimokit.cluster.worker.task import Describe, InWorld, LeaveWorld, OpenStore
 from mimokit.cluster.world import EngineFacts, World, lay_out, places_on_hosts
-from mimokit.units import span_text
+from mimokit.units import counted, span_text
 
 SHORT_TASK_SECONDS = 60.0
 FIRST_ANSWER_SECONDS = (10.0, 20.0, 60.0)
@@ -86,7 +86,8 @@ class Formation:
         slots = tuple(ranks) if ranks is not None else tuple(range(world_size or there))
         if world_size is not None and not 1 <= world_size <= there:
             raise ClusterError(
-                f"a world of {world_size} cannot be formed: this cluster has {there} engines"
+                f"a world of {world_size} cannot be formed: this cluster has "
+                f"{counted(there, 'engine')}"
             )
         if not slots or len(set(slots)) != len(slots) or not set(slots) <= set(range(there)):
             raise ClusterError(

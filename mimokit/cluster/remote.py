@@ -15,6 +15,7 @@ import ipyparallel
 from mimokit.cluster.errors import NEEDS_ANOTHER, ClusterError
 from mimokit.cluster.link import EngineLink
 from mimokit.cluster.pool import Engine, EnginePool, PoolListener, StartProgress
+from mimokit.units import counted
 
 CONNECT_SECONDS = 30.0
 
@@ -105,7 +106,8 @@ class ConnectedPool:
                 return sorted(there)[: n or len(there)]
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"the cluster has {len(there)} engines, {n or 1} are needed: start more"
+                    f"the cluster has {counted(len(there), 'engine')}, {n or 1} are needed: start "
+                    "more"
                 )
             time.sleep(0.05)
 

@@ -24,6 +24,7 @@ from mimokit.cluster.sample_log import Sample, SampleLog
 from mimokit.cluster.verdict import Busy, Death, Frozen, RankReport, only_echoes, verdict
 from mimokit.cluster.worker.session import ABORT_MESSAGE, STOP_MESSAGE
 from mimokit.cluster.worker.task import RankOutcome
+from mimokit.units import counted
 
 VERDICT_SECONDS = 2.0
 """How long after an abort the ranks may take to report before the error is raised without them."""
@@ -161,8 +162,8 @@ class ClusterRun:
     def __repr__(self) -> str:
         state = "running" if not self.done else "failed" if self._error else "done"
         return (
-            f"<ClusterRun of {self.name}: {state} on {len(self._engines)} ranks, "
-            f"{self.elapsed:.1f} s, {self.sample_count} samples>"
+            f"<ClusterRun of {self.name}: {state} on {counted(len(self._engines), 'rank')}, "
+            f"{self.elapsed:.1f} s, {counted(self.sample_count, 'sample')}>"
         )
 
     # What comes from the engines, on the link's thread.

@@ -160,6 +160,13 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes):
         return min(self.num_layers, self.first_k_dense_replace or 0)
 
     @property
+    def expert_size(self) -> int:
+        """Width inside an expert; 0 without experts."""
+        if self.num_moe_experts is None:
+            return 0
+        return self.moe_ffn_hidden_size or self.feed_forward_size
+
+    @property
     def scores_before_choice(self) -> bool:
         """Whether a router's scores are a softmax over all experts (moe_router_pre_softmax)."""
         if self.moe_router_pre_softmax is None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.base import ConfigModel
 from mimokit.config.errors import ConfigError, Problem
 
@@ -17,12 +18,15 @@ ParallelSize = Annotated[int, Field(ge=1, le=LARGEST_WORLD)]
 
 
 LEFT_OUT: Mapping[str, Any] = {
+    CONFIG_FIELDS[Axis.EXPERT_TENSOR]: 1,
+    "moe_token_dispatcher_type": "alltoall",
     "virtual_pipeline_model_parallel_size": 1,
     "recompute_granularity": "none",
     "num_distributed_optimizer_instances": 1,
     "sequence_parallel": False,
     "use_distributed_optimizer": False,
     "use_megatron_fsdp": False,
+    "overlap_grad_reduce": False,
     "account_for_embedding_in_pipeline_split": False,
     "account_for_loss_in_pipeline_split": False,
 }
@@ -33,9 +37,8 @@ predictions of them; the one place."""
 class ModuleParallelismConfig(ConfigModel):
     """The parallel sizes of one module and its first rank.
 
-    From virtual_pipeline_model_parallel_size on, fields have Megatron-Core's names. They are
-    planned and predicted; of them runs support sequence_parallel and recompute_granularity. None
-    is not written to files.
+    From virtual_pipeline_model_parallel_size on, fields have Megatron-Core's names. Those that runs
+    do not support yet are planned and predicted. None is not written to files.
     """
 
     tensor_parallel: ParallelSize = 1
@@ -45,7 +48,7 @@ class ModuleParallelismConfig(ConfigModel):
     """Stages that the layers are cut into."""
 
     context_parallel: ParallelSize = 1
-    """Ranks that share each sequence."""
+    """Ranks that share each sequence: each has two chunks of a causal one, else one chunk."""
 
     expert_parallel: ParallelSize = 1
     """Ranks that share the experts. It is a second view of the same ranks and adds none."""
@@ -56,8 +59,15 @@ class ModuleParallelismConfig(ConfigModel):
     rank_offset: Annotated[int, Field(ge=0, le=LARGEST_WORLD)] = 0
     """The first rank of the module in the world."""
 
+    expert_tensor_parallel: ParallelSize | None = None
+    """Ranks over which each expert is cut, also among those of a stage. None: 1."""
+
+    moe_token_dispatcher_type: Literal["alltoall", "allgather"] | None = None
+    """How tokens reach the experts of other ranks: each is sent where it goes, or all are gathered
+    by every rank. None: alltoall."""
+
     virtual_pipeline_model_parallel_size: ParallelSize | None = None
-    """Chunks of layers per stage, interleaved. None: 1."""
+    """Chunks of layers per stage, interleaved; only those of the language model run. None: 1."""
 
     recompute_granularity: Literal["selective", "full"] | None = None
     """selective: the backward pass recomputes the attention core. full: it recomputes whole
@@ -71,10 +81,14 @@ class ModuleParallelismConfig(ConfigModel):
     to divide evenly in runs. None: no."""
 
     use_distributed_optimizer: bool | None = None
-    """Optimizer state is sharded over data and context ranks. None: no."""
+    """Optimizer state is sharded over data and context ranks (ZeRO-1). None: no."""
 
     use_megatron_fsdp: bool | None = None
     """Weights and gradients are sharded as well. None: no."""
+
+    overlap_grad_reduce: bool | None = None
+    """Gradients are reduced during the last backward pass of a step, in buckets, as they become
+    complete. None: no."""
 
     account_for_embedding_in_pipeline_split: bool | None = None
     """The embedding counts as a layer when layers are assigned to stages. None: no."""

@@ -14,7 +14,7 @@ DeploymentMode = Literal["homogeneous", "colocated", "heterogeneous"]
 
 THREE_PHASE: PipelineSchedule = "three_phase"
 """Encoders forward over all micro-batches of a step, the language model's pipeline, encoders
-backward (arXiv 2605.27678; Megatron-LM's pull request 4784). It can be planned, but not run yet."""
+backward (arXiv 2605.27678; Megatron-LM's pull request 4784)."""
 
 MODE_OF_SCHEDULE: dict[PipelineSchedule, DeploymentMode] = {
     "homogeneous": "homogeneous",
@@ -29,11 +29,17 @@ SCHEDULE_OF_MODE: dict[DeploymentMode, PipelineSchedule] = {
 }
 """Default schedule of each deployment mode."""
 
+PipelineOrder = Literal["1f1b", "gpipe"]
+GPIPE: PipelineOrder = "gpipe"
+
 LoggerName = Literal["tensorboard", "wandb", "mlflow"]
 TENSORBOARD: LoggerName = "tensorboard"
 
 PRECISION_OF_RUNS = "fp32"
-"""What a `precision` that is left out (None) means; fp32 is the only one that runs support yet."""
+"""What a `precision` that is left out (None) means."""
+
+RUNNABLE_PRECISIONS = ("fp32", "bf16", "fp16")
+"""Those that runs support."""
 
 PatchName = Literal["vit_frame_parallel"]
 FRAME_PARALLEL: PatchName = "vit_frame_parallel"
@@ -75,6 +81,17 @@ class RuntimeConfig(ConfigModel):
     pipeline_schedule: PipelineSchedule | None = None
     """None: the schedule of the deployment mode. In colocated mode `three_phase` allows pipeline
     parallelism in the language model, `colocated` does not."""
+
+    pipeline_order: PipelineOrder | None = None
+    """What the stages of a pipeline do with the micro-batches of a step. 1f1b: a forward and a
+    backward in turn, and of stages with several chunks in Megatron's interleaved order. gpipe: all
+    forwards, then all backwards. None: 1f1b."""
+
+    encoder_microbatches: Positive | None = None
+    """Micro-batches for which a colocated encoder computes forward before the language model works
+    on them; afterwards it computes backward for all of them. More of them are fewer changes between
+    modules, and more activations that are held. None: 1, and with `three_phase` all of a step, as
+    predictions have it for all colocated layouts."""
 
     enable_profiling: bool = False
     """Profile the steps [profile_start_step, profile_end_step)."""
@@ -136,8 +153,15 @@ class RuntimeConfig(ConfigModel):
     """Of weights and data."""
 
     precision: Name | None = None
-    """Of matrix products: fp32, tf32, bf16, fp8, mxfp8, nvfp4, … Runs support fp32 alone yet, the
-    others are predicted. None: fp32."""
+    """Of matrix products: fp32, tf32, bf16, fp8, mxfp8, nvfp4, … None: fp32. Runs support fp32,
+    bf16 and fp16. In bf16 weights and activations are bf16, gradients are summed in fp32, and the
+    optimizer steps fp32 weights, which begin as the bf16 ones; save_hf writes them in the types of
+    the weights that the run started from. The same holds in fp16, where losses are scaled, too."""
+
+    initial_loss_scale: Annotated[float, Field(gt=0)] = 2.0**15
+    """What losses are multiplied by in fp16, so that small gradients do not become zero. A step
+    whose gradients overflow is left out in all modules and halves it; 1000 steps without double
+    it."""
 
     patch_type: list[PatchName] = Field(default_factory=list)
     """Patches of the model. vit_frame_parallel: the data-parallel replicas of a vision encoder
@@ -159,6 +183,12 @@ class RuntimeConfig(ConfigModel):
     nothing has to travel for it; loss and gradients are the same. The data set must state the sizes
     of its samples before they are read (`sample_sizes`), as mimokit's digits do. What is uneven
     after that, a sample of many frames say, vit_frame_parallel shares."""
+
+    def encoder_microbatches_of(self, num_microbatches: int) -> int:
+        """Return the micro-batches of a step for which an encoder computes before others do."""
+        if self.encoder_microbatches is not None:
+            return self.encoder_microbatches
+        return num_microbatches if self.pipeline_schedule == THREE_PHASE else 1
 
     @property
     def chosen_loggers(self) -> tuple[LoggerName, ...]:

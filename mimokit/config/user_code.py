@@ -160,7 +160,7 @@ def checked_code(
 
 
 def _problems(config: ExperimentConfig, code: UserCode) -> Iterator[Problem]:
-    yield from _wrong_functions(config.runtime, code)
+    yield from _wrong_functions(config, code)
     try:
         named_source(config)
     except ConfigError as error:
@@ -180,10 +180,10 @@ def _problems(config: ExperimentConfig, code: UserCode) -> Iterator[Problem]:
             yield from _out_of_place(config, name, builder)
 
 
-def _wrong_functions(runtime: RuntimeConfig, code: UserCode) -> Iterator[Problem]:
+def _wrong_functions(config: ExperimentConfig, code: UserCode) -> Iterator[Problem]:
     """Yield what is wrong with the loss and the forward step."""
     try:
-        functions = code.completed(runtime)
+        functions = code.completed(config.runtime)
     except ConfigError as error:
         yield from error.problems
         return
@@ -200,6 +200,16 @@ def _wrong_functions(runtime: RuntimeConfig, code: UserCode) -> Iterator[Problem
             "function; leave loss_func out."
         )
         yield Problem("code", "loss_func", str(functions.loss_func), sentence)
+    model = config.model
+    stages = model.get_parallelism(model.llm_module_name).pipeline_parallel
+    shared = model.deployment_mode != "heterogeneous"
+    if functions.forward_step is not None and shared and stages > 1:
+        sentence = (
+            f"A forward step is given, but in {model.deployment_mode} mode a rank of the "
+            f"pipeline of '{model.llm_module_name}' computes encoders next to its stage, which "
+            "no forward step does; leave it out, or use heterogeneous mode."
+        )
+        yield Problem("code", "forward_step", str(functions.forward_step), sentence)
 
 
 def _unfit(name: str, builder: OwnModule) -> Iterator[Problem]:
@@ -248,6 +258,19 @@ def _out_of_place(config: ExperimentConfig, name: str, builder: OwnModule) -> It
         )
         path = size_path(name, "sequence_parallel")
         yield problem_at(path, True, sentence, None)
+    if not encoder and sizes.context_parallel > 1:
+        sentence = (
+            f"context_parallel is {sizes.context_parallel}, but its builder builds a model of "
+            "whole sequences; set it to 1."
+        )
+        path = size_path(name, "context_parallel")
+        yield problem_at(path, sizes.context_parallel, sentence, 1)
+    if not encoder and config.data.pack_sequences_in_batch:
+        sentence = (
+            "pack_sequences_in_batch is true, which puts samples in a row for mimokit's own "
+            f"language model, but '{name}' has a builder; leave it out."
+        )
+        yield problem_at("data.pack_sequences_in_batch", True, sentence, False)
     if network.weights is not None:
         sentence = (
             f"weights is {network.weights}, but its builder builds a network "

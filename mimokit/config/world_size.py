@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mimokit.config.errors import Problem
 from mimokit.config.parallelism import LARGEST_WORLD, ModuleParallelismConfig
+from mimokit.units import counted
 
 if TYPE_CHECKING:
     from mimokit.config.model import MimoParallelismConfig
@@ -105,8 +106,8 @@ def _no_replicas(name: str, module: ModuleParallelismConfig, room: int) -> Probl
     )
     sentence = (
         f"Module '{name}': data_parallel is missing and cannot be worked out, as a replica takes "
-        f"{module.ranks_per_replica} ranks ({sizes}) and {max(room, 0)} ranks are no multiple of "
-        f"it; choose sizes whose product divides {max(room, 0)}."
+        f"{counted(module.ranks_per_replica, 'rank')} ({sizes}) and {max(room, 0)} ranks are no "
+        f"multiple of it; choose sizes whose product divides {max(room, 0)}."
         if room > 0
         else f"Module '{name}': rank_offset is {module.rank_offset}, beyond the last rank of the "
         "world; begin it inside the world."

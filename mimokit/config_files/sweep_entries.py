@@ -12,7 +12,7 @@ from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.messages import describe
 from mimokit.config_files.inheritance import leaves
-from mimokit.units import shown
+from mimokit.units import counted, shown
 
 LONGEST = 100
 """Characters of a name; file systems allow 255 bytes, and results add theirs."""
@@ -118,7 +118,7 @@ def _shape_problems(sweep: Mapping[Any, Any]) -> Iterator[Problem]:
             yield _problem(key, f"{key} is {describe(values)}; give at least one value")
         elif len(values) > MOST_EXPERIMENTS:
             right = f"give at most {MOST_EXPERIMENTS:,}"
-            yield _problem(key, f"{key} has {len(values):,} values; {right}")
+            yield _problem(key, f"{key} has {counted(len(values), 'value')}; {right}")
         elif isinstance(values, list):
             yield from _path_problems(key, f"{key}")
             yield from _repeated(key, values)

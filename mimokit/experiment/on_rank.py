@@ -21,7 +21,7 @@ from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 
 if TYPE_CHECKING:
     from mimokit.engine.replicas.world import Peers
-    from mimokit.engine.verify.compare import StepDifference
+    from mimokit.engine.verify.compare import Noise, StepDifference, StepRounding
     from mimokit.engine.verify.oracle import OracleStep
     from mimokit.planning.stepper.crossings import StepRecord
 
@@ -78,15 +78,59 @@ def oracle_rank(
     steps: int,
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
-    tensor_parallel: Mapping[str, int],
-) -> tuple[str, list[list[OracleStep]]]:
-    """Run the oracle; return the name of the data and the steps of each replica."""
+    tensor_parallel: Mapping[str, tuple[int, int]],
+) -> tuple[str, list[list[OracleStep]], list[list[Noise]]]:
+    """Run the oracle in fp32; return the name of the data and the steps of each replica.
+
+    For a run of fewer bits also return how much each step of one process in these differs.
+    """
     from mimokit.engine.data.sources import data_of, default_data
+    from mimokit.engine.verify.compare import noise_of
     from mimokit.engine.verify.oracle import run_oracle
 
     data = code.data or default_data
-    steps_of_replicas = run_oracle(plan, config, data, steps, decoders, code, tensor_parallel)
-    return data_of(data, config).name, steps_of_replicas
+    start = plan.executions[plan.llm_module_name].weights
+    in_fp32 = {name: execution.in_fp32() for name, execution in plan.executions.items()}
+    given = config, data, steps, decoders, code, tensor_parallel, start
+    reference = run_oracle(replace(plan, executions=in_fp32), *given)
+    noise: list[list[Noise]] = []
+    if start != "fp32":
+        loss_scale = config.runtime.initial_loss_scale if start == "fp16" else 1.0
+        rounded = run_oracle(plan, *given, loss_scale)
+        while loss_scale > 1 and not all(step.is_finite for own in rounded for step in own):
+            loss_scale /= 2
+            rounded = run_oracle(plan, *given, loss_scale)
+        noise = [noise_of(whole, own) for whole, own in zip(reference, rounded, strict=True)]
+        # The partial sums of a layout may be larger than those of one process.
+        scale = max(1.0, loss_scale / 4)
+        reference = [[replace(step, loss_scale=scale) for step in whole] for whole in reference]
+    return data_of(data, config).name, reference, noise
+
+
+def rounding_rank(
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    oracle: Sequence[Sequence[OracleStep]],
+    decoders: Mapping[str, ModuleArchitecture],
+    code: UserCode,
+    seeds: Sequence[int],
+) -> list[list[StepRounding]]:
+    """Run the oracle again, once per seed, from weights that are rounded differently.
+
+    Returns, for each seed and replica, how its steps differ from those of the oracle.
+    """
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.verify.compare import rounding_of
+    from mimokit.engine.verify.oracle import run_oracle
+
+    data, steps = code.data or default_data, len(oracle[0])
+    return [
+        rounding_of(expected, nudged)
+        for seed in seeds
+        for expected, nudged in zip(
+            oracle, run_oracle(plan, config, data, steps, decoders, code, nudge=seed), strict=True
+        )
+    ]
 
 
 def compare_rank(

@@ -16,6 +16,7 @@ from mimokit.config_files import load_experiment_config
 from mimokit.experiment.results.loggers import make_loggers
 from mimokit.planning.types import LayoutPlan
 from mimokit.planning.weights.modules import check_saving, check_weights
+from mimokit.units import counted
 
 REFUSED = 2
 """Exit status for a rejected config."""
@@ -66,9 +67,9 @@ def check_room(config: ExperimentConfig, engines: int) -> None:
     room = engines // config.model.total_world_size
     right = f"choose at most {room}" if room else "choose a smaller layout"
     sentence = (
-        f"Section 'strategy': strategy.replicas is {config.replicas}, which makes {needed} ranks "
-        f"with {config.model.total_world_size} each, but the cluster has {engines} engines; "
-        f"{right}, or start {needed} engines."
+        f"Section 'strategy': strategy.replicas is {config.replicas}, which makes "
+        f"{counted(needed, 'rank')} with {config.model.total_world_size} each, but the cluster has "
+        f"{counted(engines, 'engine')}; {right}, or start {counted(needed, 'engine')}."
     )
     raise ConfigError([Problem("strategy", "replicas", config.replicas, sentence)])
 

@@ -29,6 +29,7 @@ from mimokit.planning.stepper import (
     differences,
     planned_crossings,
 )
+from mimokit.units import counted
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
@@ -148,7 +149,7 @@ class Stepper:
         """
         if not 0 < n <= self._position:
             raise StepperError(
-                f"There are {max(self._position, 0)} steps before the current one; "
+                f"There are {counted(max(self._position, 0), 'step')} before the current one; "
                 f"going {n} back is not possible."
             )
         return self.look_at(self._position - n)
@@ -261,8 +262,8 @@ class Stepper:
     def __repr__(self) -> str:
         now = self.now if self.now is not None else "before step 0"
         return (
-            f"<Stepper of {self.plan.world_size} ranks, {len(self.clock)} ticks per iteration; "
-            f"{now}>"
+            f"<Stepper of {counted(self.plan.world_size, 'rank')}, "
+            f"{counted(len(self.clock), 'tick')} per iteration; {now}>"
         )
 
     # Implementation.

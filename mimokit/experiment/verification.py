@@ -14,7 +14,7 @@ from mimokit.config import (
     ModuleParallelismConfig,
     check_runnable,
 )
-from mimokit.config.runtime import AS_DRAWN
+from mimokit.config.runtime import AS_DRAWN, PRECISION_OF_RUNS
 from mimokit.config.strategy import OPTIMIZER_TAKES
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
@@ -24,20 +24,26 @@ from mimokit.experiment.verification_report import (
     FROZEN,
     NO_GRADIENT,
     NO_SAMPLE,
+    NOISY_ADAM_EPSILON,
     VerificationReport,
     largest,
     relative,
 )
+from mimokit.experiment.yardstick import Yardstick
 from mimokit.planning import plan_layout
 from mimokit.planning.execution import plan_executions
 from mimokit.planning.types import LayoutPlan
+from mimokit.units import counted
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
-    from mimokit.engine.verify.compare import StepDifference
+    from mimokit.engine.verify.compare import Noise, StepDifference, StepRounding
     from mimokit.engine.verify.oracle import OracleStep
 
 TOLERANCE = 1e-5
+ROUNDINGS = (1, 2, 3)
+"""Seeds of the weights from which rounding is measured, where a layout nearly passes."""
+
 STEPS = 5
 
 
@@ -48,8 +54,11 @@ class Oracle:
     Attributes:
         config: the single-rank config; two layouts have the same oracle if theirs are equal.
         decoders: networks of the modules behind the language model, by name.
-        replicas: loss, gradients and weights of every optimizer step, of each replica.
-        tensor_parallel: module -> its size in the layout, where the strategy depends on it.
+        replicas: loss, gradients and weights of every optimizer step, of each replica, in fp32.
+        noise: how much each step of one process differs from it in the precision of the layout, of
+            each replica; empty in fp32.
+        tensor_parallel: module -> ranks in the layout that share a matrix, and one of an expert,
+            where the strategy depends on them.
     """
 
     config: ExperimentConfig
@@ -57,7 +66,8 @@ class Oracle:
     data: str
     code: UserCode
     replicas: tuple[tuple[OracleStep, ...], ...]
-    tensor_parallel: dict[str, int] = field(default_factory=dict)
+    tensor_parallel: dict[str, tuple[int, int]] = field(default_factory=dict)
+    noise: tuple[tuple[Noise, ...], ...] = ()
 
     @property
     def steps(self) -> tuple[OracleStep, ...]:
@@ -126,13 +136,17 @@ def _computed(
     code: UserCode,
 ) -> Oracle:
     alone, decoders = single_rank(layout), _decoders(layout)
-    plan = plan_layout(_unfrozen(alone))
-    plan = replace(plan, executions=plan_executions(alone, plan.modules))
-    cut = _cut_by_rank(layout)
-    name, steps_taken = cluster.run(
+    plan, cut = _plan_of_one(alone), _cut_by_rank(layout)
+    name, steps_taken, noise = cluster.run(
         on_rank.oracle_rank, plan, alone, steps, decoders, code, cut, world_size=1
     )[0]
-    return Oracle(alone, decoders, name, code, tuple(map(tuple, steps_taken)), cut)
+    recorded = tuple(map(tuple, steps_taken))
+    return Oracle(alone, decoders, name, code, recorded, cut, tuple(map(tuple, noise)))
+
+
+def _plan_of_one(alone: ExperimentConfig) -> LayoutPlan:
+    plan = plan_layout(_unfrozen(alone))
+    return replace(plan, executions=plan_executions(alone, plan.modules))
 
 
 def verify(
@@ -152,7 +166,8 @@ def verify(
     Args:
         cluster: with at least as many engines as the layout has ranks.
         data: makes the samples; by default strips of digits if the model can read them, else noise.
-        tolerance: largest relative difference that passes.
+        tolerance: largest relative difference that passes in fp32; see
+            `VerificationReport.passed`. In fewer bits as much passes as `Yardstick` says.
         oracle: of the same model, global batches and data, for at least `steps` steps; computed
             if None. All layouts of a model can share one.
         modules, loss_func, forward_step: as for `train`.
@@ -174,14 +189,16 @@ def verify(
             f"settings, data or code; compute one with compute_oracle."
         )
     if len(oracle.steps) < steps:
-        raise ValueError(f"The oracle has {len(oracle.steps)} steps; {steps} are to be compared.")
+        raise ValueError(
+            f"The oracle has {counted(len(oracle.steps), 'step')}; {steps} are to be compared."
+        )
     expected = [list(replica[:steps]) for replica in oracle.replicas]
     plan = placed(cluster, plan_layout(layout))
     by_rank: list[list[StepDifference]] = cluster.run(
         on_rank.compare_rank, plan, layout, expected, code, world_size=plan.world_size
     )
     pairs = [_worst_losses(plan, by_rank, expected, step) for step in range(steps)]
-    return VerificationReport(
+    report = VerificationReport(
         name=layout.name,
         data=oracle.data,
         layout={module: _sizes(layout.model.get_parallelism(module)) for module in plan.modules},
@@ -200,6 +217,48 @@ def verify(
         halfway_share=max(_halfway_share(by_rank, step) for step in range(steps)),
         adam_epsilon=max(one.epsilon for own in expected for one in own),
         unproved=dict(_unproved(plan.modules, [one for own in expected for one in own])),
+        yardstick=_yardstick(
+            layout.runtime.precision, [one for own in oracle.noise for one in own[:steps]]
+        ),
+    )
+    if report.yardstick or not report.is_near or _cut_by_rank(layout):
+        return report  # where a rank cuts, choices flip as weights change
+    return _with_rounding(report, cluster, oracle, expected)
+
+
+def _yardstick(precision: str | None, noise: Sequence[Noise]) -> Yardstick | None:
+    if precision is None or not noise:
+        return None
+    return Yardstick(
+        precision,
+        loss=largest(step.loss for step in noise),
+        gradients=largest(step.gradients for step in noise),
+        weights=largest(step.weights for step in noise),
+    )
+
+
+def _with_rounding(
+    report: VerificationReport,
+    cluster: EngineCluster,
+    oracle: Oracle,
+    expected: list[list[OracleStep]],
+) -> VerificationReport:
+    """Return a report with what rounding does to one process, which a layout may differ by."""
+    found: list[list[StepRounding]] = cluster.run(
+        on_rank.rounding_rank,
+        _plan_of_one(oracle.config),
+        oracle.config,
+        expected,
+        oracle.decoders,
+        oracle.code,
+        ROUNDINGS,
+        world_size=1,
+    )[0]
+    steps = list(zip(*found, strict=True))
+    return replace(
+        report,
+        gradient_rounding=tuple(_worst([one.gradients for one in step]) for step in steps),
+        weight_rounding=tuple(_worst([one.weights for one in step]) for step in steps),
     )
 
 
@@ -239,19 +298,21 @@ def _worst_losses(
 def _strategy_text(config: ExperimentConfig) -> str:
     if config.strategy is None:
         return ""
-    return f"{config.replicas} replicas with {config.strategy.name}"
+    return f"{counted(config.replicas, 'replica')} with {config.strategy.name}"
 
 
 def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
     """Return a config with the full learning rate from the first step, above rounding noise."""
+    in_fp32 = config.runtime.precision in (None, PRECISION_OF_RUNS)
+    epsilon = ADAM_EPSILON if in_fp32 else NOISY_ADAM_EPSILON
     runtime = config.runtime.model_copy(
-        update={"adam_epsilon": ADAM_EPSILON, "learning_rate_warmup": 0, "learning_rate_decay": 0}
+        update={"adam_epsilon": epsilon, "learning_rate_warmup": 0, "learning_rate_decay": 0}
     )
     data = config.data.model_copy(update={"num_workers": 0})
     changed = config.model_copy(update={"runtime": runtime, "data": data})
     inner = None if config.strategy is None else config.strategy.inner_optimizer
     if config.strategy is not None and inner is not None:
-        eps = ADAM_EPSILON if "eps" in OPTIMIZER_TAKES[inner.name] else None
+        eps = epsilon if "eps" in OPTIMIZER_TAKES[inner.name] else None
         plain = inner.model_copy(update={"eps": eps})
         changed.strategy = config.strategy.model_copy(update={"inner_optimizer": plain})
     return changed
@@ -281,21 +342,33 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
         }
     )
     data = config.data.model_copy(
-        update={"base_batch_size": config.data.base_batch_size * (language.data_parallel or 1)}
+        update={
+            "base_batch_size": config.data.base_batch_size * (language.data_parallel or 1),
+            "pack_sequences_in_batch": False,
+        }
     )
-    whole = {"pipeline_schedule": "homogeneous", "patch_type": [], "sample_order": AS_DRAWN}
+    whole: dict[str, object] = {
+        "pipeline_schedule": "homogeneous",
+        "encoder_microbatches": None,
+        "pipeline_order": None,
+        "patch_type": [],
+        "sample_order": AS_DRAWN,
+    }
     runtime = config.runtime.model_copy(update=whole)
     return ExperimentConfig(
         model=model, data=data, runtime=runtime, name="one process", strategy=config.strategy
     )
 
 
-def _cut_by_rank(config: ExperimentConfig) -> dict[str, int]:
-    """Return the tensor parallel sizes, if the result of the strategy depends on them."""
+def _cut_by_rank(config: ExperimentConfig) -> dict[str, tuple[int, int]]:
+    """Return the sizes that cut matrices and experts, if the strategy depends on them."""
     if config.strategy is None or not config.strategy.is_cut_by_rank:
         return {}
     modules = config.model.module_parallelisms
-    return {name: sizes.tensor_parallel for name, sizes in modules.items()}
+    return {
+        name: (sizes.tensor_parallel, sizes.in_runs("expert_tensor_parallel"))
+        for name, sizes in modules.items()
+    }
 
 
 def _decoders(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
@@ -316,8 +389,12 @@ def _unfrozen(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def _sizes(module: ModuleParallelismConfig) -> str:
-    shown = [Axis.TENSOR, *([Axis.PIPELINE] if module.pipeline_parallel > 1 else []), Axis.DATA]
-    return " ".join(f"{axis.label}{getattr(module, CONFIG_FIELDS[axis])}" for axis in shown)
+    always, sizes = (Axis.TENSOR, Axis.DATA), list[str]()
+    for axis in (Axis.TENSOR, Axis.CONTEXT, Axis.PIPELINE, Axis.DATA):
+        size = getattr(module, CONFIG_FIELDS[axis])
+        if axis in always or size > 1:
+            sizes.append(f"{axis.label}{size}")
+    return " ".join(sizes)
 
 
 def _worst(differences: list[dict[str, float]]) -> dict[str, float]:

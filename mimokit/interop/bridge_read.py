@@ -27,7 +27,6 @@ from mimokit.units import shown
 WHERE = "Bridge config"
 _refused = partial(refused, WHERE)
 
-_EXPERT_TENSOR = MEGATRON_FIELDS[Axis.EXPERT_TENSOR]
 _DATA = MEGATRON_FIELDS[Axis.DATA]
 
 _MODULE_AXES = (*RANK_AXES[:-1], Axis.EXPERT_TENSOR, Axis.DATA)
@@ -138,12 +137,6 @@ def _values(name: str, call: ast.Call, names: Names) -> dict[str, int]:
         if value < (0 if field == "rank_offset" else 1):
             sentence = f"module '{name}' has {field} {value}; it must be positive."
             raise _refused(field, value, sentence)
-    if values.get(_EXPERT_TENSOR, 1) > 1:
-        sentence = (
-            f"module '{name}' cuts its experts by tensor parallelism, which mimokit does not plan; "
-            f"set {_EXPERT_TENSOR} to 1."
-        )
-        raise _refused(_EXPERT_TENSOR, values[_EXPERT_TENSOR], sentence)
     if _DATA not in values:
         raise _refused(_DATA, None, f"module '{name}' has no {_DATA}; give it a value.")
     return values
@@ -151,7 +144,7 @@ def _values(name: str, call: ast.Call, names: Names) -> dict[str, int]:
 
 def _sizes(name: str, values: Mapping[str, int]) -> ParallelSizes:
     return ParallelSizes(
-        **{SIZE_FIELDS[axis]: values.get(MEGATRON_FIELDS[axis], 1) for axis in RANK_AXES}
+        **{SIZE_FIELDS[axis]: values.get(MEGATRON_FIELDS[axis], 1) for axis in _MODULE_AXES}
     )
 
 
@@ -256,8 +249,8 @@ def _with_samples(layout: Layout, names: Names) -> tuple[Layout, Workload | None
     for name, sizes in layout.modules.items():
         if micro % sizes.data:
             sentence = (
-                f"MICRO_BATCH_SIZE is {micro}, which the {sizes.data} replicas of '{name}' do not "
-                "divide; choose a multiple."
+                f"MICRO_BATCH_SIZE is {micro}, which the {sizes.data} replicas of "
+                f"'{name}' do not divide; choose a multiple."
             )
             raise _refused("MICRO_BATCH_SIZE", micro, sentence)
     modules = {

@@ -122,7 +122,10 @@ def _name(name: str, layout: Layout) -> str:
 
 
 def _module(name: str, sizes: ParallelSizes, offset: int) -> str:
-    values = {MEGATRON_FIELDS[axis]: int(sizes.size(axis)) for axis in RANK_AXES}
+    written = [axis for axis in RANK_AXES if axis is not Axis.DATA]
+    if sizes.expert_tensor > 1:
+        written.append(Axis.EXPERT_TENSOR)
+    values = {MEGATRON_FIELDS[axis]: int(sizes.size(axis)) for axis in (*written, Axis.DATA)}
     lines = [f"                {field}={value}," for field, value in values.items()]
     lines.append(f"                rank_offset={offset},")
     return "\n".join(

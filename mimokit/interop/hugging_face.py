@@ -71,7 +71,7 @@ def config_of_checkpoint(
     least = 2 if mode == "heterogeneous" else 1
     ranks = least if ranks is None else ranks
     if ranks < least:
-        sentence = f"{ranks} GPUs are given; a {mode} layout needs at least {least}."
+        sentence = f"--gpus is {ranks}; a {mode} layout needs at least {least}."
         raise refused(where, "gpus", ranks, sentence)
     sizes = _sizes(mode, ranks, model.language.net)
     path = str(Path(directory).absolute())

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.prediction import Layout
 from mimokit.prediction.validity import check_counts
+from mimokit.units import counted
 
 PORT = 29500
 
@@ -51,9 +52,10 @@ def to_torchrun(
     """
     nodes, each = nodes_of(layout, gpus_per_node)
     sentence = (
-        f"the layout takes {layout.gpus} GPUs, {each} on each of {nodes} hosts, and "
-        f"{len(hosts)} {'host is' if len(hosts) == 1 else 'hosts are'} named; name {nodes} "
-        "different ones (--host NAME, once for each)."
+        f"the layout takes {counted(layout.gpus, 'GPU')}, {each} on each of "
+        f"{counted(nodes, 'host')}, and {len(hosts)} "
+        f"{'host is' if len(hosts) == 1 else 'hosts are'} named; name {nodes} different ones "
+        "(--host NAME, once for each)."
     )
     _check(nodes == len(set(hosts)) == len(hosts), "hosts", list(hosts), sentence)
     command = " ".join(map(shlex.quote, (script, *arguments)))
@@ -114,8 +116,8 @@ def nodes_of(layout: Layout, gpus_per_node: int) -> tuple[int, int]:
     if layout.gpus <= gpus_per_node:
         return 1, layout.gpus
     sentence = (
-        f"the layout takes {layout.gpus} GPUs, which is not a whole number of nodes with "
-        f"{gpus_per_node} each; choose a layout whose GPUs are a multiple of {gpus_per_node}."
+        f"the layout takes {counted(layout.gpus, 'GPU')}, which is not a whole number of nodes "
+        f"with {gpus_per_node} each; choose a layout whose GPUs are a multiple of {gpus_per_node}."
     )
     _check(layout.gpus % gpus_per_node == 0, "gpus_per_node", gpus_per_node, sentence)
     return layout.gpus // gpus_per_node, gpus_per_node

@@ -27,6 +27,7 @@ from mimokit.interop.megatron_lm_model import model_of
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.layout import LANGUAGE
 from mimokit.prediction.validity import check_counts
+from mimokit.units import counted
 
 _SIZES = {
     MEGATRON_ARGUMENTS[axis]: SIZE_FIELDS[axis] for axis in COUNTS if axis in MEGATRON_ARGUMENTS
@@ -153,8 +154,9 @@ def _chunks(options: Options, stages: int) -> int:
     each, layers = number(options, flag), number(options, "num-layers", 0)
     if not layers or layers % (stages * each):
         sentence = (
-            f"--{flag} is {each}, and chunks of {each} layers do not split {layers} layers over "
-            f"{stages} stages; correct it or --num-layers."
+            f"--{flag} is {each}, and chunks of {each} layers do not split "
+            f"{counted(layers, 'layer')} over {counted(stages, 'stage')}; correct it or "
+            "--num-layers."
         )
         raise refused(MEGATRON_LM, flag, each, sentence)
     return layers // (stages * each)
@@ -164,8 +166,8 @@ def _replicas(world: int, sizes: Mapping[str, int]) -> int:
     each = math.prod(sizes.get(name, 1) for name in _OF_A_REPLICA)
     if world % each or world < 1:
         sentence = (
-            f"a replica takes {each} GPUs (tensor x pipeline x context), which does not divide "
-            f"{world}; correct one of them."
+            f"a replica takes {counted(each, 'GPU')} (tensor x pipeline x context), which does not "
+            f"divide {world}; correct one of them."
         )
         raise refused(MEGATRON_LM, "gpus", world, sentence)
     return world // each

@@ -51,9 +51,9 @@ SEARCH_RULES = (
             "full.",
         ),
     ),
-    *RULES,
+    *(rule for rule in RULES if not set(rule.reads).isdisjoint(DIMENSIONS.values())),
 )
-"""The rules of a search, in the order in which those of one dimension are counted."""
+"""The rules about sizes that a search tries, in the order in which they are counted."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from mimokit.prediction.memory import total_bytes
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost
 from mimokit.prediction.step_time import TimeBreakdown
 from mimokit.prediction.step_time.breakdown import StageTime
+from mimokit.units import counted
 
 Index = slice | NDArray[Any]
 
@@ -196,8 +197,8 @@ def _no_sizes(module: Candidates) -> ConfigError:
     facts = module.facts
     reasons = sorted(module.dropped.items(), key=lambda item: -item[1])[:3]
     sentence = (
-        f"Module '{facts.name}': none of the parallel sizes tried is valid on {facts.gpus} GPUs; "
-        f"most were dropped because of: "
+        f"Module '{facts.name}': none of the parallel sizes tried is valid on "
+        f"{counted(facts.gpus, 'GPU')}; most were dropped because of: "
         f"{'; '.join(f'{reason} ({count:,} times)' for reason, count in reasons)}."
     )
     return ConfigError([Problem(facts.name, "sizes", None, sentence)])

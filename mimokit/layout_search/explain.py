@@ -18,7 +18,7 @@ from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import broken_sentences, differences_text
 from mimokit.prediction import PART_WORDS, Layout, Prediction
 from mimokit.prediction.layout import in_first_stage
-from mimokit.units import GIB, gib_text, seconds_text
+from mimokit.units import GIB, counted, gib_text, seconds_text
 
 STEPS_SHOWN = 4
 
@@ -39,7 +39,7 @@ def explain(
 
 def _what(task: SearchTask, best: Prediction, evaluated: int) -> str:
     return (
-        f"{best.layout} on {best.layout.gpus:,} of {task.gpus:,} GPUs takes "
+        f"{best.layout} on {best.layout.gpus:,} of {counted(task.gpus, 'GPU')} takes "
         f"{seconds_text(best.seconds)} per step ({seconds_text(best.low)} to "
         f"{seconds_text(best.high)}), {best.tflops_per_gpu:.0f} TFLOP/s per GPU "
         f"({best.utilisation:.1%} of peak), and {gib_text(best.peak_memory)} on its fullest "
@@ -65,7 +65,7 @@ def _modes(best: Prediction, per_mode: Mapping[str, Prediction]) -> Iterator[str
         lost = other.seconds - best.seconds
         more = "more" if lost >= 0 else "less"
         yield (
-            f"The best {mode} layout ({other.layout.gpus:,} GPUs) takes "
+            f"The best {mode} layout ({counted(other.layout.gpus, 'GPU')}) takes "
             f"{seconds_text(other.seconds)}, {abs(lost) / best.seconds:.1%} {more}: "
             f"{differences_text(other, best)}."
         )

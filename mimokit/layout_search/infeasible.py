@@ -12,7 +12,7 @@ from mimokit.layout_search.evaluate import TOO_SLOW, Scan, batches
 from mimokit.layout_search.finalists import make_layout
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction.layout import sizes_text
-from mimokit.units import gib_text
+from mimokit.units import counted, gib_text
 
 MOST_GPUS = 16_384
 
@@ -25,10 +25,10 @@ def nothing_fits(scan: Scan, dropped: Mapping[str, int], complete: bool) -> Conf
         sentence = f"{name}: the search was stopped before it found a layout that fits."
     elif not scan.evaluated:
         reasons = sorted(dropped.items(), key=lambda item: -item[1])[:3]
-        counted = "; ".join(f"{reason} ({count:,} times)" for reason, count in reasons if count)
+        often = [f"{reason} ({counted(count, 'time')})" for reason, count in reasons if count]
         sentence = (
-            f"{name}: no layout on {task.gpus} GPUs is valid; most were dropped because of: "
-            f"{counted or 'the constraints, which leave no value to try'}."
+            f"{name}: no layout on {counted(task.gpus, 'GPU')} is valid; most were dropped because "
+            f"of: {'; '.join(often) or 'the constraints, which leave no value to try'}."
         )
     elif scan.dropped[TOO_SLOW]:
         sentence = (
@@ -72,7 +72,7 @@ def _ways_out(task: SearchTask) -> Iterator[str]:
     gpus = task.gpus * 2
     while gpus <= MOST_GPUS:
         if _fits(replace(task, gpus=gpus)):
-            yield f"{gpus:,} GPUs"
+            yield counted(gpus, "GPU")
             return
         gpus *= 2
 

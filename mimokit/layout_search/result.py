@@ -12,7 +12,7 @@ from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import WhyNot, why_not
 from mimokit.prediction import Layout, Prediction
 from mimokit.tables import html_table, rich_table
-from mimokit.units import GIB, gib_text, seconds_text
+from mimokit.units import GIB, counted, gib_text, seconds_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,8 +165,9 @@ def title(result: SearchResult) -> str:
     task = result.task
     end = "" if result.complete else ", stopped before its end"
     return (
-        f"{task.model.name} on {task.gpus:,} x {task.hardware.name}: {result.evaluated:,} layouts "
-        f"evaluated in {result.seconds:.1f} s, {result.fitting:,} fit{end}"
+        f"{task.model.name} on {task.gpus:,} x {task.hardware.name}: "
+        f"{counted(result.evaluated, 'layout')} evaluated in {result.seconds:.1f} s, "
+        f"{result.fitting:,} fit{end}"
     )
 
 

@@ -9,6 +9,7 @@ from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
 from mimokit.axes import LAYOUT_FIELDS, Axis, Choice
 from mimokit.config.rules.facts import ModuleFacts
 from mimokit.layout_search.constraints import DIMENSIONS, Constraints
+from mimokit.units import counted
 
 Axes = Mapping[str, tuple[int, ...]]
 """Dimension -> values to try, in the order of `DIMENSIONS`."""
@@ -85,7 +86,7 @@ def axes_of(
             axes[dimension] = spread(axes[dimension], most)
     cut = tuple(
         f"Module '{facts.name}': {dimension} was tried at {len(axes[dimension])} of "
-        f"{len(full[dimension])} values ({', '.join(map(str, axes[dimension]))})."
+        f"{counted(len(full[dimension]), 'value')} ({', '.join(map(str, axes[dimension]))})."
         for dimension in axes
         if len(axes[dimension]) < len(full[dimension])
     )

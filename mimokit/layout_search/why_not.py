@@ -15,7 +15,7 @@ from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import PART_WORDS, Layout, Prediction
 from mimokit.prediction.layout import in_first_stage
 from mimokit.prediction.validity import broken_pairs, check_counts
-from mimokit.units import GIB, gib_text, seconds_text
+from mimokit.units import GIB, counted, gib_text, seconds_text
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ def broken_sentences(task: SearchTask, layout: Layout) -> Iterator[str]:
     yield from broken or _outside_first_stage(layout)
     if layout.gpus > task.gpus:
         yield (
-            f"Layout: it takes {layout.gpus} GPUs and there are {task.gpus}; choose smaller sizes."
+            f"Layout: it takes {counted(layout.gpus, 'GPU')} and there are {task.gpus}; choose "
+            "smaller sizes."
         )
 
 
@@ -150,7 +151,8 @@ def broken_limits(task: SearchTask, prediction: Prediction) -> Iterator[str]:
     if len(layout.modules) > 1 and layout.mode not in rules.modes:
         yield f"Its mode {layout.mode} was left out: modes are {', '.join(rules.modes)}."
     if layout.gpus < rules.least_gpus:
-        yield f"It takes {layout.gpus} GPUs, fewer than the {rules.least_gpus} asked for."
+        gpus = counted(layout.gpus, "GPU")
+        yield f"It takes {gpus}, fewer than the {rules.least_gpus} asked for."
     yield from _values_left_out(task, prediction)
 
 

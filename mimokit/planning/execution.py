@@ -28,8 +28,10 @@ class ModuleExecution:
         virtual_stages: chunks of layers that a rank holds of each pipeline.
         expert_parallel: ranks that share the experts of a layer, among those of a stage.
         expert_tensor_parallel: ranks over which one expert is cut.
+        token_dispatcher: how tokens reach the experts of other ranks.
         sequence_parallel: what tensor parallelism leaves whole is cut along the sequence. It needs
             tensor parallel ranks.
+        samples_in_row: its samples are computed in one row, without padding.
         recompute: what the backward pass computes again: the attention core (selective), or whole
             layers one by one (full).
         precision: of matrix products.
@@ -39,6 +41,7 @@ class ModuleExecution:
         distributed_optimizer: its states are sharded over data and context parallel ranks.
         optimizer_instances: replicas of these shards.
         fully_sharded: weights and gradients are sharded as well.
+        overlap_reduction: gradients are reduced during the last backward pass of a step.
         frozen_parts: encoder, projector: what is not trained; both of a module that is frozen.
         learning_rate: before warm-up and decay, which are those of the run. None: that of the run.
         weight_decay: None: that of the run.
@@ -51,7 +54,9 @@ class ModuleExecution:
     data_parallel: int = 1
     expert_parallel: int = 1
     expert_tensor_parallel: int = 1
+    token_dispatcher: str = "alltoall"
     sequence_parallel: bool = False
+    samples_in_row: bool = False
     recompute: Recompute = "none"
     precision: str = PRECISION_OF_RUNS
     weights: Dtype = "fp32"
@@ -60,6 +65,7 @@ class ModuleExecution:
     distributed_optimizer: bool = False
     optimizer_instances: int = 1
     fully_sharded: bool = False
+    overlap_reduction: bool = False
     frozen_parts: frozenset[str] = frozenset()
     learning_rate: float | None = None
     weight_decay: float | None = None
@@ -68,6 +74,10 @@ class ModuleExecution:
     def is_frozen(self) -> bool:
         """Whether nothing in the module is trained."""
         return len(self.frozen_parts) == 2
+
+    def in_fp32(self) -> ModuleExecution:
+        """Return the same in fp32."""
+        return replace(self, precision=PRECISION_OF_RUNS, weights="fp32")
 
     @property
     def sizes(self) -> ParallelSizes:
@@ -78,6 +88,7 @@ class ModuleExecution:
             virtual=self.virtual_stages,
             context=self.context_parallel,
             expert=self.expert_parallel,
+            expert_tensor=self.expert_tensor_parallel,
             data=self.data_parallel,
             recompute=RECOMPUTE_NAMES.index(self.recompute),
             instances=self.optimizer_instances,
@@ -109,6 +120,8 @@ def plan_executions(
             pipeline_parallel=1,
             virtual_stages=1,
             expert_parallel=1,
+            expert_tensor_parallel=1,
+            samples_in_row=False,
         )
         for name in model.encoder_module_names:
             encoder = executions[name]
@@ -133,14 +146,19 @@ def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecu
         context_parallel=ranks.context_parallel,
         data_parallel=ranks.data_parallel,
         expert_parallel=ranks.expert_parallel,
-        expert_tensor_parallel=ranks.expert_view().shape[0],
+        expert_tensor_parallel=ranks.expert_tensor_parallel,
+        token_dispatcher=stated.in_runs("moe_token_dispatcher_type"),
         sequence_parallel=ranks.tensor_parallel > 1 and stated.in_runs("sequence_parallel"),
+        samples_in_row=(
+            config.data.pack_sequences_in_batch and ranks.module == config.model.llm_module_name
+        ),
         recompute=cast(Recompute, stated.in_runs("recompute_granularity")),
         precision=precision,
         weights=_WEIGHTS.get(precision, "bf16"),
         distributed_optimizer=stated.in_runs("use_distributed_optimizer"),
         optimizer_instances=stated.in_runs("num_distributed_optimizer_instances"),
         fully_sharded=stated.in_runs("use_megatron_fsdp"),
+        overlap_reduction=stated.in_runs("overlap_grad_reduce"),
         frozen_parts=frozenset() if network is None else network.frozen_parts,
         learning_rate=None if section is None else section.lr,
         weight_decay=None if section is None else section.weight_decay,

@@ -84,7 +84,10 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
         raise ConfigError(world.problems or unknown_world_size(config.model))
     model, data = config.model, config.data
     modules = {name: ModuleRanks.of(name, sizes) for name, sizes in world.sizes.items()}
-    topology = model.module_topology
+    if model.deployment_mode == "homogeneous":
+        for name in model.encoder_module_names:
+            modules[name] = modules[name].in_first_stage()
+    topology, executions = model.module_topology, plan_executions(config, modules)
     batch = plan_batch(
         model.deployment_mode,
         model.llm_module_name,
@@ -99,7 +102,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
         llm_module_name=model.llm_module_name,
         topology=topology,
         modules=modules,
-        executions=plan_executions(config, modules),
+        executions=executions,
         batch=batch,
         bridges=tuple(
             _bridge(config, modules[source], modules[target], batch.samples_per_microbatch)
@@ -121,6 +124,10 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
                 for name, network in model.module_architectures.items()
                 if network.any_image_size or network.mrope_section is not None
             ],
+            [model.llm_module_name] if data.pack_sequences_in_batch else (),
+            config.runtime.encoder_microbatches_of(batch.num_microbatches),
+            executions[model.llm_module_name].virtual_stages,
+            config.runtime.pipeline_order,
         ),
         replicas=plan_replicas(config, modules, world.world_size),
     )
@@ -138,7 +145,7 @@ def _bridge(
     staged = mode == "colocated" and destination.pipeline_parallel > 1
     if mode != "heterogeneous" and not staged:
         bridge: Bridge = plan_colocated_bridge(
-            source, destination, samples_per_microbatch, bytes_per_sample
+            source, destination.in_first_stage(), samples_per_microbatch, bytes_per_sample
         )
     else:
         between = plan_first_stage_bridge if staged else plan_disjoint_bridge

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mimokit.config.rules.message_tags import FIELD_BITS
+from mimokit.units import counted
 
 __all__ = ["FIELD_BITS", "Tag"]
 
@@ -45,8 +46,8 @@ class Tag:
             value = getattr(self, name)
             if not 0 <= value < 1 << bits:
                 raise ValueError(
-                    f"A message tag holds {1 << bits} values of {name}, 0 to {(1 << bits) - 1}; "
-                    f"{value} does not fit."
+                    f"A message tag holds {counted(1 << bits, 'value')} of {name}, 0 to "
+                    f"{(1 << bits) - 1}; {value} does not fit."
                 )
             encoded = encoded << bits | value
         return encoded

@@ -8,20 +8,26 @@ from functools import cached_property, lru_cache
 
 from mimokit.config import DeploymentMode
 from mimokit.config.graph import Topology, upstream
+from mimokit.config.runtime import GPIPE, PipelineOrder
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.schedule import (
     Action,
+    InGroups,
     Modality,
+    Order,
     Schedule,
+    SharedOrder,
     SlotPlan,
     Stage,
     StageEdge,
     StageGraph,
     Timeline,
+    gpipe,
+    interleaved,
+    one_forward_one_backward,
     plan_schedule,
     plan_slots,
     shared_graph,
-    shared_ranks,
     simulate,
     stage_graph,
 )
@@ -38,6 +44,9 @@ class PipelinePlan:
         around: modules that run forward over all micro-batches before the first action of the
             schedule, and backward after its last.
         text_heads: modules that read words for the language model; see `plan_slots`.
+        in_row: modules that compute samples in a row; see `plan_slots`.
+        line: the pipeline of the language model alone, where its ranks compute encoders as well;
+            None where they do not, or where it is not cut into stages.
     """
 
     schedule: Schedule
@@ -46,6 +55,8 @@ class PipelinePlan:
     three_axes: frozenset[str] = frozenset()
     around: tuple[str, ...] = ()
     text_heads: frozenset[str] = frozenset()
+    in_row: frozenset[str] = frozenset()
+    line: PipelinePlan | None = None
 
     @property
     def graph(self) -> StageGraph:
@@ -55,7 +66,8 @@ class PipelinePlan:
     @cached_property
     def slots(self) -> SlotPlan:
         """The slots that tensors have in the messages between stages."""
-        return plan_slots(self.graph, dict(self.modalities), self.three_axes, self.text_heads)
+        kinds = dict(self.modalities)
+        return plan_slots(self.graph, kinds, self.three_axes, self.text_heads, self.in_row)
 
     def stages_of(self, rank: int) -> tuple[Stage, ...]:
         """Return the stages that a rank works on.
@@ -121,46 +133,119 @@ def plan_program(
     frozen: Collection[str] = (),
     absent: Collection[tuple[str, int]] = (),
     three_axes: Collection[str] = (),
+    in_row: Collection[str] = (),
+    encoder_microbatches: int = 1,
+    virtual_stages: int = 1,
+    pipeline_order: PipelineOrder | None = None,
 ) -> PipelinePlan:
     """Return what every rank does in a step: 1F1B, or without stages the order of shared ranks.
 
     Modules that share their ranks have one pipeline, that of the language module. In homogeneous
-    mode its first stage also contains the encoders; in colocated mode they run forward over all
-    micro-batches before it begins, and backward after it ends.
+    mode its first stage also contains the encoders; in colocated mode they run forward over some
+    or all micro-batches before it begins, and backward after it ends.
 
     Args:
         loads: module -> the ranks that read data for it.
         frozen, absent: see `plan_schedule`.
-        three_axes: see `plan_slots`.
+        three_axes, in_row: see `plan_slots`.
+        encoder_microbatches: for which colocated encoders run before the language module does.
+        virtual_stages: chunks of the language module on each of its sets of ranks.
+        pipeline_order: None: 1F1B.
 
     Raises:
         ScheduleError: the schedule fails its check.
     """
     language = modules[llm_module_name]
-    if mode == "heterogeneous":
-        graph = stage_graph(topology, {n: m.pipeline_parallel for n, m in modules.items()})
-    elif language.pipeline_parallel > 1:
-        graph = stage_graph({llm_module_name: ()}, {llm_module_name: language.pipeline_parallel})
-        # Encoders are part of the first stage, or run before and after it: none is a stage.
-        frozen, absent = (), ()
-        loads = {llm_module_name: loads[llm_module_name]}
-    else:
-        names = [*(name for name in modules if name != llm_module_name), llm_module_name]
-        return shared_program(topology, names, modules, num_microbatches, modalities, frozen)
-    ranks = tuple(modules[stage.module].stage(stage.place) for stage in graph.stages)
-    reading = {rank for module in loads.values() for rank in module}
-    loading = [index for index, span in enumerate(ranks) if not reading.isdisjoint(span)]
-    schedule = plan_schedule(graph, num_microbatches, frozen=frozen, absent=absent, loading=loading)
     kinds: dict[str, Modality] = {**modalities, llm_module_name: "text"}
+    if mode == "heterogeneous":
+        cut = {name: module.pipeline_parallel for name, module in modules.items()}
+        graph = stage_graph(topology, cut, {llm_module_name: virtual_stages})
+    elif language.pipeline_parallel == 1:
+        names = [*(name for name in modules if name != llm_module_name), llm_module_name]
+        passes = encoder_microbatches if mode == "colocated" else 1
+        return shared_program(
+            topology, names, modules, num_microbatches, modalities, frozen, passes
+        )
+    else:
+        cut = {llm_module_name: language.pipeline_parallel}
+        graph = stage_graph({llm_module_name: ()}, cut, {llm_module_name: virtual_stages})
+    ranks = tuple(modules[stage.module].stage(stage.place) for stage in graph.stages)
     names = [name for name, _ in graph.topology]
-    encoders = upstream(dict(graph.topology), llm_module_name)
-    return PipelinePlan(
-        schedule,
+    encoders = upstream(topology, llm_module_name)
+    text_heads = frozenset(name for name in encoders if kinds.get(name) == "text")
+    order: Order = interleaved if virtual_stages > 1 else one_forward_one_backward
+    if pipeline_order == GPIPE:
+        order = gpipe
+    alone = order
+    around: tuple[str, ...] = ()
+    if mode == "heterogeneous":
+        reading = {rank for module in loads.values() for rank in module}
+    else:  # encoders are no stages of this pipeline
+        reading, absent = set(loads[llm_module_name]), ()
+    if mode == "colocated":
+        around = tuple(name for name in topology if name != llm_module_name)
+        if encoder_microbatches < num_microbatches:
+            order = InGroups(order, encoder_microbatches)
+    ends = {graph.stage(name, place).index for name in names for place in (0, -1)}
+    loading = [index for index in ends if not reading.isdisjoint(ranks[index])]
+    line = PipelinePlan(
+        plan_schedule(
+            graph,
+            num_microbatches,
+            order,
+            frozen=frozen if mode == "heterogeneous" else (),
+            absent=absent,
+            loading=loading,
+        ),
         ranks,
         tuple((name, kinds.get(name, "vision")) for name in names),
         frozenset(three_axes).intersection(names),
-        tuple(name for name in topology if mode == "colocated" and name != llm_module_name),
-        text_heads=frozenset(name for name in encoders if kinds.get(name) == "text"),
+        around,
+        text_heads=text_heads.intersection(names),
+        in_row=frozenset(in_row),
+    )
+    if mode == "heterogeneous":
+        return line
+    names = [*(name for name in modules if name != llm_module_name), llm_module_name]
+    shared = SharedOrder(alone, encoder_microbatches, inside=mode == "homogeneous")
+    return _beside(
+        line, shared, virtual_stages, topology, names, kinds, frozen, three_axes, text_heads, in_row
+    )
+
+
+def _beside(
+    line: PipelinePlan,
+    order: SharedOrder,
+    virtual_stages: int,
+    topology: Topology,
+    names: Sequence[str],
+    kinds: Mapping[str, Modality],
+    frozen: Collection[str],
+    three_axes: Collection[str],
+    text_heads: frozenset[str],
+    in_row: Collection[str],
+) -> PipelinePlan:
+    """Return what ranks do that compute encoders next to the stages of a pipeline.
+
+    Args:
+        line: the pipeline alone.
+        order: inside: only the ranks of the first stage compute encoders; otherwise all of them do.
+        names: the modules in the order in which a rank computes them, the language model last.
+    """
+    sets, count = len(line.graph.workers), line.schedule.num_microbatches
+    graph = shared_graph(topology, names, sets, virtual_stages, 1 if order.inside else sets)
+    # Ranks with encoders read and cut in steps of their own.
+    apart = {s for worker in graph.workers if graph.feeding.isdisjoint(worker) for s in worker}
+    reading = apart.intersection(graph.stage(names[-1], place).index for place in (0, -1))
+    schedule = plan_schedule(graph, count, order, frozen=frozen, loading=reading)
+    return PipelinePlan(
+        schedule,
+        tuple(line.ranks[graph.worker_of[stage.index]] for stage in graph.stages),
+        tuple((name, kinds.get(name, "vision")) for name in names),
+        frozenset(three_axes).intersection(names),
+        text_heads=text_heads,
+        in_row=frozenset(in_row),
+        line=line,
     )
 
 
@@ -171,16 +256,19 @@ def shared_program(
     num_microbatches: int,
     modalities: Mapping[str, Modality],
     frozen: Collection[str] = (),
+    encoder_microbatches: int = 1,
 ) -> PipelinePlan:
     """Return what ranks do that share all modules, of which none is cut into stages.
 
     Args:
         names: modules with separate steps, in the order in which a rank computes them, the
             language model last. The steps of the others are part of the language model's.
+        encoder_microbatches: for which the others run before the language model does.
     """
     inside = {name: tuple(fed for fed in topology[name] if fed in names) for name in names}
     graph = shared_graph(inside, names)
-    schedule = Schedule(graph, num_microbatches, shared_ranks, frozenset(frozen) & {*names})
+    order = SharedOrder(passes=encoder_microbatches)
+    schedule = Schedule(graph, num_microbatches, order, frozenset(frozen) & {*names})
     kinds: dict[str, Modality] = {**modalities, names[-1]: "text"}
     return PipelinePlan(
         schedule,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,10 +134,12 @@ class ModuleRanks(RankGrid):
 
     Attributes:
         expert_parallel: ranks over which the experts of a layer are spread.
+        expert_tensor_parallel: ranks over which each of them is cut.
     """
 
     module: str
     expert_parallel: int = 1
+    expert_tensor_parallel: int = 1
 
     @classmethod
     def of(cls, module: str, sizes: ModuleParallelismConfig) -> ModuleRanks:
@@ -158,6 +160,7 @@ class ModuleRanks(RankGrid):
             sizes.rank_offset,
             module=module,
             expert_parallel=sizes.expert_parallel,
+            expert_tensor_parallel=sizes.in_runs("expert_tensor_parallel"),
         )
 
     @property
@@ -190,14 +193,19 @@ class ModuleRanks(RankGrid):
         start = self.rank_offset + (index % self.pipeline_parallel) * self.ranks_per_stage
         return range(start, start + self.ranks_per_stage)
 
+    def in_first_stage(self) -> ModuleRanks:
+        """Return the ranks of the first pipeline stage: those of a module that is whole there."""
+        return replace(self, shape=(*self.shape[:-1], 1))
+
     def expert_view(self) -> RankGrid:
-        """Return the same ranks as experts see them: expt_tp (1), ep, expt_dp, pp.
+        """Return the same ranks as experts see them: expt_tp, ep, expt_dp, pp.
 
         Expert parallelism takes no additional ranks: each stage's tp x cp x dp ranks are counted
-        again as ep x expt_dp, so that the pipeline groups are the same in both views.
+        again as expt_tp x ep x expt_dp, so that the pipeline groups are the same in both views.
         """
-        replicas = self.ranks_per_stage // self.expert_parallel
-        shape = (1, self.expert_parallel, replicas, self.pipeline_parallel)
+        parts = self.expert_tensor_parallel, self.expert_parallel
+        replicas = self.ranks_per_stage // math.prod(parts)
+        shape = (*parts, replicas, self.pipeline_parallel)
         return RankGrid(EXPERT_DIMENSIONS, shape, self.rank_offset)
 
     def shard_place(self, rank: int) -> ShardPlace:

@@ -16,6 +16,7 @@ from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.ranks import ModuleRanks, SampleRange
 from mimokit.planning.schedule import StageEdge
 from mimokit.planning.strategies.replicas import ReplicaPlan
+from mimokit.units import counted
 
 __all__ = [
     "BatchPlan",
@@ -72,6 +73,17 @@ class BatchPlan:
     modules: Mapping[str, ModuleBatch]
     replica: int = 0
     replicas: int = 1
+
+    def read_by(self, rank: int) -> SampleRange | None:
+        """Return the samples of a micro-batch that a rank reads; None if it reads no data.
+
+        It reads once for all its modules: from the first sample of any of them to the last one.
+        """
+        ranges = [module.loaded[rank] for module in self.modules.values() if rank in module.loads]
+        if not ranges:
+            return None
+        starts, stops = zip(*ranges, strict=True)
+        return min(starts), max(stops)
 
     @property
     def global_batch_size(self) -> int:
@@ -203,9 +215,11 @@ class LayoutPlan:
 
     @property
     def pipeline(self) -> PipelinePlan | None:
-        """The order in which stages work; None if no module is cut into stages."""
-        cut = self.modules[self.llm_module_name].pipeline_parallel > 1
-        return self.program if cut or self.deployment_mode == "heterogeneous" else None
+        """The order in which stages work; None if no module is cut into stages.
+
+        Encoders on the ranks of a pipeline are no stages of it; `program` has their steps, too.
+        """
+        return self.program if self.deployment_mode == "heterogeneous" else self.program.line
 
     @property
     def colocated_bridges(self) -> tuple[ColocatedBridge, ...]:
@@ -288,5 +302,5 @@ class LayoutPlan:
 
     def __repr__(self) -> str:
         modules = ", ".join(f"{name} on {len(one.ranks)}" for name, one in self.modules.items())
-        layout = f"{self.deployment_mode}, {self.world_size} ranks"
+        layout = f"{self.deployment_mode}, {counted(self.world_size, 'rank')}"
         return f"<{type(self).__name__}: {layout}; {modules}>"

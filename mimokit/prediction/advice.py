@@ -14,7 +14,7 @@ from mimokit.prediction.layout import Layout
 from mimokit.prediction.prediction import predict
 from mimokit.prediction.weights_memory import computed_model, modules_of, obstacle, tokens_of
 from mimokit.prediction.workload import Workload
-from mimokit.units import bytes_text
+from mimokit.units import bytes_text, counted
 
 BLACKWELL = ("b200", "b300", "gb200", "gb300")
 """GPUs whose streams do not share one connection."""
@@ -109,7 +109,7 @@ def advise(
 def _obstacle(weights: WeightDirectory, size: int, gpus: int) -> str | None:
     """Return why a size cannot be taken."""
     if gpus % size:
-        return f"tensor_parallel {size} does not divide the {gpus} GPUs"
+        return f"tensor_parallel {size} does not divide the {counted(gpus, 'GPU')}"
     return obstacle(weights, size)
 
 
@@ -147,7 +147,7 @@ def _choice(sizes: list[AdvisedSize], hardware: Hardware, gpus: int) -> tuple[in
     if smaller and not smaller[-1].fits:
         why += f"; TP {smaller[-1].tensor_parallel} does not fit"
     if best.tensor_parallel > hardware.domain_ranks:
-        why += f"; it leaves the {hardware.domain_ranks} GPUs that fast links connect"
+        why += f"; it leaves the {counted(hardware.domain_ranks, 'GPU')} that fast links connect"
     return best.tensor_parallel, f"{why}."
 
 

@@ -61,16 +61,21 @@ def homogeneous(language: LanguageCost, encoders: Sequence[EncoderCost]) -> Layo
 
 
 def encoder_alive(
-    mode: str, language: LanguageCost, encoder: EncoderCost, encoders: Sequence[EncoderCost]
+    mode: str,
+    language: LanguageCost,
+    encoder: EncoderCost,
+    encoders: Sequence[EncoderCost],
+    at_once: int | None = None,
 ) -> Numbers:
     """Return the number of an encoder's micro-batches whose activations are stored at once.
 
-    In colocated mode these are all micro-batches of a step, because modules run one after the
-    other. Otherwise they are those in flight in the language model's stages. In heterogeneous mode
-    those in flight in the deepest encoder are added: each branch starts as early as the longest.
+    In colocated mode modules run one after the other: these are the micro-batches for which the
+    encoder runs at once (None: all of a step). Otherwise they are those in flight in the language
+    model's stages. In heterogeneous mode those in flight in the deepest encoder are added: each
+    branch starts as early as the longest.
     """
     if mode == "colocated":
-        return encoder.micro_batches
+        return encoder.micro_batches / _passes(language, at_once)
     count = language.micro_batches
     through = micro_batches_through(language.sizes, count)
     if mode == "homogeneous":
@@ -80,10 +85,18 @@ def encoder_alive(
     return encoder.micro_batches * ahead / count
 
 
-def _encoder_bytes(mode: str, language: LanguageCost, encoders: Sequence[EncoderCost]) -> Numbers:
+def _passes(language: LanguageCost, at_once: int | None) -> Numbers:
+    """Return how often in a step encoders run before the language model does."""
+    count = language.micro_batches
+    return 1.0 if at_once is None else np.maximum(1.0, np.ceil(count / at_once))
+
+
+def _encoder_bytes(
+    mode: str, language: LanguageCost, encoders: Sequence[EncoderCost], at_once: int | None = None
+) -> Numbers:
     """Return the bytes of all encoders on a rank that has them next to the language model."""
     return sum(
-        (each.memory(encoder_alive(mode, language, each, encoders)) for each in encoders),
+        (each.memory(encoder_alive(mode, language, each, encoders, at_once)) for each in encoders),
         np.float64(0),
     )
 
@@ -105,18 +118,22 @@ def colocated(
 ) -> LayoutCost:
     """Return the cost of three phases, one after the other, on the same ranks.
 
-    Encoders run forward over all local micro-batches and store their activations. Then the language
-    model runs, then encoders run backward. No phase overlaps another (arXiv 2605.27678).
+    Encoders run forward over all local micro-batches, or as many as the workload says, and store
+    their activations. Then the language model runs, then encoders run backward. No phase overlaps
+    another (arXiv 2605.27678), so that a pipeline fills and drains every time.
     """
+    at_once = workload.encoder_microbatches
     bridge = sum(
         (2 * bridge_seconds(encoder, language.sizes, workload, system) for encoder in encoders),
         np.float64(0),
     )
     seconds = sum((encoder.seconds for encoder in encoders), np.float64(0))
     update = language.update + sum((encoder.update for encoder in encoders), np.float64(0))
-    memory = language.memory + _encoder_bytes("colocated", language, encoders)
-    total = seconds + bridge + language.step.passes + update
-    return LayoutCost(total, memory, seconds, bridge, language.step.bubble + 0 * total, update)
+    memory = language.memory + _encoder_bytes("colocated", language, encoders, at_once)
+    again = (_passes(language, at_once) - 1) * language.step.bubble
+    total = seconds + bridge + language.step.passes + again + update
+    bubble = language.step.bubble + again
+    return LayoutCost(total, memory, seconds, bridge, bubble + 0 * total, update)
 
 
 def heterogeneous(

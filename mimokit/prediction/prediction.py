@@ -170,7 +170,8 @@ def _memory_table(
         seen = workload.input_of(branch)
         inside = (cost.repeated or cost) if layout.mode == "homogeneous" else cost
         uneven = seen.imbalance_over(inside.sizes.data, inside.sizes.micro_batch)
-        alive = float(encoder_alive(layout.mode, language, inside, encoders))
+        at_once = workload.encoder_microbatches
+        alive = float(encoder_alive(layout.mode, language, inside, encoders, at_once))
         encoder_bytes += float(inside.memory(alive))
         lines[branch.name] = memory_lines(
             branch,

@@ -67,7 +67,7 @@ class Prediction:
         return text
 
     def conditions(self) -> str:
-        """Return what is predicted besides the sizes, and what of it `mimokit run` lacks yet."""
+        """Return what is predicted besides the sizes, and how `mimokit run` differs from it."""
         modules = self.layout.modules.values()
         having = {
             "a distributed optimizer": any(
@@ -85,7 +85,8 @@ class Prediction:
         if self.precision == PRECISION_OF_RUNS and not lacking:
             return text
         without = f" without {' and '.join(lacking)}" if lacking else ""
-        return f"{text}; `mimokit run` trains in {PRECISION_OF_RUNS}{without}"
+        runs = f"`mimokit run` trains in {PRECISION_OF_RUNS}{without}"
+        return f"{text}; {runs} unless the config says otherwise"
 
     def exchange_text(self) -> str:
         """Return a sentence about the exchanges between replicas; empty if there are none."""

@@ -194,6 +194,7 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
         optimizer_bytes=OPTIMIZER
         if strategy is None
         else MASTER_WEIGHT + inner_state_bytes_of(strategy),
+        encoder_microbatches=config.runtime.encoder_microbatches,
     )
 
 

@@ -24,6 +24,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import FRAME_PARALLEL
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan
+from mimokit.prediction.expert_collectives import expert_calls, expert_reductions
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,14 @@ def _of_step(
     ranks, sizes = plan.modules[name], plan.executions[name].sizes
     network = config.model.get_architecture(name)
     net, is_encoder = net_of_config(network, causal=True), name in config.model.encoder_module_names
-    layers = int(stage_layers(net.layers, net.layers, sizes, ranks.coordinates(rank)["pp"]).total)
-    ahead, back = (layers * tensor_calls(layer_collectives(net, None, sizes, way)) for way in WAYS)
+    layers = stage_layers(net.layers, net.dense_layers, sizes, ranks.coordinates(rank)["pp"])
+    dense, mixed = int(layers.dense), int(layers.expert)
+    of_experts = expert_calls(network, ranks, plan.executions[name].token_dispatcher)
+    ahead, back = (
+        dense * tensor_calls(layer_collectives(net, None, sizes, way))
+        + mixed * (tensor_calls(layer_collectives(net, net.moe, sizes, way)) + calls)
+        for way, calls in zip(WAYS, of_experts, strict=True)
+    )
     is_last, ends = rank in ranks.stage(-1), list[End]()
     if name == plan.llm_module_name and rank in ranks.stage(0):
         ends.append("embedding")
@@ -103,6 +110,7 @@ def _of_step(
         least = forward if lacking and config.model.is_frozen(name) else most
     count = plan.batch.num_microbatches
     summed = int(sizes.sequence_parallel and _trains_slices(config, name))
+    summed += int(mixed > 0 and not config.model.is_frozen(name)) * expert_reductions(ranks)
     return CollectiveSpan(count * least + summed, count * most + summed)
 
 

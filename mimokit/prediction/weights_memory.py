@@ -23,6 +23,7 @@ from mimokit.planning.weights.types import DTYPE_BYTES, RankWeights
 from mimokit.prediction.memory.stage import stage_memory
 from mimokit.prediction.memory.states import GRADIENT, OPTIMIZER, WEIGHT
 from mimokit.prediction.workload import Workload, branches_of, language_of
+from mimokit.units import counted
 
 PARTS = ("weights", "gradients", "optimizer", "activations", "kv_cache")
 
@@ -173,7 +174,7 @@ def tokens_of(weights: WeightDirectory, seq_length: int | None) -> int:
         what = f"seq_length is {seq_length}; it must be at least 1"
         raise refused("Options", "seq_length", seq_length, what)
     if 0 < positions < seq_length:
-        what = f"seq_length is {seq_length:,}, and the model has {positions:,} positions; "
+        what = f"seq_length is {seq_length:,}, and the model has {counted(positions, 'position')}; "
         raise refused("Options", "seq_length", seq_length, f"{what}give at most so many")
     return seq_length
 

@@ -28,6 +28,7 @@ from mimokit.planning.frames.plan import plan_frames
 from mimokit.planning.frames.routing import TOLERANCE
 from mimokit.planning.frames.samples import SampleWork, order_samples
 from mimokit.prediction.memory.states import OPTIMIZER
+from mimokit.units import counted
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,12 @@ class EncoderInput:
             ConfigError: there are no images, or one is empty.
         """
         refuse_if_any(
-            Problem("workload", "lengths", n, f"Encoder input: an image of {n} patches; give 1 up.")
+            Problem(
+                "workload",
+                "lengths",
+                n,
+                f"Encoder input: an image of {counted(n, 'patch')}; give 1 up.",
+            )
             for n in lengths or (0,)
             if n < 1
         )
@@ -166,6 +172,7 @@ class Workload:
         inputs: encoder -> its inputs. The default is one input of full size.
         strategy_bytes: what a strategy between replicas keeps per parameter that trains.
         optimizer_bytes: fp32 master weight and what the optimizer keeps, likewise.
+        encoder_microbatches: for which colocated encoders run at once. None: all of a step.
     """
 
     seq_length: int
@@ -175,6 +182,7 @@ class Workload:
     frozen: frozenset[str] = frozenset()
     strategy_bytes: float = 0.0
     optimizer_bytes: float = OPTIMIZER
+    encoder_microbatches: int | None = None
 
     def __post_init__(self) -> None:
         refuse_if_any(

@@ -111,7 +111,7 @@ def _ours(
     for direction, (way, route) in enumerate(
         (("forward", plan.forward), ("backward", plan.backward))
     ):
-        ends = RouteCommunicator(route, 0, direction, samples, mailbox)  # type: ignore[arg-type]
+        ends = RouteCommunicator(route, 0, direction, samples, samples, mailbox)  # type: ignore[arg-type]
 
         def send(ends: RouteCommunicator = ends) -> None:
             ends.send(StageMessage([flat], [counts]), 0)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -21,6 +22,7 @@ from mimokit.analysis import (
     time_parts,
 )
 from mimokit.charts import _renderer
+from mimokit.samples import expert_column
 from mimokit_widgets.notebooks.page import external_references
 from tests.analysis.planted_runs import Planted, write_run
 
@@ -53,6 +55,7 @@ def planned(runs: Runs) -> pd.DataFrame:
 MAKERS: dict[str, Callable[[Runs], Any]] = {
     "compared_layouts": lambda runs: charts.compared_layouts(compare(runs, "baseline")),
     "module_phases": lambda runs: charts.module_phases(time_parts(runs)),
+    "expert_load": lambda runs: charts.expert_load(expert_loads()),
     "stragglers": lambda runs: charts.stragglers(runs["slow_rank"].ranks),
     "rank_memory": lambda runs: charts.rank_memory(runs["apart"].ranks, 600e6),
     "rank_memory without a limit": lambda runs: charts.rank_memory(runs["apart"].ranks),
@@ -112,6 +115,24 @@ def test_the_slow_rank_stands_out(runs: Runs) -> None:
     means = found.groupby("rank")["share"].mean()
     assert means[3] == pytest.approx(0.6, abs=0.05)
     assert means.drop(3).abs().max() < 0.02
+
+
+def expert_loads(steps: int = 30) -> pd.DataFrame:
+    """Return steps in which the first of four experts takes ever more tokens."""
+    loads = {0: 1 + np.arange(steps) / 30}
+    loads |= dict.fromkeys((1, 2, 3), 1 - np.arange(steps) / 90)
+    columns = {expert_column("language_module", number): load for number, load in loads.items()}
+    return pd.DataFrame({"iteration": np.arange(steps), **columns})
+
+
+def test_a_busy_expert_stands_out() -> None:
+    chart = charts.expert_load(expert_loads())
+    found = pd.DataFrame(rows(chart)).groupby("expert")["load"].max()
+    assert found.to_dict() == pytest.approx({0: 1 + 29 / 30, 1: 1.0, 2: 1.0, 3: 1.0}, abs=1e-4)
+    assert "language_module" in str(chart.to_dict()["title"])
+    assert len(rows(charts.expert_load(expert_loads(3000)))) <= 4 * 100
+    with pytest.raises(ValueError, match="needs a table with the column images_expert_0_load"):
+        charts.expert_load(expert_loads(), "images")
 
 
 def test_long_runs_stay_small(runs: Runs) -> None:

@@ -125,20 +125,7 @@ def test_configs_unpack() -> None:
 @pytest.mark.parametrize(
     ("images", "language", "schedule", "named"),
     [
-        ({"context_parallel": 2, "data_parallel": 2}, None, "colocated", "context_parallel is 2"),
         ({"expert_parallel": 2, "data_parallel": 4}, None, "colocated", "expert_parallel is 2"),
-        (
-            {"pipeline_parallel": 2, "data_parallel": 1},
-            {"pipeline_parallel": 2, "data_parallel": 1},
-            "homogeneous",
-            "pipeline_parallel is 2",
-        ),
-        (
-            {"data_parallel": 1},
-            {"context_parallel": 2, "data_parallel": 1, "rank_offset": 1},
-            "1f1b",
-            "context_parallel is 2",
-        ),
     ],
 )
 def test_what_can_only_be_planned_is_not_run(

@@ -77,7 +77,8 @@ BRUTE: dict[str, Callable[[ModuleFacts, ModuleSizes], bool]] = {
     "chunks": lambda f, s: s.virtual == 1 or s.pipeline > 1,
     "layers": layers_hold,
     "experts": experts_hold,
-    "stage ranks": lambda f, s: even(s.tensor * s.context * s.data, s.expert),
+    "stage ranks": lambda f, s: even(s.tensor * s.context * s.data, s.expert * s.expert_tensor),
+    "expert width": lambda f, s: even(f.expert_ffn, s.expert_tensor),
     "batch": lambda f, s: not f.is_language or even(f.global_batch_size, s.data * s.micro_batch),
     "rounds": lambda f, s: not f.is_language or rounds_hold(f.global_batch_size, s, s),
     "instances": lambda f, s: even(s.data * s.context, s.instances),
@@ -128,6 +129,7 @@ def some_facts(rng: np.random.Generator) -> ModuleFacts:
         extra=int(rng.choice([0, 1])),
         ends=[None, False, True][rng.integers(3)],
         experts=int(rng.choice([0, 4, 6, 8])),
+        expert_ffn=int(rng.choice([0, 48, 50])),
         plans_experts=bool(rng.integers(2)),
         seq=int(rng.choice([0, 96, 100, 128, 250])),
         global_batch_size=int(rng.choice([0, 24, 48, 60, 96])),
@@ -144,6 +146,7 @@ def some_sizes(rng: np.random.Generator, count: int) -> ModuleSizes:
         virtual=some(1, 1, 2, 3),
         context=some(1, 1, 2, 3, 4),
         expert=some(1, 1, 2, 3, 4),
+        expert_tensor=some(1, 1, 2, 4),
         data=some(1, 2, 3, 4, 6, 8),
         micro_batch=some(1, 2, 3, 4),
         instances=some(1, 2, 3),
@@ -263,6 +266,7 @@ OF_NETWORK = {
     "vocab_size": "vocab",
     "num_layers": "layers",
     "num_moe_experts": "experts",
+    "moe_ffn_hidden_size": "expert_ffn",
 }
 
 

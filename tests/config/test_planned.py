@@ -41,11 +41,11 @@ def with_sizes(schedule: str = "1f1b", **fields: Any) -> dict[str, Any]:
 
 def test_a_plan_says_what_runs_reject() -> None:
     content = with_sizes(use_megatron_fsdp=True)
-    content["runtime"]["precision"] = "bf16"
+    content["runtime"]["precision"] = "fp8"
     plan = mimokit.plan(content)
     line = (
         "`mimokit run` rejects this layout: language_module use_megatron_fsdp true; "
-        "runtime precision bf16"
+        "runtime precision fp8"
     )
     assert line in " ".join(str(plan).split())
     assert line in plan._repr_html_()
@@ -184,11 +184,6 @@ def test_heads_of_their_own_width() -> None:
 @pytest.mark.parametrize(
     ("content", "field"),
     [
-        (
-            with_sizes(virtual_pipeline_model_parallel_size=2),
-            "virtual_pipeline_model_parallel_size",
-        ),
-        (with_sizes(use_distributed_optimizer=True), "use_distributed_optimizer"),
         (with_sizes(use_megatron_fsdp=True), "use_megatron_fsdp"),
         (with_network(LANGUAGE, qk_layernorm=True), "qk_layernorm"),
         (with_network(LANGUAGE, window_size=8), "window_size"),
@@ -258,8 +253,40 @@ def test_positions_that_ranks_cannot_share_evenly_are_not_run() -> None:
         check_runnable(load(content))
     problem = only(refused.value.problems)
     assert (problem.module, problem.field) == ("images", "sequence_parallel")
-    assert "tensor_parallel 2 does not divide its 33 positions" in problem.sentence
+    assert "tensor_parallel 2 does not divide the 33 positions of a" in problem.sentence
     assert problem.fix == {"path": f"{SIZES}.images.sequence_parallel", "value": False}
+
+
+def test_positions_that_contexts_cannot_share_evenly_are_not_run() -> None:
+    contexts = {"context_parallel": 2, "data_parallel": 2}
+    content = sections(contexts, contexts)
+    check_runnable(load(content))
+    content["model"]["module_architectures"]["images"]["num_registers"] = 1
+    with pytest.raises(ConfigError) as refused:
+        check_runnable(load(content))
+    problem = only(refused.value.problems)
+    assert (problem.module, problem.field) == ("images", "context_parallel")
+    assert "cuts its 33 positions into 2 unequal pieces" in problem.sentence
+    content = put(content, "data.seq_length", 126)
+    content = put(content, f"{NETWORKS}.{LANGUAGE}.seq_length", 126)
+    found = only(problems(content))
+    assert (found.module, found.field) == (LANGUAGE, "context_parallel")
+    assert "cuts its 126 tokens into 4 unequal pieces" in found.sentence
+
+
+def test_experts_that_count_padding_are_not_run_in_rows_without_it() -> None:
+    content = with_network(LANGUAGE, **EXPERTS, add_bias_linear=False)
+    content["data"]["pack_sequences_in_batch"] = True
+    content["model"]["module_parallelisms"][LANGUAGE]["sequence_parallel"] = True
+    check_runnable(load(content))
+    sizes = content["model"]["module_parallelisms"][LANGUAGE]
+    sizes["moe_token_dispatcher_type"] = "allgather"
+    with pytest.raises(ConfigError, match="allgather, which takes as many tokens of every rank"):
+        check_runnable(load(content))
+    del sizes["moe_token_dispatcher_type"]
+    content["model"]["module_architectures"][LANGUAGE]["moe_z_loss_coeff"] = 0.01
+    with pytest.raises(ConfigError, match="has a moe_z_loss_coeff, which counts the padding"):
+        check_runnable(load(content))
 
 
 def test_latent_attention_is_not_run() -> None:
@@ -276,8 +303,29 @@ def test_what_is_said_as_it_runs_is_run() -> None:
         "add_bias_linear": True,
         "window_size": 4096,
     }
-    content = put(with_network(LANGUAGE, **plain), "runtime.precision", "fp32")
-    content["prediction"] = {"gpu": "h100", "price_per_gpu_hour": 2}
+    for precision in ("fp32", "bf16"):
+        content = put(with_network(LANGUAGE, **plain), "runtime.precision", precision)
+        content["prediction"] = {"gpu": "h100", "price_per_gpu_hour": 2}
+        check_runnable(load(content))
+
+
+def test_replicas_of_a_layout_exchange_whole_weights() -> None:
+    content = with_sizes(use_distributed_optimizer=True)
+    check_runnable(load(content))
+    content["strategy"] = {"name": "diloco", "replicas": 2}
+    with pytest.raises(ConfigError, match="of which its ranks have shards only; leave one of them"):
+        check_runnable(load(content))
+
+
+def test_bf16_needs_main_weights() -> None:
+    content = put(sections(), "runtime.precision", "bf16")
+    content["strategy"] = {"name": "demo", "replicas": 2}
+    with pytest.raises(ConfigError, match="demo is an optimizer that has no main weights in fp32"):
+        check_runnable(load(content))
+    content["strategy"] = {"name": "diloco", "replicas": 2, "codec": "int8"}
+    with pytest.raises(ConfigError, match="diloco sends what rounding errors of that size decide"):
+        check_runnable(load(content))
+    content["strategy"] = {"name": "diloco", "replicas": 2}
     check_runnable(load(content))
 
 

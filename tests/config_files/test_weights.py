@@ -213,6 +213,12 @@ def test_a_prefix_chooses_between_two_models(tmp_path: Path) -> None:
     assert piece.tensor == "main.lm_head.weight"
 
 
+def test_what_of_weights_does_not_run_is_said() -> None:
+    config = weights_config("qwen3", "clip_tower", "homogeneous", ONE, ONE)
+    with pytest.raises(ConfigError, match=r"qk_layernorm is true in its weights, .* start it from"):
+        check_runnable(config)
+
+
 def test_what_cannot_be_saved_at_the_end_is_said_before(tmp_path: Path) -> None:
     config = weights_config("gpt2", "siglip_tower", "homogeneous", ONE, ONE)
     config.runtime.save_hf = str(tmp_path)

@@ -210,12 +210,6 @@ def test_images_that_do_not_match_their_tokens_are_refused(cluster, tmp_path):
 
 def test_what_cannot_run_yet_is_refused_before_it_starts(cluster):
     config = digits_config((1, 2), (1, 2))
-    # Twice context_parallel divides 44 tokens, not 42: the layout is sound, it only cannot run.
-    config.data.seq_length = 44
-    config.model.module_architectures["language_module"].seq_length = 44
-    config.model.module_parallelisms = {
-        name: sizes.model_copy(update={"context_parallel": 2, "data_parallel": 1})
-        for name, sizes in config.model.module_parallelisms.items()
-    }
-    with pytest.raises(ConfigError, match="context_parallel is 2, which can be planned but not"):
+    config.model.module_parallelisms["language_module"].use_megatron_fsdp = True
+    with pytest.raises(ConfigError, match="use_megatron_fsdp is true, which can be planned but"):
         train(cluster, config)

@@ -15,7 +15,9 @@ from mimokit.experiment import Evaluations, Stepper, StepperError, train
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
+from tests.layouts_pipelines import shared_pipeline
 from tests.planted import planted
+from tests.whole_runs import in_rows, stages_on_contexts
 
 QUICK = Evaluations(final_samples=8)
 LAYOUTS = {
@@ -34,9 +36,16 @@ LAYOUTS = {
     "packing": apart_multimodal_config(
         {LANGUAGE: (1, 2, 2), "clip": (2, 1, 1), "audio": (1, 1, 2)}, 2, presence=PRESENCE
     ),
+    "homogeneous_pipeline": shared_pipeline(
+        "homogeneous", (1, 2, 2), {"clip": (1, 1), "audio": (1, 1)}, 3, presence=PRESENCE
+    ),
+    "three_phase": shared_pipeline(
+        "colocated", (1, 2, 2), {"clip": (4, 1), "audio": (1, 4)}, 3, encoder_microbatches=2
+    ),
     "any_size": apart_multimodal_config(
         {"qwen": (1, 2, 2), LANGUAGE: (2, 2, 1)}, 2, three_axes=True
     ),
+    "contexts_and_rows": in_rows(stages_on_contexts),
 }
 
 

@@ -56,7 +56,7 @@ def test_the_experiment_as_json() -> None:
     ("options", "sentence"),
     [
         (("--seq-length", "4"), "a sample has 4 tokens, and one image becomes 4; give a --seq"),
-        (("--gpus", "0"), "0 GPUs are given; a homogeneous layout needs at least 1."),
+        (("--gpus", "0"), "--gpus is 0; a homogeneous layout needs at least 1."),
         (("--mode", "heterogeneous", "--gpus", "1"), "a heterogeneous layout needs at least 2."),
         (("--mode", "pipeline"), "pipeline"),
         (("--model", "llama-3-8b"), "Option --model: "),

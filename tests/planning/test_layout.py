@@ -120,7 +120,7 @@ def test_the_notebook_picture() -> None:
     assert picture.count("<div") == picture.count("</div>")
     assert "<script" not in picture
     assert "images" in picture
-    assert "fan-in, 4 → 1 replicas" in picture
+    assert "fan-in, 4 → 1 replica" in picture
     assert 'title="rank 3: dp3, sample 3"' in picture
     assert len(big()._repr_html_()) < 60_000
     assert "… and 192 more ranks" in big()._repr_html_()
@@ -132,7 +132,7 @@ def test_the_text() -> None:
     assert len(repr(plan)) < 100, "one line at a prompt"
     text = str(plan)
     assert "colocated on 4 ranks" in text
-    assert "fan-in, 4 → 1 replicas" in text
+    assert "fan-in, 4 → 1 replica" in text
     assert "… and 224 more ranks" in str(big())
 
 

@@ -16,6 +16,8 @@ from mimokit.planning.stepper import (
 )
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
+from tests.layouts_pipelines import shared_pipeline
+from tests.whole_runs import AROUND
 
 APART = [
     ((1, 1, 4), (2, 1, 2), 2),
@@ -30,6 +32,8 @@ def _plans():
     yield mimokit.plan(digits_config((4, 2), (1, 8)))
     for encoder, language, microbatches in APART:
         yield mimokit.plan(apart_config(encoder, language, microbatches))
+    for mode, passes in (("homogeneous", None), ("colocated", None), ("colocated", 2)):
+        yield mimokit.plan(shared_pipeline(mode, (2, 2, 2), AROUND, 3, encoder_microbatches=passes))
 
 
 PLANS = list(_plans())
@@ -43,7 +47,7 @@ def test_every_rank_does_its_planned_actions_in_order(plan):
             if step.action is not None:
                 done[rank].append(step.action)
     for rank, actions in done.items():
-        planned = [a for a in plan.pipeline.actions(rank) if a.microbatch is not None]
+        planned = [a for a in plan.program.actions(rank) if a.microbatch is not None]
         assert actions == planned
 
 

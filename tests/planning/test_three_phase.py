@@ -1,4 +1,4 @@
-"""A pipeline of the language model on the ranks of its encoders: planned, not run."""
+"""A pipeline of the language model on the ranks of its encoders."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mimokit
-from mimokit.config import ConfigError, ExperimentConfig, check_runnable
+from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import config_from_mapping
 from mimokit.planning import LayoutPlan, ModuleRanks
 from mimokit.planning.bridges.plan import plan_first_stage_bridge
 from mimokit.planning.bridges.routes import Route
 from mimokit.planning.ranks import SampleRange
 from mimokit.prediction.traffic import traffic_of_plan
+from tests.layouts_pipelines import shared_pipeline
 from tests.planning.layouts import Sizes, layout, sizes
 
 
@@ -119,15 +120,34 @@ def test_a_layout_of_the_paper() -> None:
     assert "images run forward before it and backward after it" in words
 
 
-def test_it_is_planned_and_not_run() -> None:
-    config = row_of_the_paper()
-    with pytest.raises(ConfigError, match="can be planned but not run yet") as refused:
-        check_runnable(config)
-    not_yet = [one for one in refused.value.problems if "not run yet" in one.sentence]
-    assert [(one.module, one.field) for one in not_yet] == [("language", "pipeline_parallel")]
-    flat = three_phase(sizes(tp=2, dp=2), 4, images=sizes(dp=4))
-    with pytest.raises(ConfigError, match="pipeline_schedule is three_phase, which can be planned"):
-        check_runnable(flat)
+def test_encoders_run_for_some_or_all_micro_batches_at_once() -> None:
+    for stages, replicas in ((1, 4), (2, 2)):
+        for each, wanted in ((None, 5), (2, 2), (1, 1)):
+            config = three_phase(sizes(pp=stages, dp=replicas), 2, 5, images=sizes(dp=4))
+            config.runtime.encoder_microbatches = each
+            program = mimokit.plan(config).program
+            for worker, stages_of in enumerate(program.graph.workers):
+                steps = program.schedule.ordered(worker)
+                encoder, held, most = stages_of[0], 0, 0
+                for kind, stage, _ in steps:
+                    if stage == encoder and kind in ("forward", "backward"):
+                        held += 1 if kind == "forward" else -1
+                        most = max(most, held)
+                assert (held, most) == (0, wanted)
+                assert program.schedule.in_flight(encoder) == wanted
+
+
+def test_bad_numbers_of_micro_batches_per_pass() -> None:
+    config = three_phase(sizes(pp=2, dp=2), 2, 5, images=sizes(dp=4))
+    content = config.to_mapping()
+    content["runtime"]["encoder_microbatches"] = 6
+    with pytest.raises(ConfigError, match="a step has 5 micro-batches") as refused:
+        config_from_mapping(content)
+    assert refused.value.problems[0].fix == {"path": "runtime.encoder_microbatches", "value": 5}
+    apart = layout("heterogeneous", sizes(dp=1, offset=1), 2, 4, images=sizes(dp=1)).to_mapping()
+    apart["runtime"]["encoder_microbatches"] = 2
+    with pytest.raises(ConfigError, match="in heterogeneous mode encoders compute micro-batch by"):
+        config_from_mapping(apart)
 
 
 def test_the_model_alone_asks_for_no_phases() -> None:
@@ -159,3 +179,41 @@ def test_other_ranks_have_another_bridge() -> None:
         plan_first_stage_bridge(
             ("images", images), ("language", replace(language, rank_offset=1)), 36, 4
         )
+
+
+def test_chunks_of_the_language_model_and_their_order() -> None:
+    config = shared_pipeline("colocated", (1, 2, 1), {"clip": (2, 1)}, 4, layers=4, chunks=2)
+    plan = mimokit.plan(config)
+    assert plan.pipeline is not None
+    assert plan.pipeline.graph.workers == ((0, 2), (1, 3))
+    assert plan.program.graph.workers == ((0, 2, 4), (1, 3, 5))
+    assert "Pipeline: interleaved 1F1B over 4 stages, 4 micro-batches" in " ".join(
+        str(plan).split()
+    )
+    bubble = plan.pipeline.timeline().bubble
+    assert bubble[:2] == bubble[2:], "ranks idle, not chunks"
+    assert plan.to_json()["pipeline"]["warmup"] == {"0": 5, "1": 3}
+    # Ranks read once, in steps of their own.
+    loads = [action for action in plan.program.actions(0) if action.kind == "load"]
+    assert [(action.stage, action.microbatch) for action in loads] == [(None, m) for m in range(4)]
+    config.runtime.pipeline_order = "gpipe"
+    assert "Pipeline: GPipe over 4 stages" in " ".join(str(mimokit.plan(config)).split())
+
+
+def test_chunks_take_whole_rounds_and_are_of_the_language_model() -> None:
+    config = shared_pipeline("colocated", (1, 2, 1), {"clip": (2, 1)}, 4, layers=4, chunks=2)
+    content = config.to_mapping()
+    content["runtime"]["encoder_microbatches"] = 3
+    with pytest.raises(ConfigError, match="take micro-batches in multiples of its 2 stages"):
+        config_from_mapping(content)
+    apart = layout("heterogeneous", sizes(dp=1, offset=2), 2, 4, images=sizes(pp=2)).to_mapping()
+    chunks = "virtual_pipeline_model_parallel_size"
+    apart["model"]["module_parallelisms"]["images"][chunks] = 2
+    problems = mimokit.plan(apart).estimates.rejected
+    assert ("images", chunks) in [(one.module, one.field) for one in problems]
+
+
+def test_a_pipeline_beside_encoders_numbers_its_messages() -> None:
+    config = shared_pipeline("colocated", (1, 2, 1), {"clip": (2, 1)}, 1025)
+    with pytest.raises(ConfigError, match="1,025 values of microbatch"):
+        mimokit.plan(config)

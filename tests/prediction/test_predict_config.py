@@ -64,6 +64,28 @@ def test_the_prediction_section_holds_unless_an_argument_is_given() -> None:
     assert found == by_hand("h100", software="megatron-bridge", price_per_gpu_hour=1.0)
 
 
+def test_passes_of_encoders_trade_memory_for_bubbles() -> None:
+    """Activations of two of eight micro-batches, for three more times that the pipeline fills."""
+    config = digits_config((1, 4), (1, 4), num_microbatches=8)
+    staged = config.with_layout("colocated", language_module={"pipeline_parallel": 2})
+    flat = config.with_layout("colocated", images={"tensor_parallel": 2})
+    for layout, bubbles in ((staged, 3), (flat, 0)):
+        whole = predict(layout, gpu="a100")
+        layout.runtime.encoder_microbatches = 8
+        assert predict(layout, gpu="a100") == whole
+        layout.runtime.encoder_microbatches = 2
+        found = predict(layout, gpu="a100")
+        filled = whole.parts["bubble"]
+        assert found.seconds - whole.seconds == pytest.approx(bubbles * filled)
+        assert bool(filled) is bool(bubbles)
+        held = [
+            next(line.bytes for line in each.lines["images"] if "activations" in line.part)
+            for each in (whole, found)
+        ]
+        assert held[0] == pytest.approx(4 * held[1])
+        assert found.peak_memory < whole.peak_memory
+
+
 def test_the_defaults_are_those_of_the_prediction_config() -> None:
     section = PredictionConfig()
     expected = by_hand(section.chosen_gpu, software=section.chosen_software)

@@ -13,6 +13,7 @@ from mimokit.config.data import ModalityPresence
 from mimokit.prediction.tensor_collectives import CollectiveSpan, may_lack_items, tensor_collectives
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
+from tests.layouts_experts import BALANCED, SHARED, experts_config
 from tests.whole_runs import cut_along_sequences
 
 LANGUAGE = "language_module"
@@ -55,6 +56,35 @@ def test_slices_of_a_sequence() -> None:
     # Every micro-batch: 14 of the encoder (4 + 6 of its layer, 2 of the projector, 2 around its
     # slices) and 27 of the language model. Every step: a sum of gradients of each.
     assert counted(config) == {"images": 3 * (14 + 27) + 2}
+
+
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        (experts_config((2, 1, 2), (2, 1, 2), **SHARED, **BALANCED), {"images": 51}),
+        (
+            experts_config((1, 1, 4), (2, 1, 2), dispatcher="allgather", **SHARED),
+            {LANGUAGE: 35},
+        ),
+        (
+            experts_config(
+                (1, 1, 4), (2, 1, 2), count=2, expert_tensor_parallel=2,
+                moe_router_load_balancing_type="seq_aux_loss", moe_aux_loss_coeff=0.2,
+            ),
+            {LANGUAGE: 63},
+        ),
+        (experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1, **BALANCED), {LANGUAGE: 23}),
+        (
+            experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1, expert_tensor_parallel=2),
+            {LANGUAGE: 32},
+        ),
+    ],
+    ids=["EP2", "EP2, gathered", "EP2 ETP2", "whole experts", "ETP2"],
+)  # fmt: skip
+def test_experts_whose_groups_are_those_of_tensors(
+    config: ExperimentConfig, found: dict[str, int]
+) -> None:
+    assert counted(config) == found
 
 
 def test_stages_of_a_pipeline() -> None:

@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 import mimokit
+from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.parameters_on_rank import rank_parameters
 from mimokit.config import ConfigError, ExperimentConfig, ModuleParallelismConfig
 from mimokit.config_files import load_preset
 from mimokit.prediction.traffic import KINDS, Traffic, traffic_of_plan
+from tests.layouts_experts import experts_config
 
 Sent = Counter[tuple[int, int]]
 BYTES = 4
@@ -207,6 +211,21 @@ def test_no_rank_sends_to_itself_and_every_kind_is_known() -> None:
         assert set(found.flows) <= set(KINDS)
         for kind in found.flows:
             assert np.trace(found.matrix(kind)) == 0
+
+
+def test_experts_get_tokens_and_share_gradients_with_their_replicas() -> None:
+    """EP2 of DP4: ranks 0 and 1 exchange tokens, ranks 0 and 2 hold the same experts."""
+    config = experts_config((1, 1, 4), (1, 1, 4), count=3, first_k_dense_replace=1)
+    found = traffic_of_plan(config, mimokit.plan(config))
+    tokens, width, experts, inner = 3 * 2 * 42, 64, 4, 24
+    half = tokens * 2 * width * 4 / 2  # of what two experts per token get, as fp32
+    assert found.matrix("expert")[0].tolist() == [0, 4 * half, 0, 0]  # there and back, twice
+    of_experts = experts * 3 * width * inner // 2
+    assert found.matrix("data")[0, 2] == pytest.approx(of_experts * 4)
+    model = model_of_config(config.model)
+    others = rank_parameters(model.language, ParallelSizes(expert=2), 0).ordinary
+    encoder = rank_parameters(model.branches[0], ParallelSizes(), 0).ordinary
+    assert found.matrix("data")[0, 1] == pytest.approx(2 * 3 / 4 * 4 * float(others + encoder))
 
 
 def test_a_single_rank_sends_nothing() -> None:

@@ -281,10 +281,10 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
         if isinstance(failure, RunAborted):
             return "aborted", progress
         if failure is not None:
-            return "failed", f"After {done} iterations: {_first_sentence(failure)}"
+            return "failed", f"After {counted(done, 'iteration')}: {_first_sentence(failure)}"
         if done < self.total_iterations:
             return "stopped", progress
-        return "finished", f"{done} iterations in {_span(steps):.0f} s."
+        return "finished", f"{counted(done, 'iteration')} in {_span(steps):.0f} s."
 
 
 class _Over:

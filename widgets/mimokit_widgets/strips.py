@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from mimokit.units import counted
+
 PIXELS = 6
 """Screen pixels of one pixel of a scan."""
 
@@ -32,7 +34,8 @@ class Strips:
 
     def __repr__(self) -> str:
         return "\n".join(
-            f"{len(images)} scans, {question} → {answer}" for images, question, answer in self._rows
+            f"{counted(len(images), 'scan')}, {question} → {answer}"
+            for images, question, answer in self._rows
         )
 
     def _repr_html_(self) -> str:

@@ -14,7 +14,7 @@ from mimokit.config import ConfigError
 from mimokit.planning.report.weights import sections
 from mimokit.planning.weights import WeightDirectory, WeightPlan, WeightPlanner, read_directory
 from mimokit.planning.weights.directory import refused
-from mimokit.units import shown
+from mimokit.units import counted, shown
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.view_models.weight_slices import weight_picture
@@ -115,7 +115,7 @@ class WeightMap(PersistentWidget):
                 raise refused("Layout", name, size, what)
         tensor, pipeline = self._sizes.values()
         if tensor * pipeline > MOST_RANKS:
-            what = f"there are {tensor * pipeline:,} ranks; the view draws {MOST_RANKS}"
+            what = f"there are {counted(tensor * pipeline, 'rank')}; the view draws {MOST_RANKS}"
             raise refused("Layout", "ranks", tensor * pipeline, what)
         return WeightPlanner(self._stored, tensor, pipeline).plan()
 

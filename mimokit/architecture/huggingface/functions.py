@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mimokit.architecture.huggingface.fields import Fields
-from mimokit.units import listed
+from mimokit.units import counted, listed
 
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "quick_gelu")
 """Activations that can run; "gelu" is the exact one, "quick_gelu" is x * sigmoid(1.702 x)."""
@@ -69,8 +69,8 @@ class NetworkFunctions:
             )
         if self.window and not 0 < self.positions <= self.window:
             fields["window"] = (
-                f"its attention has a sliding window of {self.window:,} tokens; a window can run "
-                "if it is as long as the longest sequence"
+                f"its attention has a sliding window of {counted(self.window, 'token')}; a window "
+                "can run if it is as long as the longest sequence"
             )
         if self.unknown:
             fields["fields"] = f"it sets {listed(self.unknown)}, which cannot run"

@@ -25,6 +25,7 @@ from typing import Any
 from mimokit.cluster.local import commands
 from mimokit.cluster.local.processes import execute_process, fork_process, kill_group
 from mimokit.cluster.sockets import name_sockets
+from mimokit.units import counted
 
 ORPHAN_CHECK_SECONDS = 0.5
 CONTROLLER_CHECK_SECONDS = 0.01
@@ -101,7 +102,7 @@ class EngineServer:
         if (torch is not None and torch.cuda.is_initialized()) or _gpu_is_open():
             reason = "it has opened the GPU"
         elif _thread_count() > 1:
-            reason = f"it has {_thread_count()} threads"
+            reason = f"it has {counted(_thread_count(), 'thread')}"
         if reason:
             self._say(event="plain", message=reason)
         return reason is None

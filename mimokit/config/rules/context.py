@@ -103,6 +103,7 @@ class ValidationContext:
             virtual=module.in_runs("virtual_pipeline_model_parallel_size"),
             context=module.context_parallel,
             expert=module.expert_parallel,
+            expert_tensor=module.in_runs("expert_tensor_parallel"),
             data=replicas,
             # Where it would be below 1, the samples are too few.
             micro_batch=max(1, samples // replicas) if replicas and samples else 0,

@@ -6,7 +6,7 @@ known yet are 0, too, and the rules that read them are silent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ class ModuleSizes:
         recompute: 0 none, 1 the attention core, 2 whole layers.
         instances: replicas of the distributed optimizer's shards (optimizer instances).
         sequence_parallel: what tensor parallelism leaves whole is cut along the sequence.
+        expert_tensor: ranks over which one expert is cut, among those ranks, too.
     """
 
     tensor: Numbers = 1
@@ -47,6 +48,7 @@ class ModuleSizes:
     recompute: Numbers = 0
     instances: Numbers = 1
     sequence_parallel: Numbers = True
+    expert_tensor: Numbers = field(default=1, kw_only=True)
 
     @property
     def ranks(self) -> Numbers:
@@ -88,6 +90,7 @@ class ModuleFacts:
         ends: embedding and loss count as layers where layers are dealt to chunks. None: where that
             alone comes out even.
         experts: routed experts per layer; 0 for none.
+        expert_ffn: inner width of one of them.
         plans_experts: sizes may have expert parallelism before there are experts.
         seq: tokens of one sequence.
         global_batch_size: samples per optimizer step.
@@ -106,6 +109,7 @@ class ModuleFacts:
     extra: int = 0
     ends: bool | None = None
     experts: int = 0
+    expert_ffn: int = 0
     plans_experts: bool = False
     seq: int = 0
     global_batch_size: int = 0

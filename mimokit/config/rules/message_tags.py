@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Problem
 from mimokit.config.model import MimoParallelismConfig
+from mimokit.units import counted
 
 FIELD_BITS = (("direction", 1), ("edge", 7), ("microbatch", 10), ("slot", 8), ("split", 5))
 """Field of a tag -> its bits, from the highest."""
@@ -20,6 +21,7 @@ ROOM: Mapping[str, int] = {name: 1 << bits for name, bits in FIELD_BITS}
 """Field of a tag -> the values that it holds."""
 
 
+_CHUNKS = "virtual_pipeline_model_parallel_size"
 HEADER_SLOTS = 1
 _ROWS_SLOTS = 2
 """Rows, and rows per sample, which come with the header."""
@@ -41,19 +43,22 @@ def too_many(field: str, count: int) -> str | None:
     if count <= ROOM[field]:
         return None
     return (
-        f"The pipeline has {count:,} values of {field}, but a message tag holds {ROOM[field]:,}; "
-        "plan for at most as many."
+        f"The pipeline has {counted(count, 'value')} of {field}, but a message tag holds "
+        f"{ROOM[field]:,}; plan for at most as many."
     )
 
 
 def tag_problems(model: MimoParallelismConfig, data: DataConfig) -> Iterator[Problem]:
     """Yield the micro-batches, edges and slots that are more than a tag holds.
 
-    Only stages of modules on separate ranks send messages with tags. An edge leads from each stage
-    to the next of its module, and from each module to those that it feeds. Only a first stage can
-    have many slots: other modules feed it.
+    Only stages of a pipeline, and modules on separate ranks, send messages with tags. An edge leads
+    from each stage to the next of its module, and from each module to those that it feeds; on the
+    ranks of a pipeline from each set of ranks that computes an encoder. Only a first stage can have
+    many slots: other modules feed it.
     """
-    if model.deployment_mode != "heterogeneous":
+    language = model.get_parallelism(model.llm_module_name)
+    mode, sets = model.deployment_mode, language.pipeline_parallel
+    if mode != "heterogeneous" and sets == 1:
         return
     sentence = too_many("microbatch", data.num_microbatches)
     if sentence is not None:
@@ -65,8 +70,9 @@ def tag_problems(model: MimoParallelismConfig, data: DataConfig) -> Iterator[Pro
             {"path": "data.num_microbatches", "value": ROOM["microbatch"]},
         )
     topology = model.module_topology
-    within = sum(module.pipeline_parallel - 1 for module in model.module_parallelisms.values())
-    between = sum(len(fed) for fed in topology.values())
+    cut = model.module_parallelisms.values() if mode == "heterogeneous" else [language]
+    within = sum(module.pipeline_parallel * module.in_runs(_CHUNKS) - 1 for module in cut)
+    between = sum(len(fed) for fed in topology.values()) * (sets if mode == "colocated" else 1)
     sentence = too_many("edge", within + between)
     if sentence is not None:
         yield Problem("model", "pipeline_parallel", within + between, sentence)

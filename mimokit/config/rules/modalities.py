@@ -10,6 +10,7 @@ from mimokit.config.errors import Fix, Problem
 from mimokit.config.messages import problem_at, written
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.facts import module_problem
+from mimokit.units import counted
 
 _OF_IMAGES = ("class_token", "keep_class_token", "num_registers", "any_image_size")
 _ENCODER_FIELDS = ("modal_type", *_OF_IMAGES, "mel_bins")
@@ -73,7 +74,7 @@ def _network_problems(
         if network.seq_length % network.merge_size:
             sentence = (
                 f"merge_size is {network.merge_size}, which does not divide its "
-                f"{network.seq_length} positions (seq_length); choose a divisor of them."
+                f"{counted(network.seq_length, 'position')} (seq_length); choose a divisor of them."
             )
             yield module_problem(name, "merge_size", network.merge_size, sentence)
 
@@ -87,7 +88,8 @@ def _section_problem(name: str, network: ModuleArchitecture) -> Iterator[Problem
         return
     sentence = (
         f"mrope_section is {section}, {sum(section)} together, but a head of "
-        f"{network.head_dim} numbers has {half} frequencies; give each of them to one axis."
+        f"{counted(network.head_dim, 'number')} has {half} frequencies; give each of them to one "
+        "axis."
     )
     yield module_problem(name, "mrope_section", section, sentence)
 
@@ -187,7 +189,7 @@ def _no_room(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
     ):
         sentence = (
             f"modality_seq_lengths add up to {total}, but a sample has "
-            f"{data.seq_length} tokens (data.seq_length), those of all encoders among them; make "
-            "them smaller, so that text has room."
+            f"{counted(data.seq_length, 'token')} (data.seq_length), those of all encoders among "
+            "them; make them smaller, so that text has room."
         )
         yield problem_at("data.modality_seq_lengths", dict(data.modality_seq_lengths), sentence)

@@ -169,8 +169,25 @@ def _experts(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     return module_problem(facts.name, "expert_parallel", sizes.expert, what, fix)
 
 
+def _expert_width(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+    return not_a_multiple(
+        facts.name,
+        "moe_ffn_hidden_size",
+        facts.expert_ffn,
+        "expert_tensor_parallel",
+        int(sizes.expert_tensor),
+    )
+
+
 def _stage_ranks(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     ranks = sizes.ranks_per_stage
+    if sizes.expert_tensor > 1:
+        what = (
+            f"expert_tensor_parallel is {sizes.expert_tensor}, and times expert_parallel "
+            f"{sizes.expert} it does not divide the {ranks} ranks of a pipeline stage (tensor x "
+            f"context x data parallel); choose sizes whose product divides {ranks}."
+        )
+        return module_problem(facts.name, "expert_tensor_parallel", sizes.expert_tensor, what)
     what = (
         f"expert_parallel is {sizes.expert}, which does not divide the {ranks} ranks of a pipeline "
         f"stage (tensor x context x data parallel); choose a divisor of {ranks}."
@@ -222,8 +239,8 @@ VOCABULARY = SizeRule(
 STAGE_RANKS = SizeRule(
     "stage ranks",
     "expert parallelism does not divide the ranks of a stage",
-    ("tensor", "context", "expert", "data"),
-    lambda sizes, facts: sizes.ranks_per_stage % sizes.expert == 0,
+    ("tensor", "context", "expert", "expert_tensor", "data"),
+    lambda sizes, facts: sizes.ranks_per_stage % (sizes.expert * sizes.expert_tensor) == 0,
     _stage_ranks,
     unless=("experts",),
 )
@@ -298,6 +315,13 @@ RULES = (
         _experts,
     ),
     STAGE_RANKS,
+    SizeRule(
+        "expert width",
+        "expert tensor parallelism does not divide the width of an expert",
+        ("expert_tensor",),
+        lambda sizes, facts: facts.expert_ffn % sizes.expert_tensor == 0,
+        _expert_width,
+    ),
     SizeRule(
         "batch",
         "the samples of a step cannot be dealt to the replicas",

@@ -9,6 +9,7 @@ from mimokit.config.errors import Problem
 from mimokit.config.messages import problem_at, written
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.facts import module_problem, network_path, not_a_multiple
+from mimokit.units import counted
 
 _OF_LATENT_ATTENTION = (
     "kv_lora_rank",
@@ -87,7 +88,7 @@ def _image_problems(name: str, network: ModuleArchitecture) -> Iterator[Problem]
         if network.image_size is None and network.seq_length % network.merge_size**2:
             side = network.merge_size
             sentence = (
-                f"merge_size is {side}, but its {network.seq_length} patches "
+                f"merge_size is {side}, but its {counted(network.seq_length, 'patch')} "
                 f"(seq_length) are no multiple of {side} x {side}; choose another."
             )
             yield module_problem(name, "merge_size", side, sentence)
@@ -100,7 +101,7 @@ def _image_problems(name: str, network: ModuleArchitecture) -> Iterator[Problem]
         patches = network.image_size // network.patch_size
         sentence = (
             f"merge_size is {network.merge_size}, which does not divide the "
-            f"{patches} patches along a side of an image; choose a divisor of {patches}."
+            f"{counted(patches, 'patch')} along a side of an image; choose a divisor of {patches}."
         )
         yield module_problem(name, "merge_size", network.merge_size, sentence)
 
@@ -181,7 +182,10 @@ def _numbers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
         value = getattr(network, field)
         if value is not None and value > network.num_layers:
             yield _problem(
-                name, field, value, f"more than its {network.num_layers} layers; lower it."
+                name,
+                field,
+                value,
+                f"more than its {counted(network.num_layers, 'layer')}; lower it.",
             )
 
 

@@ -17,6 +17,7 @@ from mimokit.config.rules.pair_rules import (
     shared_ranks_problem,
 )
 from mimokit.config.runtime import THREE_PHASE
+from mimokit.units import counted
 
 
 def mode_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -64,7 +65,7 @@ def _language_pipeline(context: ValidationContext) -> Iterator[Problem]:
         fix: Fix = {"path": size_path(name, "pipeline_parallel"), "value": 1}
         yield pipeline_problem(name, stages, "set it to 1, or use heterogeneous mode", fix)
     elif runtime.pipeline_schedule != THREE_PHASE and context.is_valid(path):
-        right = f"set it to 1, plan it with {path} {THREE_PHASE}, or use heterogeneous mode"
+        right = f"set it to 1, run it with {path} {THREE_PHASE}, or use heterogeneous mode"
         yield pipeline_problem(name, stages, right, {"path": path, "value": THREE_PHASE})
 
 
@@ -98,7 +99,7 @@ def _count_problem(context: ValidationContext, name: str) -> Iterator[Problem]:
 def _room_text(context: ValidationContext, ranks: int) -> str:
     if context.replicas == 1:
         return f"the world has {ranks}"
-    return f"each of the {context.replicas} replicas of strategy.replicas has {ranks}"
+    return f"each of the {counted(context.replicas, 'replica')} of strategy.replicas has {ranks}"
 
 
 def _replica_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -188,7 +189,7 @@ def _end(context: ValidationContext, last: str, end: int) -> Iterator[Problem]:
     right = (
         f"set data_parallel to {replicas}"
         if fits
-        else f"use a world of {end * context.replicas} ranks"
+        else f"use a world of {counted(end * context.replicas, 'rank')}"
     )
     sentence = f"{idle}{end}, but {_room_text(context, world)}; {right}."
     yield Problem(

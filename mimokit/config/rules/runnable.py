@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.base import RUNNABLE
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Problem, refuse_if_any
@@ -14,29 +13,27 @@ from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import LEFT_OUT, ModuleParallelismConfig
 from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, module_problem, network_path
 from mimokit.config.rules.message_tags import tag_problems
-from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
+from mimokit.config.rules.module_rules import CHUNKS, VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_experts import unrunnable_experts
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
-from mimokit.config.rules.runnable_sequences import uneven_sequences
+from mimokit.config.rules.runnable_sequences import samples_in_row, uneven_sequences
 from mimokit.config.runtime import (
     BALANCED,
     FRAME_PARALLEL,
     PRECISION_OF_RUNS,
-    THREE_PHASE,
-    RuntimeConfig,
+    RUNNABLE_PRECISIONS,
 )
 from mimokit.units import counted
 
-_NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT,))
 _ONLY_PLANNED = (
-    "virtual_pipeline_model_parallel_size",
+    CHUNKS,
     "num_distributed_optimizer_instances",
-    "use_distributed_optimizer",
     "use_megatron_fsdp",
     "account_for_embedding_in_pipeline_split",
     "account_for_loss_in_pipeline_split",
 )
-"""Fields of a module's sizes that run only as if they were left out (`LEFT_OUT`).
+"""Fields of a module's sizes that run only as if they were left out (`LEFT_OUT`); chunks run of the
+language module.
 
 A feature that becomes runnable takes its row away.
 """
@@ -65,10 +62,10 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
     data = config.data if isinstance(config, ExperimentConfig) else None
     problems += _graph_problems(model, data)
     problems += uneven_sequences(model, data)
+    problems += samples_in_row(model, data)
     if isinstance(config, ExperimentConfig):
         problems += tag_problems(model, config.data)
-        problems += _schedule(config)
-        problems += _precision(config.runtime)
+        problems += _precision(config)
         problems += _samples(config)
         problems += _frame_parallel(config)
         problems += _dropout(config)
@@ -77,13 +74,8 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
 
 
 def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
-    heterogeneous = model.deployment_mode == "heterogeneous"
-    fields = _NOT_RUNNING if heterogeneous else (*_NOT_RUNNING, "pipeline_parallel")
     for name, module in model.module_parallelisms.items():
-        for field in fields:
-            if getattr(module, field) > 1:
-                yield _too_large(name, field, getattr(module, field))
-        yield from _planned_sizes(name, module)
+        yield from _planned_sizes(name, module, model.llm_module_name)
     yield from unrunnable_networks(model)
     yield from unrunnable_experts(model)
     if model.allow_rank_gaps:
@@ -94,31 +86,36 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield problem_at("model.allow_rank_gaps", True, sentence, False)
 
 
-def _planned_sizes(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
+def _planned_sizes(name: str, module: ModuleParallelismConfig, language: str) -> Iterator[Problem]:
     for field in _ONLY_PLANNED:
         value = getattr(module, field)
+        if field == CHUNKS and name == language:
+            continue
         if value is not None and value != LEFT_OUT[field]:
             yield leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")
 
 
-def _schedule(config: ExperimentConfig) -> Iterator[Problem]:
-    """Yield a schedule that is only planned, unless its pipeline is rejected already."""
-    stages = config.model.get_parallelism(config.model.llm_module_name).pipeline_parallel
-    if config.runtime.pipeline_schedule == THREE_PHASE and stages == 1:
-        sentence = (
-            f"pipeline_schedule is {THREE_PHASE}, which can be planned but not "
-            "run yet; leave it out until then."
-        )
-        yield problem_at("runtime.pipeline_schedule", THREE_PHASE, sentence, None)
-
-
-def _precision(runtime: RuntimeConfig) -> Iterator[Problem]:
-    value = runtime.precision
-    if value not in (None, PRECISION_OF_RUNS):
+def _precision(config: ExperimentConfig) -> Iterator[Problem]:
+    """Yield a precision that runs do not have, or in which a strategy has no fp32 weights."""
+    value, strategy = config.runtime.precision, config.strategy
+    sentence = ""
+    if value not in (None, *RUNNABLE_PRECISIONS):
         sentence = (
             f"precision is {value}, which can be predicted but not run yet; "
             "leave it out to run in fp32."
         )
+    elif value not in (None, PRECISION_OF_RUNS) and strategy is not None:
+        if strategy.name == "demo":
+            why = "is an optimizer that has no main weights in fp32"
+        elif strategy.is_cut_by_rank:
+            why = "sends what rounding errors of that size decide"
+        else:
+            return
+        sentence = (
+            f"precision is {value}, but strategy.name {strategy.name} {why}; leave precision out "
+            "to run in fp32."
+        )
+    if sentence:
         yield problem_at("runtime.precision", value, sentence, None)
 
 
@@ -148,6 +145,15 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
     strategy = config.strategy
     if strategy is None:
         return
+    for name, module in config.model.module_parallelisms.items():
+        field = "use_distributed_optimizer"
+        if module.in_runs(field):
+            sentence = (
+                f"{field} is true, but replicas with strategy.name {strategy.name} exchange whole "
+                "weights and gradients, of which its ranks have shards only; leave one of them out."
+            )
+            path = f"model.module_parallelisms.{name}.{field}"
+            yield module_problem(name, field, True, sentence, {"path": path, "value": None})
     inner = strategy.inner_optimizer
     if inner is not None and inner.name == "muon":
         sentence = (
@@ -191,7 +197,7 @@ def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
             )
             yield problem_at(network_path(name, "keep_class_token"), True, sentence, False)
         stages = model.get_parallelism(name).pipeline_parallel
-        if stages > 1:
+        if stages > 1 and model.deployment_mode == "heterogeneous":
             sentence = (
                 f"pipeline_parallel is {stages}, but {FRAME_PARALLEL} runs "
                 "encoders of one stage only; set it to 1, or leave the patch out."
@@ -202,29 +208,27 @@ def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
 
 
 def _dropout(config: ExperimentConfig) -> Iterator[Problem]:
-    """Yield dropout where a rank does not know which samples it computes."""
+    """Yield dropout where a rank does not know whose numbers it drops."""
     runtime = config.runtime
     unknown = f"patch_type has {FRAME_PARALLEL}" if FRAME_PARALLEL in runtime.patch_type else None
     if runtime.sample_order == BALANCED:
         unknown = f"sample_order is {BALANCED}"
+    if config.data.pack_sequences_in_batch:
+        unknown = "pack_sequences_in_batch is true"
     for name, network in config.model.module_architectures.items():
+        context = config.model.get_parallelism(name).context_parallel
         for field in ("hidden_dropout", "attention_dropout"):
-            value = getattr(network, field)
-            if value and unknown is not None:
+            value, why = getattr(network, field), unknown
+            if field == "attention_dropout" and context > 1:
+                why = why or f"context_parallel is {context}"
+            if value and why is not None:
                 sentence = (
-                    f"{field} is {value}, but {unknown}, under which masks would depend on the "
+                    f"{field} is {value}, but {why}, under which masks would depend on the "
                     "layout; leave one of them out."
                 )
                 yield module_problem(
                     name, field, value, sentence, {"path": network_path(name, field), "value": None}
                 )
-
-
-def _too_large(name: str, field: str, value: int) -> Problem:
-    sentence = (
-        f"{field} is {value}, which can be planned but not run yet; run it with 1 until then."
-    )
-    return problem_at(f"model.module_parallelisms.{name}.{field}", value, sentence, 1)
 
 
 def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:

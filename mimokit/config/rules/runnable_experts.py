@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.messages import problem_at
@@ -19,8 +20,8 @@ def unrunnable_experts(model: MimoParallelismConfig) -> Iterator[Problem]:
         sizes = model.module_parallelisms.get(name)
         if network.num_moe_experts is None:
             follows = encodes and model.deployment_mode == "homogeneous"
-            if sizes is not None and sizes.expert_parallel > 1 and not follows:
-                yield _without_experts(name, sizes.expert_parallel)
+            if sizes is not None and not follows:
+                yield from _without_experts(name, sizes)
         elif encodes:
             sentence = (
                 f"num_moe_experts is {network.num_moe_experts}, but experts wait for the tokens of "
@@ -34,9 +35,12 @@ def unrunnable_experts(model: MimoParallelismConfig) -> Iterator[Problem]:
             yield from () if sizes is None else _sequence(name, sizes)
 
 
-def _without_experts(name: str, value: int) -> Problem:
-    sentence = f"expert_parallel is {value}, but its network has no experts; set it to 1."
-    return problem_at(size_path(name, "expert_parallel"), value, sentence, 1)
+def _without_experts(name: str, sizes: ModuleParallelismConfig) -> Iterator[Problem]:
+    for field in (CONFIG_FIELDS[axis] for axis in (Axis.EXPERT, Axis.EXPERT_TENSOR)):
+        value = getattr(sizes, field) or 1
+        if value > 1:
+            sentence = f"{field} is {value}, but its network has no experts; set it to 1."
+            yield problem_at(size_path(name, field), value, sentence, 1)
 
 
 def _biases(name: str, network: ModuleArchitecture) -> Iterator[Problem]:

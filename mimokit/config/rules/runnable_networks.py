@@ -9,6 +9,7 @@ from mimokit.config.errors import Problem
 from mimokit.config.messages import problem_at, written
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.rules.facts import module_problem, network_path
+from mimokit.units import counted
 
 _NOT_RUNNING: Mapping[str, object] = {
     "add_key_bias": True,
@@ -47,7 +48,15 @@ def _planned(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
     for field, plain in _NOT_RUNNING.items():
         value = getattr(network, field)
         wide = field == "window_size" and value is not None and value >= network.seq_length
-        if value is not None and value != plain and not wide:
+        if value is None or value == plain or wide:
+            continue
+        if network.weights is not None:
+            sentence = (
+                f"{field} is {written(value)} in its weights, {network.weights}, which can be "
+                "planned but not run yet; start it from other weights."
+            )
+            yield module_problem(name, field, value, sentence)
+        else:
             yield leave_out(name, field, value, network_path(name, field))
 
 
@@ -68,7 +77,8 @@ def _positions(
     if not learned and table is not None and table < network.seq_length:
         sentence = (
             f"max_position_embeddings is {table}, fewer than the "
-            f"{network.seq_length} tokens of its longest sequence (seq_length); shorten that."
+            f"{counted(network.seq_length, 'token')} of its longest sequence (seq_length); shorten "
+            "that."
         )
         yield module_problem(
             name,
@@ -79,7 +89,7 @@ def _positions(
         )
     if not positions and network.head_dim % 2 and not network.multi_latent_attention:
         sentence = (
-            f"a head has {network.head_dim} dimensions (kv_channels), and rotary "
+            f"a head has {counted(network.head_dim, 'dimension')} (kv_channels), and rotary "
             "positions rotate pairs of them; make it even."
         )
         yield module_problem(name, "kv_channels", network.head_dim, sentence)

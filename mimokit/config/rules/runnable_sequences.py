@@ -1,7 +1,7 @@
-"""Sequences of encoders and text decoders that ranks cannot share evenly in a run.
+"""Sequences that ranks cannot share evenly in a run, and samples that cannot be in a row.
 
-Predictions suppose that these are padded; the sequence of the language module has to divide for
-both (`mimokit.config.rules.module_rules`).
+Predictions suppose that sequences of encoders and text decoders are padded; that of the language
+module has to divide for both (`mimokit.config.rules.module_rules`).
 """
 
 from __future__ import annotations
@@ -10,25 +10,75 @@ from collections.abc import Iterator
 
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Problem
+from mimokit.config.messages import problem_at
 from mimokit.config.model import MimoParallelismConfig
+from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.facts import a_fix, module_problem, size_path
 
 
 def uneven_sequences(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:
-    """Yield the encoders and text decoders whose positions sequence parallelism cannot share."""
+    """Yield the encoders and text decoders whose positions their ranks cannot share evenly."""
     for name, network in model.module_architectures.items():
         if name == model.llm_module_name or network.builder is not None:
             continue
         homogeneous = model.deployment_mode == "homogeneous"
         cut_as = model.llm_module_name if homogeneous else name
         sizes = model.get_parallelism(cut_as)
-        ranks = sizes.tensor_parallel
-        decodes = name in model.decoder_module_names and data is not None
-        positions = data.seq_length if decodes else network.positions
-        if sizes.in_runs("sequence_parallel") and positions % ranks:
+        positions = network.positions
+        if name in model.decoder_module_names and data is not None:
+            positions = data.seq_length
+        causal = network.modality == "text"
+        yield from _context(name, sizes, positions, causal) or _slices(
+            name, cut_as, sizes, positions
+        )
+
+
+def samples_in_row(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:
+    """Yield experts whose choice or loss depends on padding, which a row of samples has not."""
+    network = model.module_architectures.get(model.llm_module_name)
+    if data is None or network is None or not data.pack_sequences_in_batch:
+        return
+    for field in ("moe_aux_loss_coeff", "moe_z_loss_coeff", "moe_expert_capacity_factor"):
+        if network.num_moe_experts is not None and getattr(network, field):
             sentence = (
-                f"sequence_parallel is true, but tensor_parallel {ranks} does not divide its "
-                f"{positions} positions; choose a divisor, or set sequence_parallel to false."
+                f"pack_sequences_in_batch is true, but '{model.llm_module_name}' has a {field}, "
+                "which counts the padding of samples, too; leave one of them out."
             )
-            fix = a_fix(size_path(cut_as, "sequence_parallel"), False)
-            yield module_problem(name, "sequence_parallel", True, sentence, fix)
+            yield problem_at("data.pack_sequences_in_batch", True, sentence, False)
+    if model.get_parallelism(model.llm_module_name).moe_token_dispatcher_type == "allgather":
+        sentence = (
+            f"pack_sequences_in_batch is true, but '{model.llm_module_name}' has the "
+            "moe_token_dispatcher_type allgather, which takes as many tokens of every rank, and "
+            "rows differ; leave one of them out."
+        )
+        yield problem_at("data.pack_sequences_in_batch", True, sentence, False)
+
+
+def _context(
+    name: str, sizes: ModuleParallelismConfig, positions: int, causal: bool
+) -> list[Problem]:
+    """Return what is wrong with the chunks of context-parallel ranks, two each if causal."""
+    ranks = sizes.context_parallel
+    chunks = ranks * (2 if causal and ranks > 1 else 1)
+    if positions % chunks == 0:
+        return []
+    sentence = (
+        f"context_parallel is {ranks}, which cuts its {positions} positions into {chunks} unequal "
+        "pieces; choose one that divides them."
+    )
+    return [module_problem(name, "context_parallel", ranks, sentence)]
+
+
+def _slices(
+    name: str, cut_as: str, sizes: ModuleParallelismConfig, positions: int
+) -> list[Problem]:
+    """Return what is wrong with the slices of tensor-parallel ranks."""
+    ranks, held = sizes.tensor_parallel, positions // sizes.context_parallel
+    if not sizes.in_runs("sequence_parallel") or held % ranks == 0:
+        return []
+    sentence = (
+        f"sequence_parallel is true, but tensor_parallel {ranks} does not divide the {held} "
+        "positions of a context-parallel rank; choose a divisor, or set sequence_parallel to false."
+    )
+    fix = a_fix(size_path(cut_as, "sequence_parallel"), False)
+    return [module_problem(name, "sequence_parallel", True, sentence, fix)]

@@ -10,6 +10,7 @@ from mimokit.config.parallelism import LARGEST_WORLD
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.facts import network_path
 from mimokit.config.runtime import MODE_OF_SCHEDULE, SCHEDULE_OF_MODE, RuntimeConfig
+from mimokit.units import counted
 
 
 def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -26,9 +27,47 @@ def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
             f"'{mode}', which goes with '{right}'; change one of the two."
         )
         yield problem_at("runtime.pipeline_schedule", schedule, sentence, right)
+    yield from _encoder_microbatches(runtime, context)
     yield from _profiler(runtime, context)
     yield from _profiled_steps(runtime, context)
     yield from _validation(runtime, context)
+
+
+def _encoder_microbatches(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
+    """Yield a number that is more than a step has, or in a mode that has no such passes."""
+    count, path = runtime.encoder_microbatches, "runtime.encoder_microbatches"
+    if count is None or not context.is_valid(path, "model.deployment_mode"):
+        return
+    mode = context.model.deployment_mode
+    if mode != "colocated":
+        sentence = (
+            f"encoder_microbatches is {count}, but in {mode} mode encoders compute micro-batch by "
+            "micro-batch; leave it out, or use colocated mode."
+        )
+        yield problem_at(path, count, sentence, None)
+    elif context.data is not None and context.is_valid("data.num_microbatches"):
+        most = context.data.num_microbatches
+        if count > most:
+            sentence = (
+                f"encoder_microbatches is {count}, but a step has {most} micro-batches "
+                f"(data.num_microbatches); make it at most {most}."
+            )
+            yield problem_at(path, count, sentence, most)
+        yield from _rounds(count, context)
+
+
+def _rounds(count: int, context: ValidationContext) -> Iterator[Problem]:
+    """Yield passes that are no rounds of interleaved chunks."""
+    name = context.model.llm_module_name
+    if name not in context.cuts or not context.has_valid_sizes(name):
+        return
+    sizes = context.cuts[name]
+    if sizes.virtual > 1 and count % int(sizes.pipeline):
+        sentence = (
+            f"encoder_microbatches is {count}, but the interleaved chunks of '{name}' take "
+            f"micro-batches in multiples of its {sizes.pipeline} stages; make it one."
+        )
+        yield problem_at("runtime.encoder_microbatches", count, sentence, int(sizes.pipeline))
 
 
 def _profiler(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
@@ -59,9 +98,9 @@ def _profiled_steps(runtime: RuntimeConfig, context: ValidationContext) -> Itera
         yield problem_at("runtime.profile_end_step", end, sentence, start + 1)
     elif end > last:
         sentence = (
-            f"Section 'runtime': profile_end_step is {end}, but the run has {last} iterations "
-            f"(num_iterations), whose steps are counted from 0; profile steps before {last} alone, "
-            "or raise num_iterations."
+            f"Section 'runtime': profile_end_step is {end}, but the run has "
+            f"{counted(last, 'iteration')} (num_iterations), whose steps are counted from 0; "
+            f"profile steps before {last} alone, or raise num_iterations."
         )
         yield Problem(
             "runtime",
@@ -78,8 +117,9 @@ def _validation(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[
         return
     if validation.interval > last:
         sentence = (
-            f"validation.interval is {validation.interval}, but the run has {last} iterations "
-            f"(num_iterations), so that none is validated; make it at most {last}."
+            f"validation.interval is {validation.interval}, but the run has "
+            f"{counted(last, 'iteration')} (num_iterations), so that none is validated; make it at "
+            f"most {last}."
         )
         yield problem_at("runtime.validation.interval", validation.interval, sentence, last)
 
@@ -130,14 +170,16 @@ def _world(context: ValidationContext, replicas: int) -> Iterator[Problem]:
         fitting = [n for n in range(min(replicas, size), 0, -1) if size % n == 0]
         sentence = (
             f"Section 'strategy': strategy.replicas is {replicas}, which does not divide the "
-            f"{size} ranks of the world; choose {fitting[0] if fitting else 1}, or another world."
+            f"{counted(size, 'rank')} of the world; choose {fitting[0] if fitting else 1}, or "
+            "another world."
         )
         yield Problem("strategy", "replicas", replicas, sentence)
         return
     each = context.world.world_size
     if size is None and each is not None and each * replicas > LARGEST_WORLD:
         sentence = (
-            f"Section 'strategy': strategy.replicas is {replicas}, but with {each} ranks each that "
-            f"is more than the {LARGEST_WORLD} ranks of the largest world; lower it."
+            f"Section 'strategy': strategy.replicas is {replicas}, but with "
+            f"{counted(each, 'rank')} each that is more than the {LARGEST_WORLD} ranks of the "
+            "largest world; lower it."
         )
         yield Problem("strategy", "replicas", replicas, sentence)

@@ -27,11 +27,13 @@ from mimokit.config.rules.pair_rules import (
 )
 
 OF_LANGUAGE_WHERE_HOMOGENEOUS = (
+    "expert_tensor_parallel",
     "recompute_granularity",
     "num_distributed_optimizer_instances",
     "sequence_parallel",
     "use_distributed_optimizer",
     "use_megatron_fsdp",
+    "overlap_grad_reduce",
 )
 """Fields that encoders in the language module's first stage have from it."""
 OF_PIPELINES = (
@@ -52,7 +54,7 @@ def sharding_problems(context: ValidationContext) -> Iterator[Problem]:
             continue
         sizes = context.cuts[name]
         if _lies_in_first_stage(context, name):
-            sizes = replace(sizes, pipeline=1, virtual=1, expert=1)
+            sizes = replace(sizes, pipeline=1, virtual=1, expert=1, expert_tensor=1)
         yield from broken_rules(sizes, _facts_of(context, name, module))
         yield from _ends(name, module)
         yield from _sharded(name, module)
@@ -109,6 +111,7 @@ def _with_network(
         extra=network.mtp_num_layers or 0,
         ends=all(split),
         experts=network.num_moe_experts or 0,
+        expert_ffn=network.expert_size,
     )
 
 

@@ -9,6 +9,7 @@ from mimokit.config.errors import Fix, Problem
 from mimokit.config.messages import problem_at
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.facts import module_problem
+from mimokit.units import counted
 
 
 def token_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -72,8 +73,8 @@ def _lengths(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
     ):
         sentence = (
             f"image_seq_length is {data.image_seq_length}, but a sample has "
-            f"{data.seq_length} tokens (data.seq_length), its image tokens among them; make it "
-            "smaller, so that text has room."
+            f"{counted(data.seq_length, 'token')} (data.seq_length), its image tokens among them; "
+            "make it smaller, so that text has room."
         )
         yield problem_at("data.image_seq_length", data.image_seq_length, sentence)
     language = context.model.llm_module_name

@@ -40,6 +40,7 @@ from mimokit.engine.training.monitor import PerformanceMonitor
 from mimokit.prediction.calibration.measurements import PieceTime, RankMeasurements, Round
 from mimokit.samples import CalibrationSample, Emit
 from mimokit.step_kinds import StepKind
+from mimokit.units import counted
 
 ROUNDS, UNCOUNTED = 7, 1
 """Rounds through all pieces, of which the first are not counted."""
@@ -132,14 +133,14 @@ def measure(emit: Emit) -> RankMeasurements:
     products, attention = product_times(), attention_rates()
     collectives: list[TimedCollective] = []
     for size in group_sizes(dist.get_world_size()):
-        next_part(f"collectives over {size} ranks")
+        next_part(f"collectives over {counted(size, 'rank')}")
         collectives += collectives_over(size, hosts)
     pieces, stages = pieces_of_step(Alone.create())
     # Groups of all sizes in turn, so that no size follows only one kind of piece.
     collectives.sort(key=lambda collective: (collective.size, collective.kind, collective.ranks))
     rounds = []
     for ranks in at_work(dist.get_world_size()):
-        next_part(f"pieces of a training step, {ranks} ranks at work")
+        next_part(f"pieces of a training step, {counted(ranks, 'rank')} at work")
         rounds.append(measure_round(pieces, collectives, ranks))
     next_part("what a step costs around its pieces")
     around = step_time(emit)
@@ -176,4 +177,4 @@ def _device(hosts: list[str]) -> tuple[str, float]:
         return properties.name, float(properties.total_memory)
     sharing = hosts.count(platform.node())
     name = platform.processor() or platform.machine()
-    return f"one of {sharing} ranks on {name}", psutil.virtual_memory().total / sharing
+    return f"one of {counted(sharing, 'rank')} on {name}", psutil.virtual_memory().total / sharing

@@ -23,6 +23,7 @@ from mimokit.engine.digests import digest
 from mimokit.engine.models.encoder import Encoder
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.planning.types import ColocatedBridge, LayoutPlan
+from mimokit.units import counted
 
 
 class ReplicaMismatchError(RuntimeError):
@@ -105,8 +106,8 @@ class ColocatedBridgeCommunicator:
         comparisons: how many did, which are as many collectives of the tensor-parallel group.
 
     Args:
-        source_tensor_group: tensor-parallel group of the source module on this rank; its members
-            must have the same output.
+        source_tensor_group: tensor-parallel ranks of the source module with this rank, and
+            context-parallel ones; they must have the same output.
     """
 
     def __init__(self, plan: ColocatedBridge, source_tensor_group: dist.ProcessGroup) -> None:
@@ -156,7 +157,7 @@ class ColocatedBridgeCommunicator:
         expected = cuts.total if self.plan.direction == "fan_out" else cuts.sizes[cuts.position]
         if embeddings.shape[0] != expected:
             raise ValueError(
-                f"Module {self.plan.source!r} gave {embeddings.shape[0]} rows on rank "
+                f"Module {self.plan.source!r} gave {counted(embeddings.shape[0], 'row')} on rank "
                 f"{dist.get_rank()} but its samples have {expected}."
             )
         result = self._cross(embeddings, cuts)
@@ -218,6 +219,7 @@ class LoadedBatch:
     ) -> None:
         self._plan = plan
         self._rank = dist.get_rank()
+        self._read = plan.batch.read_by(self._rank)
         self.batch = batch
         self._rows: dict[str, list[int]] = {}
         self._inputs: dict[str, Batch] = dict(batch.get("modality_inputs") or {})
@@ -227,13 +229,20 @@ class LoadedBatch:
                 none = batch["input_ids"].new_zeros(len(batch["input_ids"]))
                 self._inputs[name] = {ITEMS: none, kind: encoder.no_items()}
 
-    def of_rank(self) -> Batch:
-        """Return the samples that this rank computes, of every module its own."""
+    def of_module(self, name: str) -> Batch | None:
+        """Return the samples of a module on this rank; None if none of them were read for it.
+
+        The language model's come with the inputs of all encoders on this rank.
+        """
+        if self._rank not in self._plan.batch.modules[name].loads:
+            return None
+        encoders = self._inputs if name == self._plan.llm_module_name else {name} & {*self._inputs}
         inputs = {
-            name: slice_modality(given, *self._within(name)) for name, given in self._inputs.items()
+            encoder: slice_modality(self._inputs[encoder], *self._within(encoder))
+            for encoder in encoders
+            if self._rank in self._plan.batch.modules[encoder].loads
         }
-        text = slice_text(self.batch, *self._within(self._plan.llm_module_name))
-        return {**text, "modality_inputs": inputs}
+        return {**slice_text(self.batch, *self._within(name)), "modality_inputs": inputs}
 
     def rows_of_group(self, name: str, tokens_per_item: int) -> list[int]:
         """Return the rows of every sample of the gather group of an encoder; empty if it has none.
@@ -263,7 +272,8 @@ class LoadedBatch:
         Of several modules, the samples of one include those of the others.
         """
         batches = [self._plan.batch.modules[module] for module in modules]
-        first = batches[0].loaded[self._rank][0]
+        assert self._read is not None, "this rank has read the batch"
+        first = self._read[0]
         starts, stops = zip(*(batch.samples[self._rank] for batch in batches), strict=True)
         return min(starts) - first, max(stops) - first
 

@@ -16,6 +16,9 @@ A batch is a dictionary:
                                                   [sum of t*h*w, features], patches in order (see
                                                   `mimokit.engine.models.patches`)
         }}}
+    cu_seqlens                                    [samples + 1]: where every sample begins in a row
+                                                  without padding, and where the last one ends; read
+                                                  with data.pack_sequences_in_batch alone
     targets: {module: {                           of modules behind the language model; without
         "labels", "loss_mask"                     an entry it is the token after the next
         }}                                        [samples, tokens]
@@ -37,10 +40,11 @@ from typing import Any
 import torch
 
 from mimokit.engine.models.patches import ITEM_TOKENS
-from mimokit.units import listed
+from mimokit.units import counted, listed
 
 Batch = dict[str, Any]
 ITEMS = "items_per_sample"
+BOUNDS = "cu_seqlens"
 
 
 def check_tokens(
@@ -73,8 +77,8 @@ def check_tokens(
             items = int(inputs[module][ITEMS][sample]) if module in inputs else 0
             raise ValueError(
                 f"Sample {sample} of the batch has {int(placeholders[sample])} {module!r} "
-                f"placeholder tokens but its {items} items give {int(rows[sample])} rows; they "
-                "must be equal."
+                f"placeholder tokens but {counted(int(rows[sample]), 'row')} of "
+                f"{counted(items, 'item')}; they must be equal."
             )
         if "labels" in batch:
             _check_predicted(batch, module, token)
@@ -141,8 +145,8 @@ def rows_per_sample(
         return items * tokens_per_item
     if len(tokens) != int(items.sum()):
         raise ValueError(
-            f"{ITEM_TOKENS} has {len(tokens)} entries but the samples have {int(items.sum())} "
-            "items; give one for every item."
+            f"{ITEM_TOKENS} has {counted(len(tokens), 'entry')} but the samples have "
+            f"{int(items.sum())} items; give one for every item."
         )
     sample_of_item = torch.repeat_interleave(torch.arange(samples, device=items.device), items)
     return torch.zeros_like(items).index_add_(0, sample_of_item, tokens.to(items.dtype))
@@ -169,6 +173,8 @@ def slice_text(batch: Batch, start: int, stop: int) -> Batch:
 def _slice_text_tensor(key: str, value: Any, start: int, stop: int) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
+    if key == BOUNDS:
+        return value[start : stop + 1] - value[start]
     multimodal_rotary = key == "position_ids" and value.dim() == 3
     return value.narrow(1 if multimodal_rotary else 0, start, stop - start).contiguous()
 
@@ -199,12 +205,16 @@ def _patch_rows(tensors: Mapping[str, Any], items: int) -> list[int] | None:
     if grid is None:
         return None
     if len(grid) != items:
-        raise ValueError(f"grid_thw has {len(grid)} rows but the samples have {items} items.")
+        raise ValueError(
+            f"grid_thw has {counted(len(grid), 'row')} but the samples have "
+            f"{counted(items, 'item')}."
+        )
     bounds = [0, *torch.as_tensor(grid).prod(dim=1).cumsum(0).tolist()]
     patches = tensors["hidden_states"].shape[0]
     if bounds[-1] != patches:
         raise ValueError(
-            f"hidden_states has {patches} patch rows but grid_thw describes {bounds[-1]}."
+            f"hidden_states has {counted(patches, 'patch row')} but grid_thw describes "
+            f"{bounds[-1]}."
         )
     return bounds
 
@@ -227,12 +237,39 @@ def _slice_encoder_tensor(
     return value.narrow(dimension, start, stop - start).contiguous()
 
 
+def sample_lengths(batch: Batch, placeholders: Iterable[int]) -> list[int]:
+    """Return how many tokens of every sample are needed: those of the batch, else by its labels.
+
+    Behind its last label that counts, and its last placeholder, a sample is padding: attention is
+    causal.
+    """
+    if batch.get(BOUNDS) is not None:
+        lengths: list[int] = batch[BOUNDS].diff().tolist()
+        return lengths
+    ids = batch["input_ids"]
+    needed = torch.isin(ids, torch.tensor(list(placeholders), dtype=ids.dtype, device=ids.device))
+    targets = (batch.get("targets") or {}).values()
+    for loss_mask in (batch["loss_mask"], *(named["loss_mask"] for named in targets)):
+        needed = needed | (loss_mask != 0)
+    ends = needed * torch.arange(1, ids.shape[1] + 1, device=ids.device)
+    return ends.amax(1).clamp(min=1).tolist()
+
+
 def to_device(data: Any, device: torch.device) -> Any:
     """Move all tensors of a batch."""
     if isinstance(data, torch.Tensor):
         return data.to(device, non_blocking=True)
     if isinstance(data, dict):
         return {key: to_device(value, device) for key, value in data.items()}
+    return data
+
+
+def in_dtype(data: Any, dtype: torch.dtype) -> Any:
+    """Round the tensors of a module's inputs that are not integers to the type of its weights."""
+    if isinstance(data, torch.Tensor):
+        return data.to(dtype) if data.is_floating_point() else data
+    if isinstance(data, Mapping):
+        return {key: in_dtype(value, dtype) for key, value in data.items()}
     return data
 
 

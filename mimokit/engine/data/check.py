@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from mimokit.config import DataConfig
-from mimokit.engine.data.batch import ITEMS, Batch, encoder_tensors
-from mimokit.units import listed
+from mimokit.engine.data.batch import BOUNDS, ITEMS, Batch, encoder_tensors
+from mimokit.units import counted, listed
 
 TEXT = ("input_ids", "labels", "loss_mask", "position_ids")
 
@@ -47,6 +47,8 @@ def check_batch(batch: Any, samples: int, data: DataConfig) -> None:
             )
     _check_shapes(batch, samples, data.seq_length)
     _check_labels(batch, data.vocab_size)
+    if BOUNDS in batch:
+        _check_bounds(batch, samples, data)
     for module, inputs in (batch.get("modality_inputs") or {}).items():
         _check_inputs(module, inputs, samples)
 
@@ -80,7 +82,7 @@ def check_keys(batch: Batch) -> None:
         ValueError: with the first of them.
     """
     for key in batch:
-        if key not in (*TEXT, "modality_inputs", "targets"):
+        if key not in (*TEXT, BOUNDS, "modality_inputs", "targets"):
             because = "; attention is causal over whole rows" if key == "attention_mask" else ""
             raise ValueError(
                 f"The batch has {key}, which mimokit does not read{because}; leave it out, or read "
@@ -92,13 +94,13 @@ def _check_shapes(batch: Batch, samples: int, seq_length: int) -> None:
     shape = tuple(batch["input_ids"].shape)
     if len(shape) != 2 or shape[0] != samples:
         raise ValueError(
-            f"The batch has input_ids of shape {shape}, but it was made of {samples} samples; they "
-            "must be [samples, tokens]."
+            f"The batch has input_ids of shape {shape}, but it was made of "
+            f"{counted(samples, 'sample')}; they must be [samples, tokens]."
         )
     if shape[1] > seq_length:
         raise ValueError(
-            f"The batch has rows of {shape[1]} tokens, but data.seq_length is {seq_length}; cut "
-            "them, or raise that."
+            f"The batch has rows of {counted(shape[1], 'token')}, but data.seq_length is "
+            f"{seq_length}; cut them, or raise that."
         )
     for key in TEXT[1:]:
         own = tuple(batch[key].shape)
@@ -124,13 +126,41 @@ def _check_labels(batch: Batch, vocab_size: int) -> None:
         )
 
 
+def _check_bounds(batch: Batch, samples: int, data: DataConfig) -> None:
+    """Reject samples in a row whose lengths do not add up, or leave out what counts."""
+    bounds = torch.as_tensor(batch[BOUNDS])
+    if not data.pack_sequences_in_batch:
+        raise ValueError(
+            f"The batch has {BOUNDS}, but data.pack_sequences_in_batch is false and samples are "
+            "computed with their padding; set it to true, or leave them out."
+        )
+    if tuple(bounds.shape) != (samples + 1,) or bounds.is_floating_point() or int(bounds[0]):
+        raise ValueError(
+            f"The batch has {BOUNDS} of {bounds.tolist()}, but {samples} samples; give "
+            f"{samples + 1} integers: 0, and the end of every sample in a row."
+        )
+    tokens, needed = batch["input_ids"].shape[1], batch["loss_mask"] != 0
+    for sample, length in enumerate(bounds.diff().tolist()):
+        if not 0 < length <= tokens:
+            raise ValueError(
+                f"Sample {sample} of the batch has {length} tokens by {BOUNDS}, but its row in "
+                f"input_ids has {tokens}; the lengths must add up to the end of each sample."
+            )
+        if bool(needed[sample, length:].any()):
+            place = length + int(needed[sample, length:].nonzero()[0])
+            raise ValueError(
+                f"Sample {sample} of the batch has {length} tokens by {BOUNDS}, but the label of "
+                f"its token {place} counts; make it longer, or set loss_mask to 0 there."
+            )
+
+
 def _check_inputs(module: str, inputs: Any, samples: int) -> None:
     items = inputs.get(ITEMS) if isinstance(inputs, Mapping) else None
     if items is None or len(items) != samples:
         has = "none" if items is None else str(len(items))
         raise ValueError(
-            f"The inputs of module {module!r} in the batch need {ITEMS} with {samples} entries, "
-            f"one for every sample; there are {has}."
+            f"The inputs of module {module!r} in the batch need {ITEMS} with "
+            f"{counted(samples, 'entry')}, one for every sample; there are {has}."
         )
     if not int(torch.as_tensor(items).sum()):
         return

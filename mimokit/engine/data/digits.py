@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 
 from mimokit.engine.data.iterators import place_of
 from mimokit.planning.frames import SampleSizes
+from mimokit.units import counted
 
 Task = Literal["read", "sum"]
 Split = Literal["train", "test"]
@@ -178,8 +179,9 @@ class DigitCollate:
         whole = prompt + sample["answer"]
         if len(whole) > len(tokens):
             raise ValueError(
-                f"A strip of {len(sample['images'])} digits needs {len(whole) - 1} tokens but "
-                f"data.seq_length is {self.seq_length}; raise it."
+                f"A strip of {len(sample['images'])} digits needs "
+                f"{counted(len(whole) - 1, 'token')} but data.seq_length is {self.seq_length}; "
+                "raise it."
             )
         tokens[: len(whole)] = torch.tensor(whole)
         answered[len(prompt) : len(whole)] = 1.0

@@ -15,6 +15,7 @@ from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.check import checked
 from mimokit.planning.frames import SampleCosts, SampleSizes, order_samples
 from mimokit.planning.types import LayoutPlan, SampleRange
+from mimokit.units import counted
 
 Order = Callable[[Sequence[int]], Sequence[int]]
 """Indices of the samples of a global micro-batch -> the same in the order in which the replicas
@@ -111,7 +112,7 @@ class PlannedBatches(Sampler[list[int]]):
     ) -> None:
         if dataset_size < samples_per_microbatch:
             raise ValueError(
-                f"The data set has {dataset_size} samples but one micro-batch takes "
+                f"The data set has {counted(dataset_size, 'sample')} but one micro-batch takes "
                 f"{samples_per_microbatch}; enlarge data.dataset_size or lower "
                 "data.base_batch_size."
             )
@@ -159,8 +160,7 @@ def iterate_batches(
 ) -> Iterator[Batch] | None:
     """Iterate over the batches that a rank reads, once for all its modules.
 
-    Where modules share ranks, a batch has the samples of the module with the fewest replicas; the
-    schedule slices them for the others.
+    Where modules share ranks, a batch has the samples of all of them; the schedule slices them.
 
     Args:
         seed: of the order of the samples.
@@ -170,16 +170,11 @@ def iterate_batches(
         The batches, None on a rank that reads no data.
 
     Raises:
-        ValueError: the rank's modules read different samples, or the data set is too small or has
-            no length.
+        ValueError: the data set is too small or has no length.
     """
-    modules = plan.batch.modules.items()
-    ranges = {name: batch.loaded[rank] for name, batch in modules if rank in batch.loads}
-    if not ranges:
+    taken = plan.batch.read_by(rank)
+    if taken is None:
         return None
-    if len(set(ranges.values())) != 1:
-        raise ValueError(f"The modules of rank {rank} read different samples: {ranges}.")
-    taken = next(iter(ranges.values()))
     workers = data_config.num_workers
     if not isinstance(dataset, Sized):
         raise ValueError(

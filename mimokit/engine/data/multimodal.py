@@ -26,6 +26,7 @@ from mimokit.engine.models.patches import (
     three_axis_positions,
 )
 from mimokit.engine.models.specs import encoder_kind
+from mimokit.units import counted
 
 Presence = Callable[[str, int, int], bool]
 """(module, micro-batch, sample of the global micro-batch) -> whether there may be inputs."""
@@ -178,8 +179,8 @@ class MultimodalCollate:
             words = sample["words"][: self.seq_length - begin]
             if len(words) > most:
                 raise ValueError(
-                    f"A sample has {len(words)} words but module {head.module!r} takes {most}; "
-                    "raise its seq_length."
+                    f"A sample has {counted(len(words), 'word')} but module {head.module!r} takes "
+                    f"{most}; raise its seq_length."
                 )
             texts[row, : len(words)] = words
             ids[row, begin : begin + len(words)] = head.token
@@ -208,8 +209,8 @@ class MultimodalCollate:
         end = begin + len(sample["words"])
         if end > len(tokens):
             raise ValueError(
-                f"A sample needs {end - 1} tokens but data.seq_length is {self.seq_length}; "
-                "raise it."
+                f"A sample needs {counted(end - 1, 'token')} but data.seq_length is "
+                f"{self.seq_length}; raise it."
             )
         tokens[begin:end], learned[begin:end] = sample["words"], sample["learned"]
 

@@ -32,6 +32,7 @@ from mimokit.engine.data.multimodal import EncoderInputs, MultimodalCollate, enc
 from mimokit.engine.data.multimodal_digits import MAX_WRITTEN, MultimodalDigits, most_digits
 from mimokit.engine.data.speech import longest_frames
 from mimokit.engine.data.synthetic import SyntheticSamples
+from mimokit.units import counted
 
 IMAGES = "images"
 """The one encoder of models that read strips of digits."""
@@ -75,8 +76,8 @@ def data_of(source: DataSource, config: ExperimentConfig) -> TrainingData:
     batch = config.data.base_batch_size * (language.data_parallel or 1)
     if isinstance(data.test, Sized) and len(data.test) < batch:
         raise ValueError(
-            f"The test set has {len(data.test)} samples but one micro-batch takes {batch}; "
-            "enlarge it, lower data.base_batch_size, or give no test set."
+            f"The test set has {counted(len(data.test), 'sample')} but one micro-batch takes "
+            f"{batch}; enlarge it, lower data.base_batch_size, or give no test set."
         )
     return data
 
@@ -201,7 +202,10 @@ def why_no_multimodal_digits(config: ExperimentConfig) -> str | None:
         if isinstance(shape, ImageGeometry) and shape.num_channels != 1:
             return f"the images of module {name!r} have {shape.num_channels} channels, not 1"
         if isinstance(shape, AudioGeometry) and shape.frames < longest_frames():
-            return f"module {name!r} takes {shape.frames} frames, less than {longest_frames()}"
+            return (
+                f"module {name!r} takes {counted(shape.frames, 'frame')}, less than "
+                f"{longest_frames()}"
+            )
     if data.vocab_size < len(VOCABULARY):
         return f"data.vocab_size is {data.vocab_size}, less than {len(VOCABULARY)}"
     if (reason := _placeholder_of_a_character(config)) is not None:
@@ -216,7 +220,7 @@ def why_no_multimodal_digits(config: ExperimentConfig) -> str | None:
     for head in _text_heads(config):
         most = head.geometry.tokens
         if most <= words:
-            return f"module {head.module!r} reads {most} words, less than {words + 1}"
+            return f"module {head.module!r} reads {counted(most, 'word')}, less than {words + 1}"
     if data.seq_length < needed:
         return f"data.seq_length is {data.seq_length}, less than {needed}"
     return None

@@ -22,6 +22,7 @@ from mimokit.engine.data.multimodal import (
 )
 from mimokit.engine.models.patches import tokens_of_grid
 from mimokit.planning.frames.work import SampleSizes
+from mimokit.units import counted
 
 
 class SyntheticSamples(Dataset[MultimodalSample]):
@@ -53,8 +54,8 @@ class SyntheticSamples(Dataset[MultimodalSample]):
         most = sum(encoder.max_items * encoder.geometry.tokens for encoder in encoders)
         if most >= seq_length:
             raise ValueError(
-                f"data.seq_length {seq_length} leaves no room for text after {most} tokens of "
-                "encoders; raise it."
+                f"data.seq_length {seq_length} leaves no room for text after "
+                f"{counted(most, 'token')} of encoders; raise it."
             )
         self.size = size
         self.encoders = tuple(encoders)

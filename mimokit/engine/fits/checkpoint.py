@@ -38,6 +38,7 @@ from mimokit.engine.strategies.communicate import Message, UnderWay
 from mimokit.engine.strategies.diloco import MeanUnderWay, done
 from mimokit.engine.strategies.optim import OptimSpec
 from mimokit.engine.strategies.strategy import Strategy
+from mimokit.units import counted
 
 LAST, BEFORE = "checkpoint.pt", "previous.pt"
 _HEADER = "archive/header.json"
@@ -195,7 +196,7 @@ def _check(
     first = next(header for header in headers if header is not None)
     checkpoint = f"the checkpoint in {folder} is of"
     if first.nodes != nodes:
-        raise FitError(f"{checkpoint} {first.nodes} nodes, but num_nodes is {nodes}")
+        raise FitError(f"{checkpoint} {counted(first.nodes, 'node')}, but num_nodes is {nodes}")
     for name in dict.fromkeys([*first.setting, *setting]):
         before, now = first.setting.get(name), setting.get(name)
         if before != now:

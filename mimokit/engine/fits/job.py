@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 
 from mimokit.engine.strategies.communicate import Pace
 from mimokit.engine.strategies.strategy import Strategy
+from mimokit.units import counted
 
 Emit = Callable[[Mapping[str, Any]], object]
 Factory = Callable[[int, int, bool], Any]
@@ -160,7 +161,7 @@ class ValidationData:
         if not is_streamed(self._dataset) and len(self._dataset) < job.val_size:
             raise FitError(
                 f"node {rank}: val_size is {job.val_size}, but the validation set has "
-                f"{len(self._dataset)} samples"
+                f"{counted(len(self._dataset), 'sample')}"
             )
 
     def micros(self, minibatch_size: int) -> Iterator[Micro]:

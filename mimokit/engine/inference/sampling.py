@@ -19,7 +19,7 @@ import torch
 
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.engine.inference.exchange import Group, gathered, rank_of, size_of, summed
-from mimokit.units import shown
+from mimokit.units import counted, shown
 
 UNIT = 2.0**40
 """Weight of the most likely token; the weights of 2**22 tokens add up within 63 bits."""
@@ -144,7 +144,10 @@ def draw(
         return best.first, best.raised
     drawn_rows = range(len(scores)) if rows is None else rows
     if len(drawn_rows) != len(scores):
-        what = f"rows names {len(drawn_rows)} rows, and there are {len(scores)} rows of logits"
+        what = (
+            f"rows names {counted(len(drawn_rows), 'row')}, and there are "
+            f"{counted(len(scores), 'row')} of logits"
+        )
         raise _rejected("rows", len(drawn_rows), what)
     drawn = _drawn(weights(scores, best.highest), group, _uniform(seed, step, drawn_rows))
     return drawn, best.raised
@@ -175,7 +178,8 @@ def warped(
     start, size = rank_of(group) * width, size_of(group)
     vocab = width * size if vocab_size is None else vocab_size
     if not 0 < vocab <= width * size:
-        what = f"vocab_size is {vocab}, and {size} shards have {width} columns each"
+        what = f"vocab_size is {vocab}, and there are {counted(width, 'column')} in each of "
+        what += counted(size, "shard")
         raise _rejected("vocab_size", vocab, what)
     scores = logits_shard.detach().float().clone()
     scores[:, max(0, min(width, vocab - start)) :] = -torch.inf

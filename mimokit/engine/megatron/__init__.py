@@ -29,6 +29,7 @@ with quick_import():
     from megatron.core.models.mimo.submodules.base import ModalitySubmodules
     from megatron.core.models.mimo.submodules.vision import VisionModalitySubmodules
     from megatron.core.models.vision.multimodal_projector import MultimodalProjector
+    from megatron.core.packed_seq_params import PackedSeqParams
     from megatron.core.process_groups_config import ProcessGroupCollection
     from megatron.core.tensor_parallel.cross_entropy import VocabParallelCrossEntropy
     from megatron.core.tensor_parallel.layers import (
@@ -63,9 +64,11 @@ with quick_import():
         submodules_of,
         without_transformer_engine,
     )
+    from mimokit.engine.megatron.kernels import transformer_engine_attention
     from mimokit.engine.megatron.state import (
         ensure_memory_buffer,
         forget_rotary_embeddings,
+        scale_auxiliary_losses,
         use_tracker,
     )
 
@@ -100,6 +103,7 @@ __all__ = [
     "ModalitySubmodules",
     "ModuleSpec",
     "MultimodalProjector",
+    "PackedSeqParams",
     "ProcessGroupCollection",
     "RowParallelLinear",
     "SelfAttention",
@@ -121,7 +125,9 @@ __all__ = [
     "get_transformer_layer_offset",
     "of_class",
     "parallel_state",
+    "scale_auxiliary_losses",
     "submodules_of",
     "tensor_parallel",
+    "transformer_engine_attention",
     "use_tracker",
 ]

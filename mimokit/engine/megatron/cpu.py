@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 CPU_ONLY = not torch.cuda.is_available()
 
@@ -65,6 +66,10 @@ def quick_import() -> Iterator[None]:
 def patch_functions() -> None:
     """Replace the functions of Megatron that make a tensor on "cuda", once it is imported."""
     from megatron.core.fusions import fused_softmax
+    from megatron.core.models.common.embeddings import (
+        rotary_pos_embedding,
+        yarn_rotary_pos_embedding,
+    )
     from megatron.core.tensor_parallel import layers, random
     from megatron.core.transformer import utils
 
@@ -79,8 +84,20 @@ def patch_functions() -> None:
     fused_softmax.get_default_causal_mask = _causal_mask
     utils.get_default_causal_mask = _causal_mask
     on_cpu(torch.cuda.current_stream())
+    # It pins memory and calls `.cuda()`.
+    rotary_pos_embedding.get_pos_emb_on_this_cp_rank = _positions_on_rank
+    yarn_rotary_pos_embedding.get_pos_emb_on_this_cp_rank = _positions_on_rank
     # Advice for CUDA devices, which every rank would print.
     layers.linear_with_grad_accumulation_and_async_allreduce.warned = True
+
+
+def _positions_on_rank(
+    embedding: torch.Tensor, dimension: int, group: dist.ProcessGroup
+) -> torch.Tensor:
+    """Return the positions of a causal sequence that a context-parallel rank has."""
+    ranks, rank = group.size(), group.rank()
+    chunks = embedding.chunk(2 * ranks, dimension)
+    return torch.cat((chunks[rank], chunks[2 * ranks - 1 - rank]), dimension)
 
 
 def _causal_mask(tokens: int) -> torch.Tensor:

@@ -78,7 +78,7 @@ def _reduce_scatter(
         return of_equal(tensor, group, None, use_global_buffer)  # type: ignore[no-any-return]
     most = max(sizes)
     padded = tensor.new_zeros((len(sizes), most, *tensor.shape[1:]))
-    for block, part in zip(padded, tensor.split(list(sizes)), strict=True):
+    for block, part in zip(padded, torch.split(tensor, list(sizes)), strict=True):
         block[: len(part)] = part
     summed: torch.Tensor = of_equal(padded.flatten(0, 1), group)
     return summed[: sizes[group.rank()]]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from megatron.core import parallel_state
 from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
 from megatron.core.tensor_parallel import random as _random
+from megatron.core.transformer.moe.moe_utils import MoEAuxLossAutoScaler
 
 from mimokit.cluster.rank import on_leave
 
@@ -29,8 +31,14 @@ def forget_rotary_embeddings() -> None:
     RotaryEmbedding.forward.cache_clear()
 
 
+def scale_auxiliary_losses(scale: float) -> None:
+    """Multiply the gradients of auxiliary losses of experts by the scale of the loss."""
+    MoEAuxLossAutoScaler.set_loss_scale(torch.tensor(scale))
+
+
 def _forget_world() -> None:
     """Reset Megatron's globals, so that the next world of this process finds none."""
+    MoEAuxLossAutoScaler.main_loss_backward_scale = None
     forget_rotary_embeddings()
     had_buffer = parallel_state._GLOBAL_MEMORY_BUFFER is not None
     parallel_state.destroy_model_parallel()

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
-from mimokit.engine.megatron import ProcessGroupCollection, TransformerConfig, TransformerLayer
+from mimokit.engine.megatron import AttnMaskType, ProcessGroupCollection, TransformerLayer
 from mimokit.engine.models.rng import MaskRows, rows_computed
+from mimokit.engine.parallel.context import SequenceCut
 
 _LOWEST = -(2**31)
 _RANGE = 2**32
@@ -109,11 +110,9 @@ class BiasDropoutAdd:
         self,
         seed: str,
         probability: float,
-        config: TransformerConfig,
-        groups: ProcessGroupCollection,
+        cut: SequenceCut,
     ) -> None:
-        self._site = _Site(seed, probability)
-        self._share = groups.tp.rank() if config.sequence_parallel else 0
+        self._site, self._cut = _Site(seed, probability), cut
 
     def __call__(self, training: bool, fused: bool) -> Callable[..., torch.Tensor]:
         """Return the function of (values and bias, residual, probability)."""
@@ -132,7 +131,7 @@ class BiasDropoutAdd:
     def _drop(self, values: torch.Tensor) -> torch.Tensor:
         """Drop of [tokens of this rank, samples, hidden]."""
         tokens, _, width = values.shape
-        positions = _places(tokens, values.device, self._share * tokens)
+        positions = self._cut.on_rank(_places(tokens * self._cut.parts, values.device))
         columns = _places(width, values.device)
         return self._site.drop(
             values, lambda rows: hashed(rows, positions, columns).transpose(0, 1)
@@ -150,6 +149,8 @@ def set_dropout(layer: TransformerLayer, seed: int, groups: ProcessGroupCollecti
         seed: of module and layer.
     """
     config: Any = layer.config
+    causal = layer.self_attention.attn_mask_type == AttnMaskType.causal
+    cut = SequenceCut(config, groups, causal)
     attention = getattr(layer.self_attention, "core_attention", None)
     if config.attention_dropout and attention is not None:
         dropout = AttentionDropout(f"{seed} scores", config.attention_dropout, groups)
@@ -157,4 +158,4 @@ def set_dropout(layer: TransformerLayer, seed: int, groups: ProcessGroupCollecti
     if config.hidden_dropout:
         for place in ("self_attn_bda", "mlp_bda"):
             seed_here, probability = f"{seed} {place}", config.hidden_dropout
-            setattr(layer, place, BiasDropoutAdd(seed_here, probability, config, groups))
+            setattr(layer, place, BiasDropoutAdd(seed_here, probability, cut))

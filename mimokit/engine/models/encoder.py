@@ -29,7 +29,8 @@ from mimokit.engine.models.transformer import (
     block_submodules,
     layer_spec,
 )
-from mimokit.engine.parallel.sequence import SliceNorm, all_slices, slice_of_rank, slices
+from mimokit.engine.parallel.context import SequenceCut
+from mimokit.engine.parallel.sequence import SliceNorm
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         if outer_norms.before and self.part.first:
             width, epsilon = self.config.hidden_size, self.config.layernorm_epsilon
             self.pre_layernorm = SliceNorm(self.config, width, eps=epsilon)
-        self._groups = groups
+        mask_type = layer_spec.submodules.self_attention.params["attn_mask_type"]
+        self._cut = SequenceCut(self.config, groups, mask_type == AttnMaskType.causal)
         self.decoder = TransformerBlock(
             config=self.config,
             spec=block_submodules(layer_spec, self.config, groups),
@@ -117,18 +119,18 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         if not hidden.shape[1]:
             return hidden
         if self.part.first:
-            hidden = slice_of_rank(hidden, self.config, self._groups.tp)
+            hidden = self._cut.on_rank(hidden)
             if hasattr(self, "pre_layernorm"):
                 hidden = self.pre_layernorm(hidden)
         else:
             self.decoder.set_input_tensor(hidden)
         mask = None if sizes is None else self._mask(sizes)
         output: torch.Tensor = self.decoder(hidden, attention_mask=mask)
-        return all_slices(output, self.config, self._groups.tp) if self.part.last else output
+        return self._cut.whole(output, summed=True) if self.part.last else output
 
     def positions_between(self, positions: int) -> int:
         """Return how many positions of an item a rank sends to the next stage."""
-        return positions // slices(self.config)
+        return positions // self._cut.parts
 
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the inputs of 0 items."""
@@ -212,7 +214,7 @@ class EncoderKind:
             module=self.encoder,
             params={
                 "config": build.config,
-                "layer_spec": layer_spec(network, build.seed, self.mask_type),
+                "layer_spec": layer_spec(build, self.mask_type),
                 "outer_norms": OuterNorms.of(network),
                 "part": WHOLE,
                 "pg_collection": None,

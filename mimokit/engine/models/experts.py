@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from mimokit.architecture.config_fields import MEGATRON_TOP_K
+from mimokit.axes import MEGATRON_FIELDS, Axis
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import (
     MLP,
@@ -40,7 +41,7 @@ def expert_options(network: ModuleArchitecture, execution: ModuleExecution) -> d
     return {
         "num_moe_experts": network.num_moe_experts,
         "moe_router_topk": network.moe_router_topk or MEGATRON_TOP_K,
-        "moe_ffn_hidden_size": network.moe_ffn_hidden_size or network.feed_forward_size,
+        "moe_ffn_hidden_size": network.expert_size,
         "moe_shared_expert_intermediate_size": network.moe_shared_expert_intermediate_size,
         "moe_shared_expert_gate": bool(network.moe_shared_expert_gate),
         "moe_router_dtype": "fp32",
@@ -49,10 +50,10 @@ def expert_options(network: ModuleArchitecture, execution: ModuleExecution) -> d
         "moe_aux_loss_coeff": network.moe_aux_loss_coeff or 0.0,
         "moe_z_loss_coeff": network.moe_z_loss_coeff or None,
         "moe_expert_capacity_factor": network.moe_expert_capacity_factor,
-        "moe_token_dispatcher_type": "alltoall",
+        "moe_token_dispatcher_type": execution.token_dispatcher,
         "moe_permute_fusion": False,
-        "expert_model_parallel_size": execution.expert_parallel,
-        "expert_tensor_parallel_size": execution.expert_tensor_parallel,
+        MEGATRON_FIELDS[Axis.EXPERT]: execution.expert_parallel,
+        MEGATRON_FIELDS[Axis.EXPERT_TENSOR]: execution.expert_tensor_parallel,
     }
 
 
@@ -174,12 +175,22 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
             scores: [tokens of this rank, samples, experts], 0 where an expert was not chosen.
         """
         group = self.sequence_group
-        whole = tensor_parallel.gather_from_sequence_parallel_region(scores, group=group)
+        whole: torch.Tensor = tensor_parallel.gather_from_sequence_parallel_region(
+            scores, group=group
+        )
         even = len(whole) * self.topk / self.num_experts
         capacity = min(len(whole), math.ceil(even * self.capacity_factor))
         best = whole.topk(capacity, dim=0).indices
         room = torch.zeros_like(whole, dtype=torch.bool).scatter(0, best, True)
-        return room.tensor_split(group.size())[group.rank()].flatten(0, 1)
+        of_rank: torch.Tensor = room.tensor_split(group.size())[group.rank()]
+        return of_rank.flatten(0, 1)
+
+
+def shares_experts(config: TransformerConfig) -> bool:
+    """Whether tokens of a rank visit experts, or parts of them, on other ranks."""
+    if config.num_moe_experts is None:
+        return False
+    return bool(config.expert_model_parallel_size * config.expert_tensor_parallel_size > 1)
 
 
 def routers_of(module: torch.nn.Module) -> dict[int, LayoutFreeRouter]:

@@ -15,6 +15,7 @@ from mimokit.architecture.tensor_cut import ShardPlace, TensorCut, padded_vocabu
 from mimokit.config import RopeScaling
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import AttnMaskType, GPTModel, ModuleSpec, TransformerConfig
+from mimokit.engine.models.attention import lengths_of
 from mimokit.engine.models.transformer import (
     WHOLE,
     ModuleBuild,
@@ -22,8 +23,8 @@ from mimokit.engine.models.transformer import (
     block_submodules,
     layer_spec,
 )
+from mimokit.engine.parallel.context import SequenceCut
 from mimokit.engine.parallel.marks import mark_of_slice
-from mimokit.engine.parallel.sequence import slices
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__(**_with_norms(options))
+        if self.position_embedding_type == "mrope":  # Megatron gives it the global groups
+            self.rotary_pos_emb.cp_group = self.pg_collection.cp
         if scaling is not None and scaling.rope_type == "llama3":
             self.rotary_pos_emb.inv_freq = self.rotary_pos_emb._apply_scaling(
                 self.rotary_pos_emb.inv_freq,
@@ -86,6 +89,8 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
             start = weight.detach().to(rank_device())
             dist.all_reduce(start, group=self.embd_group)  # the last stage's is zero so far
             weight.data.copy_(start)
+            # A bucket of its own: ranks of both stages have the same shard of its gradient.
+            weight.shared_embedding = True  # type: ignore[attr-defined]
 
     @torch.no_grad()
     def _draw_tables(self, padding: Vocabulary) -> None:
@@ -106,7 +111,7 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
         seed: int,
     ) -> None:  # fmt: skip
         torch.manual_seed(seed)
-        drawn = torch.empty(padding.size, shard.shape[1], dtype=shard.dtype)
+        drawn = torch.empty(padding.size, shard.shape[1])
         draw(drawn)
         group = self.pg_collection.tp
         cut = TensorCut(tuple(drawn.shape), 0, multiple=padding.multiple)
@@ -137,13 +142,19 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
             position_ids: of three axes, or not used: token n of a sample has position n.
             attention_mask: [1, 1, tokens, tokens], True where attention is forbidden.
             decoder_input: [tokens of this rank, samples, hidden], without positions.
+            options: packed_seq_params of samples in a row, and others that Megatron's class has.
         """
+        packed = options.get("packed_seq_params")
+        lengths = None if packed is None else lengths_of(packed)
+        cut = SequenceCut(self.config, self.pg_collection, causal=True, lengths=lengths)
         if self.pre_process and self.position_embedding_type == "learned_absolute":
             if decoder_input is None:
                 decoder_input = self.embedding(input_ids, None)
-            first = len(decoder_input) * (slices(self.config) > 1) * self.pg_collection.tp.rank()
+            lengths = cut.lengths or (len(decoder_input) * cut.parts,)
+            places = torch.cat([torch.arange(length) for length in lengths])
+            places = places.to(decoder_input.device)
             table = self.embedding.position_embeddings.weight
-            decoder_input = decoder_input + table[first : first + len(decoder_input), None]
+            decoder_input = decoder_input + table[cut.on_rank(places), None]
         output: torch.Tensor = super().forward(
             input_ids, position_ids, attention_mask, decoder_input=decoder_input, **options
         )
@@ -215,7 +226,7 @@ def language_model_spec(build: ModuleBuild) -> ModuleSpec:
         module=TiedGPTModel,
         params={
             "config": build.config,
-            "transformer_layer_spec": layer_spec(network, build.seed, AttnMaskType.causal),
+            "transformer_layer_spec": layer_spec(build, AttnMaskType.causal),
             "vocab_size": words,
             "max_sequence_length": network.max_position_embeddings or network.seq_length,
             "position_embedding_type": positions or ("mrope" if network.mrope_section else "rope"),
@@ -227,6 +238,7 @@ def language_model_spec(build: ModuleBuild) -> ModuleSpec:
             "scaling": scaling,
             "pre_process": True,
             "post_process": True,
+            "vp_stage": None,
             "pg_collection": None,
         },
     )
@@ -291,7 +303,7 @@ def text_decoder_spec(build: ModuleBuild) -> ModuleSpec:
             "input_size": build.language.hidden_size,
             "initial_seed": build.seed,
             "part": WHOLE,
-            "transformer_layer_spec": layer_spec(network, build.seed, AttnMaskType.causal),
+            "transformer_layer_spec": layer_spec(build, AttnMaskType.causal),
             "vocab_size": network.vocab_size,
             "max_sequence_length": network.seq_length,
             "position_embedding_type": "rope",

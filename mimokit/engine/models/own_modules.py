@@ -59,7 +59,7 @@ def built(build: ModuleBuild, groups: ProcessGroupCollection) -> torch.nn.Module
     groups = BuilderGroups(**vars(groups))
     groups.build = build
     if is_spec(builder):
-        module = build_module(inject_process_groups(builder, groups))
+        module = build_module(inject_process_groups(builder, groups, build.execution.weights))
     else:
         module = builder(build.architecture, groups)
     if not isinstance(module, torch.nn.Module):

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from mimokit.architecture.tokens import ImageGeometry
+from mimokit.units import counted
 
 GRID = "grid_thw"
 ITEM_TOKENS = "tokens_per_item"
@@ -61,12 +62,14 @@ def check_grid(grid: torch.Tensor, geometry: ImageGeometry, rows: int) -> None:
         image = int(wrong.nonzero()[0])
         raise ValueError(
             f"Image {image} has a grid of {grid[image].tolist()} (frames, rows, columns), but the "
-            f"encoder takes one frame of up to {geometry.rows} x {geometry.columns} patches, in "
-            f"multiples of {merge}."
+            f"encoder takes one frame of up to {geometry.rows} x "
+            f"{counted(geometry.columns, 'patch')}, in multiples of {merge}."
         )
     described = int(grid.prod(dim=1).sum())
     if described != rows:
-        raise ValueError(f"The images have {rows} patches, but {GRID} describes {described}.")
+        raise ValueError(
+            f"The images have {counted(rows, 'patch')}, but {GRID} describes {described}."
+        )
 
 
 Grid = list[int]
@@ -98,7 +101,10 @@ def three_axis_positions(
     samples = [_positions_of(row, coming, number) for number, row in enumerate(input_ids.tolist())]
     for token, left in coming.items():
         if unused := len(list(left)):
-            raise ValueError(f"{unused} images have a grid, but no placeholders {token} are left.")
+            raise ValueError(
+                f"There are grids of {counted(unused, 'image')}, but no placeholders {token} are "
+                "left."
+            )
     return torch.stack(samples, dim=1).to(input_ids.device)
 
 
@@ -132,7 +138,7 @@ def _next_grid(left: Iterator[Grid], row: list[int], sample: int) -> Grid:
     tokens = frames * rows * columns
     if row[:tokens] != [token] * tokens:
         raise ValueError(
-            f"Sample {sample} has an image of {frames} x {rows} x {columns} tokens, but not as "
-            f"many placeholders {token} in a row."
+            f"Sample {sample} has an image of {frames} x {rows} x {counted(columns, 'token')}, but "
+            f"not as many placeholders {token} in a row."
         )
     return grid

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,18 +22,22 @@ from mimokit.engine.megatron import (
     ProcessGroupCollection,
     TransformerBlock,
     TransformerConfig,
+    build_module,
     ensure_memory_buffer,
 )
+from mimokit.engine.models.chunks import LanguageChunks
 from mimokit.engine.models.described import described
 from mimokit.engine.models.rng import module_seed, seed_modules
-from mimokit.engine.models.transformer import StagePart
+from mimokit.engine.models.transformer import DTYPES, StagePart, round_weights
 from mimokit.engine.models.weights import load_weights, named_parameters
 from mimokit.engine.parallel.data_parallel import wrap_data_parallel
 from mimokit.engine.parallel.grids import create_grids, participating
 from mimokit.engine.parallel.marks import set_own_shards, set_shards
 from mimokit.planning import plan_layout
+from mimokit.planning.execution import Dtype, ModuleExecution
 from mimokit.planning.model_section import experiment_of_model
 from mimokit.planning.types import LayoutPlan
+from mimokit.units import counted
 
 
 @dataclass(frozen=True)
@@ -111,9 +115,12 @@ class MimoModelProvider:
         grids, groups = create_grids(plan)
         names = participating(grids)
         seed_modules(self.seed, {name: groups[name].tp.rank() for name in names})
-        model = self._build(groups) if names else None
+        model = self._build(plan, groups) if names else None
         if model is not None:
             model.to(rank_device())
+            for name, module in model.parts():
+                # Drawn in fp32 and rounded: one seed is one model in every precision.
+                round_weights(module, plan.executions[name])
             self._freeze(model, plan)
             networks = config.module_architectures
             for name, module in model.parts():
@@ -133,28 +140,31 @@ class MimoModelProvider:
                 raise ValueError(f"There is a spec for {name!r}, but the layout has only {known}.")
         if dist.get_world_size() != plan.world_size:
             raise ValueError(
-                f"The plan is for {plan.world_size} ranks but the world has "
-                f"{dist.get_world_size()}; form a world of {plan.world_size} ranks."
+                f"The plan is for {counted(plan.world_size, 'rank')} but the world has "
+                f"{dist.get_world_size()}; form a world of {counted(plan.world_size, 'rank')}."
             )
 
-    def _build(self, groups: Mapping[str, ProcessGroupCollection]) -> SeededMimoModel:
-        """Build the modules for which this rank has groups."""
+    def _build(
+        self, plan: LayoutPlan, groups: Mapping[str, ProcessGroupCollection]
+    ) -> SeededMimoModel:
+        """Build the modules for which this rank has groups, the language model in chunks."""
         language = self.mimo_parallelism_config.llm_module_name
         language_spec = self.language_model_spec
         if language in groups:
-            language_spec = inject_process_groups(language_spec, groups[language])
+            execution = plan.executions[language]
+            language_spec = _language_of_rank(language_spec, groups[language], execution)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # Megatron's classes say that they are new
             return SeededMimoModel(
                 MimoModelConfig(
                     language_model_spec=language_spec,
-                    modality_submodules_spec=_of_rank(self.modality_submodules_spec, groups),
+                    modality_submodules_spec=_of_rank(self.modality_submodules_spec, plan, groups),
                     special_token_ids=dict(self.special_token_ids),
                 ),
                 language_module_name=language,
                 seed=self.seed,
                 has_language_model=language in groups,
-                decoder_specs=_of_rank(self.decoder_specs, groups),
+                decoder_specs=_of_rank(self.decoder_specs, plan, groups),
             )
 
     def _freeze(self, model: SeededMimoModel, plan: LayoutPlan) -> None:
@@ -215,7 +225,8 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
         self._seed = seed
         self.language_module_name = language_module_name
         self._has_language_model = has_language_model
-        super().__init__(config)
+        self._language_model_spec = config.language_model_spec
+        super().__init__(replace(config, language_model_spec=_of_whole_sequences(config)))
         self.text_decoders = torch.nn.ModuleDict()
         for name, spec in (decoder_specs or {}).items():
             torch.manual_seed(module_seed(seed, name))
@@ -256,49 +267,93 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
             self.language_model = None
             return
         torch.manual_seed(module_seed(self._seed, self.language_module_name))
-        super()._initialize_language_model()
+        self.language_model = build_module(self._language_model_spec)
+
+
+def _of_whole_sequences(config: MimoModelConfig) -> ModuleSpec:
+    """Return the spec of the language model as if no rank had a part of a sequence.
+
+    From 0.19 on Megatron's `MimoModel` would look for the global groups to cut sequences itself.
+    """
+    spec = config.language_model_spec
+    layers = copy.copy(spec.params["config"])
+    layers.sequence_parallel, layers.context_parallel_size = False, 1
+    return ModuleSpec(
+        module=spec.module, params={**spec.params, "config": layers}, submodules=spec.submodules
+    )
 
 
 def _of_rank(
-    specs: Mapping[str, ModuleSpec], groups: Mapping[str, ProcessGroupCollection]
+    specs: Mapping[str, ModuleSpec],
+    plan: LayoutPlan,
+    groups: Mapping[str, ProcessGroupCollection],
 ) -> dict[str, ModuleSpec]:
     return {
-        name: inject_process_groups(spec, groups[name])
+        name: inject_process_groups(spec, groups[name], plan.executions[name].weights)
         for name, spec in specs.items()
         if name in groups
     }
 
 
-def inject_process_groups(spec: ModuleSpec, groups: ProcessGroupCollection) -> ModuleSpec:
+def _language_of_rank(
+    spec: ModuleSpec, groups: ProcessGroupCollection, execution: ModuleExecution
+) -> ModuleSpec:
+    chunks, weights = execution.virtual_stages, execution.weights
+    if chunks == 1:
+        return inject_process_groups(spec, groups, weights)
+    specs = [inject_process_groups(spec, groups, weights, chunk, chunks) for chunk in range(chunks)]
+    params = {"config": specs[0].params["config"], "specs": specs}
+    return ModuleSpec(module=LanguageChunks, params=params)
+
+
+def inject_process_groups(
+    spec: ModuleSpec,
+    groups: ProcessGroupCollection,
+    weights: Dtype = "fp32",
+    chunk: int = 0,
+    chunks: int = 1,
+) -> ModuleSpec:
     """Return a copy of a spec for this rank: its process groups, and its stage of a pipeline.
 
-    Parameters `pg_collection` and `tp_group` are filled. In a pipeline `pre_process`,
-    `post_process` and `part` say which stage it is, and projections are on the last stage only.
+    Parameters `pg_collection` and `tp_group` are filled, and its layers are configured as they are
+    executed: how many ranks share them, and of which type their `weights` are. In a pipeline
+    `pre_process`, `post_process` and `part` say which stage it is, and projections are on the last
+    stage only.
+
+    Args:
+        chunk: of this rank's stages of an interleaved pipeline, of which it has `chunks`.
     """
-    first, last = groups.pp.rank() == 0, groups.pp.rank() == groups.pp.size() - 1
+    first = groups.pp.rank() == 0 and chunk == 0
+    last = groups.pp.rank() == groups.pp.size() - 1 and chunk == chunks - 1
     filled: dict[str, Any] = {"pg_collection": groups, "tp_group": groups.tp}
     if groups.pp.size() > 1:
         filled |= {"pre_process": first, "post_process": last, "part": StagePart(first, last)}
+    if chunks > 1:
+        filled["vp_stage"] = chunk
     params = dict(spec.params or {})
     params |= {name: value for name, value in filled.items() if name in params}
     layers = params.get("config")
     if isinstance(layers, TransformerConfig):
-        params["config"] = _of_tensor_parallel(layers, groups.tp.size())
+        params["config"] = _as_executed(layers, groups.tp.size(), weights)
     submodules = copy.copy(spec.submodules)
     if isinstance(submodules, dict):
-        submodules = {key: _inject(value, groups) for key, value in submodules.items()}
+        submodules = {key: _inject(value, groups, weights) for key, value in submodules.items()}
         if not last and "input_projections" in submodules:
             submodules["input_projections"] = []
     module = SampleOrderBlock if spec.module is TransformerBlock else spec.module
     return ModuleSpec(module=module, params=params, submodules=submodules)
 
 
-def _of_tensor_parallel(config: TransformerConfig, size: int) -> TransformerConfig:
-    """Return a configuration for as many tensor-parallel ranks; one spec serves all layouts."""
-    if config.tensor_model_parallel_size == size:
-        return config
+def _as_executed(config: TransformerConfig, size: int, weights: Dtype) -> TransformerConfig:
+    """Return a configuration for as many tensor-parallel ranks and weights of a type.
+
+    One spec serves all layouts. In an fp32 run one of the user's may have a type of its own.
+    """
     changed = copy.copy(config)
     changed.tensor_model_parallel_size = size
+    if weights != "fp32":
+        changed.bf16, changed.fp16 = weights == "bf16", weights == "fp16"
+        changed.params_dtype = changed.pipeline_dtype = DTYPES[weights]
     return changed
 
 
@@ -317,11 +372,11 @@ class SampleOrderBlock(TransformerBlock):  # type: ignore[misc]
         return output.transpose(0, 1)
 
 
-def _inject(value: Any, groups: ProcessGroupCollection) -> Any:
+def _inject(value: Any, groups: ProcessGroupCollection, weights: Dtype) -> Any:
     if isinstance(value, ModuleSpec):
-        return inject_process_groups(value, groups)
+        return inject_process_groups(value, groups, weights)
     if isinstance(value, dict):
-        return {key: _inject(item, groups) for key, item in value.items()}
+        return {key: _inject(item, groups, weights) for key, item in value.items()}
     if isinstance(value, list):
-        return [_inject(item, groups) for item in value]
+        return [_inject(item, groups, weights) for item in value]
     return value

@@ -19,6 +19,7 @@ from mimokit.engine.megatron import (
 )
 from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms
 from mimokit.engine.models.transformer import StagePart, causal_mask
+from mimokit.units import counted
 
 
 class TextTransformer(Encoder):
@@ -56,7 +57,8 @@ class TextTransformer(Encoder):
         """
         if words.shape[1] != self.geometry.positions:
             raise ValueError(
-                f"The text head takes {self.geometry.positions} words, not {words.shape[1]}."
+                f"The text head takes {counted(self.geometry.positions, 'word')}, not "
+                f"{words.shape[1]}."
             )
         embedded = torch.nn.functional.embedding(words, self.word_embedding)
         return (embedded + self.position_embedding).transpose(0, 1).contiguous()

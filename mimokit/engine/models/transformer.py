@@ -28,7 +28,9 @@ from mimokit.engine.megatron import (
     get_num_layers_to_build,
     get_transformer_layer_offset,
     tensor_parallel,
+    transformer_engine_attention,
 )
+from mimokit.engine.models.attention import SequenceAttention
 from mimokit.engine.models.dropout import set_dropout
 from mimokit.engine.models.experts import expert_options, experts_spec, layer_with
 from mimokit.engine.models.rng import module_seed
@@ -96,7 +98,7 @@ class StagePart:
 WHOLE = StagePart(first=True, last=True)
 
 
-_DTYPES: Mapping[Dtype, torch.dtype] = {
+DTYPES: Mapping[Dtype, torch.dtype] = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
@@ -111,6 +113,13 @@ _RECOMPUTED: Mapping[Recompute, Mapping[str, Any]] = {
         "recompute_num_layers": 1,
     },
 }
+
+
+def round_weights(module: torch.nn.Module, execution: ModuleExecution) -> None:
+    """Round the weights of a module to the type with which it is executed, if that is not fp32."""
+    if execution.weights != "fp32":
+        module.to(DTYPES[execution.weights])
+
 
 _ACTIVATIONS: Mapping[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": F.gelu,
@@ -141,6 +150,9 @@ def transformer_config(
             kv_channels=architecture.head_dim,
             tensor_model_parallel_size=execution.tensor_parallel,
             pipeline_model_parallel_size=execution.pipeline_parallel,
+            virtual_pipeline_model_parallel_size=(
+                execution.virtual_stages if execution.virtual_stages > 1 else None
+            ),
             context_parallel_size=execution.context_parallel,
             sequence_parallel=execution.sequence_parallel,
             mrope_section=architecture.mrope_section,
@@ -148,8 +160,8 @@ def transformer_config(
             calculate_per_token_loss=True,
             bf16=execution.weights == "bf16",
             fp16=execution.weights == "fp16",
-            params_dtype=_DTYPES[execution.weights],
-            pipeline_dtype=_DTYPES[execution.weights],
+            params_dtype=DTYPES[execution.weights],
+            pipeline_dtype=DTYPES[execution.weights],
             hidden_dropout=architecture.hidden_dropout or 0.0,
             attention_dropout=architecture.attention_dropout or 0.0,
             **_RECOMPUTED[execution.recompute],
@@ -177,17 +189,22 @@ def _layer_options(architecture: ModuleArchitecture) -> dict[str, Any]:
     return options
 
 
-def layer_spec(
-    architecture: ModuleArchitecture, initial_seed: int, mask_type: AttnMaskType
-) -> ModuleSpec:
+def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
     """Return Megatron's local layer as an architecture describes it.
+
+    A module with whole samples on every rank has Megatron's own attention, as has the oracle, so
+    that a check of a layout compares the two.
 
     (`get_vit_layer_with_local_spec` of 0.16.1 is causal: a patch does not attend to later ones.)
     """
+    architecture = build.architecture
     spec = copy.deepcopy(get_gpt_layer_local_spec(normalization=architecture.normalization))
     spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = SliceNorm
     attention = spec.submodules.self_attention
     attention.module = GroupedSelfAttention
+    execution = build.execution
+    if execution.context_parallel > 1 or execution.samples_in_row:
+        attention.submodules.core_attention = _core_attention(execution, mask_type)
     attention.params = {"attn_mask_type": mask_type}
     qkv, output, inside = architecture.has_biases
     parts = attention.submodules
@@ -195,11 +212,22 @@ def layer_spec(
         parts.linear_qkv = _with_bias(parts.linear_qkv, qkv)
     if output != inside:
         parts.linear_proj = _with_bias(parts.linear_proj, output)
-    spec = seeded(spec, initial_seed)
+    spec = seeded(spec, build.seed)
     if architecture.num_moe_experts is not None:
         spec.params["experts"] = experts_spec(architecture)
         spec.params["dense_layers"] = architecture.dense_layers
     return spec
+
+
+def _core_attention(execution: ModuleExecution, mask_type: AttnMaskType) -> Any:
+    """Return the class of attention over sequences that ranks share, or that lie in a row.
+
+    Transformer Engine's has kernels for half precision, without masks of padding.
+    """
+    fused = transformer_engine_attention()
+    unmasked = mask_type in (AttnMaskType.causal, AttnMaskType.no_mask)
+    takes = unmasked and execution.weights != "fp32" and not execution.samples_in_row
+    return fused if fused is not None and takes else SequenceAttention
 
 
 def block_submodules(
@@ -246,8 +274,8 @@ class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
         dense_layers: int = 0,
         **options: Any,
     ) -> None:
-        stage = options["pg_collection"].pp.rank()
-        number = options["layer_number"] + get_transformer_layer_offset(config, None, stage)
+        stage, chunk = options["pg_collection"].pp.rank(), options.get("vp_stage")
+        number = options["layer_number"] + get_transformer_layer_offset(config, chunk, stage)
         if experts is not None and number > dense_layers:
             submodules = layer_with(submodules, experts)
         torch.manual_seed(initial_seed + number)

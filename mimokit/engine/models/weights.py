@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 
 from mimokit.architecture.tensors import EMBEDDING
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import ProcessGroupCollection, TransformerBlock
+from mimokit.engine.models.chunks import LanguageChunks, chunks_of
 from mimokit.engine.models.experts import SeededExperts
 from mimokit.engine.parallel.marks import is_tied_copy
 from mimokit.engine.weights.files import opened
 from mimokit.engine.weights.reading import fill
+from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.modules import module_planner
 
 
@@ -30,6 +32,9 @@ def parameters_of_whole(module: torch.nn.Module) -> dict[str, torch.nn.Parameter
     A pipeline stage numbers its layers from 0, and a rank its experts; here they have their numbers
     in the whole module.
     """
+    if isinstance(module, LanguageChunks):
+        of_chunks = map(parameters_of_whole, chunks_of(module))
+        return {name: value for own in of_chunks for name, value in own.items()}
     parameters = dict(module.named_parameters())
     # From the inside out: the names of parts are those on this rank until their own turn.
     for path, part in reversed(list(module.named_modules())):
@@ -75,13 +80,28 @@ def load_weights(
             network,
             language=language,
             tensor_parallel=groups.tp.size(),
-            pipeline_parallel=groups.pp.size(),
+            pipeline_parallel=groups.pp.size() * len(chunks_of(module)),
         )
-        planned = planner.rank(planner.grid.rank(tp=groups.tp.rank(), pp=groups.pp.rank()))
-        parameters: Mapping[str, torch.nn.Parameter] = parameters_of_whole(module)
         stored = [parameter.row.name for parameter in planner.family.found.parameters]
-        if not any(name.startswith(_PROJECTOR) for name in stored):
-            parameters = {
-                name: value for name, value in parameters.items() if not name.startswith(_PROJECTOR)
-            }
-        fill(parameters, planned, source)
+        for number, part in numbered_stages(module, planner, groups):
+            parameters: Mapping[str, torch.nn.Parameter] = parameters_of_whole(part)
+            if not any(name.startswith(_PROJECTOR) for name in stored):
+                parameters = {
+                    name: value
+                    for name, value in parameters.items()
+                    if not name.startswith(_PROJECTOR)
+                }
+            fill(parameters, planner.rank(number), source)
+
+
+def numbered_stages(
+    module: torch.nn.Module, planner: WeightPlanner, groups: ProcessGroupCollection
+) -> Iterator[tuple[int, torch.nn.Module]]:
+    """Yield the stages of a module on this rank, each with the number of its place in a plan.
+
+    Args:
+        planner: has a pipeline of as many stages as the module, chunks included.
+    """
+    for chunk, part in enumerate(chunks_of(module)):
+        stage = groups.pp.rank() + chunk * groups.pp.size()
+        yield planner.grid.rank(tp=groups.tp.rank(), pp=stage), part

@@ -16,7 +16,9 @@ from mimokit.engine.megatron import (
     TransformerConfig,
 )
 from mimokit.engine.parallel.gradient_order import GradientOrder
+from mimokit.engine.parallel.main_weights import shard_states, state_shard
 from mimokit.engine.parallel.marks import is_cut, is_expert, is_tied_copy
+from mimokit.engine.parallel.overlap import OverlappedReduction
 from mimokit.engine.parallel.sequence import sum_gradients_of_slices
 from mimokit.engine.part_times import UNTIMED, PartTimes
 from mimokit.planning.execution import ModuleExecution
@@ -43,6 +45,10 @@ class Ownership:
         """
         return bool(self.groups.tp.rank() == 0)
 
+    def counts_samples(self) -> bool:
+        """Return whether a sum over the world takes the samples of this rank, whole."""
+        return self.counts_tokens() and bool(self.groups.cp.rank() == 0)
+
     def reduce_group(self, parameter: torch.Tensor) -> dist.ProcessGroup:
         """Return the ranks with the same piece of a parameter, over which gradients are summed.
 
@@ -60,10 +66,11 @@ class Ownership:
         return self.reduce_group(parameter).rank() == 0
 
     def owns(self, parameter: torch.Tensor) -> bool:
-        """Return whether a norm takes this rank's piece of a parameter: each entry once."""
+        """Return whether a norm takes what this rank steps of a parameter: each entry once."""
         tensor_group = self.groups.expt_tp if is_expert(parameter) else self.groups.tp
         first = is_cut(parameter) or tensor_group.rank() == 0
-        return first and not is_tied_copy(parameter) and self.writes(parameter)
+        alone = state_shard(parameter) is not None or self.writes(parameter)
+        return first and not is_tied_copy(parameter) and alone
 
 
 class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
@@ -75,9 +82,11 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         num_tokens: number of unmasked tokens on this rank whose losses are in the gradient buffer.
             A schedule adds those of every micro-batch; `zero_grad_buffer` sets it to 0.
         gradient_order: what is in the gradient buffer.
+        loss_scale: what losses are multiplied by for the backward pass.
     """
 
     num_tokens: float = 0.0
+    loss_scale: float = 1.0
     times: PartTimes = UNTIMED
 
     def __init__(
@@ -89,6 +98,9 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
     ) -> None:
         super().__init__(config, ddp_config, module, pg_collection=pg_collection)
         self.ownership = Ownership(pg_collection)
+        if ddp_config.use_distributed_optimizer:
+            shard_states(self)
+        self._overlapped = OverlappedReduction(self) if ddp_config.overlap_grad_reduce else None
         self.gradient_order = GradientOrder(module.parameters())
 
     def zero_grad_buffer(self) -> None:
@@ -96,6 +108,14 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         super().zero_grad_buffer()
         self.num_tokens = 0.0
         self.gradient_order.zeroed()
+        if self._overlapped is not None:
+            self._overlapped.begin()
+
+    def finish_grad_sync(self, force_all_reduce: bool | None = False) -> None:
+        """Wait until gradients are summed over replicas; those that no backward started start."""
+        if self._overlapped is not None:
+            self._overlapped.start_rest()
+        super().finish_grad_sync(force_all_reduce)
 
     @property
     def embedding(self) -> torch.nn.Module:
@@ -122,10 +142,10 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
 
 
 def data_parallel_config(execution: ModuleExecution) -> DistributedDataParallelConfig:
-    """Return a config that reduces gradients once, after the last micro-batch."""
+    """Return a config that reduces gradients once, in or after the last backward pass."""
     return DistributedDataParallelConfig(
         grad_reduce_in_fp32=execution.gradients == "fp32",
-        overlap_grad_reduce=False,
+        overlap_grad_reduce=execution.overlap_reduction,
         use_distributed_optimizer=execution.distributed_optimizer,
         num_distributed_optimizer_instances=execution.optimizer_instances,
         check_for_nan_in_grad=False,

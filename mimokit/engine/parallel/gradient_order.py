@@ -84,6 +84,13 @@ _ORDER = "gradient_order"
 """Attribute of the parameters of a wrapped module."""
 
 
+def same_order(main: torch.Tensor, parameter: torch.Tensor) -> None:
+    """Let a main weight be checked as the parameter that it is of."""
+    order = getattr(parameter, _ORDER, None)
+    if order is not None:
+        setattr(main, _ORDER, order)
+
+
 def _check(optimizer: torch.optim.Optimizer, given: Any, named: Any) -> None:
     """Reject the step of an optimizer that sees no gradients, or sees them too early."""
     wrapped = [

@@ -79,7 +79,7 @@ def _key(dims: str | list[str]) -> frozenset[str]:
 def create_module_grids(rank_map: ModuleRanks) -> tuple[HyperCommGrid, HyperCommGrid]:
     """Create the grid of a module and its expert view, with all their groups. Collective.
 
-    The expert view is over the same ranks: expert TP 1, EP, what is left is expert DP.
+    The expert view is over the same ranks: expert TP, EP, what is left is expert DP.
     """
     groups: dict[Enumeration, dist.ProcessGroup | None] = {}
     grid = GroupSharingGrid(rank_map, groups)
@@ -140,6 +140,10 @@ def create_grids(
     shared: dict[tuple[object, ...], str] = {}
     for name, rank_map in plan.modules.items():
         key = _shape_key(rank_map)
+        if plan.executions[name].overlap_reduction:
+            # Not every rank starts the reductions of two modules in one order: a replica without
+            # items has no backward of its encoder. In groups of their own they cannot meet.
+            key = (*key, name)
         if key in shared:
             grids[name] = grids[shared[key]]
             if shared[key] in collections:
@@ -155,7 +159,7 @@ def create_grids(
 
 
 def _shape_key(rank_map: ModuleRanks) -> tuple[object, ...]:
-    return rank_map.shape, rank_map.expert_parallel, rank_map.rank_offset
+    return rank_map.shape, rank_map.expert_view().shape, rank_map.rank_offset
 
 
 def is_current_rank_in_grid(rank: int, grid: HyperCommGrid) -> bool:

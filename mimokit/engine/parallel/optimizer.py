@@ -13,6 +13,8 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from mimokit.config import ExperimentConfig, RuntimeConfig
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.parallel.gradient_order import same_order
+from mimokit.engine.parallel.main_weights import main_weight, reduced_gradient, round_main_weights
 from mimokit.engine.part_times import UNTIMED, StepPart
 from mimokit.engine.strategies.optim import OptimSpec
 
@@ -41,18 +43,19 @@ def reduced_gradients(optimizer: torch.optim.Optimizer) -> Iterator[None]:
         RuntimeError: if a parameter has no such gradient: its module was not wrapped.
     """
     groups = optimizer.param_groups
-    parameters = [p for group in groups for p in group["params"] if p.requires_grad]
-    for parameter in parameters:
-        parameter.grad = getattr(parameter, "main_grad", None)
-        if parameter.grad is None:
+    stepped = [p for group in groups for p in group["params"] if p.requires_grad]
+    of_model = getattr(optimizer, "of_model", {})
+    for main in stepped:
+        main.grad = reduced_gradient(of_model.get(main, main))
+        if main.grad is None:
             raise RuntimeError(
-                f"A parameter of shape {tuple(parameter.shape)} has no main_grad; wrap its "
+                f"A parameter of shape {tuple(main.shape)} has no main_grad; wrap its "
                 "module in data parallel before creating the optimizer."
             )
     yield
     # Left in place, `.grad` would make DDP's hook add the next gradient twice.
-    for parameter in parameters:
-        parameter.grad = None
+    for main in stepped:
+        main.grad = None
 
 
 def set_epsilon(optimizer: torch.optim.Optimizer, epsilon: float) -> None:
@@ -68,13 +71,31 @@ class MainGradOptimizer(torch.optim.Optimizer):
     Megatron's DDP keeps the reduced gradient in `parameter.main_grad` and leaves `.grad` None; an
     ordinary optimizer then skips every parameter silently. It may have no parameters, as on a rank
     with only frozen modules.
+
+    Of parameters of fewer bits than fp32, or whose states are sharded, it steps the main weights,
+    which are in `param_groups`. A sharded one may have no entries on this rank.
+
+    Attributes:
+        of_model: main weight -> the parameter that it is of.
     """
 
     reads_main_grad = True
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter], **options: Any) -> None:
+        self.of_model: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
         super().__init__([{"params": list(parameters)}], **options)
         self._owners: list[ModuleDataParallel | None] = [None]
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters; of what is sharded or not fp32 the main weights are stepped."""
+        stepped = []
+        for parameter in param_group["params"]:
+            main = main_weight(parameter)
+            if main is not parameter:
+                same_order(main, parameter)
+                self.of_model[main] = parameter
+            stepped.append(main)
+        super().add_param_group({**param_group, "params": stepped})
 
     def add_module(self, module: ModuleDataParallel, **options: float) -> None:
         """Add the trained parameters of a module; `options`, as lr, replace those of the run.
@@ -93,6 +114,11 @@ class MainGradOptimizer(torch.optim.Optimizer):
         """
         with reduced_gradients(self):
             self._step_groups()
+        self.round_main_weights()
+
+    def round_main_weights(self) -> None:
+        """Make parameters their main weights, rounded. Collective where states are sharded."""
+        round_main_weights(self.of_model.values())
 
     def _step_groups(self) -> None:
         groups = self.param_groups

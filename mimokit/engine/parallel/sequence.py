@@ -89,7 +89,8 @@ def sum_gradients_of_slices(
     ]
     if tensor_group.size() == 1 or not gradients:
         return
-    flat = _flatten_dense_tensors(gradients)
+    flat = _flatten_dense_tensors(gradients)  # type: ignore[no-untyped-call]
     dist.all_reduce(flat, group=tensor_group)
-    for gradient, total in zip(gradients, _unflatten_dense_tensors(flat, gradients), strict=True):
+    totals = _unflatten_dense_tensors(flat, gradients)  # type: ignore[no-untyped-call]
+    for gradient, total in zip(gradients, totals, strict=True):
         gradient.copy_(total)

@@ -17,9 +17,11 @@ import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig, RuntimeConfig
 from mimokit.engine.device import rank_device
-from mimokit.engine.megatron import HyperCommGrid
+from mimokit.engine.megatron import HyperCommGrid, scale_auxiliary_losses
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import one_over
+from mimokit.engine.parallel.loss_scale import LossScale
+from mimokit.engine.parallel.main_weights import reduced_gradient, round_main_weights
 from mimokit.engine.parallel.optimizer import (
     MainGradOptimizer,
     learning_rate_scheduler,
@@ -114,12 +116,17 @@ class DivergedError(ArithmeticError):
 class Update(Protocol):
     """What an implementation provides; the training loop and replicas call nothing else.
 
+    Attributes:
+        loss_scale: in fp16; None: losses are not scaled.
+
     The loop calls once per step, in this order: `zero`, forward and backward of all micro-batches,
     `reduce`, `norm`, `clip`, `step`. `reduce`, `norm` and `step` are collective over the world. An
     implementation decides where gradients are summed (whole, or a shard per data parallel rank),
     which numbers are stepped (the model's, or main weights of more bits), and whether gradients
     that are not finite are an error or skip the step (a loss scaler).
     """
+
+    loss_scale: LossScale | None
 
     def zero(self) -> None:
         """Forget the gradients of the last step."""
@@ -149,6 +156,9 @@ class Update(Protocol):
     def step_by(self, optimizer: torch.optim.Optimizer) -> None:
         """Let a strategy between replicas that is an optimizer step the weights from now on."""
 
+    def publish(self) -> None:
+        """Let the model compute with weights that something else than `step` has changed."""
+
     def set_epsilon(self, epsilon: float) -> None:
         """Divide by no less than this from now on, where the optimizer has such a term."""
 
@@ -160,22 +170,43 @@ class Update(Protocol):
 
 
 class MainGradUpdate:
-    """Steps fp32 weights by the fp32 `main_grad` that every data parallel rank has in full."""
+    """Steps fp32 weights by the fp32 `main_grad`, of which a rank has all or its shard.
+
+    Weights of fewer bits have main weights in fp32, which are stepped and rounded.
+    """
 
     def __init__(
-        self, modules: ModuleToGridTuple, optimizer: MainGradOptimizer, runtime: RuntimeConfig
+        self,
+        modules: ModuleToGridTuple,
+        optimizer: MainGradOptimizer,
+        runtime: RuntimeConfig,
+        loss_scale: LossScale | None = None,
     ) -> None:
-        """Take the modules of this rank and an optimizer over their parameters."""
+        """Take the modules of this rank and an optimizer over their parameters.
+
+        Args:
+            loss_scale: in fp16. A step whose gradients overflow is left out then.
+        """
         self._modules, self._runtime = modules, runtime
+        self.loss_scale = loss_scale
+        self._overflowed = False
         self.step_by(optimizer)
 
     def zero(self) -> None:
-        """Set the gradient buffers to zero."""
+        """Set the gradient buffers to zero, and the scale of the losses of this step."""
         zero_grad_buffer_for_multimodule(self._modules)
+        if self.loss_scale is not None:
+            for module, _ in self._modules:
+                module.loss_scale = self.loss_scale.value
+            scale_auxiliary_losses(self.loss_scale.value)
 
     def reduce(self) -> float:
         """Sum over data parallel ranks; see `finalize_model_grads`."""
-        return finalize_model_grads(self._modules)
+        tokens = finalize_model_grads(self._modules)
+        if self.loss_scale is not None:
+            for module, _ in self._modules:
+                module.scale_gradients(1.0 / self.loss_scale.value)
+        return tokens
 
     def squared_norm(self) -> torch.Tensor:
         """Return this rank's share of the squared norm, [1]; the sum over all ranks is all of it.
@@ -186,7 +217,9 @@ class MainGradUpdate:
         for parameters in self._owned:
             of_module = torch.zeros_like(total)
             for parameter in parameters:
-                of_module += parameter.main_grad.float().pow(2).sum()  # type: ignore[attr-defined]
+                gradient = reduced_gradient(parameter)
+                assert gradient is not None
+                of_module += gradient.float().pow(2).sum()
             total += of_module
         return total
 
@@ -203,7 +236,8 @@ class MainGradUpdate:
         total = self.squared_norm()
         dist.all_reduce(total)
         norm = float(total.sqrt().item())
-        if not math.isfinite(norm):
+        self._overflowed = not math.isfinite(norm)
+        if self._overflowed and self.loss_scale is None:
             raise DivergedError(
                 f"The gradient norm of iteration {self._scheduler.last_epoch} is {norm}, and its "
                 "weights are left as they were; lower runtime.learning_rate (it is "
@@ -225,7 +259,11 @@ class MainGradUpdate:
                 module.scale_gradients(scale)
 
     def step(self) -> None:
-        """Step the optimizer, then the learning rates."""
+        """Step the optimizer, then the learning rates; neither where gradients overflowed."""
+        if self.loss_scale is not None:
+            self.loss_scale.update(self._overflowed)
+        if self._overflowed:
+            return
         self.optimizer.step()
         self._scheduler.step()
 
@@ -238,21 +276,35 @@ class MainGradUpdate:
         self.optimizer = optimizer
         self._scheduler = learning_rate_scheduler(optimizer, self._runtime)
 
+    def publish(self) -> None:
+        """Round main weights into their parameters."""
+        round_main_weights(getattr(self.optimizer, "of_model", {}).values())
+
     def set_epsilon(self, epsilon: float) -> None:
         """Replace the epsilon of all groups of the optimizer."""
         set_epsilon(self.optimizer, epsilon)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of the optimizer and of the schedule of its learning rates."""
+        """Return the states of the optimizer and of its schedule, and weights of more bits."""
         return {
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self._scheduler.state_dict(),
+            "main_weights": [main.detach().clone() for main in self._main_weights()],
+            "loss_scale": None if self.loss_scale is None else self.loss_scale.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load what `state_dict` returned; the order of parameters must be the same."""
         self.optimizer.load_state_dict(state["optimizer"])
         self._scheduler.load_state_dict(state["scheduler"])
+        if self.loss_scale is not None:
+            self.loss_scale.load_state_dict(state["loss_scale"])
+        with torch.no_grad():
+            for main, saved in zip(self._main_weights(), state["main_weights"], strict=True):
+                main.copy_(saved)
+
+    def _main_weights(self) -> list[torch.nn.Parameter]:
+        return list(getattr(self.optimizer, "of_model", {}))
 
 
 def update_of_run(
@@ -268,4 +320,7 @@ def update_of_run(
     for name, module in modules.items():
         optimizer.add_module(module, **plan.executions[name].optimizer_options)
     pairs = tuple((module, grids[name]) for name, module in modules.items())
-    return MainGradUpdate(pairs, optimizer, config.inner_runtime)
+    runtime = config.inner_runtime
+    in_fp16 = any(execution.weights == "fp16" for execution in plan.executions.values())
+    loss_scale = LossScale(runtime.initial_loss_scale) if in_fp16 else None
+    return MainGradUpdate(pairs, optimizer, runtime, loss_scale)

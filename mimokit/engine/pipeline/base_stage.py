@@ -16,6 +16,7 @@ import torch
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.models.rng import mask_rows, random_state_of
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.parallel.row import SampleRow
 
 Shapes: TypeAlias = tuple[torch.Tensor, ...]
 """Tensors on the device "meta", in the order of their slots."""
@@ -81,13 +82,15 @@ class StageOutput:
         counts: numbers per sample: items or rows, and images where rows have sizes. Between
             stages of the language model there are none: its samples have equal lengths.
         integers: sizes or positions that the next stage needs, int64.
-        logits: [samples, tokens, vocabulary / TP], on a stage that computes a loss.
+        logits: [samples, tokens of this rank, vocabulary / TP], on a stage that computes a loss.
+        row: in which samples are; logits are [1, places of this rank, vocabulary / TP] then.
     """
 
     tensor: torch.Tensor
     counts: list[list[int]]
     integers: tuple[torch.Tensor, ...] = ()
     logits: torch.Tensor | None = None
+    row: SampleRow | None = None
 
 
 class PipelineStage(ABC):
@@ -123,6 +126,10 @@ class PipelineStage(ABC):
     def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, float] | None:
         """Return (sum of losses, unmasked tokens) on a stage that computes a loss, else None."""
         return None
+
+    def whole_logits(self, output: StageOutput, batch: Batch) -> torch.Tensor:
+        """Return the logits of whole samples, [samples, tokens, vocabulary / TP]. Collective."""
+        raise NotImplementedError(f"{self.name!r} computes no logits")
 
     def tokens(self, output: StageOutput, batch: Batch | None) -> int:
         """Count tokens on the last stage of a module, where each occurs once per replica."""

@@ -1,4 +1,4 @@
-"""Communication between the pipeline stages of modules on separate ranks."""
+"""Communication between pipeline stages."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from mimokit.engine.pipeline.routes import RouteCommunicator
 from mimokit.planning.message_tags import Tag
 from mimokit.planning.schedule import StageEdge
 from mimokit.planning.types import DisjointBridge, LayoutPlan, PipelinePlan
+from mimokit.units import counted
 
 Direction = Literal[0, 1]
 
@@ -52,10 +53,9 @@ class MultiModulePipelineCommunicator:
         """
         if {name: tuple(fed) for name, fed in topology.items()} != dict(plan.topology):
             raise ValueError(f"The topology is {dict(topology)}, but the plan's {plan.topology}.")
-        assert plan.pipeline is not None
-        check_tag_room(plan.pipeline)
+        check_tag_room(plan.program)
         self._plan, self._rank = plan, dist.get_rank()
-        stages = plan.pipeline.stages_of(self._rank)
+        stages = plan.program.stages_of(self._rank)
         self.stages = tuple(stage.index for stage in stages)
         modules = dict.fromkeys(stage.module for stage in stages)
         if module_to_model_map is not None and list(module_to_model_map) != list(modules):
@@ -63,8 +63,7 @@ class MultiModulePipelineCommunicator:
                 f"Rank {self._rank} holds {list(module_to_model_map)}, but the plan has "
                 f"{', '.join(map(repr, modules))} there."
             )
-        # In a separate group, messages that no rank received never reach the next model.
-        self.mailbox = mailbox or Mailbox(rank_device(), dist.new_group(timeout=group_timeout()))
+        self.mailbox = mailbox or new_mailbox(plan.program)
         self._groups = {
             name: module_to_grid_map[name].get_pg([Axis.TENSOR, Axis.CONTEXT, Axis.DATA])
             for name in modules
@@ -74,8 +73,7 @@ class MultiModulePipelineCommunicator:
     @property
     def pipeline(self) -> PipelinePlan:
         """The order in which stages work."""
-        assert self._plan.pipeline is not None
-        return self._plan.pipeline
+        return self._plan.program
 
     def send(
         self, message: StageMessage, edge: StageEdge, microbatch: int, direction: Direction
@@ -109,16 +107,22 @@ class MultiModulePipelineCommunicator:
         Raises:
             ShapeMismatchError: two stages disagree with each other or with the planned slots.
         """
-        return {index: self._agree(index, stages[index]) for index in sorted(stages)}
+        agreed: dict[int, Shapes] = {}
+        for index in sorted(stages):
+            agreed[index] = self._agree(index, stages[index], agreed)
+        return agreed
 
-    def _agree(self, index: int, stage: PipelineStage) -> Shapes:
+    def _agree(self, index: int, stage: PipelineStage, agreed: Mapping[int, Shapes]) -> Shapes:
         incoming = self.pipeline.graph.incoming[index]
-        given = {edge.index: self._shapes_of(edge) for edge in incoming}
+        given = {
+            edge.index: agreed[edge.source] if edge.source in agreed else self._shapes_of(edge)
+            for edge in incoming
+        }
         for edge in incoming:
             self._check_slots(edge, given[edge.index])
         shapes = stage.infer(given)
         for edge in self.pipeline.graph.outgoing[index]:
-            if self._rank == self._leader(index):
+            if self._rank == self._leader(index) and edge.destination not in self.stages:
                 leader = self._leader(edge.destination)
                 self.mailbox.send_shapes(shapes, leader, self._tag(edge, 0, 0))
         self.wait()
@@ -139,8 +143,8 @@ class MultiModulePipelineCommunicator:
         planned = len(self.pipeline.slots.edges[edge.index]) - 1
         if len(shapes) != planned:
             raise ShapeMismatchError(
-                f"{edge.modality!r} is to send {len(shapes)} tensors to stage {edge.destination}, "
-                f"but the plan has {planned} slots for them."
+                f"{edge.modality!r} is to send {counted(len(shapes), 'tensor')} to stage "
+                f"{edge.destination}, but the plan has {counted(planned, 'slot')} for them."
             )
 
     def _leader(self, stage: int) -> int:
@@ -154,24 +158,43 @@ class MultiModulePipelineCommunicator:
         batch = self._plan.batch.modules
         routes = {}
         for bridge in self._plan.disjoint_bridges:
-            samples = {**batch[bridge.source].samples, **batch[bridge.destination].samples}
-            edge = _edge_of(bridge, self.pipeline)
-            slot = self.pipeline.slots.edges[edge.index].start
+            ends = batch[bridge.source].samples, batch[bridge.destination].samples
+            edges = _edges_of(bridge, self.pipeline)
+            slot = self.pipeline.slots.edges[edges[0].index].start
             images = dict(self.pipeline.modalities)[bridge.source] == "vision"
             grids = images and bridge.source in self.pipeline.three_axes
             for direction, route in enumerate((bridge.forward, bridge.backward)):
+                sent, taken = reversed(ends) if direction else ends
                 communicator = RouteCommunicator(
                     route,
-                    edge.index,
+                    edges[0].index,
                     cast(Direction, direction),
-                    samples,
+                    sent,
+                    taken,
                     self.mailbox,
                     slot,
                     kinds=2 if grids and not direction else 1,
                 )
-                if {edge.source, edge.destination}.intersection(self.stages):
-                    routes[edge.index, direction] = communicator
+                for edge in edges:
+                    if {edge.source, edge.destination}.intersection(self.stages):
+                        routes[edge.index, direction] = communicator
         return routes
+
+
+def new_mailbox(pipeline: PipelinePlan) -> Mailbox:
+    """Return a mailbox whose messages never reach another model. Collective over the world.
+
+    On GPUs each edge has a group per direction; see `Mailbox`.
+    """
+    device = rank_device()
+    channels: dict[tuple[int, int], dist.ProcessGroup] = {}
+    if device.type == "cuda" and "nccl" in str(dist.get_backend_config()):
+        channels = {
+            (edge.index, direction): dist.new_group(timeout=group_timeout())
+            for edge in pipeline.graph.edges
+            for direction in (0, 1)
+        }
+    return Mailbox(device, dist.new_group(timeout=group_timeout()), channels)
 
 
 def check_tag_room(pipeline: PipelinePlan) -> None:
@@ -187,8 +210,9 @@ def check_tag_room(pipeline: PipelinePlan) -> None:
             raise ValueError(sentence)
 
 
-def _edge_of(bridge: DisjointBridge, pipeline: PipelinePlan) -> StageEdge:
+def _edges_of(bridge: DisjointBridge, pipeline: PipelinePlan) -> tuple[StageEdge, ...]:
+    """Return the edges that a bridge crosses, one for every set of ranks with its source."""
     graph = pipeline.graph
-    source = graph.stage(bridge.source, -1).index
-    destination = graph.stage(bridge.destination, 0).index
-    return next(e for e in graph.edges if (e.source, e.destination) == (source, destination))
+    ends = bridge.source, bridge.destination
+    modules = [stage.module for stage in graph.stages]
+    return tuple(e for e in graph.edges if (modules[e.source], modules[e.destination]) == ends)

@@ -14,6 +14,7 @@ from mimokit.engine.colocated.bridge import LoadedBatch, shares_items
 from mimokit.engine.data.batch import ITEMS, Batch, check_tokens, to_device
 from mimokit.engine.data.check import check_keys
 from mimokit.engine.device import rank_device
+from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
 from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.engine.pipeline.microbatches import Microbatch, PipelineStageMultimodality
@@ -42,7 +43,7 @@ class MicrobatchLoss:
 
 @dataclass
 class Boundary:
-    """The tensors at which the graph is cut between an encoder and the language model."""
+    """The tensors at which autograd is cut between an encoder and the language model."""
 
     encoder_output: torch.Tensor
     bridge_input: torch.Tensor
@@ -96,7 +97,7 @@ class StageExecutor:
     ) -> StepGenerator[None]:
         """Yield a step before each action, then run it; all sent messages have arrived at the end.
 
-        A module may reduce its gradients in the last backward of its stage, and in none before.
+        A module may reduce its gradients in the last backward of its stages, and in none before.
 
         Args:
             actions: up to the reduction of gradients, in the order of the plan.
@@ -109,16 +110,21 @@ class StageExecutor:
         self._observe_logits = observe_logits
         self._own_losses = {action.stage for action in actions if action.kind == StepKind.LOSS}
         ends = {action.microbatch: number for number, action in enumerate(actions)}
-        last = {a.stage: number for number, a in enumerate(actions) if a.kind == StepKind.BACKWARD}
+        last: dict[ModuleDataParallel, int] = {}
+        for number, action in enumerate(actions):
+            if action.kind == StepKind.BACKWARD and action.stage is not None:
+                last |= dict.fromkeys(self.model.stages[action.stage].modules, number)
         with contextlib.ExitStack() as whole:
             accumulating: dict[int | None, contextlib.ExitStack] = {}
-            for index, stage in self.model.stages.items():
-                accumulating[index] = whole.enter_context(contextlib.ExitStack())
-                for module in stage.modules:
-                    accumulating[index].enter_context(module.no_sync())
+            of_stages = [module for stage in self.model.stages.values() for module in stage.modules]
+            for module in dict.fromkeys(of_stages):
+                ending = last.get(module)
+                if ending not in accumulating:
+                    accumulating[ending] = whole.enter_context(contextlib.ExitStack())
+                accumulating[ending].enter_context(module.no_sync())
             for number, action in enumerate(actions):
-                if last.get(action.stage) == number:
-                    accumulating[action.stage].close()
+                if number in accumulating:
+                    accumulating[number].close()
                 if (action.kind, action.stage) not in self._idle.get(action.microbatch, ()):
                     function = self._do[action.kind]
                     yield Step(action.kind, self._module(action), action.microbatch, function)
@@ -150,11 +156,15 @@ class StageExecutor:
 
     def tensors(self) -> dict[str, Any]:
         """Return the micro-batches in flight, by the names that a debugger shows."""
-        if len(self._loaded) != 1:
-            stages = self._stages.values()
-            return {
-                "microbatch": {n: state for stage in stages for n, state in stage.in_flight.items()}
-            }
+        if self.model.communicator is not None or len(self._loaded) != 1:
+            states: dict[int, Any] = {}
+            for stage in self._stages.values():
+                for number, own in stage.in_flight.items():
+                    if len(self._stages) == 1:
+                        states[number] = own
+                    else:
+                        states.setdefault(number, {})[stage.stage.name] = own
+            return {"microbatch": states}
         ((microbatch, loaded),) = self._loaded.items()
         *_, language = self._stages.values()
         state = language.in_flight.get(microbatch)
@@ -202,8 +212,10 @@ class StageExecutor:
         """Cut out the samples of every module, and note which encoders have none."""
         assert action.microbatch is not None
         loaded = self._loaded[action.microbatch]
-        batch = loaded.of_rank()
         for index, stage in self._stages.items():
+            batch = loaded.of_module(stage.stage.name)
+            if batch is None:
+                continue
             stage.take_batch(action.microbatch, batch)
             if stage.stage.name in self.model.bridges:
                 self._note_items(index, action.microbatch, loaded, batch)
@@ -242,13 +254,16 @@ class StageExecutor:
             counted[name] = counted.get(name, 0) + tokens
         if self._observe_logits is not None:
             if stage.stage.ends and state.output.logits is not None and batch is not None:
-                self._observe_logits(state.output.logits, batch)
+                self._observe_logits(stage.stage.whole_logits(state.output, batch), batch)
         elif action.stage not in self._own_losses:
             self._loss(action)
 
     def _gather(self, action: Action) -> None:
         """Bring the output of an encoder to the ranks whose samples it is of."""
         edge, microbatch = self._place(action)
+        if edge.modality not in self.model.bridges:
+            self._send_rows(edge, microbatch)
+            return
         source, name = self._stages[edge.source], edge.modality
         output = source.in_flight[microbatch].output
         if output is None:  # no items here: 0 rows
@@ -261,11 +276,29 @@ class StageExecutor:
         # Also where only other ranks of the gather group encoded items: the ranks of a tensor
         # parallel language model all reduce in the backward, or none does.
         language_input = bridge_output.detach()
-        message = StageMessage([language_input], [loaded.rows_of_language(name, rows)])
-        self._stages[edge.destination].take(microbatch, edge, message)
+        counts = [loaded.rows_of_language(name, rows)]
+        grids: tuple[torch.Tensor, ...] = ()
+        if name in self.model.program.three_axes:  # of the same samples: nothing else moves either
+            grids, counts = output.integers, output.counts
+        self._stages[edge.destination].take(
+            microbatch, edge, StageMessage([language_input, *grids], counts)
+        )
         self._boundaries.setdefault(microbatch, {})[name] = Boundary(
             output.tensor, bridge_input, bridge_output, language_input
         )
+
+    def _send_rows(self, edge: StageEdge, microbatch: int) -> None:
+        """Send the output of an encoder on this rank; receive on the ranks that it feeds."""
+        output = self._stages[edge.source].in_flight[microbatch].output
+        assert output is not None
+        message = StageMessage([output.tensor.detach(), *output.integers], output.counts)
+        self._communicator.send(message, edge, microbatch, 0)
+        language = self._stages.get(edge.destination)
+        if language is not None:
+            language.take(microbatch, edge, self._communicator.receive(edge, microbatch, 0))
+            for other in self.model.program.graph.incoming[edge.destination]:
+                if other.modality == edge.modality and other != edge:
+                    language.go_without(microbatch, other)
 
     def _send_forward(self, action: Action) -> None:
         edge, microbatch = self._place(action)
@@ -292,6 +325,9 @@ class StageExecutor:
     def _scatter(self, action: Action) -> None:
         """Return the gradient of an encoder's output to the ranks that computed it."""
         edge, microbatch = self._place(action)
+        if edge.modality not in self.model.bridges:
+            self._return_gradient(edge, microbatch)
+            return
         boundary = self._boundaries[microbatch][edge.modality]
         gradient = self._stages[edge.destination].gradient(microbatch, edge)
         if boundary.bridge_output.requires_grad:
@@ -301,12 +337,20 @@ class StageExecutor:
             received = torch.zeros_like(boundary.bridge_input)
         self._stages[edge.source].take_gradient(microbatch, received)
 
+    def _return_gradient(self, edge: StageEdge, microbatch: int) -> None:
+        if edge.destination in self._stages:
+            self._send_gradient(edge, microbatch)
+        message = self._communicator.receive(edge, microbatch, 1)
+        self._stages[edge.source].take_gradient(microbatch, message.rows[0])
+
     def _backward(self, action: Action) -> None:
         stage, microbatch = self._at(action)
         stage.backward_one_chunk(microbatch)
 
     def _send_backward(self, action: Action) -> None:
-        edge, microbatch = self._place(action)
+        self._send_gradient(*self._place(action))
+
+    def _send_gradient(self, edge: StageEdge, microbatch: int) -> None:
         stage = self._stages[edge.destination]
         gradient = stage.gradient(microbatch, edge)
         counts = stage.in_flight[microbatch].given.counts[edge.index]

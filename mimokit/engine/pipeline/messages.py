@@ -6,7 +6,7 @@ silently. Therefore a header of fixed size contains the number, types and shapes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -141,6 +141,9 @@ class Mailbox:
     Args:
         group: process group of the messages, by default the world. Messages that no rank received
             are lost with their group; in the world the next model would receive them.
+        channels: (edge, direction) -> the group of its messages, in place of the one above. NCCL
+            ignores tags, and lets a message of a group wait for those before it: messages that may
+            overtake each other, or go the other way, need groups of their own.
 
     Attributes:
         listeners: called with every message: before it is sent, or after it has arrived.
@@ -149,12 +152,18 @@ class Mailbox:
         times: of the wait for peers: until a header has arrived, and until sent messages are taken.
     """
 
-    def __init__(self, device: torch.device, group: dist.ProcessGroup | None = None) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        group: dist.ProcessGroup | None = None,
+        channels: Mapping[tuple[int, int], dist.ProcessGroup] | None = None,
+    ) -> None:
         self.listeners: list[Callable[[SeenMessage], None]] = []
         self.noted: list[tuple[str, int, Tag]] | None = None
         self.times: PartTimes = UNTIMED
         self._device = device
         self._group = group
+        self._channels = channels or {}
         self._in_flight: list[tuple[dist.Work, torch.Tensor]] = []
 
     def send(
@@ -235,17 +244,20 @@ class Mailbox:
         return torch.zeros(_HEADER_SIZE + ahead, dtype=torch.int64, device=self._device)
 
     def _start_sending(self, tensor: torch.Tensor, rank: int, tag: Tag) -> None:
-        work = dist.isend(tensor, rank, group=self._group, tag=tag.encode())
+        work = dist.isend(tensor, rank, group=self._group_of(tag), tag=tag.encode())
         assert work is not None
         self._in_flight.append((work, tensor))
         self._note("sent", rank, tag)
 
     def ask_for(self, tensor: torch.Tensor, rank: int, tag: Tag) -> dist.Work:
         """Start receiving one tensor of a message and return."""
-        work = dist.irecv(tensor, rank, group=self._group, tag=tag.encode())
+        work = dist.irecv(tensor, rank, group=self._group_of(tag), tag=tag.encode())
         assert work is not None
         self._note("received", rank, tag)
         return work
+
+    def _group_of(self, tag: Tag) -> dist.ProcessGroup | None:
+        return self._channels.get((tag.edge, tag.direction), self._group)
 
     def _note(self, what: str, peer: int, tag: Tag) -> None:
         if self.noted is not None:

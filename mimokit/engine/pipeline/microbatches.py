@@ -21,6 +21,7 @@ from mimokit.engine.pipeline.base_stage import (
 from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import StageEdge
+from mimokit.units import counted
 
 ModalType = Literal["text", "audio", "vision", "packing"]
 
@@ -104,7 +105,8 @@ class PipelineStageMultimodality:
         sent = len(message.rows) + len(message.counts)
         if sent != planned:
             raise ShapeMismatchError(
-                f"{edge.modality!r} sent {sent} tensors, but the plan has {planned} slots for them."
+                f"{edge.modality!r} sent {counted(sent, 'tensor')}, but the plan has "
+                f"{counted(planned, 'slot')} for them."
             )
         given = self._of(microbatch).given
         hidden, *integers = message.rows
@@ -147,7 +149,8 @@ class PipelineStageMultimodality:
         assert state.output is not None
         roots: dict[torch.Tensor, torch.Tensor | None] = {}
         if state.loss is not None and state.loss.requires_grad:
-            roots[state.loss] = None
+            scales = [module.loss_scale for module in self.stage.modules]
+            roots[state.loss] = torch.full_like(state.loss, max(scales, default=1.0))
         output = state.output.tensor
         if (state.loss is None or state.gradients) and output.requires_grad:
             roots[output] = sum(state.gradients[1:], state.gradients[0])

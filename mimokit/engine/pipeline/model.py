@@ -34,8 +34,9 @@ class RankModel:
         model: the modules of this rank, cut to their stages.
         stages: index in the stage graph -> the computation on this rank.
         topology: module -> the modules it feeds.
-        bridges: encoder -> its bridge to the language model; none where ranks are separate.
-        communicator: sends and receives the messages of this rank; None where ranks are shared.
+        bridges: encoder -> its bridge to the language model on shared ranks without messages.
+        communicator: sends and receives the messages of this rank; None where no module is cut
+            into stages and all share their ranks.
         tokens_per_item: encoder -> embeddings that one item becomes where the batch does not say.
         step_numbers: counts the optimizer steps that this rank begins.
     """
@@ -75,7 +76,7 @@ class RankModel:
     @property
     def mailbox(self) -> Mailbox:
         """The messages of this rank."""
-        assert self.communicator is not None, "ranks are shared"
+        assert self.communicator is not None, "there are no messages"
         return self.communicator.mailbox
 
     def modules(self) -> dict[str, ModuleDataParallel]:
@@ -93,12 +94,9 @@ def build_rank_model(
     """Build the modules of this rank, cut to its stages, and what connects them. Collective.
 
     Raises:
-        ValueError: if the plan is for another world size or cannot run yet, two stages disagree on
-            their messages, or there are more messages than a tag can distinguish.
+        ValueError: if the plan is for another world size, two stages disagree on their messages, or
+            there are more messages than a tag can distinguish.
     """
-    separate = plan.deployment_mode == "heterogeneous"
-    if plan.pipeline is not None and not separate:
-        raise ValueError(f"A pipeline in {plan.deployment_mode} mode can be planned, not run yet.")
     provided = multimodal_provider(model_config, plan, seed, code).provide(plan)
     return rank_model_of(provided, code)
 
@@ -111,12 +109,11 @@ def rank_model_of(provided: MimoModelProviderResult, code: UserCode = NO_CODE) -
             messages than a tag can distinguish.
     """
     model_config, plan = provided.config, provided.plan
-    separate = plan.deployment_mode == "heterogeneous"
     if provided.model is None:
         raise ValueError(f"Rank {dist.get_rank()} takes part in no module of the layout.")
     grids, groups = provided.module_to_grid_map, provided.pg_collections
     communicator = None
-    if separate:
+    if plan.pipeline is not None:
         communicator = MultiModulePipelineCommunicator(grids, plan.topology, plan)
     stages = {
         stage.index: _stage(model_config, plan, stage, provided.model, code)
@@ -134,8 +131,9 @@ def rank_model_of(provided: MimoModelProviderResult, code: UserCode = NO_CODE) -
         topology=provided.topology,
         pg_collections=groups,
         bridges={
-            bridge.source: ColocatedBridgeCommunicator(bridge, groups[bridge.source].tp)
+            bridge.source: ColocatedBridgeCommunicator(bridge, groups[bridge.source].tp_cp)
             for bridge in plan.colocated_bridges
+            if bridge.source in groups
         },
         communicator=communicator,
         tokens_per_item={
@@ -155,7 +153,7 @@ def _stage(
 ) -> ModuleStage:
     """Return a stage of this rank around its wrapped module."""
     name, graph = stage.module, plan.program.graph
-    first, last = stage.place == 0, stage == graph.stage(name, -1)
+    first, last = stage.place == 0, stage.place == graph.stage(name, -1).place
     wrapped = dict(model.parts())[name]
     network = config.get_architecture(name)
     if name in config.decoder_module_names:
@@ -180,4 +178,6 @@ def _stage(
         three_axes=name in plan.program.three_axes,
         feeds=bool(plan.topology[name]),
         loss_func=code.loss_func,
+        chunk=stage.place // plan.modules[name].pipeline_parallel,
+        in_row=plan.executions[name].samples_in_row,
     )

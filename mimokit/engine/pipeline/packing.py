@@ -9,6 +9,7 @@ import torch
 
 from mimokit.engine.models.patches import tokens_of_grid
 from mimokit.engine.models.transformer import causal_mask
+from mimokit.units import counted
 
 
 @dataclass(frozen=True)
@@ -17,12 +18,13 @@ class Packed:
 
     Attributes:
         hidden: [tokens, samples, width].
-        attention_mask: [1, 1, tokens, tokens], causal: True where attention is forbidden.
+        attention_mask: [1, 1, tokens, tokens], causal: True where attention is forbidden; None
+            where samples are in a row.
         position_ids: [3, samples, tokens], or None for the order of the tokens.
     """
 
     hidden: torch.Tensor
-    attention_mask: torch.Tensor
+    attention_mask: torch.Tensor | None
     position_ids: torch.Tensor | None = None
 
 
@@ -60,8 +62,8 @@ def _lay(hidden: torch.Tensor, places: torch.Tensor, rows: torch.Tensor, name: s
     index = places.nonzero().flatten()
     if len(index) != len(rows):
         raise ValueError(
-            f"The batch has {len(index)} places for {name!r} but the branch has {len(rows)} rows; "
-            "they must be equal."
+            f"The batch has {counted(len(index), 'place')} for {name!r} but the branch has "
+            f"{counted(len(rows), 'row')}; they must be equal."
         )
     return hidden.index_copy(0, index.to(hidden.device), rows.to(hidden.dtype))
 
@@ -80,13 +82,16 @@ def check_grids(
             become another number of rows; the message names the first such sample.
     """
     if len(grids) != sum(items):
-        raise ValueError(f"Module {name!r} sent {len(grids)} grids for {sum(items)} images.")
+        raise ValueError(
+            f"Module {name!r} sent {len(grids)} grids for {counted(sum(items), 'image')}."
+        )
     becoming = torch.split(tokens_of_grid(grids, merge_size), list(items))
     for sample, (tokens, sent) in enumerate(zip(becoming, rows, strict=True)):
         if int(tokens.sum()) != sent:
             raise ValueError(
-                f"Module {name!r} sent {sent} rows for sample {sample}, but by their grids its "
-                f"{items[sample]} images become {int(tokens.sum())}; they must be equal."
+                f"Module {name!r} sent {counted(sent, 'row')} for sample {sample}, but "
+                f"{int(tokens.sum())} are those of the grids of its "
+                f"{counted(items[sample], 'image')}; they must be equal."
             )
 
 
@@ -102,5 +107,5 @@ def check_rows(input_ids: torch.Tensor, token: int, name: str, rows: Sequence[in
         if wanted != sent:
             raise ValueError(
                 f"Sample {sample} of the batch has {wanted} {name!r} placeholder tokens "
-                f"but module {name!r} sent {sent} rows for it; they must be equal."
+                f"but module {name!r} sent {counted(sent, 'row')} for it; they must be equal."
             )

@@ -1,14 +1,17 @@
-"""Sends rows between modules on disjoint ranks along the routes of the bridge plan.
+"""Sends rows between modules along the routes of the bridge plan.
 
 A message contains the number of rows of each sample, with its header, then the rows, which are
 received in place. It counts all samples that both ends have, not only those whose rows it contains;
 ranks that gather among themselves then need not exchange counts first. Where each image has a grid,
 grids are sent like rows, with the number of images of every sample.
+
+A rank may be at both ends, as an encoder's next to a pipeline: it keeps what it would send itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -20,6 +23,7 @@ from mimokit.engine.part_times import StepPart
 from mimokit.engine.pipeline.messages import (
     Arriving,
     Mailbox,
+    SeenMessage,
     StageMessage,
     decode_header,
     encode_header,
@@ -36,12 +40,42 @@ from mimokit.planning.message_tags import Tag
 from mimokit.planning.types import SampleRange
 
 
+@dataclass
+class _KeptMessage:
+    """A message of a rank to itself, which is copied; it is taken as one that is `Arriving`.
+
+    Attributes:
+        ahead: the counts, which would be sent with the header.
+    """
+
+    mailbox: Mailbox
+    rank: int
+    tag: Tag
+    ahead: torch.Tensor
+    pieces: Sequence[torch.Tensor]
+
+    def described(self) -> list[torch.Tensor]:
+        """Return tensors on "meta" with the types and shapes to take."""
+        return [torch.empty_like(piece, device="meta") for piece in self.pieces]
+
+    def take(self, places: Sequence[torch.Tensor]) -> None:
+        """Copy the tensors into the given ones."""
+        for place, piece in zip(places, self.pieces, strict=True):
+            place.copy_(piece)
+
+    def wait(self) -> None:
+        """Call the listeners."""
+        tensors = (self.ahead, *self.pieces)
+        self.mailbox.notify(SeenMessage(False, self.rank, self.tag, tensors))
+
+
 class RouteCommunicator:
-    """Executes one direction of a bridge between disjoint ranks.
+    """Executes one direction of a bridge.
 
     Args:
         direction: 0 for activations, 1 for gradients.
-        samples: rank -> its samples of the micro-batch, for the ranks of both ends.
+        sent: rank -> its samples of the micro-batch, of the module that sends in this direction.
+        taken: the same of the module that receives.
         kinds: number of kinds of rows in a message: rows of the module, and grids of its images.
     """
 
@@ -50,19 +84,21 @@ class RouteCommunicator:
         route: Route,
         edge: int,
         direction: Literal[0, 1],
-        samples: Mapping[int, SampleRange],
+        sent: Mapping[int, SampleRange],
+        taken: Mapping[int, SampleRange],
         mailbox: Mailbox,
         slot: int = 0,
         kinds: int = 1,
     ) -> None:
         """Create the groups of the receiving replicas. Collective over the world."""
         self._route, self._edge, self._direction = route, edge, direction
-        self._samples, self._mailbox, self._slot = samples, mailbox, slot
+        self._sent, self._taken, self._mailbox, self._slot = sent, taken, mailbox, slot
         self._kinds = kinds
         self._rank = dist.get_rank()
         transfers = list(numbered(route.transfers))
         self._outgoing = [sent for sent in transfers if sent[0].source_rank == self._rank]
         self._incoming = [sent for sent in transfers if sent[0].destination_rank == self._rank]
+        self._kept: dict[Tag, _KeptMessage] = {}
         self._group: dist.ProcessGroup | None = None
         self._members: tuple[int, ...] = ()
         for members in route.groups:
@@ -79,18 +115,24 @@ class RouteCommunicator:
         Raises:
             ValueError: if rows and counts differ.
         """
-        own = self._samples[self._rank]
+        if not self._outgoing:
+            return
+        own = self._sent[self._rank]
         counts = torch.tensor(message.counts, dtype=torch.int64, device=message.rows[0].device)
         for transfer, split in self._outgoing:
             samples = (transfer.start, transfer.stop)
-            first, last = counted_samples(transfer.ends, self._samples)
+            first, last = counted_samples(transfer.ends, self._sent, self._taken)
             sent = counts[:, first - own[0] : last - own[0]].flatten()
             pieces = []
             for rows, numbers in zip(message.rows, message.counts, strict=True):
                 start, stop = row_range(samples, own, numbers, len(rows))
                 pieces.append(rows[start:stop])
             tag = self._tag(microbatch, split)
-            self._mailbox.send(pieces, transfer.destination_rank, tag, sent)
+            if transfer.moves:
+                self._mailbox.send(pieces, transfer.destination_rank, tag, sent)
+            else:
+                self._mailbox.notify(SeenMessage(True, self._rank, tag, (sent, *pieces)))
+                self._kept[tag] = _KeptMessage(self._mailbox, self._rank, tag, sent, pieces)
 
     def receive(self, microbatch: int) -> StageMessage:
         """Wait for the rows of this rank's samples.
@@ -127,25 +169,27 @@ class RouteCommunicator:
 
     def _spans(self, samples: SampleRange, per_sample: Sequence[Sequence[int]]) -> list[RowRange]:
         """Return the range of rows of some samples, per kind."""
-        own = self._samples[self._rank]
+        own = self._taken[self._rank]
         return [row_range(samples, own, numbers) for numbers in per_sample]
 
     def _tag(self, microbatch: int, split: int) -> Tag:
         return Tag(self._direction, self._edge, microbatch, self._slot, split)
 
-    def _expect(self, transfer: Transfer, split: int, microbatch: int) -> Arriving:
-        first, last = counted_samples(transfer.ends, self._samples)
+    def _expect(self, transfer: Transfer, split: int, microbatch: int) -> Arriving | _KeptMessage:
+        first, last = counted_samples(transfer.ends, self._sent, self._taken)
         tag = self._tag(microbatch, split)
+        if not transfer.moves:
+            return self._kept.pop(tag)
         return self._mailbox.expect(transfer.source_rank, tag, self._kinds * (last - first))
 
     def _all_counts(self, pieces: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return the rows of all own samples; ranks that received a part gather the rest."""
         counts = torch.cat(list(pieces), dim=1)
-        start, stop = self._samples[self._rank]
+        start, stop = self._taken[self._rank]
         if counts.shape[1] == stop - start:
             return counts
         assert self._group is not None
-        first = counted_samples(self._incoming[0][0].ends, self._samples)[0]
+        first = counted_samples(self._incoming[0][0].ends, self._sent, self._taken)[0]
         begin, end = self._part(self._rank)
         sizes = [last - first for first, last in map(self._part, self._members)]
         received = counts[:, begin - first : end - first].T.contiguous()
@@ -184,7 +228,7 @@ class RouteCommunicator:
 
     def _from_leader(self) -> tuple[list[torch.Tensor], torch.Tensor]:
         """Receive the rows from the leader of the group."""
-        start, stop = self._samples[self._rank]
+        start, stop = self._taken[self._rank]
         header = self._mailbox.room_for_header()
         about = torch.cat([header, header.new_zeros(self._kinds * (stop - start))])
         leader = next(r for r in self._members if self._receives(r))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
@@ -11,19 +12,24 @@ from mimokit.engine.data.batch import (
     ITEMS,
     Batch,
     encoder_tensors,
+    in_dtype,
     rows_per_sample,
+    sample_lengths,
     targets_of,
     tensors_by_encoder,
 )
 from mimokit.engine.data.check import check_words
-from mimokit.engine.megatron import MimoModel
+from mimokit.engine.megatron import GPTModel, MimoModel
+from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.encoder import Encoder, EncoderKind
+from mimokit.engine.models.experts import shares_experts
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_axis_positions
 from mimokit.engine.models.transformer import causal_mask
+from mimokit.engine.parallel.context import SequenceCut, alike_on_contexts, for_all_contexts
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import loss_sum, vocab_parallel_cross_entropy
-from mimokit.engine.parallel.sequence import all_slices, slice_of_rank, slices
+from mimokit.engine.parallel.row import SampleRow, row_of
 from mimokit.engine.pipeline.base_stage import (
     ModuleStage,
     Shapes,
@@ -33,6 +39,7 @@ from mimokit.engine.pipeline.base_stage import (
     meta_like,
 )
 from mimokit.engine.pipeline.packing import Packed, assemble, check_grids, check_rows
+from mimokit.units import counted
 
 
 class EncoderStage(ModuleStage):
@@ -88,7 +95,7 @@ class EncoderStage(ModuleStage):
         """
         items, tensors = self._inputs(given)
         if self._encoder.shares_items:
-            tensors = self._encoder.no_items() if tensors is None else tensors
+            tensors = tensors or in_dtype(self._encoder.no_items(), self.dtype)
         elif tensors is None:
             rows = next(self.wrapped.parameters()).new_zeros(0, self._rows_width)
             return rows, items, self._no_sizes()
@@ -102,7 +109,7 @@ class EncoderStage(ModuleStage):
 
     def _project(self, features: torch.Tensor) -> torch.Tensor:
         rows: torch.Tensor = self.wrapped.module.project_embeddings([features])
-        return rows
+        return alike_on_contexts(rows, self.wrapped.ownership.groups.cp)
 
     def _counts(self, items: list[int], sizes: torch.Tensor | None) -> list[int]:
         """Return the rows of every sample."""
@@ -134,7 +141,9 @@ class EncoderStage(ModuleStage):
         if inputs is None:
             return [0] * len(given.batch["input_ids"]), None
         items = inputs[ITEMS].tolist()
-        return items, encoder_tensors(self.name, inputs) if sum(items) else None
+        if not sum(items):
+            return items, None
+        return items, in_dtype(encoder_tensors(self.name, inputs), self.dtype)
 
     def _no_sizes(self) -> torch.Tensor | None:
         if self._kind.sizes is None:
@@ -192,18 +201,28 @@ class ModalityStage(ModuleStage):
             rows = next(self.wrapped.parameters()).new_zeros(0, self._width)
             return StageOutput(rows, [counts])
         modality = self.wrapped.module
-        rows = modality(encoder_inputs=tensors_by_encoder(self.name, modality.encoders, inputs))
+        tensors = tensors_by_encoder(self.name, modality.encoders, inputs)
+        rows = modality(encoder_inputs=in_dtype(tensors, self.dtype))
         if tuple(rows.shape) != (sum(counts), self._width):
             raise ValueError(
                 f"Module {self.name!r} returned rows of {list(rows.shape)}; its items are "
-                f"{self._tokens_per_item} tokens each, so it must be {[sum(counts), self._width]}."
+                f"{counted(self._tokens_per_item, 'token')} each, so it must be "
+                f"{[sum(counts), self._width]}."
             )
-        return StageOutput(rows, [counts])
+        return StageOutput(alike_on_contexts(rows, self.wrapped.ownership.groups.cp), [counts])
 
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
         """Return the shapes for one item."""
         rows = meta_like((self._tokens_per_item, self._width), self.dtype)
         return rows, meta_like((1,), torch.int64)
+
+
+def values_on_rank(model: GPTModel, output: StageOutput, values: torch.Tensor) -> torch.Tensor:
+    """Return the values, of [samples, tokens], of the tokens whose logits an output has."""
+    if output.row is None:
+        return SequenceCut.of(model).tokens_on_rank(values)
+    cut = SequenceCut.of(model, output.row.lengths)
+    return cut.tokens_on_rank(output.row.lay(values)[None])
 
 
 class _LogitsStage(ModuleStage):
@@ -215,25 +234,31 @@ class _LogitsStage(ModuleStage):
         """Return the loss on the last stage."""
         if output.logits is None or batch is None:
             return None
-        labels, loss_mask = self._targets(batch)
+        labels, loss_mask = (
+            values_on_rank(self.wrapped.module, output, values) for values in self._targets(batch)
+        )
         group = self.wrapped.module.pg_collection.tp
         losses = vocab_parallel_cross_entropy(output.logits, labels, group)
         return loss_sum(self._loss_func, losses, loss_mask)
 
-    def _on_rank(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the tokens of this rank of [tokens, samples, width]."""
-        module = self.wrapped.module
-        return slice_of_rank(hidden, module.config, module.pg_collection.tp)
+    def _cut_of(self, row: SampleRow | None = None) -> SequenceCut:
+        """Return how the ranks of the module share the tokens of samples."""
+        return SequenceCut.of(self.wrapped.module, None if row is None else row.lengths)
 
-    def _whole(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return all tokens, of those of this rank."""
-        module = self.wrapped.module
-        return all_slices(hidden, module.config, module.pg_collection.tp)
+    def _rows(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return rows of another module, of which each rank of this one uses a part."""
+        return for_all_contexts(rows, self.wrapped.module.pg_collection.cp)
 
     def _mask(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the causal mask of all tokens."""
-        tokens = hidden.shape[0] * slices(self.wrapped.module.config)
-        return causal_mask(tokens, hidden.device)
+        """Return the causal mask of all tokens, for hidden states of this rank."""
+        return causal_mask(hidden.shape[0] * self._cut_of().parts, hidden.device)
+
+    def whole_logits(self, output: StageOutput, batch: Batch) -> torch.Tensor:
+        """Return the logits of all tokens, [samples, tokens, vocabulary / TP]."""
+        assert output.logits is not None
+        hidden = output.logits.transpose(0, 1).contiguous()
+        whole = self._cut_of(output.row).of_all_contexts(hidden, summed=False)
+        return _by_sample(whole, output.row, batch).contiguous()
 
     def _targets(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return labels and loss mask, both [samples, tokens]."""
@@ -241,7 +266,16 @@ class _LogitsStage(ModuleStage):
 
     def tokens(self, output: StageOutput, batch: Batch | None) -> int:
         """Count the tokens of the samples."""
+        if output.row is not None:
+            return sum(output.row.lengths) if self.last else 0
         return int(batch["input_ids"].numel()) if self.last and batch is not None else 0
+
+
+def _by_sample(hidden: torch.Tensor, row: SampleRow | None, batch: Batch) -> torch.Tensor:
+    """Return [samples, tokens, …] of all positions, [tokens, samples, …] or places of a row."""
+    if row is None:
+        return hidden.transpose(0, 1)
+    return row.take_apart(hidden[:, 0], batch["input_ids"].shape[1])
 
 
 class LanguageStage(_LogitsStage):
@@ -256,6 +290,8 @@ class LanguageStage(_LogitsStage):
             come with the rows, and each stage sends them to the next. False also where grids do
             not come: then the batch has such positions, if there are any.
         feeds: other modules receive its hidden states.
+        chunk: of those on this rank that the stage is.
+        in_row: the samples of a micro-batch are in a row, without padding.
     """
 
     def __init__(
@@ -270,6 +306,8 @@ class LanguageStage(_LogitsStage):
         three_axes: bool,
         feeds: bool = False,
         loss_func: OwnLoss | None = None,
+        chunk: int = 0,
+        in_row: bool = False,
     ) -> None:
         super().__init__(name, wrapped, first, last)
         self._model = model
@@ -278,48 +316,79 @@ class LanguageStage(_LogitsStage):
         self._three_axes = three_axes
         self._feeds = feeds
         self._loss_func = loss_func
+        self._part = chunks_of(wrapped.module)[chunk]
+        self._in_row = in_row
 
     def _forward(self, given: StageInput) -> StageOutput:
+        row = None
         if self.first:
             assert given.batch is not None
             packed = self._pack(given.batch, given)
+            if self._in_row:
+                packed, row = self._laid_in_row(packed, given.batch)
             combined, mask, positions = packed.hidden, packed.attention_mask, packed.position_ids
-            combined = self._on_rank(combined)
+            combined = self._cut_of(row).on_rank(combined)
+            if torch.is_grad_enabled() and shares_experts(self.wrapped.module.config):
+                # A frozen model has no gradient of samples without items, but its experts are
+                # those of other replicas, too, which wait for this one in their backward pass.
+                combined = combined if combined.requires_grad else combined.requires_grad_()
         else:
             ((edge, hidden),) = given.hidden.items()
-            self.wrapped.module.set_input_tensor(hidden)
-            combined, mask = None, self._mask(hidden)
-            positions = next(iter(given.integers.get(edge, ())), None)
-        with hidden_states_of(self.wrapped.module) as hidden_states:
-            output = self.wrapped(
-                input_ids=None, position_ids=positions, decoder_input=combined, attention_mask=mask
+            self._part.set_input_tensor(hidden)
+            integers = list(given.integers.get(edge, ()))
+            row = row_of(integers.pop()) if self._in_row else None
+            combined, mask = None, self._mask(hidden) if row is None else None
+            positions = integers[0] if integers else None
+        options = {}
+        if row is not None:
+            options["packed_seq_params"] = row.params(next(self.wrapped.parameters()).device)
+        with hidden_states_of(self._part) as hidden_states:
+            output = self._part(
+                input_ids=None,
+                position_ids=positions,
+                decoder_input=combined,
+                attention_mask=mask,
+                **options,
             )
         if not self.last:
-            return StageOutput(output, [], () if positions is None else (positions,))
+            bounds = None if row is None else row.bounds.to(output.device)
+            return StageOutput(output, [], tuple(t for t in (positions, bounds) if t is not None))
         if not self._feeds:
-            return StageOutput(output, [], logits=output)
-        samples, tokens = output.shape[:2]
-        rows = self._whole(hidden_states[-1]).transpose(0, 1).flatten(0, 1)
-        return StageOutput(rows, [[tokens] * samples], logits=output)
+            return StageOutput(output, [], logits=output, row=row)
+        assert given.batch is not None
+        whole = self._cut_of(row).whole(hidden_states[-1], summed=False)
+        rows = _by_sample(whole, row, given.batch)
+        samples, tokens = rows.shape[:2]
+        return StageOutput(rows.flatten(0, 1), [[tokens] * samples], logits=output, row=row)
+
+    def _laid_in_row(self, packed: Packed, batch: Batch) -> tuple[Packed, SampleRow]:
+        """Put the samples in a row of as many tokens as they need."""
+        lengths = sample_lengths(batch, self._model.special_token_ids.values())
+        row = SampleRow.of(lengths, self._cut_of().divisor)
+        hidden = row.lay(packed.hidden.transpose(0, 1))[:, None]
+        positions = packed.position_ids
+        if positions is not None:  # [3, samples, tokens]
+            positions = row.lay(positions.permute(1, 2, 0)).T[:, None].contiguous()
+        return replace(packed, hidden=hidden, attention_mask=None, position_ids=positions), row
 
     def _pack(self, batch: Batch, given: StageInput) -> Packed:
         """Pack words and the rows of all modules that are present in this micro-batch."""
         ids, special = batch["input_ids"], self._model.special_token_ids
-        check_words(ids, list(special.values()), self.wrapped.module.vocab_size)
+        check_words(ids, list(special.values()), self._part.vocab_size)
         branches, grids = {}, {}
         for edge, modality in self._modalities.items():
             if edge not in given.hidden:
                 continue
             counts = given.counts[edge][0]
             check_rows(ids, special[modality], modality, counts)
-            branches[modality] = given.hidden[edge]
+            branches[modality] = self._rows(given.hidden[edge])
             if modality in self._merge_sizes:
                 (grid,), items = given.integers[edge], given.counts[edge][1]
                 merge_size = self._merge_sizes[modality]
                 check_grids(grid, items, counts, merge_size, modality)
                 grids[special[modality]] = merged_grid(grid, merge_size)
         # Positions are rotary, except in a GPTModel of the user's that adds learned ones to words.
-        learned = self.wrapped.embedding.add_position_embedding
+        learned = self._part.embedding.add_position_embedding
         places = batch["position_ids"] if learned else None
         words = self._model.get_text_embeddings(ids, places, special)
         positions = batch["position_ids"] if batch["position_ids"].dim() == 3 else None
@@ -334,6 +403,8 @@ class LanguageStage(_LogitsStage):
         if self.last and self._feeds:
             return meta_like((1, width), self.dtype), meta_like((1,), torch.int64)
         positions = (meta_like((3, 1, 1), torch.int64),) if self._three_axes else ()
+        if self._in_row:
+            positions = (*positions, meta_like((2,), torch.int64))
         if not self.first:
             return (hidden[0], *positions)
         special = self._model.special_token_ids
@@ -366,7 +437,8 @@ class DecoderStage(_LogitsStage):
         ((edge, hidden),) = given.hidden.items()
         if self.first:  # rows are in sample order, with equally many per sample
             samples, width = len(given.counts[edge][0]), hidden.shape[-1]
-            hidden = self._on_rank(hidden.reshape(samples, -1, width).transpose(0, 1).contiguous())
+            hidden = self._rows(hidden).reshape(samples, -1, width).transpose(0, 1)
+            hidden = self._cut_of().on_rank(hidden.contiguous())
         output = self.wrapped(hidden, self._mask(hidden))
         return StageOutput(output, [], logits=output if self.last else None)
 

@@ -14,6 +14,7 @@ from mimokit.engine.collectives import gather_json
 from mimokit.engine.device import rank_device
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.parallel.main_weights import main_weight
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.parallel.update import Update
 from mimokit.engine.replicas.world import Peers
@@ -83,6 +84,7 @@ class ReplicaExchange:
                     module.communicate(
                         self._shard, peers.replica, peers.plan.replicas, strategy.local_step
                     )
+            self._update.publish()
         strategy.local_step += 1
         strategy.ledger.step = strategy.local_step + 1
 
@@ -150,14 +152,15 @@ def strategy_of(config: StrategyConfig) -> Strategy:
 
 
 def trained_on_rank(modules: Mapping[str, ModuleDataParallel]) -> Shard:
-    """Return what this rank trains. Collective over the ranks of the replica."""
-    trained = {
+    """Return what this rank steps. Collective over the ranks of the replica."""
+    parameters = {
         f"{module}.{path}": parameter
         for module, wrapped in modules.items()
         for path, parameter in named_parameters(wrapped.module).items()
         if parameter.requires_grad
     }
-    shards = {name: shard_of(parameter) for name, parameter in trained.items()}
+    shards = {name: shard_of(parameter) for name, parameter in parameters.items()}
+    trained = {name: main_weight(parameter) for name, parameter in parameters.items()}
     wholes = {name: list(shard.cut.whole) for name, shard in shards.items()}
     everywhere: dict[str, Shape] = {
         name: tuple(shape) for rank in gather_json(wholes) for name, shape in rank.items()

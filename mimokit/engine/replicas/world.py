@@ -20,6 +20,7 @@ from torch._C._distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGl
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.planning.strategies.replicas import ReplicaPlan
 from mimokit.planning.types import LayoutPlan
+from mimokit.units import counted
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ def replica_world(plan: LayoutPlan) -> Iterator[tuple[LayoutPlan, Peers | None]]
     rank, size = dist.get_rank(), dist.get_world_size()
     if size != replicas.world_size:
         raise ValueError(
-            f"The plan is for {replicas.world_size} ranks but the world has {size}; form a world "
-            f"of {replicas.world_size} ranks."
+            f"The plan is for {counted(replicas.world_size, 'rank')} but the world has {size}; "
+            f"form a world of {counted(replicas.world_size, 'rank')}."
         )
     store: Any = dist.distributed_c10d._get_default_store()
     # Every rank counts the runs of this world alike; a store keeps the keys of earlier ones.

@@ -86,6 +86,9 @@ class Watcher:
         """Return the fingerprints of this rank's tensors for the samples of a crossing."""
         edge = model.program.graph.edges[message.tag.edge]
         here = edge.destination if crossing.backward else edge.source
+        if here not in model.stages:  # a tag has the edge of the first set of ranks with an encoder
+            name = model.program.graph.stages[here].module
+            here = next(index for index, stage in model.stages.items() if stage.name == name)
         state = None if self.executor is None else self.executor.state(here, crossing.microbatch)
         if state is None:
             return None
@@ -113,9 +116,10 @@ def _rows_of(
         return message.tensors[0], []
     counts, rows = message.tensors[:2]  # then other kinds of rows
     batch = model.plan.batch.modules
-    samples = {**batch[crossing.source].samples, **batch[crossing.destination].samples}
+    samples = batch[crossing.source].samples, batch[crossing.destination].samples
     ends = crossing.source_rank, crossing.destination_rank
-    first = crossing.start - counted_samples(ends, samples)[0]
+    sent, taken = reversed(samples) if crossing.backward else samples
+    first = crossing.start - counted_samples(ends, sent, taken)[0]
     return rows, counts.tolist()[first : first + crossing.stop - crossing.start]
 
 

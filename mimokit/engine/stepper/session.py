@@ -102,8 +102,7 @@ class RankSession:
         pending = self._pending
         if pending is not None and _same(planned, pending):
             return True
-        model = self.state.model
-        if model.plan.pipeline is None and planned.module not in (None, model.language_module_name):
+        if planned.module in self.state.model.bridges:
             return False
         words = "nothing more" if pending is None else str(_in_words(pending))
         raise StepFailedError(f"the plan says {planned}, but the rank is about to do {words}")

@@ -17,6 +17,7 @@ from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.pipeline.steps import observe_logits
 from mimokit.samples import Emit, EvaluationSample
+from mimokit.units import counted
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def evaluate(
         counted = torch.arange(len(logits), device=logits.device) < left
         mask = batch["loss_mask"] * counted[:, None]
         right = count_right(logits, batch["labels"], mask, language.tp)
-        if model.modules()[model.language_module_name].ownership.counts_tokens():
+        if model.modules()[model.language_module_name].ownership.counts_samples():
             totals += right
         seen += 1
 
@@ -162,5 +163,6 @@ def check_validation(config: ExperimentConfig, data: TrainingData, batch_size: i
     if validation.samples > whole:
         raise ValueError(
             f"runtime.validation.samples is {validation.samples}, but the data {data.name!r} has "
-            f"{whole} held-out samples in micro-batches of {batch_size}; make it at most {whole}."
+            f"{counted(whole, 'held-out sample')} in micro-batches of {batch_size}; make it at "
+            f"most {whole}."
         )

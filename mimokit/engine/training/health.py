@@ -34,7 +34,7 @@ class CollectiveCount:
             module: [
                 bridge
                 for source, bridge in model.bridges.items()
-                if model.pg_collections[source].tp is group
+                if model.pg_collections[source].tp_cp is group
             ]
             for module, group in self._groups.items()
         }

@@ -27,11 +27,11 @@ def counts_on_rank(model: RankModel, losses: Sequence[MicrobatchLoss]) -> list[f
 
     Over all ranks they sum to those of the step: a rank counts what no other one counts.
     """
-    counting = {
-        name for name, module in model.modules().items() if module.ownership.counts_tokens()
-    }
-    counted = losses if model.last_stage.name in counting else []
-    tokens_of = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in counting}
+    modules = model.modules()
+    counts = modules[model.last_stage.name].ownership.counts_tokens()
+    counted = losses if counts else []
+    whole = [name for name, module in modules.items() if module.ownership.counts_samples()]
+    tokens_of = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in whole}
     return [
         sum(loss.loss_sum for loss in counted),
         sum(loss.num_tokens for loss in counted),

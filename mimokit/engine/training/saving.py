@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 
 from mimokit.config import MimoParallelismConfig
-from mimokit.engine.models.weights import parameters_of_whole
+from mimokit.engine.models.weights import numbered_stages, parameters_of_whole
+from mimokit.engine.parallel.main_weights import main_value
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.weights.files import opened
@@ -22,7 +23,8 @@ def save_hf(
 ) -> None:
     """Write the language model and what else started from its weights. Collective.
 
-    Every rank writes its part. The directory has to be on a file system that all ranks share. The
+    Every rank writes its part: main weights, in the types of the weights that the run started from.
+    The directory has to be on a file system that all ranks share. The
     language model of the config must have started from weights.
 
     Args:
@@ -45,8 +47,9 @@ def save_hf(
             continue
         parameters, groups = parameters_of_whole(module.module), model.pg_collections[name]
         if all(map(module.ownership.writes, parameters.values())):
-            number = planner.grid.rank(tp=groups.tp.rank(), pp=groups.pp.rank())
-            write_rank(target, name, planner, number, parameters)
+            for number, part in numbered_stages(module.module, planner, groups):
+                weights_of_run = {k: main_value(p) for k, p in parameters_of_whole(part).items()}
+                write_rank(target, name, planner, number, weights_of_run)
     dist.barrier()
     if dist.get_rank() == 0:
         finish(target, weights, planners)
@@ -77,5 +80,5 @@ def _planner(
             config.get_architecture(name),
             language=name == config.llm_module_name,
             tensor_parallel=execution.tensor_parallel,
-            pipeline_parallel=execution.pipeline_parallel,
+            pipeline_parallel=execution.pipeline_parallel * execution.virtual_stages,
         )

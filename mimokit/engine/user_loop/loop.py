@@ -30,6 +30,7 @@ from mimokit.engine.user_loop.models import SharedRanksModel, StageModel
 from mimokit.engine.user_loop.stages import around_all_modules, with_forward_step
 from mimokit.planning.types import LayoutPlan
 from mimokit.step_kinds import StepKind
+from mimokit.units import counted
 
 
 def get_data_iterator(
@@ -199,8 +200,8 @@ def forward_backward_1f1b_with_multimodule_communicator(
     planned = model.laid_out.program.schedule.num_microbatches
     if num_microbatches != planned:
         raise ValueError(
-            f"The plan is for {planned} micro-batches, not {num_microbatches}; plan the layout "
-            "with as many as are to run."
+            f"The plan is for {counted(planned, 'micro-batch')}, not {num_microbatches}; plan the "
+            "layout with as many as are to run."
         )
     laid_out = with_forward_step(model.laid_out, forward_step_func)
     laid_out = replace(laid_out, communicator=communicator)

@@ -21,6 +21,7 @@ from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.base_stage import StageInput, StageOutput
 from mimokit.engine.pipeline.model import RankModel, build_rank_model, rank_model_of
+from mimokit.engine.pipeline.stages import values_on_rank
 from mimokit.planning.schedule import StageEdge
 from mimokit.planning.types import LayoutPlan
 
@@ -64,13 +65,21 @@ class MimoModelOnRank(torch.nn.Module):
             module.release()
 
     def _losses(
-        self, logits: torch.Tensor, labels: torch.Tensor | None, loss_mask: torch.Tensor | None
+        self, output: StageOutput, labels: torch.Tensor | None, loss_mask: torch.Tensor | None
     ) -> Output:
-        """Return the loss of every token, or without labels the logits; and the loss mask."""
+        """Return the loss of every token, or without labels the logits; and the loss mask.
+
+        Context-parallel ranks have different tokens of the same samples.
+        """
+        assert self.language_model is not None
+        assert output.logits is not None
+        model = self.language_model.module
+        loss_mask = None if loss_mask is None else values_on_rank(model, output, loss_mask)
         if labels is None:
-            return logits, loss_mask
-        group = self.laid_out.pg_collections[self.language_module_name].tp
-        return vocab_parallel_cross_entropy(logits, labels, group), loss_mask
+            return output.logits, loss_mask
+        labels = values_on_rank(model, output, labels)
+        group = model.pg_collection.tp
+        return vocab_parallel_cross_entropy(output.logits, labels, group), loss_mask
 
 
 class SharedRanksModel(MimoModelOnRank):
@@ -95,7 +104,7 @@ class SharedRanksModel(MimoModelOnRank):
         modality_inputs: Mapping[str, Batch] | None = None,
         labels: torch.Tensor | None = None,
         loss_mask: torch.Tensor | None = None,
-        **_: Any,
+        **others: Any,
     ) -> Output:
         """Run encoders, bridges and the language model. Collective over the gather groups.
 
@@ -105,22 +114,21 @@ class SharedRanksModel(MimoModelOnRank):
             modality_inputs: the samples that each encoder has on this rank.
 
         Returns:
-            Loss of every token [samples, tokens], or without labels the logits
-            [samples, tokens, vocabulary / TP]; and the loss mask.
+            Loss of every token [samples, tokens / CP], or without labels the logits
+            [samples, tokens / CP, vocabulary / TP]; and the loss mask of these tokens.
 
         Raises:
             ValueError: an encoder and the language model have samples that do not fit each other.
         """
         self.module_tokens = {self.language_module_name: input_ids.numel()}
-        batch = {"input_ids": input_ids, "position_ids": position_ids}
+        batch = {"input_ids": input_ids, "position_ids": position_ids, "loss_mask": loss_mask}
+        batch |= others
         given = replace(self.place, batch=batch, hidden={}, counts={})
         for edge in self.laid_out.program.graph.edges:
             inputs = (modality_inputs or {}).get(edge.modality)
             if inputs is not None:
                 self._encode(edge, inputs, given)
-        logits = self.laid_out.last_stage.forward(given).logits
-        assert logits is not None
-        return self._losses(logits, labels, loss_mask)
+        return self._losses(self.laid_out.last_stage.forward(given), labels, loss_mask)
 
     def _encode(self, edge: StageEdge, inputs: Batch, given: StageInput) -> None:
         """Encode and let the rows cross, if some sample of the gather group has items."""
@@ -171,16 +179,16 @@ class StageModel(MimoModelOnRank):
         """Run this stage on what this rank has read of the micro-batch.
 
         Returns:
-            At the end of the language model the loss of every token [samples, tokens], or without
-            labels the logits [samples, tokens, vocabulary / TP], and the loss mask; on all other
-            stages what the next stage takes, and None.
+            At the end of the language model the loss of every token [samples, tokens / CP], or
+            without labels the logits [samples, tokens / CP, vocabulary / TP], and the loss mask of
+            these tokens; on all other stages what the next stage takes, and None.
         """
         self.calls += 1
         stage = self.laid_out.last_stage
         self.computed = stage.forward(replace(self.received, batch=batch or None))
         if not stage.ends or self.computed.logits is None:
             return self.computed.tensor, None
-        return self._losses(self.computed.logits, batch.get("labels"), batch.get("loss_mask"))
+        return self._losses(self.computed, batch.get("labels"), batch.get("loss_mask"))
 
 
 class HomogeneousParts(NamedTuple):
@@ -266,9 +274,12 @@ def get_mimo_model_of(provided: MimoModelProviderResult) -> SharedRanksModel | S
     The schedules run it as they run the model of the makers above, of the plan `provided.plan`.
 
     Raises:
-        ValueError: the rank has no module, or two stages do not agree on what crosses between them.
+        ValueError: the rank has no module, two stages do not agree on what crosses between them,
+            or the ranks of a pipeline compute encoders as well.
     """
     model = rank_model_of(provided)
+    if len(model.stages) > 1 and model.communicator is not None:
+        raise ValueError("A loop of your own runs no pipeline on the ranks of its encoders.")
     return _on_shared_ranks(model) if model.communicator is None else StageModel(model)
 
 
@@ -276,6 +287,11 @@ def _check(config: MimoParallelismConfig, seq_len: int, plan: LayoutPlan, mode: 
     if plan.deployment_mode != mode:
         raise ValueError(f"The plan is {plan.deployment_mode}, not {mode}.")
     name = config.llm_module_name
+    if plan.pipeline is not None and mode != "heterogeneous":
+        raise ValueError(
+            f"The plan cuts {name!r} into stages on the ranks of its encoders, which `train` and "
+            "`verify` run, and no loop of your own; set its pipeline_parallel to 1."
+        )
     planned = config.get_architecture(name).seq_length
     if seq_len != planned:
         raise ValueError(

@@ -16,6 +16,7 @@ from mimokit.engine.collectives import gather_json
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.parallel.main_weights import main_value, whole_gradient
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import exhaust
@@ -29,8 +30,23 @@ from mimokit.planning.types import LayoutPlan
 # would be an error of 100 %.
 FLOOR = 1e-3
 
+# The same in fewer bits than fp32. A gradient that is the small rest of large terms (a bias) has
+# the rounding errors of these, and so few entries that their largest error is of no use as a
+# yardstick: with 1e-3 the differences of nine right layouts were 0.4 to 1.0 times those of one
+# process, which were 2e-2 to 8e-2; with 0.1 they are 0.9 to 1.3 times 1.0e-2 to 1.7e-2.
+FLOOR_OF_NOISE = 0.1
+
 NORM = "the norm of all gradients before clipping"
 """In place of a parameter: clipping gives gradients of a wrong scale the right one."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The relative differences of a loss, and the largest of gradients and weights, of a step."""
+
+    loss: float
+    gradients: float
+    weights: float
 
 
 @dataclass(frozen=True)
@@ -107,6 +123,8 @@ def _wrong_shapes(state: TrainingState, expected: OracleStep) -> Iterator[str]:
 
 def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
     state.update.set_epsilon(expected.epsilon)
+    if state.update.loss_scale is not None:
+        state.update.loss_scale.value = expected.loss_scale
     with halfway_taken(state, expected) as rounded:
         result = exhaust(training_step(state))
     if expected.open:
@@ -114,10 +132,14 @@ def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
     gradients, weights, parameters = {}, {}, {}
     norm = _norm_difference(result.grad_norm, expected.norm), NORM
     for name, module in state.model.modules().items():
-        gradient = largest_difference(local_gradients(module), expected.gradients[name], module)
+        in_fp32 = state.model.plan.executions[name].weights == "fp32"
+        scales = _gradient_scales(expected, name, in_fp32)
+        whole = expected.gradients[name]
+        gradient = largest_difference(local_gradients(module), whole, scales, module)
         if expected.gradients[name]:
             gradient = max(gradient, norm)
-        weight = largest_difference(local_weights(module), expected.weights[name], module)
+        scales = _weight_scales(expected, name, in_fp32)
+        weight = largest_difference(local_weights(module), expected.weights[name], scales, module)
         gradients[name], weights[name] = gradient[0], weight[0]
         parameters[name] = max(gradient, weight)[1]
     return StepDifference(result.loss, gradients, weights, parameters, rounded)
@@ -153,23 +175,119 @@ def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
                 tensor[mask] = (residual if key == "residual" else weight)[mask]
 
 
+@dataclass(frozen=True)
+class StepRounding:
+    """How much a step of one process changes where every weight is rounded differently once.
+
+    Attributes:
+        gradients: module -> as in `StepDifference`.
+        weights: module -> the same.
+    """
+
+    gradients: dict[str, float]
+    weights: dict[str, float]
+
+
+def rounding_of(oracle: Sequence[OracleStep], nudged: Sequence[OracleStep]) -> list[StepRounding]:
+    """Compare the steps of one process with those after a change of its weights by a rounding."""
+    return [
+        StepRounding(
+            {
+                name: _most(other.gradients[name], one, _gradient_scales(step, name, in_fp32=True))
+                for name, one in step.gradients.items()
+            },
+            {
+                name: _most(other.weights[name], one, _weight_scales(step, name, in_fp32=True))
+                for name, one in step.weights.items()
+            },
+        )
+        for step, other in zip(oracle, nudged, strict=False)
+    ]
+
+
+def noise_of(reference: Sequence[OracleStep], rounded: Sequence[OracleStep]) -> list[Noise]:
+    """Return how much each step of one process in fewer bits differs from one in fp32.
+
+    The measures are those of a layout.
+    """
+    return [_noise_of(*pair) for pair in zip(reference, rounded, strict=True)]
+
+
+def _noise_of(expected: OracleStep, rounded: OracleStep) -> Noise:
+    gradients, weights = [_norm_difference(rounded.norm or 0.0, expected.norm)], [0.0]
+    for name, whole in expected.gradients.items():
+        scales = _gradient_scales(expected, name, in_fp32=False)
+        gradients.append(_most(rounded.gradients[name], whole, scales))
+    for name, whole in expected.weights.items():
+        scales = _weight_scales(expected, name, in_fp32=False)
+        weights.append(_most(rounded.weights[name], whole, scales))
+    loss = abs(rounded.loss - expected.loss) / abs(expected.loss or 1.0)
+    return Noise(loss, max(gradients), max(weights))
+
+
+def _most(found: Tensors, whole: Tensors, scales: Mapping[str, float]) -> float:
+    """Return the largest difference of a whole module in terms of the scale of each tensor."""
+    differences = (_relative(found[name], one, scales[name]) for name, one in whole.items())
+    return max(differences, default=0.0)
+
+
+def _gradient_scales(expected: OracleStep, module: str, in_fp32: bool) -> dict[str, float]:
+    """Return against what the differences of each gradient are measured: its largest entry."""
+    largest = _largest(expected.gradients[module])
+    return _scales(largest, FLOOR if in_fp32 else FLOOR_OF_NOISE)
+
+
+def _weight_scales(expected: OracleStep, module: str, in_fp32: bool) -> dict[str, float]:
+    """Return the same for weights. In fewer bits it is what the updates so far have changed."""
+    if in_fp32:
+        return _scales(_largest(expected.weights[module]), FLOOR)
+    return _scales(expected.moved[module], FLOOR_OF_NOISE)
+
+
+def _largest(tensors: Mapping[str, np.ndarray]) -> dict[str, float]:
+    return {name: float(np.abs(tensor).max()) for name, tensor in tensors.items()}
+
+
+def _scales(largest: Mapping[str, float], floor: float) -> dict[str, float]:
+    most = floor * max(largest.values(), default=0.0)
+    return {name: max(value, most) for name, value in largest.items()}
+
+
+def _relative(piece: np.ndarray, expected: np.ndarray, scale: float) -> float:
+    """Return the largest difference of an entry in terms of a scale; infinite if not finite."""
+    difference = float(np.abs(piece - expected).max()) if expected.size else 0.0
+    if difference == 0:
+        return 0.0
+    return difference / scale if scale > 0 and math.isfinite(difference) else float("inf")
+
+
 def local_gradients(module: ModuleDataParallel) -> Tensors:
-    """Return this rank's reduced gradients by parameter name; a frozen module has none."""
-    return {
-        name: p.main_grad.cpu().numpy()
-        for name, p in named_parameters(module.module).items()
-        if hasattr(p, "main_grad")
-    }
+    """Return this rank's reduced gradients by parameter name; a frozen module has none.
+
+    Collective, as `local_weights`, over ranks that share states of an optimizer.
+    """
+    whole = {name: whole_gradient(p) for name, p in named_parameters(module.module).items()}
+    return {name: one.cpu().numpy() for name, one in whole.items() if one is not None}
 
 
 def local_weights(module: ModuleDataParallel) -> Tensors:
-    """Return this rank's weights by parameter name."""
-    return {name: p.detach().cpu().numpy() for name, p in named_parameters(module.module).items()}
+    """Return this rank's weights by parameter name, in the most bits that there are of each.
+
+    One that is not its main weight, rounded, is not a number.
+    """
+    weights = {}
+    for name, parameter in named_parameters(module.module).items():
+        weight = main_value(parameter)
+        if not torch.equal(weight.to(parameter.dtype), parameter):
+            weight = torch.full_like(weight, math.nan)
+        weights[name] = weight.float().cpu().numpy()
+    return weights
 
 
 def largest_difference(
     shards: Mapping[str, np.ndarray],
     whole: Mapping[str, np.ndarray],
+    scales: Mapping[str, float],
     module: ModuleDataParallel,
 ) -> tuple[float, str]:
     """Return the largest relative difference of any entry of this rank's shards, and its parameter.
@@ -180,14 +298,10 @@ def largest_difference(
     parameters = named_parameters(module.module)
     if set(shards) != set(whole) & set(parameters):
         return float("inf"), min(set(shards) ^ (set(whole) & set(parameters)))
-    floor = FLOOR * max((float(np.abs(tensor).max()) for tensor in whole.values()), default=0.0)
     worst = 0.0, ""
     for name in shards:
         expected = shard_of(parameters[name]).of(whole[name])
-        scale = max(float(np.abs(whole[name]).max()), floor)
-        difference = float(np.abs(shards[name] - expected).max()) if expected.size else 0.0
-        if not np.isfinite(difference):
-            return float("inf"), name
+        difference = _relative(shards[name], expected, scales[name])
         if difference > 0:
-            worst = max(worst, (difference / scale if scale > 0 else float("inf"), name))
+            worst = max(worst, (difference, name))
     return worst

@@ -4,6 +4,9 @@ Each replica of a layout is a model; they are trained one after the other. As li
 possible is used: Megatron's `MimoModel.forward` on the whole micro-batch, torch's own cross
 entropy, gradients in `.grad`, torch's AdamW. No data parallel wrapper, no bridge, no batch slicing,
 no schedule, no gradient buffers.
+
+What a layout computes in fewer bits than fp32 is compared with one process in fp32 that starts from
+the same, rounded weights; how much one process in as few bits differs from that is the yardstick.
 """
 
 from __future__ import annotations
@@ -24,16 +27,17 @@ from mimokit.engine.data.batch import to_device
 from mimokit.engine.data.iterators import iterate_batches
 from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.device import rank_device
-from mimokit.engine.megatron import ProcessGroupCollection
+from mimokit.engine.megatron import ProcessGroupCollection, scale_auxiliary_losses
 from mimokit.engine.models.language import TextDecoder, text_decoder_spec
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
-from mimokit.engine.models.transformer import ModuleBuild
+from mimokit.engine.models.transformer import DTYPES, ModuleBuild, round_weights
 from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec, set_epsilon
 from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
+from mimokit.planning.execution import Dtype
 from mimokit.planning.strategies import plan_strategy
 from mimokit.planning.strategies.shards import in_order
 from mimokit.planning.types import LayoutPlan
@@ -61,6 +65,8 @@ class OracleStep:
             largest norm of clipped gradients so far, if that is above 1: a rounding error of the
             gradients is divided by no less than the same share of them in every run.
         reached: modules that computed something.
+        loss_scale: what a layout in fp16 multiplies its losses by: no gradient overflows then.
+        moved: module -> parameter -> largest change of an entry since the start.
     """
 
     loss: float
@@ -72,6 +78,14 @@ class OracleStep:
     whole_numbers: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     norm: float | None = None
     reached: frozenset[str] = frozenset()
+    moved: dict[str, dict[str, float]] = field(default_factory=dict)
+    loss_scale: float = 1.0
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all gradients are."""
+        tensors = [one for module in self.gradients.values() for one in module.values()]
+        return all(bool(np.isfinite(tensor).all()) for tensor in tensors)
 
     @property
     def open_share(self) -> float:
@@ -87,17 +101,27 @@ def run_oracle(
     steps: int,
     decoders: Mapping[str, ModuleArchitecture] | None = None,
     code: UserCode = NO_CODE,
-    tensor_parallel: Mapping[str, int] | None = None,
+    tensor_parallel: Mapping[str, tuple[int, int]] | None = None,
+    start: Dtype = "fp32",
+    loss_scale: float = 1.0,
+    nudge: int | None = None,
 ) -> list[list[OracleStep]]:
     """Train in a world of one rank; return the steps of each replica.
 
     Args:
         plan: plan of the single-rank layout with the global batch of the layout to verify.
+        start: type to which the first weights are rounded.
+        loss_scale: what losses are multiplied by for the backward pass, in fp16.
         config: config of the same: encoders, language model and strategy.
-        tensor_parallel: module -> size in the layout; None: the strategy does not depend on it.
+        tensor_parallel: module -> ranks in the layout that share a matrix, and one of an expert;
+            None: the strategy does not depend on them.
+        nudge: seed of a change of every weight before the first step, by a unit in the last place
+            or none; None: no weight is changed.
     """
     models = [
-        _Replica(plan.of_replica(number), config, source, decoders or {}, code)
+        _Replica(
+            plan.of_replica(number), config, source, decoders or {}, code, start, loss_scale, nudge
+        )
         for number in range(config.replicas)
     ]
     arithmetic = _arithmetic(config, models, tensor_parallel or {})
@@ -116,6 +140,8 @@ def run_oracle(
                 model.update()
         if arithmetic is not None:
             arithmetic.after_step()
+            for model in models:
+                model.round()
         for number, (model, loss) in enumerate(zip(models, losses, strict=True)):
             step = model.record(loss, epsilon)
             if arithmetic is not None:
@@ -139,20 +165,22 @@ def _with_choices(step: OracleStep, arithmetic: ReplicaArithmetic, replica: int)
 
 
 def _arithmetic(
-    config: ExperimentConfig, models: Sequence[_Replica], tensor_parallel: Mapping[str, int]
+    config: ExperimentConfig,
+    models: Sequence[_Replica],
+    tensor_parallel: Mapping[str, tuple[int, int]],
 ) -> ReplicaArithmetic | None:
     if config.strategy is None:
         return None
-    named = [model.model.named() for model in models]
+    named = [model.named() for model in models]
     cuts = models[0].model.cuts()
     shapes = in_order({name: cut.whole for name, cut in cuts.items()})
     plan = plan_strategy(config.strategy, shapes, config.replicas, config.runtime.seed)
     ranks = {
-        f"{name}.{path}": tensor_parallel.get(name, 1)
+        f"{name}.{path}": tensor_parallel.get(name, (1, 1))
         for name, module in models[0].model.parts()
         for path, _ in module.named_parameters()
     }
-    shards = {name: cut.shards(ranks[name]) for name, cut in cuts.items()}
+    shards = {name: cut.shards(ranks[name][cut.expert is not None]) for name, cut in cuts.items()}
     return ReplicaArithmetic(plan, named, shards)
 
 
@@ -161,6 +189,7 @@ def _build(
     config: ExperimentConfig,
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
+    start: Dtype,
 ) -> WholeModel:
     seed, language = config.runtime.seed, config.model.llm_module_name
     provided = multimodal_provider(config.model, plan, seed, code).provide(plan, wrap=False)
@@ -173,6 +202,9 @@ def _build(
         )
         for name, network in decoders.items()
     }
+    for module in (*(part for _, part in provided.model.parts()), *behind.values()):
+        for parameter in module.parameters():
+            parameter.data = parameter.data.to(DTYPES[start]).to(DTYPES[execution.weights])
     own_language = code.builder_of(language, width) is not None
     words = 0 if own_language else width.vocab_size
     return WholeModel(provided.model, behind, language, code.completed(config.runtime), words)
@@ -182,6 +214,7 @@ def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> TextDecoder:
     torch.manual_seed(build.seed)
     decoder = TextDecoder(**inject_process_groups(text_decoder_spec(build), groups).params)
     decoder.to(rank_device())
+    round_weights(decoder, build.execution)
     cuts = cuts_of(decoder_head(build.name, build.architecture, build.language))
     set_shards(build.name, dict(decoder.named_parameters()), cuts, ShardPlace())
     decoder.requires_grad_(not build.architecture.is_frozen)
@@ -198,8 +231,20 @@ class _Replica:
         source: DataSource,
         decoders: Mapping[str, ModuleArchitecture],
         code: UserCode,
+        start: Dtype,
+        loss_scale: float,
+        nudge: int | None,
     ) -> None:
-        self.model = _build(plan, config, decoders, code)
+        self._loss_scale = loss_scale
+        self.model = _build(plan, config, decoders, code, start)
+        if nudge is not None:
+            _nudge(self.model, nudge)
+        # fp32 copies of weights of fewer bits. Gradients are added up and stepped there.
+        self._copies = {
+            p: torch.nn.Parameter(p.detach().float())
+            for p in self.model.trained()
+            if p.dtype != torch.float32
+        }
         self._plan, self._runtime = plan, config.inner_runtime
         data = data_of(source, config)
         batches = iterate_batches(
@@ -208,13 +253,18 @@ class _Replica:
         assert batches is not None
         self._batches = batches
         networks = {**config.model.module_architectures, **decoders}
-        self._optimizer = optimizer_spec(config).build(_groups(self.model, networks))
+        self._optimizer = optimizer_spec(config).build(self._groups(networks))
         self._scheduler = learning_rate_scheduler(self._optimizer, self._runtime)
         self._norm: float | None = None
+        self._start = {
+            name: {path: weight.detach().clone() for path, weight in of_module.items()}
+            for name, of_module in self._weights().items()
+        }
 
     def accumulate(self) -> float:
         """Compute the gradient of the mean loss of a global batch; return that loss."""
         self._optimizer.zero_grad()
+        scale_auxiliary_losses(self._loss_scale)
         self.model.reached.clear()
         loss_sum, tokens = 0.0, 0.0
         language = self.model.language_module_name
@@ -223,19 +273,32 @@ class _Replica:
             batch = to_device(next(self._batches), rank_device())
             loss, counted = self.model.loss_sum(batch)
             if loss.requires_grad:  # False where all modules of this micro-batch are frozen
-                loss.backward()  # type: ignore[no-untyped-call]
+                (loss * self._loss_scale).backward()  # type: ignore[no-untyped-call]
+            self._add_gradients()
             loss_sum += float(loss.detach())
             tokens += counted
         self.model.step += 1
-        for parameter in self.model.trained():
+        for parameter in self._stepped():
             if parameter.grad is None:  # an encoder without inputs in any sample: weights decay
                 parameter.grad = torch.zeros_like(parameter)
-            parameter.grad /= tokens or 1.0
+            parameter.grad /= (tokens or 1.0) * self._loss_scale
         return loss_sum / (tokens or 1.0)
+
+    def _add_gradients(self) -> None:
+        """Add the gradients of weights of fewer bits to those of their copies."""
+        for parameter, copy in self._copies.items():
+            if parameter.grad is not None:
+                gradient = parameter.grad.float()
+                copy.grad = gradient if copy.grad is None else copy.grad + gradient
+                parameter.grad = None
+
+    def _stepped(self) -> list[torch.nn.Parameter]:
+        """Return what the optimizer steps."""
+        return [self._copies.get(p, p) for p in self.model.trained()]
 
     def clip(self) -> float:
         """Clip the gradients; return the norm that is left."""
-        trained, most = self.model.trained(), self._runtime.clip_grad
+        trained, most = self._stepped(), self._runtime.clip_grad
         norm = float(torch.nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None]))
         if most <= 0:
             return norm
@@ -250,36 +313,70 @@ class _Replica:
     def update(self) -> None:
         self._optimizer.step()
         self._scheduler.step()
+        self.round()
+
+    @torch.no_grad()
+    def round(self) -> None:
+        """Make weights of fewer bits their copies, rounded."""
+        for parameter, copy in self._copies.items():
+            parameter.copy_(copy)
+
+    def named(self) -> dict[str, torch.nn.Parameter]:
+        """Return what is stepped, by module and name."""
+        return {name: self._copies.get(p, p) for name, p in self.model.named().items()}
+
+    def _weights(self) -> dict[str, dict[str, torch.nn.Parameter]]:
+        """Return module -> parameter -> its weight in the most bits that there are of it."""
+        return {
+            name: {path: self._copies.get(p, p) for path, p in module.named_parameters()}
+            for name, module in self.model.parts()
+        }
 
     def record(self, loss: float, epsilon: float) -> OracleStep:
-        modules = dict(self.model.parts())
+        stepped = self._weights()
         return OracleStep(
             loss=loss,
-            gradients={name: _gradients(module) for name, module in modules.items()},
-            weights={name: _weights(module) for name, module in modules.items()},
+            gradients={name: _gradients(of_module) for name, of_module in stepped.items()},
+            weights={name: _numbers(of_module) for name, of_module in stepped.items()},
             norm=self._norm,
             epsilon=epsilon,
             reached=frozenset(self.model.reached),
+            moved={
+                name: {
+                    path: float((p.detach() - self._start[name][path]).abs().max())
+                    for path, p in of.items()
+                }
+                for name, of in stepped.items()
+            },
         )
 
+    def _groups(self, networks: Mapping[str, ModuleArchitecture]) -> list[dict[str, Any]]:
+        """Return what is stepped of each module, with what its section says."""
+        groups = []
+        for name, module in self.model.parts():
+            section = networks[name].optimizer or ModuleOptimizerConfig()
+            stepped = [self._copies.get(p, p) for p in module.parameters() if p.requires_grad]
+            groups.append({"params": stepped, **section.model_dump(exclude_none=True)})
+        return groups
 
-def _groups(model: WholeModel, networks: Mapping[str, ModuleArchitecture]) -> list[dict[str, Any]]:
-    """Return the parameters of each module that are trained, with what its section says."""
-    groups = []
-    for name, module in model.parts():
-        section = networks[name].optimizer or ModuleOptimizerConfig()
-        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        groups.append({"params": trained, **section.model_dump(exclude_none=True)})
-    return groups
+
+@torch.no_grad()
+def _nudge(model: WholeModel, seed: int) -> None:
+    """Change weights by a unit in the last place: each up, down or not at all."""
+    generator = torch.Generator().manual_seed(seed)
+    for _, module in model.parts():
+        for parameter in module.parameters():
+            ways = torch.randint(-1, 2, parameter.shape, generator=generator)
+            unit = torch.finfo(parameter.dtype).eps
+            parameter.mul_(1 + unit * ways.to(parameter))
 
 
-def _gradients(module: torch.nn.Module) -> Tensors:
+def _gradients(parameters: Mapping[str, torch.nn.Parameter]) -> Tensors:
     return {
-        name: p.grad.cpu().numpy().copy()
-        for name, p in module.named_parameters()
-        if p.grad is not None
+        name: p.grad.cpu().numpy().copy() for name, p in parameters.items() if p.grad is not None
     }
 
 
-def _weights(module: torch.nn.Module) -> Tensors:
-    return {name: p.detach().cpu().numpy().copy() for name, p in module.named_parameters()}
+def _numbers(parameters: Mapping[str, torch.nn.Parameter]) -> Tensors:
+    # A frozen weight of fewer bits has no copy.
+    return {name: p.detach().float().cpu().numpy().copy() for name, p in parameters.items()}

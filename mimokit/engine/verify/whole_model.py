@@ -9,7 +9,7 @@ import torch
 
 from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.config.user_code import UserCode
-from mimokit.engine.data.batch import ITEMS, Batch, targets_of, tensors_by_encoder
+from mimokit.engine.data.batch import ITEMS, Batch, in_dtype, targets_of, tensors_by_encoder
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.models.language import TextDecoder, hidden_states_of
@@ -147,8 +147,9 @@ class WholeModel(torch.nn.Module):
         self._items = {name: inputs[ITEMS].tolist() for name, inputs in modality_inputs.items()}
         for module, inputs in modality_inputs.items():
             if int(inputs[ITEMS].sum()):
-                encoders: Any = self.modality_submodules[module].encoders
-                named[module] = tensors_by_encoder(module, encoders, inputs)
+                modality: Any = self.modality_submodules[module]
+                tensors = tensors_by_encoder(module, modality.encoders, inputs)
+                named[module] = in_dtype(tensors, next(modality.parameters()).dtype)
         return named
 
 

@@ -21,7 +21,7 @@ from mimokit.engine.strategies import Strategy
 from mimokit.engine.strategies.named import strategy_named
 from mimokit.engine.strategies.optim import OptimSpec, build_scheduler
 from mimokit.prediction.network import Network
-from mimokit.units import shown
+from mimokit.units import counted, shown
 
 TAKEN = ("batch_size", "batch_sampler", "sampler", "shuffle", "drop_last", "generator")
 """Arguments of a loader that a fit decides itself."""
@@ -153,7 +153,7 @@ def _wrong(arguments: FitArguments, engines: int | None) -> Iterator[Problem]:
     if nodes is None and engines is None:
         yield _problem("num_nodes", nodes, "is missing", "without a cluster it is needed")
     if nodes is not None and engines is not None and nodes > engines:
-        right = f"the cluster has {engines} engines, and each node needs one"
+        right = f"the cluster has {counted(engines, 'engine')}, and each node needs one"
         yield _problem("num_nodes", nodes, f"is {nodes}", right)
     if mini is not None and batch % mini:
         nearest = max(size for size in range(1, min(mini, batch) + 1) if batch % size == 0)
@@ -247,7 +247,7 @@ def check_data(train: Any, validation: Any, val_size: int) -> None:
         if len(source) == 0:
             raise _rejected(name, source, "has no samples", "give at least one")
         if source is validation and name == "val_dataset" and len(source) < val_size:
-            wrong = f"is {val_size}, but val_dataset has {len(source)} samples"
+            wrong = f"is {val_size}, but val_dataset has {counted(len(source), 'sample')}"
             raise _rejected("val_size", val_size, wrong, f"it must be at most {len(source)}")
 
 

@@ -13,7 +13,7 @@ from mimokit.config.errors import ConfigError, Problem
 from mimokit.planning.weights.directory import refused
 from mimokit.planning.weights.layout_files import stored_weights
 from mimokit.planning.weights.running import language_planner, placeholder, runnable_functions
-from mimokit.units import shown
+from mimokit.units import counted, shown
 
 if TYPE_CHECKING:
     from mimokit.planning.weights import WeightPlanner
@@ -76,13 +76,13 @@ def _rows(token_ids: Any) -> Rows:
 
 
 def _too_long(number: int, length: int, new: int, positions: int) -> ConfigError:
-    what = f"prompt {number} has {length:,} tokens"
+    what = f"prompt {number} has {counted(length, 'token')}"
     if new and length <= positions:
         most = positions - length
-        what += f" and {new:,} shall follow, but the model has {positions:,} positions; "
+        what += f" and {new:,} shall follow, but the model has {counted(positions, 'position')}; "
         what += f"at most {most:,} can follow"
     else:
-        what += f", but the model has {positions:,} positions; shorten it"
+        what += f", but the model has {counted(positions, 'position')}; shorten it"
     return _wrong("token_ids", length, what)
 
 

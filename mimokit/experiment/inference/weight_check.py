@@ -25,6 +25,7 @@ from mimokit.planning.weights.running import (
     runnable_functions,
 )
 from mimokit.tables import Report, Section
+from mimokit.units import counted
 
 if TYPE_CHECKING:
     from mimokit.engine.inference.checking import PartDifference
@@ -257,6 +258,6 @@ def length_of_check(planner: WeightPlanner, length: int | None) -> int:
     if length is None:
         return min(USUAL_LENGTH, positions or USUAL_LENGTH)
     if 0 < positions < length:
-        what = f"length is {length:,}, and the model has {positions:,} positions; "
+        what = f"length is {length:,}, and the model has {counted(positions, 'position')}; "
         raise refused("Options", "length", length, f"{what}give at most so many")
     return length

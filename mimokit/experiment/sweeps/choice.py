@@ -18,7 +18,7 @@ from mimokit.config_files.sweep import load_experiments
 from mimokit.experiment.prepare import check_trainable
 from mimokit.experiment.results.folder import name_problem
 from mimokit.planning.weights.modules import check_saving, check_weights
-from mimokit.units import listed
+from mimokit.units import counted, listed
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -248,8 +248,9 @@ def _chosen(experiment: Experiment, engines: int) -> Experiment:
         return ready
     smaller = "a smaller layout" if config.replicas == 1 else "a smaller strategy.replicas"
     sentence = (
-        f"Experiment {experiment.name!r}: its world has {ranks} ranks and the cluster has "
-        f"{engines} engines; start a cluster of {ranks} engines, or choose {smaller}."
+        f"Experiment {experiment.name!r}: its world has {counted(ranks, 'rank')} and the cluster "
+        f"has {counted(engines, 'engine')}; start a cluster of {counted(ranks, 'engine')}, or "
+        f"choose {smaller}."
     )
     refusal = ConfigError([Problem("world", "world_size", ranks, sentence)])
     return replace(ready, refusal=refusal)

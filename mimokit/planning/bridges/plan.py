@@ -205,8 +205,8 @@ def _route(
         chosen = route(form, senders, receivers, bytes_per_sample)
         if chosen is None:
             raise ValueError(
-                f"no {form} here: the {len(receivers[0].ranks)} ranks of a receiving replica "
-                f"cannot share its samples evenly"
+                f"no {form} here: the {counted(len(receivers[0].ranks), 'rank')} of a receiving "
+                "replica cannot share its samples evenly"
             )
         return replace(chosen, reason=f"{form.capitalize()}, as requested.")
     # Replicas repeat one pattern, so that comparing its first instance is enough. On shared ranks

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mimokit.planning.ranks import SampleRange
+from mimokit.units import counted
 
 Direction = Literal["fan_in", "fan_out", "equal"]
 
@@ -57,12 +58,18 @@ def numbered(transfers: Iterable[Transfer]) -> Iterator[tuple[Transfer, int]]:
         seen[transfer.ends] += 1
 
 
-def counted_samples(ends: tuple[int, int], samples: Mapping[int, SampleRange]) -> SampleRange:
+def counted_samples(
+    ends: tuple[int, int], sent: Mapping[int, SampleRange], taken: Mapping[int, SampleRange]
+) -> SampleRange:
     """Return the samples that two ranks share; a message between them counts the rows of all.
 
-    The samples of a rank include those that it receives.
+    Args:
+        ends: the rank that sends and the rank that receives.
+        sent: rank -> its samples in the module that sends.
+        taken: rank -> its samples in the module that receives, which include those that it
+            receives.
     """
-    (first, last), (start, stop) = (samples[rank] for rank in ends)
+    (first, last), (start, stop) = sent[ends[0]], taken[ends[1]]
     return max(first, start), min(last, stop)
 
 
@@ -89,7 +96,7 @@ def check_replicas(
     if samples_per_microbatch % more:
         raise ValueError(
             f"no bridge {names}: data_parallel {more} does not divide the micro-batch of "
-            f"{samples_per_microbatch} samples"
+            f"{counted(samples_per_microbatch, 'sample')}"
         )
 
 
@@ -233,12 +240,13 @@ def row_range(
         )
     if len(rows_per_sample) != last - first or any(count < 0 for count in rows_per_sample):
         raise ValueError(
-            f"{last - first} stored samples need {last - first} row counts of 0 or more, not "
-            f"{list(rows_per_sample)}"
+            f"{last - first} stored samples need {counted(last - first, 'row count')} of 0 or "
+            f"more, not {list(rows_per_sample)}"
         )
     if rows is not None and sum(rows_per_sample) != rows:
         raise ValueError(
-            f"the samples have {sum(rows_per_sample)} rows together, but the tensor has {rows}"
+            f"the samples have {counted(sum(rows_per_sample), 'row')} together, but the tensor has "
+            f"{rows}"
         )
     before = sum(rows_per_sample[: start - first])
     return before, before + sum(rows_per_sample[start - first : stop - first])

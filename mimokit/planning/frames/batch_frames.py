@@ -12,6 +12,7 @@ from mimokit.planning.frames.forecast import FrameForecast
 from mimokit.planning.frames.samples import order_samples
 from mimokit.planning.frames.work import SampleCosts, SampleSizes
 from mimokit.planning.types import LayoutPlan
+from mimokit.units import counted
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,8 @@ def frame_problems(config: ExperimentConfig) -> Iterator[Problem]:
                 name,
                 "modality_frames",
                 list(frames),
-                f"Module '{name}': a sample has {max(frames):,} frames of {tokens:,} tokens "
-                f"(data.modality_frames), but data gives it {room:,} tokens "
-                "(modality_seq_lengths, or image_seq_length); raise that, or give fewer frames.",
+                f"Module '{name}': a sample has {counted(max(frames), 'frame')} of "
+                f"{counted(tokens, 'token')} (data.modality_frames), but data gives it "
+                f"{counted(room, 'token')} (modality_seq_lengths, or image_seq_length); raise "
+                "that, or give fewer frames.",
             )

@@ -17,7 +17,7 @@ from mimokit.planning.frames.partition import (
     moved_from_home,
     refined,
 )
-from mimokit.units import shown
+from mimokit.units import counted, shown
 
 WORTH_PROGRAM = 0.005
 """Relative distance from the lower bound from which on frames of few sizes are worth a program."""
@@ -219,7 +219,8 @@ def check_loads(loads: Any) -> np.ndarray:
         ) from error
     if sizes.ndim != 1:
         raise ValueError(
-            f"The loads of frames have {sizes.ndim} dimensions; give one number for each frame."
+            f"The loads of frames have {counted(sizes.ndim, 'dimension')}; give one number for "
+            "each frame."
         )
     wrong = ~np.isfinite(sizes) | (sizes < 0)
     if wrong.any():
@@ -242,8 +243,8 @@ def check_homes(name: str, homes: Any, frames: int, ranks: int) -> np.ndarray:
     rank_of = np.asarray(homes)
     if rank_of.shape != (frames,):
         raise ValueError(
-            f"The {name} of {frames} frames has shape {rank_of.shape}; give one rank for each "
-            "frame."
+            f"The {name} of {counted(frames, 'frame')} has shape {rank_of.shape}; give one rank "
+            "for each frame."
         )
     if frames and rank_of.dtype.kind not in "iu":
         raise ValueError(f"The {name} of frames is {shown(homes)}; give whole numbers of ranks.")

@@ -9,6 +9,7 @@ import numpy as np
 
 from mimokit.planning.frames.cost import PATCHES, FrameCost
 from mimokit.planning.frames.plan import FramePlan, plan_frames
+from mimokit.units import counted
 
 TOLERANCE = 0.01
 """Of runs: ranks may exceed the lowest possible makespan by this share, so that less travels."""
@@ -210,8 +211,8 @@ def check_grids(grids: Sequence[np.ndarray], held: Sequence[int], settings: Fram
         if not np.array_equal(grids[other], grid):
             raise ValueError(
                 f"Ranks {other} and {rank} of the group hold the same samples (number {number}), "
-                f"but {len(grids[other])} and {len(grid)} rows of grids that differ; give them "
-                "the same batch."
+                f"but {len(grids[other])} and {counted(len(grid), 'row')} of grids that differ; "
+                "give them the same batch."
             )
 
 

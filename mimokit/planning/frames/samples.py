@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from mimokit.planning.frames.plan import check_loads, check_ranks
+from mimokit.units import counted
 
 DIGITS, NEGLIGIBLE = 9, 1e-9
 """Digits of a relative time, and the relative gain, below which a difference is rounding."""
@@ -53,8 +54,8 @@ class SampleWork:
         sizes, number = check_loads(seconds), check_ranks(replicas, "replicas")
         if len(sizes) % number:
             raise ValueError(
-                f"{number} replicas cannot share {len(sizes)} samples evenly; give a number of "
-                "replicas that divides them."
+                f"{counted(number, 'replica')} cannot share {counted(len(sizes), 'sample')} "
+                "evenly; give a number of replicas that divides them."
             )
         return cls(sizes, number)
 

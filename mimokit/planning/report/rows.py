@@ -11,7 +11,14 @@ from mimokit.axes import CONFIG_FIELDS, SHOWN_AXES
 from mimokit.config.errors import Problem
 from mimokit.config.messages import written
 from mimokit.planning.ranks import ModuleRanks
-from mimokit.planning.schedule import Order, StageSlots, gpipe, one_forward_one_backward
+from mimokit.planning.schedule import (
+    InGroups,
+    Order,
+    StageSlots,
+    gpipe,
+    interleaved,
+    one_forward_one_backward,
+)
 from mimokit.tables import Section
 from mimokit.units import bytes_text, counted, span_text
 
@@ -36,7 +43,11 @@ SLOTS = "slots from: text, audio, vision"
 PIPELINE_HEADINGS = ("stage", "ranks", "position", "warm-up", "in flight", "bubble", SLOTS)
 STAGES_SHOWN = 32
 
-_ORDER_NAMES: dict[Order, str] = {one_forward_one_backward: "1F1B", gpipe: "GPipe"}
+_ORDER_NAMES: dict[Order, str] = {
+    one_forward_one_backward: "1F1B",
+    interleaved: "interleaved 1F1B",
+    gpipe: "GPipe",
+}
 _MEANING = {"fan_in": "fan-in", "fan_out": "fan-out"}
 
 
@@ -56,12 +67,12 @@ def title(plan: LayoutPlan) -> str:
     batch = plan.batch
     plural = "" if batch.num_microbatches == 1 else "es"
     count = 1 if plan.replicas is None else plan.replicas.replicas
-    copies = "" if count == 1 else f" in {count:,} replicas"
+    copies = "" if count == 1 else f" in {counted(count, 'replica')}"
     return (
         f"{plan.deployment_mode} on {plan.world_size:,} {ranks}{copies} · "
-        f"{batch.samples_per_microbatch:,} samples per micro-batch × {batch.num_microbatches:,} "
-        f"micro-batch{plural} = global batch of {batch.global_batch_size:,}"
-        f"{' each' if copies else ''}"
+        f"{counted(batch.samples_per_microbatch, 'sample')} per micro-batch × "
+        f"{batch.num_microbatches:,} micro-batch{plural} = global batch of "
+        f"{batch.global_batch_size:,}{' each' if copies else ''}"
     )
 
 
@@ -127,11 +138,15 @@ def pipeline_section(pipeline: PipelinePlan) -> Section:
 
 def _pipeline_title(pipeline: PipelinePlan) -> str:
     schedule = pipeline.schedule
-    order = _ORDER_NAMES.get(schedule.order, "custom order")
+    order, group = schedule.order, " it"
+    grouped = order if isinstance(order, InGroups) else None
+    if grouped is not None:
+        order, group = grouped.order, f" every {counted(grouped.size, 'micro-batch')}"
     modules = " and ".join(pipeline.around)
-    around = f"; {modules} run forward before it and backward after it" if modules else ""
+    around = f"; {modules} run forward before{group} and backward after{group}" if modules else ""
+    name = _ORDER_NAMES.get(order, "custom order")
     return (
-        f"Pipeline: {order} over {counted(pipeline.graph.total_stages, 'stage')}, "
+        f"Pipeline: {name} over {counted(pipeline.graph.total_stages, 'stage')}, "
         f"{counted(schedule.num_microbatches, 'micro-batch')}, "
         f"makespan {pipeline.timeline().makespan:,g} if a forward takes 1 and a backward 2{around}"
     )
@@ -194,7 +209,7 @@ def _direction_text(plan: LayoutPlan, bridge: Bridge) -> str:
     source = plan.modules[bridge.source].data_parallel
     destination = plan.modules[bridge.destination].data_parallel
     if bridge.direction != "equal":
-        return f"{_MEANING[bridge.direction]}, {source:,} → {destination:,} replicas"
+        return f"{_MEANING[bridge.direction]}, {source:,} → {counted(destination, 'replica')}"
     if bridge.kind == "colocated":
         return "equal, nothing moves"
     return f"equal, {counted(source, 'replica')}"

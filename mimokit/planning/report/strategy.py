@@ -85,7 +85,7 @@ def _links_text(links: Sequence[tuple[str, str]]) -> str:
     if not links:
         return "no link between hosts"
     shown = [f"{host} – {other}" for host, other in links[:PEERS_SHOWN]]
-    word = "the link" if len(links) == 1 else f"{len(links):,} links:"
+    word = "the link" if len(links) == 1 else f"{counted(len(links), 'link')}:"
     return f"{word} {', '.join(shown)}" + (", …" if len(links) > PEERS_SHOWN else "")
 
 
@@ -161,9 +161,9 @@ def _due_text(rule: Rule, steps: int) -> str:
     count = len(rule.numbers(steps)) if steps // rule.interval < 10**6 else steps // rule.interval
     every = "after every step" if rule.interval == 1 else f"after every {rule.interval:,} steps"
     first = f", first after {rule.step(0):,}" if rule.step(0) > 1 else ""
-    late = f", written {rule.late:,} steps later" if rule.late else ""
+    late = f", written {counted(rule.late, 'step')} later" if rule.late else ""
     operation = rule.operation.replace("_", "-")
     return (
-        f"{rule.purpose}: {operation} {every}{first}{late}; {count:,} in the {steps:,} steps of "
-        "the run."
+        f"{rule.purpose}: {operation} {every}{first}{late}; {count:,} in the "
+        f"{counted(steps, 'step')} of the run."
     )

@@ -49,6 +49,8 @@ from mimokit.planning.schedule.actions import Action, Order, ScheduleError, Step
 from mimokit.planning.schedule.check import check_actions, plan_schedule
 from mimokit.planning.schedule.graph import Stage, StageEdge, StageGraph, shared_graph, stage_graph
 from mimokit.planning.schedule.orders import (
+    InGroups,
+    SharedOrder,
     gpipe,
     interleaved,
     num_warmup_microbatches,
@@ -63,11 +65,13 @@ from mimokit.planning.schedule.timeline import Interval, Timeline
 __all__ = [
     "MODALITIES",
     "Action",
+    "InGroups",
     "Interval",
     "Modality",
     "Order",
     "Schedule",
     "ScheduleError",
+    "SharedOrder",
     "SlotPlan",
     "Stage",
     "StageEdge",

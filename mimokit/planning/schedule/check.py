@@ -76,7 +76,8 @@ def check_actions(actions: Sequence[Sequence[Action]], *, blocking_sends: bool =
     """Check the actions of all stages before anything runs.
 
     Every send must have one receive and every receive one send. The messages of a pair of stages
-    must be received in the order in which they are sent, because NCCL ignores tags. No stage may
+    must be received in the order in which they are sent, because NCCL ignores tags; each edge has a
+    communicator per direction there, so that a send waits for its own receive alone. No stage may
     wait for a stage that waits for it.
 
     Args:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,12 +19,15 @@ class Stage:
         place: its number within the module, 0-based.
         position: stages before it on the longest path that leads to it; megatron-core's number of
             a rank's stage if several modules are joined.
+        share: of an encoder that several sets of ranks compute, each for samples of its own: the
+            number of the set.
     """
 
     index: int
     module: str
     place: int
     position: int
+    share: int = 0
 
     def __str__(self) -> str:
         return f"stage {self.index} ('{self.module}' {self.place})"
@@ -52,18 +56,32 @@ class StageGraph:
         edges: by index, sorted by source, then by destination.
         topology: (module, the modules that it feeds), feeders first.
         workers: the stages that the same ranks work on; a stage on separate ranks is one of them.
+        bridged: edges that a bridge between modules on shared ranks crosses; all others are
+            crossed by messages.
     """
 
     stages: tuple[Stage, ...]
     edges: tuple[StageEdge, ...]
     topology: tuple[tuple[str, tuple[str, ...]], ...]
     workers: tuple[tuple[int, ...], ...]
+    bridged: frozenset[int] = frozenset()
 
     @cached_property
     def worker_of(self) -> tuple[int, ...]:
         """By stage index: the index of its worker."""
         worker_of = {stage: index for index, stages in enumerate(self.workers) for stage in stages}
         return tuple(worker_of[stage.index] for stage in self.stages)
+
+    @cached_property
+    def feeding(self) -> frozenset[int]:
+        """The stages whose output crosses a bridge: encoders on the ranks that they feed."""
+        return frozenset(edge.source for edge in self.edges if edge.index in self.bridged)
+
+    @cached_property
+    def shared(self) -> frozenset[int]:
+        """The stages that several sets of ranks compute together."""
+        of_module = Counter((stage.module, stage.place) for stage in self.stages)
+        return frozenset(s.index for s in self.stages if of_module[s.module, s.place] > 1)
 
     @cached_property
     def total_stages(self) -> int:
@@ -140,10 +158,55 @@ def stage_graph(
     )
 
 
-def shared_graph(topology: Topology, modules: Sequence[str]) -> StageGraph:
-    """Return the graph of modules that share all ranks, a stage each, computed in this order."""
-    graph = stage_graph({name: topology[name] for name in modules}, dict.fromkeys(modules, 1))
-    return replace(graph, workers=(tuple(graph.stage(name, 0).index for name in modules),))
+def shared_graph(
+    topology: Topology,
+    modules: Sequence[str],
+    pipeline_parallel: int = 1,
+    virtual_pipeline: int = 1,
+    shares: int = 1,
+) -> StageGraph:
+    """Return the graph of modules that share their ranks, computed in this order.
+
+    Args:
+        modules: the language model last; only it may be cut into stages.
+        pipeline_parallel: sets of ranks that it is cut over.
+        virtual_pipeline: stages of each of these sets.
+        shares: sets of ranks, from the first on, that compute the other modules.
+    """
+    *others, language = modules
+    cut = {**dict.fromkeys(others, 1), language: pipeline_parallel}
+    plain = stage_graph({n: topology[n] for n in modules}, cut, {language: virtual_pipeline})
+    stages: list[Stage] = []
+    now: dict[int, list[int]] = {}  # index of a stage -> those of its shares
+    for stage in plain.stages:
+        count = 1 if stage.module == language else shares
+        first = len(stages)
+        now[stage.index] = list(range(first, first + count))
+        stages += [replace(stage, index=first + share, share=share) for share in range(count)]
+    edges = _numbered(
+        (source, now[edge.destination][share % len(now[edge.destination])], edge.modality)
+        for edge in plain.edges
+        for share, source in enumerate(now[edge.source])
+    )
+    modules_of = [stage.module for stage in stages]
+    between = [e for e in edges if modules_of[e.source] != modules_of[e.destination]]
+    workers = tuple(
+        tuple(
+            stage.index
+            for name in modules
+            for stage in stages
+            if stage.module == name
+            and place == (stage.place % pipeline_parallel if name == language else stage.share)
+        )
+        for place in range(pipeline_parallel)
+    )
+    return replace(
+        plain,
+        stages=tuple(stages),
+        edges=edges,
+        workers=workers,
+        bridged=frozenset(edge.index for edge in between),
+    )
 
 
 def _stages(
@@ -168,7 +231,9 @@ def _edges(
     for name in order:
         pairs += [(here, here + 1, name) for here in of[name][:-1]]
         pairs += [(of[name][-1], of[target][0], name) for target in topology.get(name, ())]
-    return tuple(
-        StageEdge(number, source, destination, modality)
-        for number, (source, destination, modality) in enumerate(sorted(set(pairs)))
-    )
+    return _numbered(pairs)
+
+
+def _numbered(ends: Iterable[tuple[int, int, str]]) -> tuple[StageEdge, ...]:
+    """Return edges by (source, destination, modality), in the order of their ends."""
+    return tuple(StageEdge(number, *edge) for number, edge in enumerate(sorted(set(ends))))

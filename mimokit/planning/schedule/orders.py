@@ -9,8 +9,10 @@ the messages between ranks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 
-from mimokit.planning.schedule.actions import Step
+from mimokit.planning.schedule.actions import Order, Step
 from mimokit.planning.schedule.graph import StageGraph
 from mimokit.step_kinds import StepKind
 
@@ -111,27 +113,102 @@ def _earlier(kinds: Sequence[StepKind], stage: int, ahead: int) -> Iterator[Step
             forwards += 1
 
 
-def shared_ranks(graph: StageGraph, worker: int, num_microbatches: int) -> Sequence[Step]:
-    """Return load, slice, encoders, language model with its loss and backward, encoders back."""
-    feeding = [stage for stage in graph.workers[worker] if graph.outgoing[stage]]
-    ending = [stage for stage in graph.workers[worker] if not graph.outgoing[stage]]
-    return [
-        step
-        for microbatch in range(num_microbatches)
-        for step in _microbatch(feeding, ending, microbatch)
-    ]
+@dataclass(frozen=True)
+class InGroups:
+    """An order that ends for some micro-batches before it begins for the next.
+
+    Attributes:
+        size: micro-batches of a group; the last one may have fewer.
+    """
+
+    order: Order
+    size: int
+
+    def __call__(self, graph: StageGraph, worker: int, num_microbatches: int) -> Sequence[Step]:
+        """Return the steps of a set of ranks."""
+        return [
+            (kind, stage, group.start + number)
+            for group in _groups(num_microbatches, self.size)
+            for kind, stage, number in self.order(graph, worker, len(group))
+        ]
 
 
-def _microbatch(feeding: list[int], ending: list[int], microbatch: int) -> Iterator[Step]:
+def _groups(num_microbatches: int, size: int) -> Iterator[range]:
+    for start in range(0, num_microbatches, size):
+        yield range(start, min(start + size, num_microbatches))
+
+
+@dataclass(frozen=True)
+class SharedOrder:
+    """The order of ranks that compute encoders next to a language model, or to stages of it.
+
+    Encoders compute forward a number of micro-batches; then the language model does all of its work
+    on these, in an order of its own; then encoders compute backward. All micro-batches of a step at
+    once are three phases (arXiv 2605.27678; Megatron-LM's pull request 4784).
+
+    Attributes:
+        line: the order of the language model.
+        passes: micro-batches for which encoders compute before the language model does.
+        inside: encoders compute in each forward and backward of the first stage instead, as parts
+            of it.
+    """
+
+    line: Order = one_forward_one_backward
+    passes: int = 1
+    inside: bool = False
+
+    def __call__(self, graph: StageGraph, worker: int, num_microbatches: int) -> Sequence[Step]:
+        """Return the steps of a set of ranks."""
+        stages = graph.workers[worker]
+        feeding = [stage for stage in stages if stage in graph.feeding]
+        lines = tuple(tuple(s for s in w if s not in graph.feeding) for w in graph.workers)
+        alone = replace(graph, workers=lines)
+        if self.inside:
+            steps = self.line(alone, worker, num_microbatches)
+            return list(chain.from_iterable(_with_feeding(graph, step, feeding) for step in steps))
+        ordered: list[Step] = []
+        for group in _groups(num_microbatches, self.passes):
+            for microbatch in group:
+                ordered += _before(feeding, microbatch)
+            for kind, stage, number in self.line(alone, worker, len(group)):
+                ordered += _computed(graph, (kind, stage, group.start + number))
+            for microbatch in group:
+                ordered += _after(feeding, microbatch)
+        return ordered
+
+
+shared_ranks = SharedOrder()
+"""Load, slice, encoders, language model with its loss and backward, encoders back."""
+
+
+def _with_feeding(graph: StageGraph, step: Step, feeding: Sequence[int]) -> Iterator[Step]:
+    """Yield a step of the language model with those of the encoders that belong to it."""
+    kind, stage, microbatch = step
+    fed = any(e.index in graph.bridged for e in graph.incoming[stage]) if stage is not None else 0
+    if fed and kind == StepKind.FORWARD:
+        yield from _before(feeding, microbatch)
+    yield from _computed(graph, step)
+    if fed and kind == StepKind.BACKWARD:
+        yield from _after(feeding, microbatch)
+
+
+def _before(feeding: Sequence[int], microbatch: int) -> Iterator[Step]:
     yield StepKind.LOAD, None, microbatch
     yield StepKind.SLICE, None, microbatch
     for stage in feeding:
         yield StepKind.FORWARD, stage, microbatch
         yield StepKind.GATHER, stage, microbatch
-    for stage in ending:
-        yield StepKind.FORWARD, stage, microbatch
+
+
+def _computed(graph: StageGraph, step: Step) -> Iterator[Step]:
+    """Yield a step, and after the forward of a last stage the loss."""
+    kind, stage, microbatch = step
+    yield step
+    if kind == StepKind.FORWARD and stage is not None and not graph.outgoing[stage]:
         yield StepKind.LOSS, stage, microbatch
-        yield StepKind.BACKWARD, stage, microbatch
+
+
+def _after(feeding: Sequence[int], microbatch: int) -> Iterator[Step]:
     for stage in feeding:
         yield StepKind.SCATTER, stage, microbatch
         yield StepKind.BACKWARD, stage, microbatch

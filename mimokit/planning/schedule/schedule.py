@@ -91,7 +91,14 @@ class Schedule:
     loading: frozenset[int] = frozenset()
 
     def warmup(self, stage: int) -> int:
-        """Return the forwards of a stage before its first backward under 1F1B."""
+        """Return the forwards of a stage before it alternates; those before any backward of its
+        ranks, where the order is not 1F1B.
+        """
+        if self.order != one_forward_one_backward:
+            kinds = [kind for kind, _, _ in self.ordered(self.graph.worker_of[stage])]
+            if StepKind.BACKWARD not in kinds:
+                return kinds.count(StepKind.FORWARD)
+            return kinds[: kinds.index(StepKind.BACKWARD)].count(StepKind.FORWARD)
         position = self.graph.stages[stage].position
         return num_warmup_microbatches(position, self.graph.total_stages, self.num_microbatches)
 
@@ -194,9 +201,9 @@ _MESSAGES = {
 
 
 def _actions(schedule: Schedule, worker: int) -> Iterator[Action]:
-    graph, stages, home = schedule.graph, schedule.graph.workers[worker], schedule.graph.worker_of
-    incoming = {s: [e for e in graph.incoming[s] if home[e.source] != worker] for s in stages}
-    outgoing = {s: [e for e in graph.outgoing[s] if home[e.destination] != worker] for s in stages}
+    graph, stages = schedule.graph, schedule.graph.workers[worker]
+    incoming = {s: [e for e in graph.incoming[s] if e.index not in graph.bridged] for s in stages}
+    outgoing = {s: [e for e in graph.outgoing[s] if e.index not in graph.bridged] for s in stages}
     forward, backward = schedule.work.carry_forward.tolist(), schedule.work.carry_backward.tolist()
     for kind, stage, microbatch in schedule.ordered(worker):
         if stage is None or kind not in (*BRIDGES, *_COMPUTES):

@@ -24,6 +24,7 @@ _WITHIN: dict[Modality, int] = {
     "audio": 3,  # hidden states, items per sample, tokens per item
 }
 _AXES = 1  # grids of items, or position ids
+_BOUNDS = 1  # of samples in a row
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def plan_slots(
     modalities: Mapping[str, Modality],
     three_axes: Collection[str] = (),
     text_heads: Collection[str] = (),
+    in_row: Collection[str] = (),
 ) -> SlotPlan:
     """Return the slots of every edge.
 
@@ -74,6 +76,7 @@ def plan_slots(
         three_axes: modules that send integers of three axes: encoders of images that differ in size
             (their grids), a language model with such positions (from stage to stage).
         text_heads: modules that read words for the language model: their texts differ in length.
+        in_row: modules that compute samples in a row, whose bounds their stages send.
 
     Raises:
         KeyError: a module has no modality.
@@ -89,6 +92,7 @@ def plan_slots(
                     continue
                 axes, head = edge.modality in three_axes, edge.modality in text_heads
                 size = _slots(graph, edge, "audio" if head else modality, axes)
+                size += _BOUNDS * (_is_within(graph, edge) and edge.modality in in_row)
                 edges[edge.index] = range(begin, begin + size)
                 counts[modality] += size
                 begin += size
@@ -96,8 +100,11 @@ def plan_slots(
     return SlotPlan(tuple(stages), tuple(edges))
 
 
+def _is_within(graph: StageGraph, edge: StageEdge) -> bool:
+    return graph.stages[edge.source].module == graph.stages[edge.destination].module
+
+
 def _slots(graph: StageGraph, edge: StageEdge, kind: Modality, three_axes: bool) -> int:
-    within = graph.stages[edge.source].module == graph.stages[edge.destination].module
-    if within:
+    if _is_within(graph, edge):
         return HEADER_SLOTS + _WITHIN[kind] + _AXES * three_axes
     return slots_between_modules(kind, three_axes)

@@ -68,12 +68,15 @@ class Timeline:
 
     @cached_property
     def bubble(self) -> tuple[float, ...]:
-        """By stage: the fraction of `pipeline_makespan` in which it does not compute.
+        """By stage: the fraction of `pipeline_makespan` in which its ranks do not compute.
 
         (p - 1) / (m + p - 1) for p equal stages, m micro-batches and no transfer time.
         """
         whole = self.pipeline_makespan
-        return tuple((whole - busy) / whole if whole else 0.0 for busy in self.busy)
+        graph = self.schedule.graph
+        of_worker = [sum(self.busy[stage] for stage in stages) for stages in graph.workers]
+        busy = [of_worker[graph.worker_of[stage.index]] for stage in graph.stages]
+        return tuple((whole - each) / whole if whole else 0.0 for each in busy)
 
     @cached_property
     def in_flight(self) -> tuple[int, ...]:
@@ -99,14 +102,15 @@ class Timeline:
     def intervals(self, worker: int) -> tuple[Interval, ...]:
         """Return the actions of an entry of `graph.workers`, in the order of the schedule.
 
-        A send and its receive have the times of the message; loading takes no time.
+        A send and its receive have the times of the message, as have both ends of a bridge;
+        reading, cutting out samples and the loss take no time.
         """
         return tuple(self._on_clock(worker))
 
     def _on_clock(self, worker: int) -> Iterator[Interval]:
         now, stages = 0.0, list(self.schedule.graph.workers[worker])
         for action in self.schedule.actions(worker):
-            if action.kind == StepKind.LOAD:
+            if action.kind in (StepKind.LOAD, StepKind.SLICE, StepKind.LOSS):
                 yield Interval(action, now, now)
             elif action.kind == StepKind.GRAD_SYNC:
                 yield Interval(action, now, now + float(self.grad_sync[stages].sum()))
@@ -117,7 +121,7 @@ class Timeline:
                 assert action.microbatch is not None, "work belongs to a micro-batch"
                 transfer = action.edge is not None
                 place = action.stage if action.edge is None else action.edge
-                backward = action.kind.endswith("backward")
+                backward = action.kind == StepKind.SCATTER or action.kind.endswith("backward")
                 assert place is not None, "a stage or an edge takes time"
                 task = self._task_at[transfer, place, backward, action.microbatch]
                 yield Interval(action, float(self.start[task]), float(self.stop[task]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from mimokit.planning.pipeline import PipelinePlan
@@ -52,13 +52,12 @@ def clock_of(plan: LayoutPlan) -> tuple[Tick, ...]:
     """Return the ticks of one optimizer step.
 
     At a tick every rank takes one step or none. A rank receives at the tick at which the message is
-    sent or at a later one, and ranks that compute together (all of a stage; all of the world if
-    modules share their ranks) do so at the same tick. So no rank ever waits for a rank that is not
-    allowed to continue.
+    sent or at a later one, and ranks that compute together (all of a stage, all of an encoder next
+    to a pipeline, all of the world if modules share their ranks) do so at the same tick. So no rank
+    ever waits for a rank that is not allowed to continue.
     """
-    if plan.deployment_mode == "heterogeneous":
-        assert plan.pipeline is not None
-        return tuple(_pipelined(plan, plan.pipeline))
+    if plan.pipeline is not None:
+        return tuple(_pipelined(plan, plan.program))
     everyone = range(plan.world_size)
     return tuple(
         Tick(float(number), dict.fromkeys(everyone, step))
@@ -90,7 +89,9 @@ def _pipelined(plan: LayoutPlan, pipeline: PipelinePlan) -> Iterator[Tick]:
     time = 0.0
     for time, wave in _waves(pipeline):
         yield Tick(time, dict(_on_ranks(pipeline, wave)))
-    modules = {rank: stage.module for rank, stage in pipeline.by_rank()}
+    stages, ranks = pipeline.graph.stages, pipeline.ranks
+    lasts = [worker[-1] for worker in pipeline.graph.workers]
+    modules = {rank: stages[last].module for last in lasts for rank in ranks[last]}
     time = max(time, pipeline.timeline().pipeline_makespan)
     yield Tick(time, {rank: PlannedStep(StepKind.WAIT, name) for rank, name in modules.items()})
     for step in _at_the_end():
@@ -100,44 +101,62 @@ def _pipelined(plan: LayoutPlan, pipeline: PipelinePlan) -> Iterator[Tick]:
 def _on_ranks(
     pipeline: PipelinePlan, wave: Mapping[int, Action]
 ) -> Iterator[tuple[int, PlannedStep]]:
-    for stage, action in wave.items():
+    for worker, action in wave.items():
         step = _step(pipeline, action)
-        for rank in pipeline.ranks[stage]:
+        for rank in pipeline.ranks[pipeline.graph.workers[worker][0]]:
             yield rank, step
 
 
 def _waves(pipeline: PipelinePlan) -> Iterator[tuple[float, dict[int, Action]]]:
-    """Yield (time, stage -> its next action) for actions that are due and whose message is sent.
+    """Yield (time, worker -> its next action) for actions that are due and whose message is sent.
 
     The simulated times of the plan determine the order; at equal times a message is sent before it
     is received, or at the same tick.
     """
     timeline = pipeline.timeline()
-    waiting = {
-        stage.index: _timed(timeline.intervals(stage.index)) for stage in pipeline.graph.stages
-    }
+    workers = range(len(pipeline.graph.workers))
+    waiting = {worker: _timed(timeline.intervals(worker)) for worker in workers}
     sent: set[Message] = set()
     now = 0.0
     while any(waiting.values()):
-        due = {stage: queue[0][1] for stage, queue in waiting.items() if queue}
-        times = {stage: waiting[stage][0][0] for stage in due}
-        due = {stage: action for stage, action in due.items() if times[stage] <= now}
+        due = {worker: queue[0][1] for worker, queue in waiting.items() if queue}
+        times = {worker: waiting[worker][0][0] for worker in due}
+        due = {worker: action for worker, action in due.items() if times[worker] <= now}
         sent |= {action.message for action in due.values() if action.kind in SENDS}
         wave = {
-            stage: action
-            for stage, action in due.items()
-            if action.kind not in RECEIVES or action.message in sent
+            worker: action
+            for worker, action in due.items()
+            if _may_run(pipeline, action, due.values(), sent)
         }
         if wave:
             yield now, wave
         else:
             now = min(time for time in times.values() if time > now)
-        for stage in wave:
-            waiting[stage].pop(0)
+        for worker in wave:
+            waiting[worker].pop(0)
+
+
+def _may_run(
+    pipeline: PipelinePlan, action: Action, due: Iterable[Action], sent: Collection[Message]
+) -> bool:
+    """Return whether a message has been sent, and all ranks that compute together have arrived."""
+    if action.kind in RECEIVES:
+        return action.message in sent
+    graph = pipeline.graph
+    if action.stage not in graph.shared:
+        return True
+    module = graph.stages[action.stage].module
+    shares = {stage.index for stage in graph.stages if stage.module == module}
+    arrived = {other.stage for other in due if _together_key(other) == _together_key(action)}
+    return shares <= arrived
+
+
+def _together_key(action: Action) -> tuple[StepKind, int | None]:
+    return action.kind, action.microbatch
 
 
 def _timed(intervals: tuple[Interval, ...]) -> list[tuple[float, Action]]:
-    """Return the times of a stage's actions before the update; a receive ends with its message."""
+    """Return the times of a worker's actions before the update; a receive ends with its message."""
     timed, now = [], 0.0
     for interval in intervals:
         if interval.action.kind in UPDATE:

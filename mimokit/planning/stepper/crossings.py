@@ -11,7 +11,7 @@ from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import Action
 from mimokit.planning.stepper.clock import PlannedStep, Tick
 from mimokit.planning.types import ColocatedBridge, LayoutPlan
-from mimokit.step_kinds import BRIDGES, StepKind
+from mimokit.step_kinds import BRIDGES, SENDS, StepKind
 
 
 @dataclass(frozen=True, order=True)
@@ -73,10 +73,10 @@ def planned_crossings(plan: LayoutPlan, tick: Tick) -> tuple[tuple[Crossing, boo
 
 
 def _of_rank(plan: LayoutPlan, rank: int, step: PlannedStep) -> Iterator[tuple[Crossing, bool]]:
-    if step.name in BRIDGES:
-        assert step.module is not None
+    bridges = {bridge.source: bridge for bridge in plan.colocated_bridges}
+    bridge = bridges.get(step.module or "")
+    if step.name in BRIDGES and bridge is not None:
         assert step.microbatch is not None
-        bridge = next(b for b in plan.colocated_bridges if b.source == step.module)
         backward = step.name == StepKind.SCATTER
         for crossing in colocated_crossings(plan, bridge, backward, step.microbatch):
             if crossing.source_rank == rank:
@@ -84,11 +84,12 @@ def _of_rank(plan: LayoutPlan, rank: int, step: PlannedStep) -> Iterator[tuple[C
             if crossing.destination_rank == rank:
                 yield crossing, False
     elif step.action is not None and step.action.edge is not None:
-        assert plan.pipeline is not None
-        sent = step.name.startswith("send")
-        for crossing, _ in edge_crossings(plan, plan.pipeline, step.action):
-            if rank == (crossing.source_rank if sent else crossing.destination_rank):
-                yield crossing, sent
+        bridged, sends = step.name in BRIDGES, step.name in SENDS
+        for crossing, _ in edge_crossings(plan, plan.program, step.action):
+            if (sends or bridged) and rank == crossing.source_rank:
+                yield crossing, True
+            if not sends and rank == crossing.destination_rank:
+                yield crossing, False
 
 
 def colocated_crossings(
@@ -125,7 +126,8 @@ def edge_crossings(
     edge = pipeline.graph.edges[action.edge] if action.edge is not None else None
     assert edge is not None
     assert action.microbatch is not None
-    stages, backward = pipeline.graph.stages, action.kind.endswith("backward")
+    backward = action.kind == StepKind.SCATTER or action.kind.endswith("backward")
+    stages = pipeline.graph.stages
     modules = stages[edge.source].module, stages[edge.destination].module
     way = (*modules, backward, action.microbatch)
     return tuple(

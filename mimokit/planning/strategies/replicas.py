@@ -13,7 +13,7 @@ from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.strategies.plan import Exchange, StrategyPlan, plan_strategy
 from mimokit.planning.strategies.shards import TrainedShards, trained_shards
-from mimokit.units import span_text
+from mimokit.units import counted, span_text
 
 HostPair = tuple[str, str]
 """Two hosts that a link joins, in the order of their replicas."""
@@ -59,10 +59,9 @@ class Placement:
         hosts = list(dict.fromkeys(host for replica in split for host in self.hosts_of(replica)))
         names = ", ".join(hosts[:HOSTS_SHOWN]) + (", …" if len(hosts) > HOSTS_SHOWN else "")
         return (
-            f"{noun} {span_text(split)} of {self.layout_ranks} ranks "
-            f"{verb} spread over the hosts {names}, so that more than exchanges "
-            f"crosses hosts; start a multiple of {self.layout_ranks} engines on each host, or "
-            "choose a smaller layout."
+            f"{noun} {span_text(split)} of {counted(self.layout_ranks, 'rank')} {verb} spread over "
+            f"the hosts {names}, so that more than exchanges crosses hosts; start a multiple of "
+            f"{counted(self.layout_ranks, 'engine')} on each host, or choose a smaller layout."
         )
 
 
@@ -178,8 +177,8 @@ class ReplicaPlan:
         if len(hosts) < self.world_size:
             sentence = (
                 f"Section 'strategy': strategy.replicas is {self.replicas}, which makes "
-                f"{self.world_size} ranks with {self.layout_ranks} each, but the hosts have "
-                f"{len(hosts)} engines; choose fewer replicas or more hosts."
+                f"{counted(self.world_size, 'rank')} with {self.layout_ranks} each, but the hosts "
+                f"have {counted(len(hosts), 'engine')}; choose fewer replicas or more hosts."
             )
             raise ConfigError([Problem("strategy", "replicas", self.replicas, sentence)])
         placement = place_replicas(hosts, self.layout_ranks, self.replicas)

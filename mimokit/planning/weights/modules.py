@@ -21,7 +21,7 @@ from mimokit.config.messages import written
 from mimokit.planning.weights.directory import WeightDirectory
 from mimokit.planning.weights.layout_files import stored_weights
 from mimokit.planning.weights.plan import WeightPlanner
-from mimokit.units import listed
+from mimokit.units import counted, listed
 
 
 def check_weights(model: MimoParallelismConfig) -> None:
@@ -121,7 +121,9 @@ def check_saving(config: ExperimentConfig) -> None:
         encoders = model.encoder_module_names
         others = [name for name in encoders if name not in saved_modules(model)]
         if others or len(encoders) != 1:
-            named = f"not module '{others[0]}'" if others else f"not {len(encoders)} modules"
+            named = (
+                f"not module '{others[0]}'" if others else f"not {counted(len(encoders), 'module')}"
+            )
             why = f"one encoder must start from {weights}, of which it is a part, {named}"
     if why is None and os.path.exists(target):
         why = "it exists; name a new directory"

@@ -129,8 +129,9 @@ def check_sizes(family: Family, tensor_parallel: int, pipeline_parallel: int) ->
         raise refused("Layout", "pipeline_parallel", pipeline_parallel, sentence)
     if layers % pipeline_parallel and (layers + 2) % pipeline_parallel:
         sentence = (
-            f"pipeline_parallel {pipeline_parallel} divides neither the {layers} layers nor, with "
-            f"embedding and loss counted as layers, {layers + 2}; choose a size that divides one"
+            f"pipeline_parallel {pipeline_parallel} divides neither the {counted(layers, 'layer')} "
+            f"nor, with embedding and loss counted as layers, {layers + 2}; choose a size that "
+            "divides one"
         )
         raise refused("Layout", "pipeline_parallel", pipeline_parallel, sentence)
 

@@ -20,7 +20,7 @@ from mimokit.config.errors import refuse_if_any
 from mimokit.planning.weights.directory import WeightDirectory, read_json, refused
 from mimokit.planning.weights.plan import WeightPlanner
 from mimokit.planning.weights.types import DTYPE_BYTES
-from mimokit.units import shown
+from mimokit.units import counted, shown
 
 TOLERANCES: Mapping[str, float] = {
     "float64": 1e-5, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2
@@ -192,7 +192,7 @@ def check_room_for_image(weights: WeightDirectory, tokens: int, seq_length: int)
     """Raise `ConfigError` if the tokens of an image leave none for text."""
     if seq_length <= tokens:
         what = (
-            f"a sample has {seq_length} tokens, and one image becomes {tokens}; give a "
+            f"a sample has {counted(seq_length, 'token')}, and one image becomes {tokens}; give a "
             "--seq-length above that"
         )
         raise refused(weights.directory, "seq_length", seq_length, what)

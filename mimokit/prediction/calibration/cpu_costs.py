@@ -23,6 +23,7 @@ from mimokit.prediction.local_cpu.simulator import (
     all_reduce,
     run_shared,
 )
+from mimokit.units import counted
 
 
 def fit_shared_costs(measured: Measurements) -> tuple[SharedCosts, tuple[FittedLaw, ...]]:
@@ -41,7 +42,7 @@ def fit_shared_costs(measured: Measurements) -> tuple[SharedCosts, tuple[FittedL
 
 def _fit_round(measured: Round) -> tuple[CoreCosts, tuple[FittedLaw, ...]]:
     pieces, collectives = measured.pieces, measured.collectives
-    where = f"{measured.ranks} ranks at work"
+    where = f"{counted(measured.ranks, 'rank')} at work"
     names = tuple(dict.fromkeys(piece.piece for piece in pieces))
     by_piece = {
         name: _piece_law(where, name, [p for p in pieces if p.piece == name]) for name in names

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.config.errors import ConfigError, Problem
+from mimokit.units import counted
 
 TRIALS = 200
 """Random sets of rows that are tried for the start of a fit."""
@@ -49,7 +50,10 @@ class FittedLaw:
         return self.labels[int(np.argmax(np.abs(self.residuals)))]
 
     def __str__(self) -> str:
-        text = f"{self.name}: {self.mean_error:.0%} mean error over {len(self.residuals)} rows"
+        text = (
+            f"{self.name}: {self.mean_error:.0%} mean error over "
+            f"{counted(len(self.residuals), 'row')}"
+        )
         if not self.outliers:
             return text
         named = ", ".join(f"{self.labels[i]} ({self.residuals[i]:+.0%})" for i in self.outliers)
@@ -92,7 +96,10 @@ def fit_law(
 def _check(name: str, measured: Vector, terms: int) -> None:
     sentence = None
     if len(measured) < terms:
-        sentence = f"it has {len(measured)} rows for {terms} constants; measure at least as many"
+        sentence = (
+            f"it has {counted(len(measured), 'row')} for {terms} constants; measure at least as "
+            "many"
+        )
     elif not (np.isfinite(measured).all() and (measured > 0).all()):
         sentence = "every row must be a positive number of seconds; measure again"
     if sentence is not None:

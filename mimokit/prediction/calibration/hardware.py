@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mimokit.prediction.calibration.fit import FittedLaw, fit_law
 from mimokit.prediction.calibration.measurements import CollectiveTime, Measurements, ProductTime
 from mimokit.prediction.hardware import Efficiency, Hardware, RankLink
-from mimokit.units import GIB
+from mimokit.units import GIB, counted
 
 
 def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[FittedLaw, ...]]:
@@ -43,7 +43,9 @@ def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[FittedLaw, ...
             kernel=main.constants["product"],
             half_width=_half_width(main),
         ),
-        sources={"all": f"measured by calibrate() on {len(measured.hosts)} ranks at once"},
+        sources={
+            "all": f"measured by calibrate() on {counted(len(measured.hosts), 'rank')} at once"
+        },
     )
     return hardware, (*products.values(), *link_fits)
 

@@ -23,7 +23,15 @@ from mimokit.prediction.local_cpu.simulator import (
     run_shared,
 )
 from mimokit.prediction.local_cpu.step_costs import SCALAR_BYTES, StepCosts, step_costs
-from mimokit.step_kinds import MODULE_PHASES, REMAINDER, SENDS, UPDATE, Phase, StepKind
+from mimokit.step_kinds import (
+    MODULE_PHASES,
+    RECEIVES,
+    REMAINDER,
+    SENDS,
+    UPDATE,
+    Phase,
+    StepKind,
+)
 
 _PHASES = {str(kind): kind.phase for kind in StepKind}
 
@@ -139,28 +147,27 @@ class _RankProgram:
             return [self._step.one_pass(self._module(action), "forward", self._rank)]
         if kind == StepKind.BACKWARD:
             return [self._step.one_pass(self._module(action), "backward", self._rank)]
-        if kind == StepKind.GATHER:
-            return self._gather(self._bridges[self._module(action)])
-        if kind == StepKind.SCATTER:
-            return self._scatter(self._bridges[self._module(action)])
+        bridge = self._bridges.get(self._module(action))
+        if kind == StepKind.GATHER and bridge is not None:
+            return self._gather(bridge)
+        if kind == StepKind.SCATTER and bridge is not None:
+            return self._scatter(bridge)
         assert action.edge is not None
         edge = self._pipeline.graph.edges[action.edge]
-        forward = kind.endswith("forward")
+        forward = kind == StepKind.GATHER or kind.endswith("forward")
+        sent = [] if kind in RECEIVES else self._transfers(edge, forward, action, sending=True)
         if kind in SENDS:
-            return self._transfers(edge, forward, action)
-        return self._transfers(edge, forward, action) + self._share(edge, forward, action)
+            return sent
+        received = self._transfers(edge, forward, action, sending=False)
+        return sent + received + self._share(edge, forward, action)
 
     def _module(self, action: Action) -> str:
         assert action.stage is not None
         return self._pipeline.graph.stages[action.stage].module
 
     def _load(self) -> list[Operation]:
-        module = self._pipeline.stages_of(self._rank)[-1].module
-        loaded = self._step.plan.batch.modules[module].loaded
-        if self._rank not in loaded:
-            return []
-        start, stop = loaded[self._rank]
-        return [self._step.load(stop - start)]
+        read = self._step.plan.batch.read_by(self._rank)
+        return [] if read is None else [self._step.load(read[1] - read[0])]
 
     def _gather(self, bridge: ColocatedBridge) -> list[Operation]:
         """Return the comparison of the source's tensor-parallel ranks, and the gather."""
@@ -180,13 +187,17 @@ class _RankProgram:
         size = self._step.module(bridge.source).row_bytes(samples)
         return self._step.shared("all-gather", span, members, size)
 
-    def _transfers(self, edge: StageEdge, forward: bool, action: Action) -> list[Operation]:
-        """Return the messages that an action sends or receives."""
+    def _transfers(
+        self, edge: StageEdge, forward: bool, action: Action, *, sending: bool
+    ) -> list[Operation]:
+        """Return the messages that an action sends, or that it receives."""
         operations: list[Operation] = []
-        sending = action.kind in SENDS
+        # Both ends of a bridge to a pipeline have edges of their own.
+        bridged = edge.index in self._pipeline.graph.bridged
+        which = edge.modality if bridged else edge.index
         for other, size, split in self._messages(edge, forward, sending):
             ends = (self._rank, other) if sending else (other, self._rank)
-            key = (edge.index, forward, action.microbatch, *ends, split)
+            key = (which, forward, action.microbatch, *ends, split)
             span, seconds = Span(None, action.kind), self._step.costs.message(size)
             operations.append((Send if sending else Recv)(span, seconds, key))
         return operations
@@ -207,7 +218,7 @@ class _RankProgram:
         seen: Counter[int] = Counter()
         messages = []
         for end, other, count in ends:
-            if end == self._rank:
+            if end == self._rank != other:
                 messages.append((other, rows.row_bytes(count), seen[other]))
                 seen[other] += 1
         return messages
@@ -222,23 +233,27 @@ class _RankProgram:
         samples = self._step.samples(self._pipeline.graph.stages[here].module)
         rows = self._step.module(edge.modality).row_bytes(samples)
         sizes = [rows]
-        if route.form == "leader" or not self._counts_are_complete(route):
+        stages = self._pipeline.graph.stages
+        ends = stages[edge.source].module, stages[edge.destination].module
+        if route.form == "leader" or not self._counts_are_complete(
+            route, *(ends if forward else reversed(ends))
+        ):
             sizes.insert(0, float(SCALAR_BYTES * samples))
         kind: Literal["broadcast", "all-gather"]
         kind = "broadcast" if route.form == "leader" else "all-gather"
         span = Span(None, action.kind)
         return [each for size in sizes for each in self._step.shared(kind, span, members, size)]
 
-    def _counts_are_complete(self, route: Route) -> bool:
+    def _counts_are_complete(self, route: Route, sender: str, taker: str) -> bool:
         """Return whether the messages to this rank count the rows of all samples of its replica.
 
         Otherwise the ranks of the replica gather the counts first.
         """
         batch = self._step.plan.batch.modules
-        samples = {rank: read for module in batch.values() for rank, read in module.samples.items()}
-        start, stop = samples[self._rank]
+        sent, taken = batch[sender].samples, batch[taker].samples
+        start, stop = taken[self._rank]
         counted = [
-            counted_samples(transfer.ends, samples)
+            counted_samples(transfer.ends, sent, taken)
             for transfer in route.transfers
             if transfer.destination_rank == self._rank
         ]

@@ -11,7 +11,7 @@ from typing import Self
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.planning.strategies import Exchange
 from mimokit.prediction.hardware import Hardware
-from mimokit.units import bits_per_second, rate_text, seconds_of, seconds_text
+from mimokit.units import bits_per_second, counted, rate_text, seconds_of, seconds_text
 
 MOST_TO_TRY = 8
 """Nodes of a ring whose every order is tried; larger rings go to the nearest node next."""
@@ -185,7 +185,9 @@ class Network:
             raise _rejected("bandwidth", self.bandwidth, "give either it or the matrix `links`")
         if self.links is not None:
             if any(len(row) != len(self.links) for row in self.links):
-                raise _rejected("links", f"{len(self.links)} rows", "each row needs as many links")
+                raise _rejected(
+                    "links", counted(len(self.links), "row"), "each row needs as many links"
+                )
             return Matrix(tuple(map(tuple, self.links)))
         between = Link.of(self.bandwidth or "", self.latency, self.jitter)
         if not self.sites:
@@ -209,11 +211,17 @@ class Network:
             ConfigError: they are not.
         """
         if self.sites and sum(self.sites) != nodes:
-            raise _rejected("sites", self.sites, f"they must have {nodes} nodes together")
+            raise _rejected(
+                "sites", self.sites, f"they must have {counted(nodes, 'node')} together"
+            )
         if self.links is not None and len(self.links) < nodes:
-            raise _rejected("links", f"{len(self.links)} rows", f"give one for each of {nodes}")
+            raise _rejected(
+                "links", counted(len(self.links), "row"), f"give one for each of {nodes}"
+            )
         if self.speeds and len(self.speeds) != nodes:
-            raise _rejected("speeds", self.speeds, f"give one for each of the {nodes} nodes")
+            raise _rejected(
+                "speeds", self.speeds, f"give one for each of the {counted(nodes, 'node')}"
+            )
 
     def step_seconds(self, compute_seconds: float, nodes: int) -> tuple[float, ...]:
         """Return how long each node computes in a step; of equal nodes the last is the slowest."""

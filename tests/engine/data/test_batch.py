@@ -69,7 +69,7 @@ def test_sequence_first_states_are_cut_in_dimension_one():
     ("rows", "grid", "message"),
     [
         (5, [[1, 2, 2]], "5 patch rows but grid_thw describes 4"),
-        (8, [[1, 2, 2], [1, 2, 2]], "grid_thw has 2 rows but the samples have 1 items"),
+        (8, [[1, 2, 2], [1, 2, 2]], "grid_thw has 2 rows but the samples have 1 item"),
     ],
 )
 def test_patches_that_do_not_fit_the_grid_are_refused(rows, grid, message):
@@ -97,7 +97,7 @@ def test_image_tokens_that_do_not_match_are_refused_sample_by_sample():
     """The totals agree here; the samples do not."""
     batch = _batch([[16, 16, 16, 7], [16, 6, 7, 8]], [1, 1])
     message = (
-        "Sample 0 of the batch has 3 'images' placeholder tokens but its 1 items give 2 rows; "
+        "Sample 0 of the batch has 3 'images' placeholder tokens but 2 rows of 1 item; "
         "they must be equal."
     )
     with pytest.raises(ValueError, match=message):

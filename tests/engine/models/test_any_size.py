@@ -108,5 +108,7 @@ def test_a_grid_for_every_image():
     check_grids(grids, [1, 0, 1], [1, 0, 2], 2, "qwen")
     with pytest.raises(ValueError, match="Module 'qwen' sent 2 grids for 3 images"):
         check_grids(grids, [1, 1, 1], [1, 1, 1], 2, "qwen")
-    with pytest.raises(ValueError, match="sent 1 rows for sample 2, but by their grids its 1 im"):
+    with pytest.raises(
+        ValueError, match=r"sent 1 row for sample 2, but . are those of the grids of its 1 image;"
+    ):
         check_grids(grids, [1, 0, 1], [1, 0, 1], 2, "qwen")

@@ -59,6 +59,32 @@ def test_dtypes_and_the_cut_along_the_sequence_come_from_the_execution() -> None
         assert cut == [True, False][: len(cut)], "the projector's rows are whole"
 
 
+def test_attention_is_of_our_own_only_where_ranks_share_sequences(monkeypatch) -> None:
+    from dataclasses import replace
+
+    from mimokit.engine.megatron import AttnMaskType
+    from mimokit.engine.models import transformer
+    from mimokit.engine.models.attention import SequenceAttention
+
+    (build, _), *_ = _builders().values()
+
+    def attention(mask_type=AttnMaskType.causal, **execution):
+        changed = replace(build, execution=replace(build.execution, **execution))
+        spec = transformer.layer_spec(changed, mask_type)
+        return spec.submodules.self_attention.submodules.core_attention
+
+    whole = attention()
+    assert whole.__name__ == "DotProductAttention", "Megatron's, as in the oracle"
+    assert attention(context_parallel=2) is attention(samples_in_row=True) is SequenceAttention
+    fused = type("Fused", (), {})
+    monkeypatch.setattr(transformer, "transformer_engine_attention", lambda: fused)
+    assert attention() is whole
+    assert attention(context_parallel=2, weights="bf16") is fused
+    assert attention(context_parallel=2) is SequenceAttention
+    padded = attention(AttnMaskType.padding, context_parallel=2, weights="bf16")
+    assert padded is attention(samples_in_row=True, weights="bf16") is SequenceAttention
+
+
 def _reduction(execution):
     from mimokit.engine.parallel.data_parallel import data_parallel_config
 

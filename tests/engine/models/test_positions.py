@@ -42,7 +42,7 @@ def test_without_images_all_axes_are_the_place():
     [
         ([1, 8, 8, 1], [[1, 1, 3]], "Sample 0 has an image of 1 x 1 x 3 tokens, but not as many"),
         ([1, 8, 8, 1], [[1, 1, 1]], "Sample 0 has placeholders 8, but no grid is left for them"),
-        ([1, 8, 8, 1], [[1, 1, 2], [1, 1, 1]], "1 images have a grid, but no placeholders 8"),
+        ([1, 8, 8, 1], [[1, 1, 2], [1, 1, 1]], "grids of 1 image, but no placeholders 8"),
     ],
 )
 def test_grids_that_do_not_fit_are_refused(row, grids, sentence):

@@ -48,7 +48,12 @@ def _of_transformers(language, tower, ids, pixels):
 
 @pytest.mark.parametrize(
     ("language", "tower", "tensor_parallel"),
-    [("llama", "clip_tower", 4), ("qwen2", "siglip_tower", 4), ("gpt2", "clip_tower", 2)],
+    [
+        ("llama", "clip_tower", 4),
+        ("qwen2", "siglip_tower", 4),
+        ("gpt2", "clip_tower", 2),
+        ("phi3", "clip_tower", 2),
+    ],
 )
 def test_a_module_computes_what_its_checkpoint_computes(cluster, language, tower, tensor_parallel):
     sizes = {"tensor_parallel": tensor_parallel, **ONE}

@@ -10,6 +10,7 @@ import torch
 
 import mimokit
 from mimokit.config import RuntimeConfig
+from mimokit.engine.parallel.main_weights import main_value
 from mimokit.engine.parallel.optimizer import (
     MainGradAdamW,
     learning_rate_scheduler,
@@ -129,6 +130,19 @@ def test_every_rule_of_torch_steps_on_what_was_reduced(rule):
     assert not torch.equal(ours, torch.ones(3))
 
 
+def test_small_updates_of_bf16_weights_add_up():
+    """Half a step of bf16 is 1/512 of a weight; the updates here are 1/1000 each."""
+    parameter = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
+    parameter.main_grad = torch.ones(3)
+    optimizer = on_main_grad(torch.optim.SGD)([parameter], lr=1e-3)
+    for _ in range(8):
+        optimizer.step()
+    assert parameter.grad is None
+    torch.testing.assert_close(main_value(parameter), torch.full((3,), 0.992))
+    assert torch.equal(parameter, main_value(parameter).bfloat16())
+    assert not torch.equal(parameter, torch.ones_like(parameter))
+
+
 def test_adam_refuses_a_parameter_that_no_rank_reduces():
     """torch's own would skip it without a word and never train."""
     optimizer = MainGradAdamW([torch.nn.Parameter(torch.ones(3))], lr=0.1)
@@ -178,9 +192,11 @@ class Wrapped(torch.nn.Linear):
             )
 
 
-def _stepped(steps: int, *, state: Any = None, first: int = 0) -> tuple[Wrapped, MainGradUpdate]:
+def _stepped(
+    steps: int, dtype: torch.dtype, *, state: Any = None, first: int = 0
+) -> tuple[Wrapped, MainGradUpdate]:
     torch.manual_seed(0)
-    module = Wrapped(3, 2)
+    module = Wrapped(3, 2).to(dtype)
     optimizer = MainGradAdamW([], lr=0.1)
     optimizer.add_module(module, lr=0.3)
     runtime = RuntimeConfig(learning_rate=0.1, learning_rate_warmup=8)
@@ -195,13 +211,15 @@ def _stepped(steps: int, *, state: Any = None, first: int = 0) -> tuple[Wrapped,
     return module, update
 
 
-def test_an_update_goes_on_from_its_state() -> None:
-    """Moments, the warm-up and the rate of each module are in it."""
-    module, update = _stepped(3)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_update_goes_on_from_its_state(dtype: torch.dtype) -> None:
+    """Moments, the warm-up, the rate of each module and weights of more bits are in it."""
+    module, update = _stepped(3, dtype)
     saved = copy.deepcopy((module.state_dict(), update.state_dict()))
     assert [group["lr"] for group in update.optimizer.param_groups] == pytest.approx([0.05, 0.15])
-    whole, _ = _stepped(5)
-    again, _ = _stepped(2, state=saved, first=3)
-    anew, _ = _stepped(2, state=(saved[0], _stepped(0)[1].state_dict()), first=3)
+    whole, _ = _stepped(5, dtype)
+    again, _ = _stepped(2, dtype, state=saved, first=3)
+    anew, _ = _stepped(2, dtype, state=(saved[0], _stepped(0, dtype)[1].state_dict()), first=3)
+    assert torch.equal(main_value(again.weight), main_value(whole.weight))
     assert torch.equal(again.weight, whole.weight)
     assert not torch.equal(anew.weight, whole.weight), "without the state it is another step"

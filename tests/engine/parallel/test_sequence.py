@@ -42,5 +42,5 @@ def _summed(original):
 
 
 def test_check_catches_gradients_that_are_whole_and_summed(cluster):
-    differ = _differences(cluster, "mimokit.engine.models.encoder.all_slices", _summed)
+    differ = _differences(cluster, "mimokit.engine.parallel.context.all_slices", _summed)
     assert differ["images"] > 0.5

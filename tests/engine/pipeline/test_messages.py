@@ -7,8 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mimokit
+from mimokit.engine.pipeline import communicator, messages
 from mimokit.engine.pipeline.messages import decode_header, encode_header
 from mimokit.planning.message_tags import FIELD_BITS, Tag
+from tests.layouts_apart import apart_config
 
 FIELDS = [st.integers(0, (1 << bits) - 1) for _, bits in FIELD_BITS]
 
@@ -29,7 +32,7 @@ def test_different_messages_have_different_tags(one, other):
 def test_what_does_not_fit_is_refused(name, bits):
     fields = dict.fromkeys((name for name, _ in FIELD_BITS), 0)
     for value in (1 << bits, -1):
-        with pytest.raises(ValueError, match=f"{1 << bits} values of {name}.*{value} does not"):
+        with pytest.raises(ValueError, match=f"{1 << bits:,} values of {name}.*{value} does not"):
             Tag(**{**fields, name: value}).encode()
 
 
@@ -74,3 +77,38 @@ def test_messages_arrive_whole_whatever_the_order(cluster):
             assert shape == [microbatch, 3]
             assert total == 3 * microbatch * (10 * (1 - rank) + microbatch)
             assert numbers == list(range(microbatch + 1))
+
+
+@pytest.mark.parametrize("backend", ["cpu:gloo,cuda:nccl", "cpu:gloo,cuda:gloo"])
+def test_with_nccl_every_edge_has_a_group_per_direction(monkeypatch, backend):
+    """It ignores tags, and a group's messages wait for each other: no two kinds may share one."""
+    made, posted = [], []
+
+    def new_group(**_):
+        made.append(len(made))
+        return made[-1]
+
+    monkeypatch.setattr(communicator, "rank_device", lambda: torch.device("cuda"))
+    monkeypatch.setattr(communicator, "group_timeout", lambda: None)
+    monkeypatch.setattr(communicator.dist, "get_backend_config", lambda: backend)
+    monkeypatch.setattr(communicator.dist, "new_group", new_group)
+    program = mimokit.plan(apart_config((1, 1, 1), (1, 2, 1), 2)).program
+    mailbox = communicator.new_mailbox(program)
+
+    def post(tensor, rank, group, tag):
+        tag = Tag.decode(tag)
+        posted.append(((tag.edge, tag.direction), group))
+        return object()
+
+    monkeypatch.setattr(messages.dist, "isend", post)
+    monkeypatch.setattr(messages.dist, "irecv", post)
+    for edge in program.graph.edges:
+        for direction in (0, 1):
+            for microbatch in (0, 1):
+                tag = Tag(direction, edge.index, microbatch)
+                mailbox._start_sending(torch.zeros(1), 1, tag)
+                mailbox.ask_for(torch.zeros(1), 1, tag)
+    groups = {kind: {group for one, group in posted if one == kind} for kind, _ in posted}
+    assert len(groups) == 4
+    assert all(len(used) == 1 for used in groups.values())
+    assert len(set.union(*groups.values())) == (4 if "nccl" in backend else 1)

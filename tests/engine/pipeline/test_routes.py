@@ -39,7 +39,7 @@ def _carry(source, destination, form, rows_per_sample):
     mailbox = Mailbox(torch.device("cpu"), dist.new_group())
     samples = {**samples_of(first), **samples_of(second)}
     ways = [
-        RouteCommunicator(route, 0, direction, samples, mailbox, kinds=2)
+        RouteCommunicator(route, 0, direction, samples, samples, mailbox, kinds=2)
         for direction, route in enumerate((plan.forward, plan.backward))
     ]
     (start, stop), wholes, counts, found = samples[rank], [], [], []

@@ -109,3 +109,19 @@ def test_replicas_leave_the_mean_of_their_weights(cluster, tmp_path, strategy):
     for name, one in trained[0].items():
         mean = (one + trained[1][name]) / 2
         assert float(np.abs(found[name].numpy() - mean).max()) <= 1e-5, name
+
+
+def test_main_weights_are_saved(cluster, tmp_path):
+    """Those of two replicas, which have a half each, in the fp32 of the weights at the start."""
+    from safetensors.torch import load_file
+
+    sizes = {"data_parallel": 2, "use_distributed_optimizer": True}
+    config = weights_config("qwen2", "clip_tower", "homogeneous", sizes, sizes)
+    config.runtime.precision, config.runtime.save_hf = "bf16", str(tmp_path / "saved")
+    cluster.run(_train, mimokit.plan(config), config, world_size=2)
+    found = load_file(tmp_path / "saved" / "model.safetensors")
+    before = load_file(checkpoint("qwen2", STD) / "model.safetensors")
+    for name, value in before.items():
+        change = (found[name] - value.bfloat16().float()).abs()
+        assert 0 < float(change.max()) < 0.01, name
+        assert not found[name].equal(found[name].bfloat16().float()), name

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+import mimokit
 from mimokit.experiment import verify
 from tests.invariance import TOLERANCE, assert_computes_the_same, oracle_of
-from tests.layouts_experts import BALANCED, experts_config
+from tests.layouts_experts import BALANCED, experts_config, frozen_experts_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
 from tests.whole_runs import whole_runs
@@ -13,6 +16,12 @@ from tests.whole_runs import whole_runs
 @whole_runs("experts")
 def test_experts_compute_what_one_process_computes(cluster, run):
     assert_computes_the_same(cluster, run.make())
+
+
+def test_a_replica_without_gradients_still_serves_the_others(cluster):
+    """All of its inputs are words before frozen layers, which alone need no backward pass."""
+    report = verify(cluster, frozen_experts_config(), steps=2)
+    assert report.passed, report.verdict
 
 
 def _verified(cluster, config, target, make):
@@ -36,7 +45,7 @@ def _unmarked(original):
 
 
 def test_check_catches_experts_that_are_summed_over_the_ranks_of_others(cluster):
-    config = experts_config((1, 1, 2), (1, 1, 2))
+    config = experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1)
     target = "mimokit.engine.models.experts.SeededExperts.__init__"
     report = _verified(cluster, config, target, _unmarked)
     assert report.loss_differences[0] <= TOLERANCE, "the forward pass is right"
@@ -73,3 +82,14 @@ def test_check_catches_a_capacity_of_a_rank_s_own_tokens(cluster):
     target = "mimokit.engine.models.experts.LayoutFreeRouter._have_room"
     report = _verified(cluster, config, target, _of_all_samples)
     assert report.loss_differences[0] > TOLERANCE
+
+
+@pytest.mark.parametrize("dispatcher", ["alltoall", "allgather"])
+def test_tokens_travel_as_a_plan_says(dispatcher):
+    from mimokit.engine.models.transformer import transformer_config
+
+    config = experts_config((1, 1, 2), (1, 1, 2), dispatcher=dispatcher)
+    execution = mimokit.plan(config).executions[LANGUAGE]
+    built = transformer_config(config.model.get_architecture(LANGUAGE), execution)
+    assert built.moe_token_dispatcher_type == dispatcher
+    assert built.moe_router_dtype == "fp32"

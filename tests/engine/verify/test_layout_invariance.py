@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from mimokit.cluster import RankError
@@ -95,12 +97,12 @@ def test_check_catches_gradients_of_a_wrong_scale_that_are_clipped(cluster):
     assert not report.passed
 
 
-def _encoder_a_thousandth_more(original):
-    """Plant: the gradients of the encoder are 1.001 times what they are."""
+def _encoder_by(factor, original):
+    """Plant: the gradients of the encoder are a little more than they are."""
 
     def finalize(modules):
         count = original(modules)
-        modules[0][0].scale_gradients(1.001)
+        modules[0][0].scale_gradients(factor)
         return count
 
     return finalize
@@ -115,10 +117,14 @@ def test_large_gradients_are_no_false_alarm_and_hide_no_fault(cluster):
     assert report.adam_epsilon > 5 * ADAM_EPSILON
     assert "Gradients have a norm of up to" in report.verdict
     finalize = "mimokit.engine.parallel.update.finalize_model_grads"
-    with planted(cluster, finalize, _encoder_a_thousandth_more, 2):
-        report = verify(cluster, config, steps=1, oracle=oracle)
-    assert report.gradient_differences[0]["images"] == pytest.approx(1e-3, rel=0.05)
-    assert not report.passed
+    for more, measured in ((1e-3, False), (5e-5, True)):
+        with planted(cluster, finalize, partial(_encoder_by, 1 + more), 2):
+            report = verify(cluster, config, steps=1, oracle=oracle)
+        assert report.gradient_differences[0]["images"] == pytest.approx(more, rel=0.05)
+        assert not report.passed
+        assert bool(report.gradient_rounding) == measured
+        assert ("more than rounding explains" in report.verdict) == measured
+    assert 0 < report.gradient_rounding[0]["images"] < 1e-5
 
 
 def test_check_catches_an_optimizer_that_never_updates(cluster):

@@ -396,7 +396,7 @@ def test_what_goes_wrong_on_a_node_is_named(
     [
         ({"num_nodes": 0}, "num_nodes is 0; it must be at least 1"),
         ({"num_nodes": -2}, "num_nodes is -2; it must be at least 1"),
-        ({"num_nodes": 2}, "num_nodes is 2; the cluster has 1 engines"),
+        ({"num_nodes": 2}, "num_nodes is 2; the cluster has 1 engine,"),
         ({"minibatch_size": 3}, "batch_size is 16, which is not a multiple of minibatch_size, 3"),
         ({"val_size": 21}, "val_size is 21, but val_dataset has 20 samples"),
         ({"strategy": "dilocco"}, "did you mean diloco"),

@@ -8,9 +8,12 @@ from hypothesis import strategies as st
 
 import mimokit
 from mimokit.planning.schedule import (
+    SharedOrder,
     StageGraph,
     check_actions,
+    gpipe,
     interleaved,
+    one_forward_one_backward,
     plan_schedule,
     shared_graph,
     shared_ranks,
@@ -115,3 +118,50 @@ def test_interleaved_ranks_and_encoders_before_them_never_wait_for_each_other(
     check_actions(schedule.all_actions())
     timeline = simulate(schedule)
     assert timeline.pipeline_makespan >= 3 * chunks * stages * rounds
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sets=st.sampled_from([2, 3, 4]),
+    chunks=st.sampled_from([1, 2, 3]),
+    rounds=st.integers(1, 3),
+    passes=st.integers(1, 3),
+    encoders=st.integers(1, 2),
+    line=st.sampled_from(["1f1b", "gpipe"]),
+    inside=st.booleans(),
+)
+def test_encoders_beside_a_pipeline(
+    sets: int, chunks: int, rounds: int, passes: int, encoders: int, line: str, inside: bool
+) -> None:
+    """Every module computes each micro-batch once, in the order that data takes, on any ranks."""
+    names = [f"e{number}" for number in range(encoders)]
+    topology = {**dict.fromkeys(names, (LANGUAGE,)), LANGUAGE: ()}
+    shares = 1 if inside else sets
+    graph = shared_graph(topology, [*names, LANGUAGE], sets, chunks, shares)
+    order = interleaved if chunks > 1 else one_forward_one_backward
+    count = sets * rounds
+    shared = SharedOrder(gpipe if line == "gpipe" else order, sets * passes, inside)
+    schedule = plan_schedule(graph, count, shared, loading=())
+    check_actions(schedule.all_actions())
+    assert len(graph.feeding) == encoders * shares
+    language = [stage for stage in graph.stages if stage.module == LANGUAGE]
+    assert [graph.worker_of[stage.index] for stage in language] == [
+        number % sets for number in range(sets * chunks)
+    ]
+    held = sets * passes
+    if inside:
+        held = count if line == "gpipe" else 2 * sets * chunks
+    for encoder in graph.feeding:
+        assert schedule.in_flight(encoder) <= min(count, held)
+        steps = schedule.ordered(graph.worker_of[encoder])
+        for number in range(count):
+            forward, gather, scatter, backward = (
+                steps.index((kind, encoder, number))
+                for kind in ("forward", "gather", "scatter", "backward")
+            )
+            assert forward < gather < scatter < backward
+            if graph.worker_of[encoder] == 0:
+                first = language[0].index
+                assert gather < steps.index(("forward", first, number))
+                assert steps.index(("backward", first, number)) < scatter
+    simulate(schedule)

@@ -85,15 +85,36 @@ def test_fragments_are_chosen_for_the_whole_model() -> None:
     assert plan.entries[2] != plan.entries[4]
 
 
+LATENT = {"kv_lora_rank": 8, "qk_head_dim": 8, "qk_pos_emb_head_dim": 4, "v_head_dim": 8}
+
+
 def test_what_has_no_shapes_is_still_counted() -> None:
-    """Experts can be planned but do not run; their number is known, their shapes are not."""
+    """Latent attention is planned and does not run; its number is known, its shapes are not."""
     config = layout("homogeneous", sizes(dp=2), 4)
     network = config.model.module_architectures["language"]
-    network.num_layers, network.num_moe_experts, network.moe_ffn_hidden_size = 2, 4, 1008
+    network.num_layers, network.multi_latent_attention = 2, True
+    for field, width in LATENT.items():
+        setattr(network, field, width)
     plan = replicas(planned(with_strategy(config, name="diloco", replicas=2))[0])
     names = [name for name, _ in plan.shards.ranks[0]]
     assert "language.rest of stage 0.matrix" in names
-    assert plan.entries[0] > 2 * 4 * 1008 * 5040
+    assert not any("decoder.layers" in name for name in names if name.startswith("language"))
+    assert plan.entries[0] > 2 * 2 * 4 * network.hidden_size**2
+
+
+def test_a_rank_trains_its_own_experts() -> None:
+    config = layout("homogeneous", sizes(dp=2), 4)
+    config.model.module_parallelisms["language"].expert_parallel = 2
+    network = config.model.module_architectures["language"]
+    network.num_layers, network.num_moe_experts, network.add_bias_linear = 2, 4, False
+    plan = replicas(planned(with_strategy(config, name="diloco", replicas=2))[0])
+    held = [{name for name, _ in plan.shards.ranks[rank]} for rank in (0, 1)]
+    experts = [
+        {name.split("local_experts.")[1][0] for name in names if "local_experts" in name}
+        for names in held
+    ]
+    assert experts == [{"0", "1"}, {"2", "3"}]
+    assert {name for name in held[0] ^ held[1] if "local_experts" not in name} == set()
 
 
 def test_parts_of_a_model_have_one_order() -> None:

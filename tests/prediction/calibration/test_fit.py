@@ -77,7 +77,7 @@ def test_a_constant_that_is_not_there_is_zero_not_negative() -> None:
 
 
 def test_too_few_rows_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"Calibration of link: it has 1 rows for 2 constants"):
+    with pytest.raises(ConfigError, match=r"Calibration of link: it has 1 row for 2 constants"):
         fit_law("link", {"start": [1.0], "byte": [2.0]}, [1.0])
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mimokit.config import ConfigError
+from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import load_experiment_config
 from mimokit.prediction.local_cpu.cost_model import CoreCosts, SharedCosts
 from mimokit.prediction.local_cpu.prediction import predict_shared
@@ -49,6 +49,13 @@ def planted(
 
 TOGETHER = digits_config((1, 8), (4, 2), num_microbatches=3)
 APART = apart_config((2, 1, 2), (1, 2, 2), 4)
+STAGES = {"tensor_parallel": 1, "pipeline_parallel": 2, "data_parallel": 2}
+INSIDE = APART.with_layout("homogeneous", images=STAGES, language_module=STAGES)
+AROUND = APART.with_layout(
+    "colocated",
+    images={"tensor_parallel": 2, "pipeline_parallel": 1, "data_parallel": 2},
+    language_module=STAGES,
+)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +90,14 @@ APART = apart_config((2, 1, 2), (1, 2, 2), 4)
         # The two tensor-parallel ranks of an encoder: counts of the leader, then the rows.
         (APART, planted(collective="broadcast", ranks=2), 4 * 4 * 2),
         (APART, planted("update", "module"), 8),
+        # Encoders on the first of two stages; both read, words or labels.
+        (INSIDE, planted("encoder forward", "layer"), 2 * 4 * 2),
+        (INSIDE, planted("load", "batch"), 4 * 4),
+        (INSIDE, planted(collective="send", ranks=2), 2 * 4 * (2 + 2)),
+        # Encoders on both stages. One of two replicas keeps its rows; both leaders get gradients.
+        (AROUND, planted("encoder forward", "layer"), 4 * 4 * 2),
+        (AROUND, planted("load", "batch"), 4 * 4),
+        (AROUND, planted(collective="send", ranks=2), 2 * 4 * (2 + 2 + 1 + 2)),
     ],
 )
 def test_planted_costs_are_counted(config, costs: SharedCosts, total: float) -> None:
@@ -92,6 +107,7 @@ def test_planted_costs_are_counted(config, costs: SharedCosts, total: float) -> 
 
 
 @given(
+    shared=st.sampled_from([None, INSIDE, AROUND]),
     encoder=st.sampled_from([(1, 1, 2), (2, 1, 1), (1, 2, 1), (1, 1, 1)]),
     language=st.sampled_from([(1, 1, 2), (2, 1, 1), (1, 2, 1), (2, 2, 1), (1, 1, 4)]),
     microbatches=st.integers(1, 4),
@@ -99,9 +115,13 @@ def test_planted_costs_are_counted(config, costs: SharedCosts, total: float) -> 
 )
 @settings(max_examples=20)
 def test_no_layout_waits_for_ever(
-    encoder: tuple[int, int, int], language: tuple[int, int, int], microbatches: int, cores: float
+    shared: ExperimentConfig | None,
+    encoder: tuple[int, int, int],
+    language: tuple[int, int, int],
+    microbatches: int,
+    cores: float,
 ) -> None:
-    config = apart_config(encoder, language, microbatches)
+    config = shared or apart_config(encoder, language, microbatches)
     found = predict_shared(config, planted(everything=1e-3), cores)
     assert found.seconds >= found.bound * (1 - 1e-9)
     ends = dict.fromkeys(range(len(found.cpu_seconds)), 0.0)

@@ -12,7 +12,7 @@ from mimokit.planning.bridges.plan import BYTES_PER_NUMBER
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.report.rows import rejection
 from mimokit.planning.types import Bridge, ColocatedBridge, LayoutPlan
-from mimokit.units import bytes_text, span_text
+from mimokit.units import bytes_text, counted, span_text
 from mimokit_widgets.planner.paths import sizes_beyond_inputs
 
 ABSENT = "–"
@@ -69,7 +69,7 @@ def _world(plan: LayoutPlan) -> Figure:
     else:
         formula = f"all modules share the ranks 0 to {max(ends.values()) - 1:,}"
     if plan.replicas is not None:
-        formula += f", in each of {plan.replicas.replicas:,} replicas of strategy.replicas"
+        formula += f", in each of {counted(plan.replicas.replicas, 'replica')} of strategy.replicas"
     elif plan.world_size != max(ends.values()):
         formula += f"; the world was given as {plan.world_size:,}"
     return Figure("world", "ranks in the world", f"{plan.world_size:,}", formula)
@@ -90,14 +90,14 @@ def _batch(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Figure]:
         "step",
         "samples per step",
         f"{step:,}",
-        f"{whole:,} per micro-batch × {count:,} micro-batches = {step:,}",
+        f"{whole:,} per micro-batch × {counted(count, 'micro-batch')} = {step:,}",
     )
     length = config.data.seq_length
     yield Figure(
         "tokens",
         "tokens per step",
         f"{step * length:,}",
-        f"{step:,} samples × seq_length {length:,} = {step * length:,}",
+        f"{counted(step, 'sample')} × seq_length {length:,} = {step * length:,}",
     )
 
 
@@ -115,7 +115,7 @@ def _samples_each(plan: LayoutPlan, name: str) -> Figure:
     replicas, whole = plan.modules[name].data_parallel, plan.batch.samples_per_microbatch
     return Figure(
         f"samples.{name}", f"samples per replica of {name}", f"{each:,}",
-        f"{whole:,} samples / DP {replicas:,} = {each:,} per micro-batch",
+        f"{counted(whole, 'sample')} / DP {replicas:,} = {each:,} per micro-batch",
     )  # fmt: skip
 
 
@@ -151,8 +151,9 @@ def _colocated_formula(
     hidden = config.model.get_architecture(bridge.destination).hidden_size
     rows = per_sample // BYTES_PER_NUMBER // hidden
     return (
-        f"{ranks:,} ranks × ({bridge.ratio} − 1) pieces from the others × {piece:,} samples × "
-        f"{rows:,} tokens × {hidden:,} numbers × {BYTES_PER_NUMBER} B = {moved:,} B."
+        f"{counted(ranks, 'rank')} × ({bridge.ratio} − 1) pieces from the others × "
+        f"{counted(piece, 'sample')} × {counted(rows, 'token')} × {counted(hidden, 'number')} × "
+        f"{BYTES_PER_NUMBER} B = {moved:,} B."
     )
 
 

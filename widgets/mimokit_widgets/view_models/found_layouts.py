@@ -50,8 +50,8 @@ def found_layouts(result: SearchResult) -> dict[str, Any]:
         ],
         "layouts": [_layout(prediction, id(prediction) in front) for prediction in shown],
         "words": (
-            f"Step time against memory: {len(result.pareto)} layouts that no other one beats in "
-            "step time, memory and GPUs at once"
+            f"Step time against memory: {counted(len(result.pareto), 'layout')} that no other one "
+            "beats in step time, memory and GPUs at once"
         ),
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mimokit.planning.report.html import frames_to_html
-from mimokit.units import bytes_text, seconds_text, span_text
+from mimokit.units import bytes_text, counted, seconds_text, span_text
 from mimokit_widgets.view_models.frame_question import (
     TEXTS,
     WAYS,
@@ -81,7 +81,7 @@ def _rank(answer: FrameAnswer, rank: int, longest: float) -> dict[str, Any]:
         "kept": here,
         "received": after - here,
         "title": (
-            f"rank {span_text(answer.batch.ranks[rank])}: reads {read:,} frames, "
+            f"rank {span_text(answer.batch.ranks[rank])}: reads {counted(read, 'frame')}, "
             f"{seconds_text(forecast.before[rank])}; encodes {frames:,}, "
             f"{seconds_text(forecast.after[rank])}"
             + (f", {received:,} of them from other ranks" if received else "")
@@ -128,7 +128,7 @@ def _traffic(answer: FrameAnswer, matrix: np.ndarray) -> dict[str, Any]:
 def _in_words(answer: FrameAnswer) -> str:
     forecast = answer.forecast
     return (
-        f"Encoder time of {len(answer.counts)} ranks: as read at most "
+        f"Encoder time of {counted(len(answer.counts), 'rank')}: as read at most "
         f"{seconds_text(max(forecast.before))}, with the planner at most "
         f"{seconds_text(max(forecast.after))}."
     )

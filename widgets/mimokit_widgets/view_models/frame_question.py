@@ -18,7 +18,7 @@ from mimokit.planning.frames import (
 )
 from mimokit.planning.frames.batch_frames import BatchFrames
 from mimokit.prediction.frames import BETWEEN_RANKS, counts_text, dealt, read_counts
-from mimokit.units import bits_per_second, seconds_of, shown
+from mimokit.units import bits_per_second, counted, seconds_of, shown
 
 MOST_RANKS = 128
 MOST_CHARACTERS = 100_000
@@ -210,7 +210,7 @@ def _ordered(counts: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def _too_many(ranks: int) -> FieldError:
-    return FieldError("counts", f"There are {ranks:,} ranks; the view draws {MOST_RANKS}.")
+    return FieldError("counts", f"There are {counted(ranks, 'rank')}; the view draws {MOST_RANKS}.")
 
 
 def as_counts(counts: Any) -> str:

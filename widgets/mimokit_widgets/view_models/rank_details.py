@@ -14,7 +14,7 @@ from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.report.rows import place_text
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
-from mimokit.units import samples_text, span_text
+from mimokit.units import counted, samples_text, span_text
 
 MOST_PEERS = 6
 MOST_NAMED = 8
@@ -112,7 +112,7 @@ def _members_text(members: tuple[int, ...]) -> str:
         return f"ranks {span_text(members)}"
     every = ", …" if step is None else f", every {step:,}"
     first = ", ".join(f"{member:,}" for member in members[:4])
-    return f"{len(members):,} ranks {first} … {members[-1]:,}{every}"
+    return f"{counted(len(members), 'rank')} {first} … {members[-1]:,}{every}"
 
 
 def _shard(ranks: ModuleRanks, rank: int, network: ModuleArchitecture) -> str:
@@ -121,7 +121,7 @@ def _shard(ranks: ModuleRanks, rank: int, network: ModuleArchitecture) -> str:
     first = place["pp"] * per_stage
     layers = f"layers {first}–{first + per_stage - 1} of {network.num_layers}"
     if per_stage == network.num_layers:
-        layers = f"all {network.num_layers} layers"
+        layers = f"all {counted(network.num_layers, 'layer')}"
     if ranks.tensor_parallel == 1:
         return f"Holds {layers}, each whole"
     heads = network.num_attention_heads // ranks.tensor_parallel
@@ -170,7 +170,7 @@ def _sends(bridge: DisjointBridge, rank: int) -> Iterator[str]:
                 f"to rank {other:,}." if sends else f"from rank {other:,}."
             )
         if len(transfers) > MOST_PEERS:
-            yield f"{name}: and {len(transfers) - MOST_PEERS:,} messages more."
+            yield f"{name}: and {counted(len(transfers) - MOST_PEERS, 'message')} more."
         for group in islice((group for group in route.groups if rank in group), 1):
             does = "receives from" if route.form == "leader" else "gathers with"
             yield f"{name}: {does} {_members_text(tuple(group))}."

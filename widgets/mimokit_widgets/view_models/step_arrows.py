@@ -10,7 +10,7 @@ from html import escape
 from mimokit.experiment import StepSnapshot
 from mimokit.planning.stepper import Crossing, SeenCrossing
 from mimokit.planning.types import LayoutPlan
-from mimokit.units import samples_text
+from mimokit.units import counted, samples_text
 from mimokit_widgets.view_models.step_places import BOX_WIDTH, Box, Places
 
 MOST_LABELS = 24
@@ -98,7 +98,7 @@ def _curve(arrow: Arrow, color: str) -> str:
 
 def _title(arrow: Arrow) -> str:
     piece = arrow.piece
-    return f"{piece.crossing}: {list(piece.shape)}, {piece.bytes:,} bytes"
+    return f"{piece.crossing}: {list(piece.shape)}, {counted(piece.bytes, 'byte')}"
 
 
 def _labels(arrows: list[Arrow]) -> list[str]:

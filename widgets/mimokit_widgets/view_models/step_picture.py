@@ -8,6 +8,7 @@ from mimokit.charts._palette import module_colors
 from mimokit.experiment import Stepper, StepSnapshot
 from mimokit.planning.stepper import PlannedStep
 from mimokit.planning.types import LayoutPlan
+from mimokit.units import counted
 from mimokit_widgets.view_models.step_arrows import Arrow, arrows_of, draw_arrows
 from mimokit_widgets.view_models.step_places import BOX_HEIGHT, BOX_WIDTH, Box, places_of
 
@@ -58,7 +59,9 @@ def _batch(
     numbers = {} if snapshot is None else {step.microbatch for step in snapshot.tick.steps.values()}
     named = ", ".join(str(number) for number in sorted(n for n in numbers if n is not None))
     words = (
-        f"micro-batch {named} of {count} samples" if named else f"{count} samples per micro-batch"
+        f"micro-batch {named} of {counted(count, 'sample')}"
+        if named
+        else f"{counted(count, 'sample')} per micro-batch"
     )
     cells = []
     for sample in range(count):

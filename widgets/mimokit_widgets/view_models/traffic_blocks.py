@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mimokit.prediction.traffic import KINDS, Traffic
-from mimokit.units import bytes_text
+from mimokit.units import bytes_text, counted
 
 MOST_BLOCKS = 128
 MOST_RANKS = 128
@@ -17,6 +17,7 @@ EXPLAINED = {
     "pipeline": "activations to the next stage of the same module, gradients back",
     "tensor": "four all-reduces per layer and micro-batch within a tensor-parallel group",
     "context": "keys and values round a context-parallel group",
+    "expert": "tokens to the experts that they visit and back, gradients likewise",
     "data": "the all-reduce of gradients over replicas, once per step",
 }
 ALL = "all"
@@ -66,7 +67,10 @@ def _block(world: int, ranks_per_node: int, by_node: bool) -> tuple[int, str]:
         return 1, "rank"
     nodes = -(-world // ranks_per_node)
     several = -(-nodes // MOST_BLOCKS)
-    return ranks_per_node * several, "node" if several == 1 else f"block of {several} nodes"
+    return (
+        ranks_per_node * several,
+        "node" if several == 1 else f"block of {counted(several, 'node')}",
+    )
 
 
 def _in_words(traffic: Traffic, kind: str, matrix: Any, noun: str) -> str:

@@ -13,7 +13,7 @@ from mimokit.charts._palette import SHARED, ink_on, place_colors
 from mimokit.planning.weights import SlicedTensor, WeightDirectory, WeightPlan, sliced_tensors
 from mimokit.planning.weights.slices import Slice, joined_spans, of_any_layer
 from mimokit.planning.weights.types import Piece, RankWeights
-from mimokit.units import bytes_text, listed, samples_text, span_text
+from mimokit.units import bytes_text, counted, listed, samples_text, span_text
 
 MOST_NAMED = 8
 """Slices of a tensor that its words name."""
@@ -88,8 +88,8 @@ def _rank(plan: WeightPlan, number: int, colors: Sequence[str]) -> dict[str, Any
     if vocab is not None:
         words.append(f", {_rows_of_vocabulary(vocab, plan.vocab_size or 0)}")
     words.append(
-        f". It holds {bytes_text(rank.bytes)} in {len(rank.parameters):,} parameters and touches "
-        f"{bytes_text(rank.bytes_touched)} of the files."
+        f". It holds {bytes_text(rank.bytes)} in {counted(len(rank.parameters), 'parameter')} and "
+        f"touches {bytes_text(rank.bytes_touched)} of the files."
     )
     return {
         "rank": number,

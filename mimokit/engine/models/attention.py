@@ -1,0 +1,138 @@
+"""The core of attention: queries of a rank and keys of whole sequences, on context-parallel ranks.
+
+It takes the place of Megatron's `DotProductAttention`, which has neither context parallelism nor
+packed sequences.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from mimokit.engine.megatron import (
+    AttnMaskType,
+    MegatronModule,
+    PackedSeqParams,
+    ProcessGroupCollection,
+    TransformerConfig,
+    tensor_parallel,
+)
+from mimokit.engine.parallel.context import KeySpan, SequenceCut, spans_of_rank
+
+
+class SequenceAttention(MegatronModule):  # type: ignore[misc]
+    """Scaled dot product attention by torch's kernels.
+
+    Keys and values of all context-parallel ranks are gathered; backward their gradients are added
+    and every rank keeps its part.
+
+    Args:
+        attn_mask_type: causal; otherwise a position attends to all that no mask hides.
+        options: others that Megatron passes, of which this has no use.
+    """
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        layer_number: int,
+        attn_mask_type: AttnMaskType,
+        attention_type: str,
+        attention_dropout: float | None = None,
+        softmax_scale: float | None = None,
+        pg_collection: ProcessGroupCollection | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(config=config)
+        assert pg_collection is not None
+        self._cut = SequenceCut(config, pg_collection, attn_mask_type == AttnMaskType.causal)
+        self._scale = softmax_scale
+        stated = config.attention_dropout if attention_dropout is None else attention_dropout
+        self._dropout = float(stated)
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        attn_mask_type: AttnMaskType | None = None,
+        attention_bias: torch.Tensor | None = None,
+        packed_seq_params: PackedSeqParams | None = None,
+    ) -> torch.Tensor:
+        """Attend from the positions of this rank to whole sequences.
+
+        Args:
+            query: [positions of this rank, samples, heads, width]; without samples where they are
+                in a row.
+            key: likewise, of as many or fewer heads.
+            value: likewise.
+            attention_mask: [samples or 1, 1, 1, positions], True where a key is hidden; not read
+                if attention is causal.
+
+        Returns:
+            [positions of this rank, samples, heads * width], or without samples.
+        """
+        cut, in_row = self._cut, packed_seq_params is not None
+        if packed_seq_params is not None:
+            cut = replace(cut, lengths=lengths_of(packed_seq_params))
+            query, key, value = (each.unsqueeze(1) for each in (query, key, value))
+        if cut.context > 1:  # in one message
+            widths = [key.shape[-1], value.shape[-1]]
+            both = cut.of_all_contexts(torch.cat((key, value), dim=-1), summed=True)
+            key, value = torch.split(both, widths, dim=-1)
+        hidden = None if cut.causal else attention_mask
+        query, key, value = (each.permute(1, 2, 0, 3) for each in (query, key, value))
+        lengths = cut.lengths or (key.shape[2],)
+        spans = spans_of_rank(lengths, cut.context, cut.groups.cp.rank(), cut.causal)
+        outputs = [self._attend(span, query, key, value, hidden) for span in spans]
+        output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
+        output = output.permute(2, 0, 1, 3).flatten(2)
+        return output.squeeze(1) if in_row else output
+
+    def _attend(
+        self,
+        span: KeySpan,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        hidden: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Return the output of a span: [samples, heads, queries, width]."""
+        query = query[:, :, slice(*span.queries)]
+        key, value = (each[:, :, slice(*span.keys)] for each in (key, value))
+        queries, keys = query.shape[2], key.shape[2]
+        seen = None if hidden is None else ~hidden
+        causal = self._cut.causal
+        if causal and queries < keys:
+            # The kernels' own causal mask begins at the first key, not at the last.
+            seen = torch.ones(queries, keys, dtype=torch.bool, device=query.device)
+            seen = seen.tril(keys - queries)
+        with self._random_state():
+            return F.scaled_dot_product_attention(
+                query,
+                key,
+                value,
+                attn_mask=seen,
+                dropout_p=self._dropout if self.training else 0.0,
+                is_causal=causal and queries == keys,
+                scale=self._scale,
+                enable_gqa=query.shape[1] != key.shape[1],
+            )
+
+    def _random_state(self) -> contextlib.AbstractContextManager[None]:
+        """Return Megatron's fork of random states, in which sequence parallel layers are anyway."""
+        if not self._dropout or self.config.sequence_parallel:
+            return contextlib.nullcontext()
+        return tensor_parallel.get_cuda_rng_tracker().fork()  # type: ignore[no-any-return]
+
+
+def lengths_of(params: PackedSeqParams) -> tuple[int, ...]:
+    """Return the lengths of the samples in a row, from what Megatron's layers take of it."""
+    known: Any = getattr(params, "lengths", None)
+    if known is None:
+        known = params.lengths = tuple(params.cu_seqlens_q.diff().tolist())
+    return known  # type: ignore[no-any-return]

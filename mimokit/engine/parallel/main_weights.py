@@ -1,0 +1,128 @@
+"""The fp32 numbers that an optimizer steps: the parameters of a model, parts or copies of them.
+
+Parameters of fewer bits have a copy in fp32, their main weight: an update that is smaller than half
+a step of bf16 would be lost otherwise. It starts as the parameter is, so that a model starts from
+weights of its own precision. After a step the parameter is the main weight, rounded.
+
+Where the states of the optimizer are sharded (ZeRO-1, Rajbhandari et al. 2020, arXiv:1910.02054),
+each data parallel rank has reduced gradients, main weights and states of its entries only. All
+ranks have whole parameters: they gather them after each step.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from mimokit.engine.megatron import DistributedDataParallel
+
+_MAIN, _SHARD = "main_weight", "state_shard"
+"""Attributes of a parameter that is not stepped itself."""
+
+
+@dataclass(frozen=True)
+class StateShard:
+    """The entries of a flattened parameter that this rank steps, maybe none.
+
+    Attributes:
+        group: ranks with the other entries.
+        module: reference to the wrapped module of the parameter, whose ranks gather its weights.
+    """
+
+    start: int
+    stop: int
+    group: dist.ProcessGroup
+    module: weakref.ref[DistributedDataParallel]
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the entries of this rank, [entries], of a tensor like the parameter."""
+        return tensor.detach().view(-1)[self.start : self.stop]
+
+    def gathered(self, piece: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        """Return the whole of what each rank has its entries of. Collective over the group."""
+        whole = piece.new_zeros(shape)
+        self.of(whole).copy_(piece)
+        dist.all_reduce(whole, group=self.group)
+        return whole
+
+
+def shard_states(module: DistributedDataParallel) -> None:
+    """Mark the trained parameters of a module whose gradients are scattered with their entries."""
+    reference = weakref.ref(module)
+    dense = zip(module.buffers, [module.dp_cp_group] * len(module.buffers), strict=True)
+    experts = module.expert_parallel_buffers
+    for buffer, group in (*dense, *((one, module.expt_dp_group) for one in experts)):
+        for bucket in buffer.buckets:
+            size = bucket.grad_data.numel() // group.size()
+            begin = bucket.offset + group.rank() * size
+            for parameter in bucket.params_list:
+                first, last, _ = buffer.param_index_map[parameter]
+                start, stop = (
+                    min(max(place, first), last) - first for place in (begin, begin + size)
+                )
+                setattr(parameter, _SHARD, StateShard(start, stop, group, reference))
+
+
+def state_shard(parameter: torch.Tensor) -> StateShard | None:
+    """Return the entries of a parameter that this rank steps; None: all of them."""
+    return getattr(parameter, _SHARD, None)
+
+
+def reduced_gradient(parameter: torch.nn.Parameter) -> torch.Tensor | None:
+    """Return the gradient of what this rank steps of a parameter; None: its module has none."""
+    gradient: torch.Tensor | None = getattr(parameter, "main_grad", None)
+    shard = state_shard(parameter)
+    return gradient if gradient is None or shard is None else shard.of(gradient)
+
+
+def main_weight(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
+    """Return what an optimizer steps instead of a parameter: itself if it is whole and fp32.
+
+    There is one main weight, whoever asks. A parameter that is not trained has none.
+    """
+    shard, is_fp32 = state_shard(parameter), parameter.dtype == torch.float32
+    if (is_fp32 and shard is None) or not parameter.requires_grad:
+        return parameter
+    main: torch.nn.Parameter | None = getattr(parameter, _MAIN, None)
+    if main is None:
+        stepped = parameter.detach() if shard is None else shard.of(parameter)
+        main = torch.nn.Parameter(stepped.float())  # in fp32 it shares the parameter's memory
+        setattr(parameter, _MAIN, main)
+    return main
+
+
+def main_value(parameter: torch.nn.Parameter) -> torch.Tensor:
+    """Return the whole weight of a parameter in the most bits that there are of it.
+
+    Collective over the ranks with its shards, if the states of its optimizer are sharded.
+    """
+    shard, main = state_shard(parameter), main_weight(parameter).detach()
+    return main if shard is None else shard.gathered(main, parameter.shape)
+
+
+def whole_gradient(parameter: torch.nn.Parameter) -> torch.Tensor | None:
+    """Return the whole reduced gradient of a parameter. Collective as `main_value` is."""
+    gradient, shard = reduced_gradient(parameter), state_shard(parameter)
+    if gradient is None or shard is None:
+        return gradient
+    return shard.gathered(gradient, parameter.shape)
+
+
+@torch.no_grad()
+def round_main_weights(parameters: Iterable[torch.nn.Parameter]) -> None:
+    """Make parameters their main weights, rounded. Collective over the ranks with their shards."""
+    modules: dict[weakref.ref[DistributedDataParallel], None] = {}
+    for parameter in parameters:
+        shard, main = state_shard(parameter), main_weight(parameter)
+        if parameter.dtype != torch.float32:
+            (parameter if shard is None else shard.of(parameter)).copy_(main)
+        if shard is not None:
+            modules[shard.module] = None
+    for reference in modules:
+        module = reference()
+        assert module is not None
+        module.start_param_sync(force_sync=True)

@@ -1,0 +1,91 @@
+"""Ranks that share the states of an optimizer compute what one process computes, in less memory."""
+
+from __future__ import annotations
+
+import mimokit
+from mimokit.experiment import verify
+from tests.engine.user_loop.test_documents_loop import homogeneous
+from tests.invariance import assert_computes_the_same, oracle_of
+from tests.layouts import digits_config
+from tests.planted import planted
+from tests.whole_runs import LANGUAGE, SHARDED_STATES, whole_runs, with_sizes
+
+
+@whole_runs("a distributed optimizer")
+def test_shared_states_compute_what_one_process_computes(cluster, run):
+    assert_computes_the_same(cluster, run.make(), run.steps)
+
+
+def _whole_buffers(original):
+    """Plant: the norm is of whole buffers, of which a rank has reduced its shard only."""
+    return lambda parameter: getattr(parameter, "main_grad", None)
+
+
+def test_check_catches_a_norm_of_unreduced_gradients(cluster):
+    config = with_sizes(digits_config((1, 2), (1, 2)), ("images", LANGUAGE), **SHARDED_STATES)
+    oracle = oracle_of(cluster, config)
+    norm = "mimokit.engine.parallel.update.reduced_gradient"
+    with planted(cluster, norm, _whole_buffers, 2):
+        report = verify(cluster, config, steps=1, oracle=oracle)
+    assert report.loss_differences[0] <= 1e-5, "the forward pass is right"
+    assert not report.passed
+
+
+def _held(plan, config):
+    """Train one step; return the numbers of optimizer states and main weights on this rank."""
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training.loop import prepared, training_step
+
+    with prepared(plan, config, default_data) as state:
+        exhaust(training_step(state))
+        optimizer = state.update.optimizer
+        moments = sum(
+            s["exp_avg"].numel() + s["exp_avg_sq"].numel() for s in optimizer.state.values()
+        )
+        copies = sum(
+            main.numel() for main, p in optimizer.of_model.items() if p.dtype != main.dtype
+        )
+        return moments, copies
+
+
+def test_ranks_that_share_states_hold_a_part_of_them(cluster):
+    held = []
+    for fields in ({}, SHARDED_STATES):
+        config = digits_config((1, 4), (1, 4), precision="bf16")
+        config = with_sizes(config, ("images", LANGUAGE), **fields)
+        held.append(cluster.run(_held, mimokit.plan(config), config, world_size=4))
+    whole, shared = held
+    assert len(set(whole)) == 1, "every replica has all states"
+    for number in range(2):
+        assert sum(rank[number] for rank in shared) == whole[0][number]
+        assert max(rank[number] for rank in shared) < 0.35 * whole[0][number]
+
+
+def _weights_of_a_users_loop(plan, config):
+    """Run two steps of the document's loop; return the weights of all modules."""
+    from mimokit import engine
+
+    model, grids, run = homogeneous(plan, config, engine.default_data(config), 1)
+    modules = engine.get_module_to_grid_tuple(model, grids)
+    optimizer = engine.MainGradAdamW(model.parameters(), lr=1e-2)
+    for _ in range(2):
+        run()
+        engine.finalize_model_grads(modules)
+        optimizer.step()
+        engine.zero_grad_buffer_for_multimodule(modules)
+    weights = [parameter.detach().clone() for parameter in model.parameters()]
+    model.release()
+    return weights
+
+
+def test_a_users_loop_shares_states(cluster):
+    found = []
+    for fields in ({}, SHARDED_STATES):
+        config = with_sizes(digits_config((1, 2), (1, 2)), ("images", LANGUAGE), **fields)
+        arguments = mimokit.plan(config), config
+        found.append(cluster.run(_weights_of_a_users_loop, *arguments, world_size=2))
+    whole, shared = found
+    for rank in shared:
+        for weight, expected in zip(rank, whole[0], strict=True):
+            assert float((weight - expected).abs().max()) < 1e-6
