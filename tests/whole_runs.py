@@ -600,6 +600,42 @@ class _ReplicasOf:
         return with_strategy(self.layout(), **self.strategy)
 
 
+DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.2}
+
+
+def recomputed(config: ExperimentConfig, **granularity: str) -> ExperimentConfig:
+    """Return a config whose networks drop numbers, and whose modules recompute."""
+    for name, module in config.model.module_parallelisms.items():
+        dropout = DROPOUT if module.context_parallel == 1 else {"hidden_dropout": 0.1}
+        _changed(config, name, **dropout)
+        module.recompute_granularity = granularity.get(name)
+        module.sequence_parallel = module.tensor_parallel == 2
+    return config
+
+
+def recomputed_apart() -> ExperimentConfig:
+    """Return two stages of an encoder before two stages of two tensor parallel ranks."""
+    config = apart_config((1, 2, 1), (2, 2, 1), 4)
+    return recomputed(config, images="full", language_module="selective")
+
+
+def _recomputed() -> Iterator[WholeRun]:
+    full = {"images": "full", LANGUAGE: "full"}
+    fan_in = {"clip": (1, 4), "audio": (2, 2), LANGUAGE: (4, 1)}
+    absent = partial(multimodal_config, fan_in, "colocated", num_microbatches=2, presence=PRESENCE)
+    of_two = {"images": (1, 1, 2), LANGUAGE: (1, 2, 1), "writer": (1, 1, 1)}
+    for name, make in (
+        ("homogeneous", lambda: recomputed(digits_config((2, 2), (2, 2)), **full)),
+        (
+            "fan-in",
+            lambda: recomputed(absent(), clip="full", audio="selective", **{LANGUAGE: "full"}),
+        ),
+        ("stages", recomputed_apart),
+        ("a decoder", lambda: recomputed(decoded_config(of_two, 2), **full, writer="full")),
+    ):
+        yield WholeRun("recomputed layers with dropout", name, make)
+
+
 ONE = {"data_parallel": 1}
 BEHIND = {"pipeline_parallel": 2, "rank_offset": 1, **ONE}
 
@@ -717,6 +753,7 @@ WHOLE_RUNS = (
     *_experts(),
     *_frames(),
     *_replicas(),
+    *_recomputed(),
     *_weights(),
     *_precisions(),
     *_optimizers(),

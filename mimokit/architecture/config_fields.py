@@ -82,6 +82,8 @@ LAYERS = (
     _constant("activation", "activation_func", None),
     _constant("epsilon", "layernorm_epsilon", EPSILON),
     _constant("init_std", "init_std", INIT_STD),
+    _constant("dropout", "hidden_dropout", 0.0),
+    _constant("score_dropout", "attention_dropout", 0.0),
 )
 """Of a `Transformer`; "mla" has to be known."""
 

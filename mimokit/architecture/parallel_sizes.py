@@ -68,6 +68,11 @@ class ParallelSizes(ModuleSizes):
 
 
 _PLAIN = ParallelSizes()
+_LEFT_OUT = ParallelSizes(
+    sequence_parallel=LEFT_OUT["sequence_parallel"],
+    distributed_optimizer=LEFT_OUT["use_distributed_optimizer"],
+)
+"""What a config has of which all fields are left out."""
 
 _BEYOND_RANKS = (
     Axis.EXPERT_TENSOR,
@@ -89,9 +94,7 @@ def sizes_of(module: ModuleParallelismConfig, replicas: int, micro_batch: Number
         replicas: its data_parallel, which the config may leave unset.
     """
     stated = {
-        SIZE_FIELDS[choice]: module.in_predictions(field)
-        if field in LEFT_OUT
-        else getattr(module, field)
+        SIZE_FIELDS[choice]: module.in_runs(field) if field in LEFT_OUT else getattr(module, field)
         for choice, field in CONFIG_FIELDS.items()
     }
     stated["recompute"] = RECOMPUTE_NAMES.index(stated["recompute"])
@@ -103,14 +106,16 @@ def rank_fields(sizes: ParallelSizes) -> dict[str, int]:
     return {CONFIG_FIELDS[axis]: int(sizes.size(axis)) for axis in RANK_AXES}
 
 
-def beyond_ranks(sizes: ParallelSizes) -> dict[Axis | Choice, int | str | bool]:
+def beyond_ranks(
+    sizes: ParallelSizes, default: ParallelSizes = _PLAIN
+) -> dict[Axis | Choice, int | str | bool]:
     """Return the choices that do not affect the number of ranks, those at their default left out.
 
     Recomputation goes by its name.
     """
     changed: dict[Axis | Choice, int | str | bool] = {}
     for choice in _BEYOND_RANKS:
-        value, plain = sizes.size(choice), _PLAIN.size(choice)
+        value, plain = sizes.size(choice), default.size(choice)
         if value != plain:
             changed[choice] = bool(value) if isinstance(plain, bool) else int(value)
     if Choice.RECOMPUTE in changed:
@@ -119,12 +124,14 @@ def beyond_ranks(sizes: ParallelSizes) -> dict[Axis | Choice, int | str | bool]:
 
 
 def other_fields(sizes: ParallelSizes, layers: int | None) -> dict[str, Any]:
-    """Return the other fields of a `ModuleParallelismConfig`, those at their default left out.
+    """Return the other fields of a `ModuleParallelismConfig`, without those it need not state.
 
     Args:
         layers: of the module. Where the chunks of its pipeline do not divide them, embedding and
             loss count as layers (`mimokit.architecture.parameters_on_rank`).
     """
-    stated = {CONFIG_FIELDS[choice]: value for choice, value in beyond_ranks(sizes).items()}
+    stated = {
+        CONFIG_FIELDS[choice]: value for choice, value in beyond_ranks(sizes, _LEFT_OUT).items()
+    }
     uneven = layers is not None and layers % (int(sizes.pipeline) * int(sizes.virtual)) != 0
     return {**stated, **(dict.fromkeys(_ENDS, True) if uneven else {})}

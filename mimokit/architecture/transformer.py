@@ -72,6 +72,8 @@ class Transformer:
         full_attention_layers: layers without a window if there is one.
         activation: inside the feed-forward layer; None: silu if it is gated, else gelu.
         init_std: standard deviation of matrices before training.
+        dropout: share of the outputs of attention and feed-forward layer that are dropped.
+        score_dropout: share of the attention probabilities that are dropped.
     """
 
     layers: int
@@ -93,6 +95,8 @@ class Transformer:
     activation: Activation | None = None
     epsilon: float = EPSILON
     init_std: float = INIT_STD
+    dropout: float = 0.0
+    score_dropout: float = 0.0
     moe: MixtureOfExperts | None = None
     mla: LatentAttention | None = None
 

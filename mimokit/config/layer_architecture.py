@@ -12,6 +12,8 @@ Normalization = Literal["LayerNorm", "RMSNorm"]
 Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "silu"]
 """gelu is exact, gelu_tanh its approximation by tanh, quick_gelu x * sigmoid(1.702 x)."""
 
+Probability = Annotated[float, Field(ge=0, lt=1)]
+
 
 class RopeScaling(ConfigModel):
     """How the positions of rotary embeddings are stretched; names are those of Hugging Face."""
@@ -98,6 +100,13 @@ class LayerArchitecture(ConfigModel):
 
     add_attention_output_bias: bool | None = None
     """The output projection of attention has a bias. None: as add_bias_linear."""
+
+    hidden_dropout: Probability | None = None
+    """Share of the outputs of attention and of the feed-forward layer that are dropped in training,
+    in every layer. Embeddings and projectors drop nothing. None: 0."""
+
+    attention_dropout: Probability | None = None
+    """Share of the attention probabilities that are dropped in training. None: 0."""
 
     position_embedding_type: Literal["rope", "learned_absolute"] | None = None
     """rope, or a table of learned vectors. None: rope in the language model, learned in

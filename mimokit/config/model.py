@@ -119,6 +119,12 @@ class MimoParallelismConfig(ConfigModel):
         before = upstream(self.module_topology, name) | {name}
         return not before <= self.frozen_modules
 
+    def layers_have_backward(self, name: str) -> bool:
+        """Tell whether a gradient passes the layers of a module, not its projector alone."""
+        network = self.module_architectures.get(name)
+        trained = network is None or "encoder" not in network.frozen_parts
+        return trained or not upstream(self.module_topology, name) <= self.frozen_modules
+
     def get_parallelism(self, name: str) -> ModuleParallelismConfig:
         """Return the parallel sizes of a module.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -18,28 +17,21 @@ LARGEST_WORLD = 2**20
 ParallelSize = Annotated[int, Field(ge=1, le=LARGEST_WORLD)]
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """The values of a field that is left out (None), which differ between runs and predictions."""
-
-    runs: Any
-    predictions: Any
-
-
-LEFT_OUT: Mapping[str, LeftOut] = {
-    CONFIG_FIELDS[Axis.EXPERT_TENSOR]: LeftOut(1, 1),
-    "moe_token_dispatcher_type": LeftOut("alltoall", "alltoall"),
-    "virtual_pipeline_model_parallel_size": LeftOut(1, 1),
-    "recompute_granularity": LeftOut("none", "none"),
-    "num_distributed_optimizer_instances": LeftOut(1, 1),
-    "sequence_parallel": LeftOut(runs=False, predictions=True),
-    "use_distributed_optimizer": LeftOut(runs=False, predictions=True),
-    "use_megatron_fsdp": LeftOut(runs=False, predictions=False),
-    "overlap_grad_reduce": LeftOut(runs=False, predictions=True),
-    "account_for_embedding_in_pipeline_split": LeftOut(runs=False, predictions=False),
-    "account_for_loss_in_pipeline_split": LeftOut(runs=False, predictions=False),
+LEFT_OUT: Mapping[str, Any] = {
+    CONFIG_FIELDS[Axis.EXPERT_TENSOR]: 1,
+    "moe_token_dispatcher_type": "alltoall",
+    "virtual_pipeline_model_parallel_size": 1,
+    "recompute_granularity": "none",
+    "num_distributed_optimizer_instances": 1,
+    "sequence_parallel": False,
+    "use_distributed_optimizer": False,
+    "use_megatron_fsdp": False,
+    "overlap_grad_reduce": False,
+    "account_for_embedding_in_pipeline_split": False,
+    "account_for_loss_in_pipeline_split": False,
 }
-"""Field of `ModuleParallelismConfig` that may be None -> what None means; the one place."""
+"""Field of `ModuleParallelismConfig` that may be None -> what None means in runs and in
+predictions of them; the one place."""
 
 
 class ModuleParallelismConfig(ConfigModel):
@@ -86,18 +78,17 @@ class ModuleParallelismConfig(ConfigModel):
 
     sequence_parallel: bool | None = None
     """Activations that tensor parallelism does not shard are sharded along the sequence, which has
-    to divide evenly in runs. None: yes in predictions, no in runs."""
+    to divide evenly in runs. None: no."""
 
     use_distributed_optimizer: bool | None = None
-    """Optimizer state is sharded over data and context ranks (ZeRO-1). None: yes in predictions, no
-    in runs."""
+    """Optimizer state is sharded over data and context ranks (ZeRO-1). None: no."""
 
     use_megatron_fsdp: bool | None = None
     """Weights and gradients are sharded as well. None: no."""
 
     overlap_grad_reduce: bool | None = None
     """Gradients are reduced during the last backward pass of a step, in buckets, as they become
-    complete. None: yes in predictions, which know nothing else, no in runs."""
+    complete. None: no."""
 
     account_for_embedding_in_pipeline_split: bool | None = None
     """The embedding counts as a layer when layers are assigned to stages. None: no."""
@@ -108,12 +99,7 @@ class ModuleParallelismConfig(ConfigModel):
     def in_runs(self, field: str) -> Any:
         """Return the value of a field of `LEFT_OUT` with which the module runs."""
         value = getattr(self, field)
-        return LEFT_OUT[field].runs if value is None else value
-
-    def in_predictions(self, field: str) -> Any:
-        """Return the value of a field of `LEFT_OUT` with which the module is predicted."""
-        value = getattr(self, field)
-        return LEFT_OUT[field].predictions if value is None else value
+        return LEFT_OUT[field] if value is None else value
 
     @property
     def ranks_per_replica(self) -> int:

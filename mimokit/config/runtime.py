@@ -35,7 +35,7 @@ GPIPE: PipelineOrder = "gpipe"
 LoggerName = Literal["tensorboard", "wandb", "mlflow"]
 TENSORBOARD: LoggerName = "tensorboard"
 
-PRECISION_OF_RUNS, PRECISION_OF_PREDICTIONS = "fp32", "bf16"
+PRECISION_OF_RUNS = "fp32"
 """What a `precision` that is left out (None) means."""
 
 RUNNABLE_PRECISIONS = ("fp32", "bf16", "fp16")
@@ -153,11 +153,10 @@ class RuntimeConfig(ConfigModel):
     """Of weights and data."""
 
     precision: Name | None = None
-    """Of matrix products: bf16, fp8, mxfp8, nvfp4, … None: bf16 in predictions, fp32 in runs.
-    Runs support fp32, bf16 and fp16. In bf16 weights and activations are bf16, gradients are summed
-    in fp32, and the optimizer steps fp32 weights, which begin as the bf16 ones; save_hf writes them
-    in the types of the weights that the run started from. The same holds in fp16, where losses are
-    scaled, too."""
+    """Of matrix products: fp32, tf32, bf16, fp8, mxfp8, nvfp4, … None: fp32. Runs support fp32,
+    bf16 and fp16. In bf16 weights and activations are bf16, gradients are summed in fp32, and the
+    optimizer steps fp32 weights, which begin as the bf16 ones; save_hf writes them in the types of
+    the weights that the run started from. The same holds in fp16, where losses are scaled, too."""
 
     initial_loss_scale: Annotated[float, Field(gt=0)] = 2.0**15
     """What losses are multiplied by in fp16, so that small gradients do not become zero. A step

@@ -16,7 +16,6 @@ from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.rules.facts import ModuleFacts, PairFacts
 from mimokit.config.rules.module_rules import STAGE_RANKS, broken_rules
 from mimokit.config.rules.pair_rules import REPLICAS, broken_pair_rules
-from mimokit.config.runtime import PRECISION_OF_PREDICTIONS
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.layout import LANGUAGE, rank_offsets, sizes_text
 from mimokit.prediction.validity import check_counts
@@ -156,7 +155,7 @@ def _overrides(layout: Layout, choices: tuple[Axis | Choice, ...]) -> dict[str, 
 def _beyond_layout(layout: Layout, workload: Workload) -> str:
     """Return the lines for precision and frozen modules that are not the default."""
     text = ""
-    if workload.precision != PRECISION_OF_PREDICTIONS:
+    if workload.precision != Workload.precision:
         text += f'PRECISION = "{workload.precision}"  # of matrix products\n'
     if workload.frozen:
         frozen = sorted(_name(name, layout) for name in workload.frozen)

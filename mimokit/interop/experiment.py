@@ -18,7 +18,7 @@ from mimokit.architecture.parallel_sizes import other_fields, rank_fields
 from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
-from mimokit.config.runtime import PRECISION_OF_PREDICTIONS, THREE_PHASE
+from mimokit.config.runtime import PRECISION_OF_RUNS, THREE_PHASE
 from mimokit.config_files import config_from_mapping
 from mimokit.prediction import EncoderInput, Layout, Workload
 from mimokit.prediction.layout import micro_batches, plain_name, rank_offsets
@@ -163,7 +163,7 @@ def _set_workload(content: dict[str, Any], layout: Layout, workload: Workload) -
     for name, network in networks.items():
         network["frozen"] = name in frozen
     content["runtime"].pop("precision", None)
-    if workload.precision != PRECISION_OF_PREDICTIONS:
+    if workload.precision != PRECISION_OF_RUNS:
         content["runtime"]["precision"] = workload.precision
 
 

@@ -90,6 +90,15 @@ class BatchPlan:
         """Samples of a replica in a step: `samples_per_microbatch * num_microbatches`."""
         return self.samples_per_microbatch * self.num_microbatches
 
+    def numbers(self, module: str, rank: int, microbatch: int) -> range:
+        """Return the samples that a rank computes of a micro-batch, as numbers of a step.
+
+        They count through the micro-batches of all replicas; no layout changes them.
+        """
+        before = self.replica * self.global_batch_size + microbatch * self.samples_per_microbatch
+        start, stop = self.modules[module].samples[rank]
+        return range(before + start, before + stop)
+
 
 @dataclass(frozen=True)
 class ColocatedBridge:

@@ -148,7 +148,11 @@ def _encoder_cost(
         held=held,
         activations=parts["activations"],
         micro_batches=micro_batches,
-        sample_bytes=2.0 * language_hidden * seen.count * seen.length / merge,
+        sample_bytes=float(system.number_bytes)
+        * language_hidden
+        * seen.count
+        * seen.length
+        / merge,
     )
 
 

@@ -70,21 +70,22 @@ class Prediction:
         """Return what is predicted besides the sizes, and how `mimokit run` differs from it."""
         modules = self.layout.modules.values()
         having = {
-            "sequence parallelism": any(np.any(sizes.sequence_shards > 1) for sizes in modules),
             "a distributed optimizer": any(
                 np.any(np.logical_and(sizes.distributed_optimizer, sizes.replicas > 1))
                 for sizes in modules
             ),
             "FSDP": any(np.any(sizes.fully_sharded) for sizes in modules),
         }
-        parts = [name for name, present in having.items() if present]
+        sliced = any(np.any(sizes.sequence_shards > 1) for sizes in modules)
+        lacking = [name for name, present in having.items() if present]
+        parts = [*(["sequence parallelism"] if sliced else []), *lacking]
         text = f"predicted in {self.precision}"
         if parts:
             text += f" with {' and '.join(parts)}"
-        if self.precision == PRECISION_OF_RUNS and not parts:
+        if self.precision == PRECISION_OF_RUNS and not lacking:
             return text
-        lacking = " without them" if parts else ""
-        runs = f"`mimokit run` trains in {PRECISION_OF_RUNS}{lacking}"
+        without = f" without {' and '.join(lacking)}" if lacking else ""
+        runs = f"`mimokit run` trains in {PRECISION_OF_RUNS}{without}"
         return f"{text}; {runs} unless the config says otherwise"
 
     def exchange_text(self) -> str:

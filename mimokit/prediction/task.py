@@ -11,7 +11,7 @@ from mimokit.architecture.parallel_sizes import ParallelSizes, sizes_of
 from mimokit.architecture.tokens import geometry_of
 from mimokit.config import ExperimentConfig, PredictionConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
-from mimokit.config.runtime import PRECISION_OF_PREDICTIONS
+from mimokit.config.runtime import PRECISION_OF_RUNS
 from mimokit.config.world_size import ResolvedWorld, resolve
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.strategies.replicas import ReplicaPlan
@@ -187,7 +187,7 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
     return Workload(
         seq_length=data.seq_length,
         global_batch_size=_micro_batch_samples(config, world) * data.num_microbatches,
-        precision=config.runtime.precision or PRECISION_OF_PREDICTIONS,
+        precision=config.runtime.precision or PRECISION_OF_RUNS,
         inputs=inputs,
         frozen=model.frozen_modules,
         strategy_bytes=0.0 if strategy is None else state_bytes_of(strategy),

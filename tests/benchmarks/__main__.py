@@ -36,6 +36,7 @@ TITLES = {
     "expert_dispatch": "A layer of experts",
     "pipeline_overhead": "Pipeline executor",
     "megatron_1f1b": "1F1B over modules",
+    "recomputation": "Recomputation",
     "context_parallel": "Context parallelism",
     "trace_overhead": "Tracing",
     "sixteen_ranks": "Layout invariance on 16 ranks",

@@ -184,7 +184,6 @@ def test_heads_of_their_own_width() -> None:
 @pytest.mark.parametrize(
     ("content", "field"),
     [
-        (with_sizes(recompute_granularity="full"), "recompute_granularity"),
         (with_sizes(use_megatron_fsdp=True), "use_megatron_fsdp"),
         (with_network(LANGUAGE, qk_layernorm=True), "qk_layernorm"),
         (with_network(LANGUAGE, window_size=8), "window_size"),

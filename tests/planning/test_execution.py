@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 import mimokit
-from mimokit.architecture.parallel_sizes import ParallelSizes, sizes_of
+from mimokit.architecture.parallel_sizes import (
+    ParallelSizes,
+    other_fields,
+    rank_fields,
+    sizes_of,
+)
 from mimokit.axes import CONFIG_FIELDS
 from mimokit.config import ModuleParallelismConfig
 from mimokit.config.parallelism import LEFT_OUT
@@ -97,11 +102,13 @@ def test_weights_follow_the_precision_and_gradients_stay_fp32(
         )
 
 
-def test_what_is_left_out_means_no_in_runs_and_yes_in_predictions() -> None:
+def test_what_is_left_out_is_predicted_as_it_runs() -> None:
     left_out = ModuleParallelismConfig(data_parallel=1)
-    assert sizes_of(left_out, 1, 1) == ParallelSizes(), "the defaults of predictions"
-    differ = {field for field, value in LEFT_OUT.items() if value.runs != value.predictions}
-    assert differ == {"sequence_parallel", "use_distributed_optimizer", "overlap_grad_reduce"}
+    assert sizes_of(left_out, 1, 1) == ModuleExecution().sizes
+    for cut in (True, False):
+        sizes = ParallelSizes(tensor=2, sequence_parallel=cut, distributed_optimizer=cut)
+        stated = ModuleParallelismConfig(**rank_fields(sizes), **other_fields(sizes, None))
+        assert sizes_of(stated, 1, 1) == sizes, "what a search writes is what it found"
     optional = {
         name for name, field in ModuleParallelismConfig.model_fields.items()
         if field.default is None

@@ -13,7 +13,7 @@ import pytest
 
 from mimokit.architecture import Transformer
 from mimokit.architecture.layer_work.saved import layer_activations
-from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
 from tests.architecture.model_parallel import model_parallel
 
 SEQ, SAMPLES = 16, 2
@@ -38,6 +38,22 @@ def test_a_layer_keeps_what_the_formula_says(cluster, tensor: int) -> None:
             assert saved[name] - STATISTICS * tokens == expected, name
 
 
+@pytest.mark.parametrize("recompute", range(len(RECOMPUTE_NAMES)))
+def test_an_attention_that_is_not_fused_keeps_its_scores(cluster, recompute: int) -> None:
+    """In fp32, as runs are: Megatron's own core, with what each granularity recomputes."""
+    tokens, name = SEQ * SAMPLES, RECOMPUTE_NAMES[recompute]
+    (saved,) = cluster.run(_saved_bytes, NETS, name, world_size=1)
+    sizes = ParallelSizes(recompute=recompute, sequence_parallel=False)
+    norms, mask, kind_of_mask = STATISTICS * tokens, SEQ**2, 4
+    beside = {"none": norms + mask, "selective": norms + kind_of_mask, "full": 0}
+    for net_name, net in NETS.items():
+        expected = layer_activations(net, None, sizes, tokens, SEQ, flash=False, number=4)
+        # Where heads share keys, the query is kept as it was computed and as it is recomputed with.
+        twice = name == "selective" and net.kv_heads < net.heads
+        query = 4 * net.heads * net.qk_dim * tokens * twice
+        assert saved[net_name] - beside[name] - query == float(expected), net_name
+
+
 def test_a_width_that_is_off_is_caught(cluster) -> None:
     (saved,) = cluster.run(_saved_bytes, {"GPT": GPT}, world_size=1)
     wrong = Transformer(1, 64, 8, 8, 8, 255, gated=False, norm="layer")
@@ -45,15 +61,22 @@ def test_a_width_that_is_off_is_caught(cluster) -> None:
     assert saved["GPT"] - STATISTICS * SEQ * SAMPLES != expected
 
 
-def _saved_bytes(nets: dict[str, Transformer]) -> dict[str, int]:
-    """Run a layer of each forward on the ranks of one tensor-parallel group; return bytes kept."""
+def _saved_bytes(nets: dict[str, Transformer], recompute: str | None = None) -> dict[str, int]:
+    """Run a layer of each forward on the ranks of one tensor-parallel group; return bytes kept.
+
+    Args:
+        recompute: with Megatron's own attention core, in fp32; None: with a fused one, in bf16.
+    """
     import torch
     import torch.distributed as dist
 
+    from mimokit.engine.models.rng import seed_modules
+
+    seed_modules(1, {})
     found = {}
     with model_parallel(dist.get_world_size()):
         for name, net in nets.items():
-            block = _block(net, dist.get_world_size())
+            block = _block(net, dist.get_world_size(), recompute)
             weights = {weight.data_ptr() for weight in block.parameters()}
             kept: dict[int, torch.Tensor] = {}
 
@@ -62,7 +85,8 @@ def _saved_bytes(nets: dict[str, Transformer]) -> dict[str, int]:
                     kept[tensor.untyped_storage().data_ptr()] = tensor
                 return tensor
 
-            given = torch.randn(SEQ, SAMPLES, net.hidden, dtype=torch.bfloat16, requires_grad=True)
+            given = torch.randn(SEQ, SAMPLES, net.hidden, dtype=block.config.params_dtype)
+            given.requires_grad_()
             with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
                 out = block(given, None)
             found[name] = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
@@ -70,7 +94,7 @@ def _saved_bytes(nets: dict[str, Transformer]) -> dict[str, int]:
     return found
 
 
-def _block(net: Transformer, tensor: int) -> Any:
+def _block(net: Transformer, tensor: int, recompute: str | None) -> Any:
     import torch
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
     from megatron.core.transformer import TransformerConfig
@@ -87,8 +111,11 @@ def _block(net: Transformer, tensor: int) -> Any:
         activation_func=torch.nn.functional.silu if net.gated else torch.nn.functional.gelu,
         add_bias_linear=False,
         tensor_model_parallel_size=tensor,
-        params_dtype=torch.bfloat16,
-        bf16=True,
+        params_dtype=torch.bfloat16 if recompute is None else torch.float32,
+        bf16=recompute is None,
+        recompute_granularity=recompute if recompute in ("selective", "full") else None,
+        recompute_method="uniform" if recompute == "full" else None,
+        recompute_num_layers=1 if recompute == "full" else None,
         hidden_dropout=0.0,
         attention_dropout=0.0,
         use_cpu_initialization=True,
@@ -98,7 +125,8 @@ def _block(net: Transformer, tensor: int) -> Any:
         gradient_accumulation_fusion=False,
     )
     block = get_gpt_decoder_block_spec(config, use_transformer_engine=False)
-    block.layer_specs[0].submodules.self_attention.submodules.core_attention = _flash_core()
+    if recompute is None:
+        block.layer_specs[0].submodules.self_attention.submodules.core_attention = _flash_core()
     return TransformerBlock(config, block, post_layer_norm=False)
 
 

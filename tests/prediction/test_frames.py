@@ -61,7 +61,7 @@ def test_a_patch_without_effect_is_said_by_the_plan() -> None:
     del config.model.module_parallelisms["images"], config.model.module_architectures["images"]
     config.model.special_token_ids, config.model.encoder_module_name = {}, None
     alone = mimokit.plan(config, 8)
-    assert "`mimokit run` rejects this layout: runtime patch_type" in str(alone)
+    assert any(problem.field == "patch_type" for problem in alone.estimates.rejected)
 
 
 def test_the_time_is_that_of_the_prediction() -> None:

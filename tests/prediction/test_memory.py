@@ -51,8 +51,9 @@ FIGURE_1 = {
 
 def gpt(layers: int, hidden: int, heads: int) -> Transformer:
     return Transformer(
-        layers, hidden, heads, heads, hidden // heads, 4 * hidden, gated=False, norm="layer"
-    )
+        layers, hidden, heads, heads, hidden // heads, 4 * hidden, gated=False, norm="layer",
+        dropout=0.1, score_dropout=0.1,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FIGURE_1)
@@ -67,7 +68,7 @@ def test_figure_1_of_korthikanti_exactly(name: str) -> None:
     alive = float(micro_batches_in_flight(sizes, 10**6, 0)) * layers / p
 
     def kept(sizes: ParallelSizes) -> float:
-        layer = layer_activations(net, None, sizes, mbs * seq, seq, flash=False, dropout=True)
+        layer = layer_activations(net, None, sizes, mbs * seq, seq, flash=False)
         return float(layer) * alive / GIB
 
     assert kept(sizes) == pytest.approx(whole, abs=1e-9)
@@ -251,6 +252,21 @@ def test_state_bytes(sizes: ParallelSizes, per_parameter: float) -> None:
     )
 
 
+def test_fp32_training_has_numbers_of_twice_the_width_and_no_second_weight() -> None:
+    net, seq = replace(gpt(2, 64, 4), dropout=0.0, score_dropout=0.0), 128
+    model = LanguageModel("small", net, vocab=256)
+    half, full = (
+        System(load_hardware("h100"), load_software("megatron-core"), precision).storage
+        for precision in ("bf16", "fp32")
+    )
+    sizes = ParallelSizes(distributed_optimizer=False, sequence_parallel=False)
+    own, other = (stage_memory(model, sizes, seq, 1, 0, storage=each) for each in (half, full))
+    assert float(other["activations"]) == 2 * float(own["activations"])
+    assert float(other["weights"]) == 2 * float(own["weights"])
+    assert (half.optimizer, full.optimizer) == (12, 8)
+    assert (half.gradient, full.gradient) == (4, 4)
+
+
 def test_full_recompute_keeps_the_inputs() -> None:
     net = gpt(2, 64, 4)
     sizes = ParallelSizes(tensor=4, recompute=RECOMPUTE_FULL, sequence_parallel=False)
@@ -327,7 +343,7 @@ def test_all_rows_of_korthikantis_table_2(
         sizes = ParallelSizes(
             t, context=context, recompute=recompute, sequence_parallel=sequence_parallel
         )
-        kept = layer_activations(net, None, sizes, b * s / context, s, flash=False, dropout=True)
+        kept = layer_activations(net, None, sizes, b * s / context, s, flash=False)
         assert float(kept) == pytest.approx(s / context * b * h * row)
 
 

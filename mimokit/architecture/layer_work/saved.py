@@ -35,6 +35,7 @@ class SavedTensor:
     Attributes:
         part: of the layer; dispatched tokens and router scores belong to the feed-forward part.
         numbers: per token of the rank.
+        bytes: of a number; None: as wide as activations.
         only_product: only the gradient of a matrix needs it, so that it has the precision of
             products, and a frozen layer does not keep it. The output of the attention core is not
             among them, because the core keeps it.
@@ -42,12 +43,12 @@ class SavedTensor:
 
     part: Part
     numbers: Numbers
-    bytes: int = HALF
+    bytes: int | None = None
     only_product: bool = False
 
 
 def saved_tensors(
-    net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, *, dropout: bool = False
+    net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes
 ) -> tuple[SavedTensor, ...]:
     """Return what a layer keeps without recomputation, except the scores of unfused attention."""
     hidden = net.hidden / sizes.sequence_shards
@@ -56,7 +57,7 @@ def saved_tensors(
         SavedTensor("residual", hidden, only_product=True),  # that of attention, normalized
         SavedTensor("residual", hidden, only_product=moe is None),
     ]
-    if dropout:
+    if net.dropout:
         tensors.append(SavedTensor("residual", 2 * hidden, bytes=1))
     tensors += _attention(net, sizes)
     if moe is None:
@@ -80,33 +81,40 @@ def layer_activations(
     seq: Numbers,
     *,
     flash: bool = True,
-    dropout: bool = False,
-    product_input: float = HALF,
+    number: float = HALF,
+    product_input: float | None = None,
 ) -> Numbers:
     """Return the bytes that one layer stores in its recompute mode.
 
     Args:
         tokens: tokens of one micro-batch on one rank, b s / c.
         seq: tokens that a token can attend to, s.
-        product_input: bytes per stored number of the inputs of matrix products.
+        flash: the attention core is fused and keeps no scores.
+        number: bytes of an activation.
+        product_input: bytes per stored number of the inputs of matrix products; None: likewise.
     """
+    product_input = number if product_input is None else product_input
     kept = tokens * sum(
-        saved.numbers * (product_input if saved.only_product else saved.bytes)
-        for saved in saved_tensors(net, moe, sizes, dropout=dropout)
+        saved.numbers * (product_input if saved.only_product else saved.bytes or number)
+        for saved in saved_tensors(net, moe, sizes)
     )
     if not flash:
-        # Scores, their softmax, and the mask of dropout: 5 a s^2 b / t.
-        scores = (2 * HALF + dropout) * net.heads * tokens * seq / sizes.tensor
-        kept = kept + np.where(np.equal(sizes.recompute, RECOMPUTE_NONE), scores, 0)
-    layer_input = HALF * net.hidden * tokens / sizes.sequence_shards
+        inside = _unfused_attention(net, sizes, tokens, seq, number)
+        kept = kept + np.where(np.equal(sizes.recompute, RECOMPUTE_NONE), inside, 0)
+    layer_input = number * net.hidden * tokens / sizes.sequence_shards
     return np.where(np.equal(sizes.recompute, RECOMPUTE_FULL), layer_input, kept)
 
 
 def whole_layer(
-    net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, tokens: Numbers
+    net: Transformer,
+    moe: MixtureOfExperts | None,
+    sizes: ParallelSizes,
+    tokens: Numbers,
+    number: float = HALF,
 ) -> Numbers:
-    """Return the bytes of a layer that keeps everything in 16 bits: 10 + 24/t for GPT."""
-    return tokens * sum(saved.numbers * saved.bytes for saved in saved_tensors(net, moe, sizes))
+    """Return the bytes of a layer that keeps everything: 10 + 24/t for GPT in 16 bits."""
+    kept = saved_tensors(net, moe, sizes)
+    return tokens * sum(saved.numbers * (saved.bytes or number) for saved in kept)
 
 
 def _attention(net: Transformer, sizes: ParallelSizes) -> Iterator[SavedTensor]:
@@ -117,6 +125,21 @@ def _attention(net: Transformer, sizes: ParallelSizes) -> Iterator[SavedTensor]:
         return
     compressed = net.mla.q_rank + net.mla.kv_rank + net.mla.rope_dim
     yield SavedTensor("attention", 2 * query + 2 * value + 2 * compressed)
+
+
+def _unfused_attention(
+    net: Transformer, sizes: ParallelSizes, tokens: Numbers, seq: Numbers, number: float
+) -> Numbers:
+    """Return the bytes that an attention core keeps beside its inputs and its output.
+
+    They are the softmax of the scores, with dropout its mask and its result as well, 5 a s^2 b / t,
+    and key and value once per head where heads share them.
+    """
+    each = number + (net.score_dropout > 0) * (1 + number)
+    scores = each * net.heads * tokens * seq / sizes.tensor
+    shared = 0 if net.mla is not None else net.heads - net.kv_heads
+    copies = number * shared * (net.qk_dim + net.v_dim) * tokens / sizes.tensor
+    return scores + copies
 
 
 def _feed_forward(net: Transformer, inner: Numbers) -> Iterator[SavedTensor]:

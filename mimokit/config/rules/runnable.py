@@ -17,7 +17,12 @@ from mimokit.config.rules.module_rules import CHUNKS, VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_experts import unrunnable_experts
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
 from mimokit.config.rules.runnable_sequences import samples_in_row, uneven_sequences
-from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, RUNNABLE_PRECISIONS
+from mimokit.config.runtime import (
+    BALANCED,
+    FRAME_PARALLEL,
+    PRECISION_OF_RUNS,
+    RUNNABLE_PRECISIONS,
+)
 from mimokit.units import counted
 
 _ONLY_PLANNED = (
@@ -26,7 +31,6 @@ _ONLY_PLANNED = (
     "use_megatron_fsdp",
     "account_for_embedding_in_pipeline_split",
     "account_for_loss_in_pipeline_split",
-    "recompute_granularity",
 )
 """Fields of a module's sizes that run only as if they were left out (`LEFT_OUT`); chunks run of the
 language module.
@@ -64,6 +68,7 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
         problems += _precision(config)
         problems += _samples(config)
         problems += _frame_parallel(config)
+        problems += _dropout(config)
         problems += _strategy(config)
     return problems
 
@@ -86,7 +91,7 @@ def _planned_sizes(name: str, module: ModuleParallelismConfig, language: str) ->
         value = getattr(module, field)
         if field == CHUNKS and name == language:
             continue
-        if value is not None and value != LEFT_OUT[field].runs:
+        if value is not None and value != LEFT_OUT[field]:
             yield leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")
     overlapped, path = "overlap_grad_reduce", f"model.module_parallelisms.{name}"
     if module.in_runs(overlapped) and module.in_runs(CHUNKS) > 1:
@@ -209,6 +214,30 @@ def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
             yield problem_at(
                 f"model.module_parallelisms.{name}.pipeline_parallel", stages, sentence, 1
             )
+
+
+def _dropout(config: ExperimentConfig) -> Iterator[Problem]:
+    """Yield dropout where a rank does not know whose numbers it drops."""
+    runtime = config.runtime
+    unknown = f"patch_type has {FRAME_PARALLEL}" if FRAME_PARALLEL in runtime.patch_type else None
+    if runtime.sample_order == BALANCED:
+        unknown = f"sample_order is {BALANCED}"
+    if config.data.pack_sequences_in_batch:
+        unknown = "pack_sequences_in_batch is true"
+    for name, network in config.model.module_architectures.items():
+        context = config.model.get_parallelism(name).context_parallel
+        for field in ("hidden_dropout", "attention_dropout"):
+            value, why = getattr(network, field), unknown
+            if field == "attention_dropout" and context > 1:
+                why = why or f"context_parallel is {context}"
+            if value and why is not None:
+                sentence = (
+                    f"{field} is {value}, but {why}, under which masks would depend on the "
+                    "layout; leave one of them out."
+                )
+                yield module_problem(
+                    name, field, value, sentence, {"path": network_path(name, field), "value": None}
+                )
 
 
 def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:

@@ -10,7 +10,13 @@ from mimokit.config.errors import Problem
 from mimokit.config.messages import problem_at, written
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import ModuleFacts, PairFacts, module_problem, size_path
+from mimokit.config.rules.facts import (
+    ModuleFacts,
+    PairFacts,
+    module_problem,
+    network_path,
+    size_path,
+)
 from mimokit.config.rules.module_rules import broken_rules
 from mimokit.config.rules.pair_rules import (
     PAIR_RULES,
@@ -52,6 +58,7 @@ def sharding_problems(context: ValidationContext) -> Iterator[Problem]:
         yield from broken_rules(sizes, _facts_of(context, name, module))
         yield from _ends(name, module)
         yield from _sharded(name, module)
+        yield from _recomputed(context, name, module)
     yield from pair_problems(context)
     yield from _homogeneous(context)
 
@@ -160,6 +167,24 @@ def _sharded(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
             "optimizer's state as well; leave it out."
         )
         yield problem_at(size_path(name, field), False, sentence, None)
+
+
+def _recomputed(
+    context: ValidationContext, name: str, module: ModuleParallelismConfig
+) -> Iterator[Problem]:
+    field, value = "recompute_granularity", module.recompute_granularity
+    known = context.is_valid(
+        "model.topology", "model.llm_module_name", network_path(name, "frozen")
+    )
+    if value is None or not known or context.model.layers_have_backward(name):
+        return
+    sentence = (
+        f"{field} is {value}, but no gradient passes the layers of the module (frozen), so that "
+        "nothing is computed again; leave it out."
+    )
+    yield module_problem(
+        name, field, value, sentence, {"path": size_path(name, field), "value": None}
+    )
 
 
 def _homogeneous(context: ValidationContext) -> Iterator[Problem]:

@@ -66,11 +66,9 @@ with quick_import():
     )
     from mimokit.engine.megatron.kernels import transformer_engine_attention
     from mimokit.engine.megatron.state import (
-        cuda_tracker_states,
         ensure_memory_buffer,
         forget_rotary_embeddings,
         scale_auxiliary_losses,
-        seed_cuda_tracker,
         use_tracker,
     )
 
@@ -120,7 +118,6 @@ __all__ = [
     "VocabUtility",
     "WrappedTorchNorm",
     "build_module",
-    "cuda_tracker_states",
     "ensure_memory_buffer",
     "forget_rotary_embeddings",
     "get_gpt_layer_local_spec",
@@ -129,7 +126,6 @@ __all__ = [
     "of_class",
     "parallel_state",
     "scale_auxiliary_losses",
-    "seed_cuda_tracker",
     "submodules_of",
     "tensor_parallel",
     "transformer_engine_attention",

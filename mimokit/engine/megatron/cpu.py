@@ -70,10 +70,14 @@ def patch_functions() -> None:
         rotary_pos_embedding,
         yarn_rotary_pos_embedding,
     )
-    from megatron.core.tensor_parallel import layers
+    from megatron.core.tensor_parallel import layers, random
     from megatron.core.transformer import utils
 
     from mimokit.engine.megatron.experts import on_cpu
+
+    # Recomputation keeps the state of CUDA's generator beside that of the CPU and of the tracker.
+    random._get_cuda_rng_state = lambda device="cuda", clone=False, graph_safe=False: None
+    random._set_cuda_rng_state = lambda new_state, device=-1, graph_safe=False: None
 
     # From 0.19 on `MimoModel.forward` passes its language model no mask, whatever it is given; the
     # softmax then makes a causal one with device="cuda".

@@ -17,19 +17,6 @@ def ensure_memory_buffer() -> None:
         parallel_state._set_global_memory_buffer()
 
 
-def seed_cuda_tracker(seed: int, tensor_rank: int) -> None:
-    """Seed Megatron's own random states, on a process with CUDA."""
-    _random.model_parallel_cuda_manual_seed(
-        seed, tp_rank=tensor_rank, ep_rank=0, etp_rank=0, force_reset_rng=True
-    )
-
-
-def cuda_tracker_states() -> dict[str, torch.Tensor]:
-    """Return name -> Megatron's own random states, on a process with CUDA."""
-    states: dict[str, torch.Tensor] = _random.get_cuda_rng_tracker().get_states()
-    return states
-
-
 def use_tracker(tracker: object) -> None:
     """Have Megatron take random states from `tracker` instead of its `CudaRNGStatesTracker`."""
     _random._CUDA_RNG_STATE_TRACKER = tracker

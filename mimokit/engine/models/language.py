@@ -75,6 +75,8 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
             )
         if self.pre_process:
             self.embedding.add_position_embedding = False  # `forward` adds them
+            # Words alone pass here, without the rows of other modules between them.
+            self.embedding.embedding_dropout = torch.nn.Identity()
             if self.position_embedding_type == "learned_absolute" and self.config.sequence_parallel:
                 mark_of_slice([self.embedding.position_embeddings.weight])
         if padding is not None:

@@ -1,23 +1,21 @@
-"""Random states per module, also on a CPU.
+"""Random states per module, on a CPU and on CUDA.
 
-Megatron forks the state of its CUDA tracker around attention dropout, even at a rate of zero. On a
-CPU process this tracker takes its place. Each module of a rank has separate states.
+Megatron forks the state of its tracker around attention dropout, even at a rate of zero. This
+tracker takes its place. Each module of a rank has separate states.
 """
 
 from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from mimokit.engine.megatron import (
-    CPU_ONLY,
-    cuda_tracker_states,
-    seed_cuda_tracker,
-    use_tracker,
-)
+from mimokit.engine.device import rank_device
+from mimokit.engine.megatron import CPU_ONLY, use_tracker
 
 # Megatron's own offset between the default and the tensor-parallel state
 # (megatron.core.tensor_parallel.random.model_parallel_cuda_manual_seed).
@@ -30,11 +28,61 @@ def module_seed(seed: int, module: str) -> int:
     return (seed + zlib.crc32(module.encode())) % 2**31
 
 
-class CpuRngTracker:
-    """Named CPU generator states; `fork` runs a block on one of them.
+@dataclass(frozen=True)
+class MaskRows:
+    """Which samples a module computes: masks of dropout are drawn for them, see `dropout.py`.
+
+    Attributes:
+        step: optimizer steps before this one.
+        samples: number of every row's sample in the global batch, [rows] int32.
+        items: number of every row among the items of its sample, [rows] int32.
+    """
+
+    step: int
+    samples: torch.Tensor
+    items: torch.Tensor
+
+
+def mask_rows(step: int, samples: range, items: Sequence[int] | None = None) -> MaskRows:
+    """Return the rows of some samples.
+
+    Args:
+        samples: numbers in the global batch.
+        items: of every sample; None: each sample is one row.
+    """
+    counts = [1] * len(samples) if items is None else items
+    pairs = [(n, item) for n, own in zip(samples, counts, strict=True) for item in range(own)]
+    table = torch.tensor(pairs, dtype=torch.int32, device=rank_device()).reshape(-1, 2)
+    return MaskRows(step, table[:, 0], table[:, 1])
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """What a rank computes at the moment: a module, and of which samples."""
+
+    module: str = ""
+    rows: MaskRows | None = None
+
+
+def _state() -> torch.Tensor:
+    return torch.get_rng_state() if CPU_ONLY else torch.cuda.get_rng_state()
+
+
+def _set_state(state: torch.Tensor) -> None:
+    if CPU_ONLY:
+        torch.set_rng_state(state)
+    else:
+        torch.cuda.set_rng_state(state)
+
+
+class ModuleRngTracker:
+    """Named generator states of every module; `fork` runs a block on one of them.
 
     The interface is that of Megatron's `CudaRNGStatesTracker`.
     """
+
+    _COMPUTED = ""
+    """Key in `get_states` beside the names of states, which are not empty."""
 
     def __init__(self) -> None:
         self.reset()
@@ -42,19 +90,25 @@ class CpuRngTracker:
     def reset(self) -> None:
         """Forget all states."""
         self.states_: dict[str, torch.Tensor] = {}
-        self._module = ""
+        self._computed = _Computed()
+        self._forked: str | None = None
 
     def is_initialized(self) -> bool:
         """Return whether any state was added."""
         return bool(self.states_)
 
-    def get_states(self) -> dict[str, torch.Tensor]:
-        """Return all states by name."""
-        return dict(self.states_)
+    def get_states(self) -> dict[str, Any]:
+        """Return all states by name, and what is computed at the moment.
 
-    def set_states(self, states: dict[str, torch.Tensor]) -> None:
-        """Replace all states."""
-        self.states_ = dict(states)
+        Megatron keeps this while a recomputed block runs forward and hands it to `set_states` where
+        the backward pass runs the block again, which is outside of `computing`.
+        """
+        return {**self.states_, self._COMPUTED: self._computed}
+
+    def set_states(self, states: dict[str, Any]) -> None:
+        """Replace all states and what is computed."""
+        self.states_ = {name: state for name, state in states.items() if name != self._COMPUTED}
+        self._computed = states[self._COMPUTED]
 
     def add(self, name: str, seed: int) -> None:
         """Add a state.
@@ -64,31 +118,46 @@ class CpuRngTracker:
         """
         if name in self.states_:
             raise ValueError(f"The random state {name!r} exists already; reset the tracker first.")
-        self.states_[name] = torch.Generator().manual_seed(seed).get_state()
+        generator = torch.Generator(device=rank_device())
+        self.states_[name] = generator.manual_seed(seed).get_state()
+
+    @property
+    def rows(self) -> MaskRows | None:
+        """The samples that are computed at the moment; None where no schedule says it."""
+        return self._computed.rows
 
     @contextlib.contextmanager
-    def module(self, name: str) -> Iterator[None]:
+    def computing(self, module: str, rows: MaskRows | None = None) -> Iterator[None]:
         """Inside the block `fork()` uses the state of this module."""
-        before, self._module = self._module, name
+        before, self._computed = self._computed, _Computed(module, rows)
         try:
             yield
         finally:
-            self._module = before
+            self._computed = before
 
     @contextlib.contextmanager
     def fork(self, name: str = _DEFAULT_NAME) -> Iterator[None]:
-        """Run a block with a named state, then restore the state before."""
-        key = f"{self._module}/{name}"
-        before = torch.get_rng_state()
-        torch.set_rng_state(self.states_[key])
+        """Run a block with a named state, then restore the state before.
+
+        A block inside a block of the same state goes on with it, so that the two draw different
+        numbers.
+        """
+        key = f"{self._computed.module}/{name}"
+        if key == self._forked:
+            yield
+            return
+        before, outer = _state(), self._forked
+        self._forked = key
+        _set_state(self.states_[key])
         try:
             yield
         finally:
-            self.states_[key] = torch.get_rng_state()
-            torch.set_rng_state(before)
+            self.states_[key] = _state()
+            _set_state(before)
+            self._forked = outer
 
 
-_TRACKER = CpuRngTracker()
+_TRACKER = ModuleRngTracker()
 
 
 def seed_modules(seed: int, tensor_ranks: dict[str, int]) -> None:
@@ -97,9 +166,6 @@ def seed_modules(seed: int, tensor_ranks: dict[str, int]) -> None:
     Args:
         tensor_ranks: module -> tensor-parallel rank of this process in it.
     """
-    if not CPU_ONLY:
-        seed_cuda_tracker(seed, next(iter(tensor_ranks.values()), 0))
-        return
     _TRACKER.reset()
     # For code that does not name its module, such as Megatron's own forward.
     _TRACKER.add(f"/{_DEFAULT_NAME}", seed + _TENSOR_PARALLEL_OFFSET)
@@ -110,26 +176,22 @@ def seed_modules(seed: int, tensor_ranks: dict[str, int]) -> None:
 
 
 @contextlib.contextmanager
-def random_state_of(module: str) -> Iterator[None]:
-    """Run a block with the random state of one module."""
-    if not CPU_ONLY:
+def random_state_of(module: str, rows: MaskRows | None = None) -> Iterator[None]:
+    """Run a block with the random state of one module, which computes these samples."""
+    with _TRACKER.computing(module, rows):
         yield
-        return
-    with _TRACKER.module(module):
-        yield
+
+
+def rows_computed() -> MaskRows | None:
+    """Return the samples that this rank computes at the moment, also where it recomputes."""
+    return _TRACKER.rows
 
 
 def default_state() -> torch.Tensor:
     """Return the state of torch's generator, [bytes]: the same on all ranks of a tensor group."""
-    return torch.get_rng_state() if CPU_ONLY else torch.cuda.get_rng_state()
+    return _state()
 
 
 def states_inside(modules: Iterable[str]) -> dict[str, torch.Tensor]:
-    """Return module -> the state of its tensor parallel regions, [bytes]; replicas have the same.
-
-    On CUDA a rank has one for all of its modules, which counts as that of the first.
-    """
-    names = list(modules)
-    if CPU_ONLY:
-        return {name: _TRACKER.states_[f"{name}/{_DEFAULT_NAME}"] for name in names}
-    return dict.fromkeys(names[:1], cuda_tracker_states()[_DEFAULT_NAME])
+    """Return module -> the state of its tensor parallel regions, [bytes]; equal in replicas."""
+    return {name: _TRACKER.states_[f"{name}/{_DEFAULT_NAME}"] for name in modules}

@@ -31,10 +31,11 @@ from mimokit.engine.megatron import (
     transformer_engine_attention,
 )
 from mimokit.engine.models.attention import SequenceAttention
+from mimokit.engine.models.dropout import set_dropout
 from mimokit.engine.models.experts import expert_options, experts_spec, layer_with
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.parallel.sequence import SliceNorm
-from mimokit.planning.execution import Dtype, ModuleExecution
+from mimokit.planning.execution import Dtype, ModuleExecution, Recompute
 from mimokit.planning.types import LayoutPlan
 
 
@@ -103,6 +104,16 @@ DTYPES: Mapping[Dtype, torch.dtype] = {
     "fp16": torch.float16,
 }
 
+_RECOMPUTED: Mapping[Recompute, Mapping[str, Any]] = {
+    "none": {},
+    "selective": {"recompute_granularity": "selective", "recompute_modules": ["core_attn"]},
+    "full": {
+        "recompute_granularity": "full",
+        "recompute_method": "uniform",
+        "recompute_num_layers": 1,
+    },
+}
+
 
 def round_weights(module: torch.nn.Module, execution: ModuleExecution) -> None:
     """Round the weights of a module to the type with which it is executed, if that is not fp32."""
@@ -121,7 +132,7 @@ _ACTIVATIONS: Mapping[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
 def transformer_config(
     architecture: ModuleArchitecture, execution: ModuleExecution
 ) -> TransformerConfig:
-    """Return Megatron's configuration of one module, without dropout.
+    """Return Megatron's configuration of one module.
 
     `use_cpu_initialization` draws every full weight and then cuts it, so that one seed gives one
     model at any tensor parallel size. `calculate_per_token_loss` makes Megatron's DDP sum
@@ -151,8 +162,9 @@ def transformer_config(
             fp16=execution.weights == "fp16",
             params_dtype=DTYPES[execution.weights],
             pipeline_dtype=DTYPES[execution.weights],
-            hidden_dropout=0.0,
-            attention_dropout=0.0,
+            hidden_dropout=architecture.hidden_dropout or 0.0,
+            attention_dropout=architecture.attention_dropout or 0.0,
+            **_RECOMPUTED[execution.recompute],
             **_layer_options(architecture),
             **expert_options(architecture, execution),
             **_NO_FUSED_KERNELS,
@@ -245,7 +257,7 @@ def _with_bias(linear: type, bias: bool) -> type:
 class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
     """Megatron's `TransformerLayer`, initialized from a separate seed.
 
-    A layer then has the same initial weights on every pipeline stage.
+    A layer then has the same initial weights and the same dropout on every pipeline stage.
 
     Args:
         initial_seed: seed of the module; the layer adds its index in the whole module.
@@ -268,6 +280,7 @@ class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
             submodules = layer_with(submodules, experts)
         torch.manual_seed(initial_seed + number)
         super().__init__(config, submodules, *args, **options)
+        set_dropout(self, initial_seed + number, options["pg_collection"])
 
 
 def seeded(layer_spec: ModuleSpec, initial_seed: int) -> ModuleSpec:

@@ -7,14 +7,14 @@ number differs between micro-batches, and each message contains it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
 
 from mimokit.engine.data.batch import Batch
-from mimokit.engine.models.rng import random_state_of
+from mimokit.engine.models.rng import mask_rows, random_state_of
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.row import SampleRow
 
@@ -61,12 +61,16 @@ class StageInput:
         counts: edge -> numbers per sample received over it: items or rows, and for rows with
             sizes also images.
         integers: edge -> sizes or positions received over it.
+        step: optimizer steps before this one; None where no schedule runs the stage.
+        microbatch: of the step.
     """
 
     batch: Batch | None
     hidden: dict[int, torch.Tensor]
     counts: dict[int, list[list[int]]]
     integers: dict[int, tuple[torch.Tensor, ...]] = field(default_factory=dict)
+    step: int | None = None
+    microbatch: int = 0
 
 
 @dataclass
@@ -137,16 +141,31 @@ class PipelineStage(ABC):
 
 
 class ModuleStage(PipelineStage):
-    """One stage of a Megatron module."""
+    """One stage of a Megatron module.
+
+    Attributes:
+        samples: of a micro-batch -> numbers in the global batch of those that this rank computes.
+    """
+
+    samples: Callable[[int], range]
 
     def __init__(self, name: str, wrapped: ModuleDataParallel, first: bool, last: bool) -> None:
         super().__init__(name, first, last)
         self.wrapped = wrapped
+        self.samples = lambda microbatch: range(0)
 
     def forward(self, given: StageInput) -> StageOutput:
         """Compute a micro-batch with the random state of the module."""
-        with random_state_of(self.name):
+        rows = None
+        if given.step is not None:
+            samples = self.samples(given.microbatch)
+            rows = mask_rows(given.step, samples, self._items(given))
+        with random_state_of(self.name, rows):
             return self._forward(given)
+
+    def _items(self, given: StageInput) -> Sequence[int] | None:
+        """Return the items of every sample; None where each sample is one row."""
+        return None
 
     @abstractmethod
     def _forward(self, given: StageInput) -> StageOutput: ...

@@ -56,15 +56,18 @@ class StageExecutor:
 
     Args:
         data_iterator: yields the batches of this rank; None on a rank that reads no data.
+        step: optimizer steps before this one.
     """
 
-    def __init__(self, model: RankModel, data_iterator: Iterator[Batch] | None) -> None:
+    def __init__(
+        self, model: RankModel, data_iterator: Iterator[Batch] | None, step: int = 0
+    ) -> None:
         self.model = model
         self.losses = [MicrobatchLoss() for _ in range(model.program.schedule.num_microbatches)]
         self._iterator = data_iterator
         self._batches_read = 0
         self._stages = {
-            index: PipelineStageMultimodality(model.program, index, stage)
+            index: PipelineStageMultimodality(model.program, index, stage, step)
             for index, stage in model.stages.items()
         }
         self._edges = model.program.graph.edges

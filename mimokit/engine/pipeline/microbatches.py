@@ -59,10 +59,16 @@ class PipelineStageMultimodality:
 
     Attributes:
         in_flight: micro-batch -> its state.
+
+    Args:
+        step: optimizer steps before this one.
     """
 
-    def __init__(self, pipeline: PipelinePlan, stage_index: int, stage: PipelineStage) -> None:
+    def __init__(
+        self, pipeline: PipelinePlan, stage_index: int, stage: PipelineStage, step: int = 0
+    ) -> None:
         self.stage = stage
+        self._step = step
         self.modal_type = modal_type(pipeline, stage_index)
         self.in_flight: dict[int, Microbatch] = {}
         self._index = stage_index
@@ -161,4 +167,7 @@ class PipelineStageMultimodality:
         return branch.grad
 
     def _of(self, microbatch: int) -> Microbatch:
-        return self.in_flight.setdefault(microbatch, Microbatch(StageInput(None, {}, {})))
+        if microbatch not in self.in_flight:
+            given = StageInput(None, {}, {}, step=self._step, microbatch=microbatch)
+            self.in_flight[microbatch] = Microbatch(given)
+        return self.in_flight[microbatch]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 
 import torch.distributed as dist
 
@@ -36,6 +38,7 @@ class RankModel:
         communicator: sends and receives the messages of this rank; None where no module is cut
             into stages and all share their ranks.
         tokens_per_item: encoder -> embeddings that one item becomes where the batch does not say.
+        step_numbers: counts the optimizer steps that this rank begins.
     """
 
     plan: LayoutPlan
@@ -48,6 +51,7 @@ class RankModel:
     communicator: MultiModulePipelineCommunicator | None
     tokens_per_item: dict[str, int]
     forward_step: ForwardStep | None = None
+    step_numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @property
     def program(self) -> PipelinePlan:
@@ -115,6 +119,8 @@ def rank_model_of(provided: MimoModelProviderResult, code: UserCode = NO_CODE) -
         stage.index: _stage(model_config, plan, stage, provided.model, code)
         for stage in plan.program.stages_of(dist.get_rank())
     }
+    for built in stages.values():
+        built.samples = partial(plan.batch.numbers, built.name, dist.get_rank())
     if communicator is not None:
         communicator.agree(stages)
     return RankModel(

@@ -131,6 +131,9 @@ class EncoderStage(ModuleStage):
         tensors = {name: value for name, value in inputs.items() if name != ITEM_TOKENS}
         return self._encoder.embed(**tensors), items, sizes
 
+    def _items(self, given: StageInput) -> list[int]:
+        return self._inputs(given)[0] if self.first else next(iter(given.counts.values()))[0]
+
     def _inputs(self, given: StageInput) -> tuple[list[int], Mapping[str, torch.Tensor] | None]:
         """Return items per sample, and the tensors of all items if there are any."""
         assert given.batch is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator
 
 import torch
@@ -38,7 +39,7 @@ def forward_backward_steps(
         ValueError: if a batch's placeholders do not match its items.
         ReplicaMismatchError: if an encoder's tensor-parallel ranks disagree, on shared ranks.
     """
-    executor = StageExecutor(model, data_iterator)
+    executor = StageExecutor(model, data_iterator, next(model.step_numbers))
     yield from executor.run([a for a in before_reduction(model) if a.kind not in without])
     model.modules()[model.last_stage.name].num_tokens += sum(
         loss.num_tokens for loss in executor.losses
@@ -58,6 +59,19 @@ def forward_steps(
     return executor.losses
 
 
+@contextlib.contextmanager
+def _evaluating(model: RankModel) -> Iterator[None]:
+    """Run a block in which the modules do not train, so that nothing is dropped."""
+    modules = {module: module.training for module in model.modules().values()}
+    for module in modules:
+        module.eval()
+    try:
+        yield
+    finally:
+        for module, training in modules.items():
+            module.train(training)
+
+
 def observe_logits(
     data_iterator: Iterator[Batch] | None,
     model: RankModel,
@@ -71,7 +85,7 @@ def observe_logits(
     """
     in_step = model.program.schedule.num_microbatches
     actions = [action for action in forward_only(model) if action.kind != StepKind.LOSS]
-    with torch.no_grad():
+    with torch.no_grad(), _evaluating(model):
         for left in range(num_microbatches, 0, -in_step):
             executor = StageExecutor(model, data_iterator)
             todo = [a for a in actions if a.microbatch is not None and a.microbatch < left]

@@ -88,12 +88,14 @@ class SharedRanksModel(MimoModelOnRank):
     Attributes:
         module_tokens: module -> number of tokens that the last call computed on this rank.
         checks: of the bridges; by default every call checks.
+        place: step and micro-batch of the schedule that calls it.
     """
 
     def __init__(self, laid_out: RankModel) -> None:
         super().__init__(laid_out)
         self.module_tokens: dict[str, int] = {}
         self.checks = EveryCall()
+        self.place = StageInput(None, {}, {})
 
     def forward(
         self,
@@ -121,7 +123,7 @@ class SharedRanksModel(MimoModelOnRank):
         self.module_tokens = {self.language_module_name: input_ids.numel()}
         batch = {"input_ids": input_ids, "position_ids": position_ids, "loss_mask": loss_mask}
         batch |= others
-        given = StageInput(batch, {}, {})
+        given = replace(self.place, batch=batch, hidden={}, counts={})
         for edge in self.laid_out.program.graph.edges:
             inputs = (modality_inputs or {}).get(edge.modality)
             if inputs is not None:
@@ -143,7 +145,8 @@ class SharedRanksModel(MimoModelOnRank):
         trained = bool(self.laid_out.program.schedule.work.backward[edge.source].any())
         with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
             stage = self.laid_out.stages[edge.source]
-            output = stage.forward(StageInput(batch, {}, {})).tensor
+            given = replace(self.place, batch=batch, hidden={}, counts={})
+            output = stage.forward(given).tensor
         self.module_tokens[name] = len(output)
         # Also without items on this rank: all ranks of a gather group take part in the backward.
         trained = trained and torch.is_grad_enabled()

@@ -248,6 +248,7 @@ class UserStageOfAllModules(UserStage):
         self._iterator = data_iterator
 
     def _forward(self, given: StageInput) -> StageOutput:
+        self._model.place = given
         self._call(self._iterator or OneBatch(given.batch or {}))
         return StageOutput(torch.empty(0), [])
 

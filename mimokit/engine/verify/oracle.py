@@ -267,7 +267,9 @@ class _Replica:
         scale_auxiliary_losses(self._loss_scale)
         self.model.reached.clear()
         loss_sum, tokens = 0.0, 0.0
-        for _ in range(self._plan.batch.num_microbatches):
+        language = self.model.language_module_name
+        for microbatch in range(self._plan.batch.num_microbatches):
+            self.model.samples = self._plan.batch.numbers(language, 0, microbatch)
             batch = to_device(next(self._batches), rank_device())
             loss, counted = self.model.loss_sum(batch)
             if loss.requires_grad:  # False where all modules of this micro-batch are frozen
@@ -275,6 +277,7 @@ class _Replica:
             self._add_gradients()
             loss_sum += float(loss.detach())
             tokens += counted
+        self.model.step += 1
         for parameter in self._stepped():
             if parameter.grad is None:  # an encoder without inputs in any sample: weights decay
                 parameter.grad = torch.zeros_like(parameter)

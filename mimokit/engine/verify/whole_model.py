@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from mimokit.engine.data.batch import ITEMS, Batch, in_dtype, targets_of, tensor
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.models.language import TextDecoder, hidden_states_of
+from mimokit.engine.models.rng import mask_rows, random_state_of
 from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.loss import sum_and_tokens
 from mimokit.engine.parallel.marks import shard_of
@@ -28,7 +29,12 @@ class WholeModel(torch.nn.Module):
 
     Attributes:
         reached: modules that have computed something, until a caller clears it.
+        step: optimizer steps before this one, and the samples of the micro-batch, as the plan
+            numbers them: what masks of dropout depend on.
     """
+
+    step: int = 0
+    samples: range = range(0)
 
     def __init__(
         self,
@@ -46,6 +52,19 @@ class WholeModel(torch.nn.Module):
         self.reached: set[str] = set()
         self._code, self._words = code, words
         self._mimo = [mimo]  # not a module of this one: its parts are
+        self._items: dict[str, Sequence[int]] = {}
+        for name, module in self.parts():
+            module.forward = self._with_rows(name, module.forward)
+
+    def _with_rows(self, name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the forward of a module that draws for the samples of the micro-batch."""
+
+        def drawn(*given: Any, **named: Any) -> Any:
+            rows = mask_rows(self.step, self.samples, self._items.get(name))
+            with random_state_of("", rows):
+                return forward(*given, **named)
+
+        return drawn
 
     def parts(self) -> Iterator[tuple[str, torch.nn.Module]]:
         """Yield every module of the layout by its name."""
@@ -125,6 +144,7 @@ class WholeModel(torch.nn.Module):
     def _with_items(self, modality_inputs: Mapping[str, Batch]) -> dict[str, Batch]:
         """Return the inputs of modules with items, by the names of Megatron's encoders."""
         named: dict[str, Batch] = {}
+        self._items = {name: inputs[ITEMS].tolist() for name, inputs in modality_inputs.items()}
         for module, inputs in modality_inputs.items():
             if int(inputs[ITEMS].sum()):
                 modality: Any = self.modality_submodules[module]

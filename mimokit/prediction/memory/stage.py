@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mimokit.architecture.layer_work.saved import HALF, layer_activations, whole_layer
+from mimokit.architecture.layer_work.saved import layer_activations, whole_layer
 from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
@@ -24,10 +24,10 @@ from mimokit.architecture.parameters_on_rank import (
     net_of,
     rank_parameters,
 )
-from mimokit.prediction.memory.states import IN_HALF, WEIGHT, Storage, state_bytes
+from mimokit.prediction.memory.states import IN_HALF, Storage, state_bytes
 
-LOGIT = HALF + 4
-"""Bytes of a logit: 16 bits, and 32 of the cross entropy."""
+ENTROPY = 4
+"""Bytes that the cross entropy keeps of a logit, beside the logit."""
 PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "strategy")
 
 
@@ -94,14 +94,21 @@ def stage_memory(
     for moe, count in ((None, layers.dense), (net.moe, layers.expert)):
         if moe is not None or count is layers.dense:
             kept = kept + count * layer_activations(
-                net, moe, sizes, tokens, seq, product_input=product_input
+                net,
+                moe,
+                sizes,
+                tokens,
+                seq,
+                flash=storage.fused_attention,
+                number=storage.number,
+                product_input=product_input,
             )
     backward = 0.0 if frozen and not passes_gradient else 1.0
     parameters = rank_parameters(module, sizes, stage)
     parts = dict(state_bytes(parameters, sizes, frozen=frozen, storage=storage))
     parts["activations"] = backward * alive * kept
-    parts["logits"] = _logits(module, sizes, tokens, stage)
-    parts["buffers"] = _buffers(module, sizes, tokens, backward)
+    parts["logits"] = _logits(module, sizes, tokens, stage, storage)
+    parts["buffers"] = _buffers(module, sizes, tokens, backward, storage)
     return parts
 
 
@@ -110,34 +117,40 @@ def total_bytes(parts: Mapping[str, Numbers]) -> Numbers:
     return sum(parts.values())
 
 
-def _logits(module: Module, sizes: ParallelSizes, tokens: Numbers, stage: Numbers) -> Numbers:
+def _logits(
+    module: Module, sizes: ParallelSizes, tokens: Numbers, stage: Numbers, storage: Storage
+) -> Numbers:
     """Return the bytes of the last stage's logits."""
     if not isinstance(module, LanguageModel):
         return 0.0 * tokens
     rows = module.padded_vocab(sizes.tensor) / sizes.tensor
-    return np.equal(stage, sizes.pipeline - 1) * LOGIT * tokens * rows
+    return np.equal(stage, sizes.pipeline - 1) * (storage.number + ENTROPY) * tokens * rows
 
 
-def _buffers(module: Module, sizes: ParallelSizes, tokens: Numbers, backward: float) -> Numbers:
+def _buffers(
+    module: Module, sizes: ParallelSizes, tokens: Numbers, backward: float, storage: Storage
+) -> Numbers:
     """Return the bytes of temporary buffers inside one layer.
 
     Full recompute rebuilds one layer at a time. Sequence parallelism gathers the input of a layer.
     """
     net = net_of(module)
-    rebuilt = np.equal(sizes.recompute, RECOMPUTE_FULL) * whole_layer(net, net.moe, sizes, tokens)
-    gathered = np.where(np.greater(sizes.sequence_shards, 1), HALF * net.hidden * tokens, 0)
+    number = storage.number
+    layer = whole_layer(net, net.moe, sizes, tokens, number)
+    rebuilt = np.equal(sizes.recompute, RECOMPUTE_FULL) * layer
+    gathered = np.where(np.greater(sizes.sequence_shards, 1), number * net.hidden * tokens, 0)
     return backward * (rebuilt + gathered)
 
 
 SOURCES: Mapping[str, str] = {
-    "weights": "Megatron-LM theoretical_memory_usage.py: bf16 or fp16; matrices of 8-bit training "
-    "in 8 bits (Megatron-Bridge fp8_param_gather, disable_parameter_transpose_cache)",
+    "weights": "Megatron-LM theoretical_memory_usage.py: bf16, fp16 or fp32; matrices of 8-bit "
+    "training in 8 bits (Megatron-Bridge fp8_param_gather, disable_parameter_transpose_cache)",
     "gradients": "Megatron-LM theoretical_memory_usage.py; 2 B with grad_reduce_in_fp32=False",
-    "optimizer": "Megatron-LM theoretical_memory_usage.py: fp32 weight and both moments of Adam "
-    "(12 B) or what another optimizer keeps, cut over data x context ranks and repeated per "
-    "optimizer instance (arXiv 2605.27678)",
+    "optimizer": "Megatron-LM theoretical_memory_usage.py: fp32 weight beside one in fewer bits, "
+    "and both moments of Adam (8 B) or what another optimizer keeps, cut over data x context ranks "
+    "and repeated per optimizer instance (arXiv 2605.27678)",
     "activations": "Korthikanti et al., arXiv 2205.05198, table 2; in flight as 1F1B says",
-    "logits": "bf16 logits and fp32 of the cross entropy",
+    "logits": "the logits and fp32 of the cross entropy",
     "buffers": "one layer rebuilt by full recompute, one input gathered by sequence parallelism",
     "strategy": "fp32 outer weights, state of the outer optimizer and residuals of the strategy "
     "between replicas, not cut over data parallel ranks",
@@ -208,7 +221,7 @@ def memory_lines(
             {"layers": layers, "micro-batches in flight": float(alive)},
             f"bytes per layer and micro-batch (recompute {mode})",
         ),
-        "logits": _logit_factors(totals["logits"], module, sizes, tokens),
+        "logits": _logit_factors(totals["logits"], module, sizes, tokens, storage),
         "buffers": {"bytes": totals["buffers"]},
     }
     if "strategy" in totals:
@@ -223,14 +236,15 @@ def memory_lines(
 def _per_parameter(total: float, each: float, parameters: float) -> dict[str, float]:
     """Return factors. Sharding over replicas adds a factor below 1."""
     factors = {"bytes": each, "parameters on the rank": parameters}
-    share = total / math.prod(factors.values()) if parameters else 0.0
+    product = math.prod(factors.values())
+    share = total / product if product else 0.0
     return factors if math.isclose(share, 1) else {**factors, "share after sharding": share}
 
 
 def _weight(on_rank: RankParameters, storage: Storage) -> float:
     """Return the bytes of a weight, on average if some are stored in 8 bits."""
     share = float(np.asarray(on_rank.matrices / on_rank.total))
-    return WEIGHT - (WEIGHT - storage.matrix_weight) * share
+    return storage.weight - (storage.weight - storage.matrix_weight) * share
 
 
 def _completed(total: float, factors: dict[str, float], rest: str) -> dict[str, float]:
@@ -240,12 +254,12 @@ def _completed(total: float, factors: dict[str, float], rest: str) -> dict[str, 
 
 
 def _logit_factors(
-    total: float, module: Module, sizes: ParallelSizes, tokens: float
+    total: float, module: Module, sizes: ParallelSizes, tokens: float, storage: Storage
 ) -> dict[str, float]:
     if not isinstance(module, LanguageModel):
         return {"bytes": total}
     rows = float(module.padded_vocab(sizes.tensor) / sizes.tensor)
-    return {"bytes": LOGIT, "tokens": tokens, "vocabulary on the rank": rows}
+    return {"bytes": storage.number + ENTROPY, "tokens": tokens, "vocabulary on the rank": rows}
 
 
 def _short(value: float) -> str:

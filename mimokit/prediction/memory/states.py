@@ -36,6 +36,9 @@ class Storage:
         strategy: what a strategy between replicas keeps per parameter that trains: outer weights,
             the state of the outer optimizer, residuals.
         optimizer: fp32 master weight and what the optimizer keeps, per parameter that trains.
+        number: an activation.
+        weight: a weight, apart from those of `matrix_weight`.
+        fused_attention: attention keeps no scores.
     """
 
     gradient: float = GRADIENT
@@ -43,6 +46,9 @@ class Storage:
     matrix_weight: float = WEIGHT
     strategy: float = 0.0
     optimizer: float = OPTIMIZER
+    number: float = 2.0
+    weight: float = WEIGHT
+    fused_attention: bool = True
 
 
 IN_HALF = Storage()
@@ -54,10 +60,10 @@ def state_bytes(
 ) -> Mapping[str, Numbers]:
     """Return weights, gradients and optimizer bytes on one rank.
 
-    With Adam bytes per parameter are 6 + 12 / D with the distributed optimizer, 6 + 12 i / D with i
-    optimizer instances (arXiv 2605.27678), and 18 / D if fully sharded. A frozen module stores only
-    weights. D is the number of data x context ranks, for experts that of ranks with the same
-    experts.
+    With Adam and 16-bit weights bytes per parameter are 6 + 12 / D with the distributed optimizer,
+    6 + 12 i / D with i optimizer instances (arXiv 2605.27678), and 18 / D if fully sharded.
+    A frozen module stores only weights. D is the number of data x context ranks, for experts that
+    of ranks with the same experts.
 
     What a strategy keeps is another part, if it keeps anything: every rank of a replica exchanges
     all that it trains.
@@ -68,10 +74,10 @@ def state_bytes(
     expert_shards = np.maximum(1, sizes.expert_replicas / sizes.instances)
     optimizer = _over(on_rank, sizes, shards, expert_shards)
     kept = on_rank.ordinary * whole + on_rank.expert * whole_expert
-    saved = (WEIGHT - storage.matrix_weight) * on_rank.matrices * whole
+    saved = (storage.weight - storage.matrix_weight) * on_rank.matrices * whole
     trained = 0 if frozen else 1
     parts: dict[str, Numbers] = {
-        "weights": WEIGHT * kept - saved,
+        "weights": storage.weight * kept - saved,
         "gradients": trained * storage.gradient * kept,
         "optimizer": trained * storage.optimizer * optimizer,
     }

@@ -16,7 +16,7 @@ from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.transformer import MixtureOfExperts
 from mimokit.axes import Axis
 from mimokit.prediction.hardware import Hardware
-from mimokit.prediction.step_time.system import HALF, System
+from mimokit.prediction.step_time.system import System
 
 
 def members_in_domain(hardware: Hardware, ranks: Numbers, stride: Numbers) -> Numbers:
@@ -110,7 +110,7 @@ def exchange_seconds(
         # Gathered queries, keys and values are not predicted yet.
         if each.projected or not np.any(each.count):
             continue
-        volume = HALF * each.numbers * tokens
+        volume = system.number_bytes * each.numbers * tokens
         if each.axis == Axis.CONTEXT:
             once = ring(hardware, volume, sizes.context, sizes.tensor)
         elif moe is not None and each.axis == Axis.EXPERT:

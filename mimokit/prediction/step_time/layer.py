@@ -30,10 +30,10 @@ SHARDED_BYTES = 16
 """Bytes moved per parameter and micro-batch if weights are sharded: a cast after each of two
 gathers (4 each), the gradient written and read to be sent, its sum written and added."""
 SCORE_BYTES, SCORE_BYTES_BACKWARD = 13, 19
-"""Bytes moved per score without fusion. Forward: written, read and written by softmax and by
-dropout with its mask, read by the product with the values. Backward: the gradient is written, read
-and written by dropout with its mask and by softmax with its result, and read by two products. A
-third product reads the output of dropout."""
+"""Bytes moved per score without fusion, in 16 bits. Forward: written, read and written by softmax
+and by dropout with its mask, read by the product with the values. Backward: the gradient is
+written, read and written by dropout with its mask and by softmax with its result, and read by two
+products. A third product reads the output of dropout."""
 SCORES_PER_BLOCK = 4
 """Heads times samples must be a multiple of this number for Megatron's fused softmax. Otherwise
 several kernels run instead (`megatron/model/fused_softmax.py`, `is_kernel_available`)."""
@@ -109,7 +109,7 @@ def product_seconds(
     written = sum(product.rows * product.outputs for product in products if product.of != ROUTER)
     if net.mla is not None:  # every head of the keys gets the one rotary part
         written = written + net.heads * net.mla.rope_dim / sizes.tensor
-    moved = system.kept_bytes * read + HALF * written
+    moved = system.kept_bytes * read + system.number_bytes * written
     return system.matrix_seconds(2 * tokens * operations) + system.memory_seconds(tokens * moved)
 
 
@@ -158,7 +158,7 @@ def _gradients(
     """Return the seconds of accumulating a micro-batch's gradients: one read and one write."""
     layer = dense_layer(net) if moe is None else expert_layer(net, moe)
     parameters = layer.sharded / sizes.tensor + layer.replicated + layer.expert / sizes.expert
-    added = 2 * system.software.main_gradient_bytes
+    added = 2 * system.main_gradient_bytes
     return system.memory_seconds(parameters * np.where(sizes.fully_sharded, SHARDED_BYTES, added))
 
 
@@ -178,9 +178,14 @@ def _attention(
     scores = net.heads / sizes.tensor * tokens * visible * unmasked
     products = system.matrix_seconds(flops * unmasked, half)
     return (
-        products + system.memory_seconds(SCORE_BYTES * scores),
-        2 * products + system.memory_seconds(SCORE_BYTES_BACKWARD * scores),
+        products + system.memory_seconds(_score_bytes(SCORE_BYTES, system) * scores),
+        2 * products + system.memory_seconds(_score_bytes(SCORE_BYTES_BACKWARD, system) * scores),
     )
+
+
+def _score_bytes(in_half: int, system: System) -> float:
+    """Return the bytes moved per score; all but the mask of dropout grow with its width."""
+    return 1 + (in_half - 1) * system.number_bytes / HALF
 
 
 def _elementwise_bytes(
@@ -196,11 +201,12 @@ def _elementwise_bytes(
     residual reads 2 h and writes h. SwiGLU reads 2 f and writes f, GELU reads f and writes f.
     """
     query, key = net.heads * net.qk_dim, net.kv_heads * net.qk_dim
-    outside = HALF * 2 * (2 + 3) * net.hidden / sizes.sequence_shards
-    turned = HALF * 2 * (query + key) * system.software.rotates
+    number = system.number_bytes
+    outside = number * 2 * (2 + 3) * net.hidden / sizes.sequence_shards
+    turned = number * 2 * (query + key) * system.software.rotates
     inside: Numbers = turned
     ffn = net.ffn if moe is None else moe.shared_ffn
-    activation = HALF * (3 if net.gated else 2)
+    activation = number * (3 if net.gated else 2)
     inside = inside + activation * ffn
     if not system.software.fused_elementwise:
         inside = inside + 2 * turned
@@ -209,7 +215,7 @@ def _elementwise_bytes(
     inside = inside + casts * (query + ffn)
     outside = outside + casts * 2 * net.hidden
     if moe is not None:
-        copies = moe.top_k * net.hidden * HALF * system.software.expert_passes
+        copies = moe.top_k * net.hidden * number * system.software.expert_passes
         routed = moe.top_k * (activation * moe.ffn + casts * (net.hidden + moe.ffn))
         inside = inside + copies + routed + 5 * 4 * moe.experts
     return tokens * (outside + inside / sizes.tensor)

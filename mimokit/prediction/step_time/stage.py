@@ -23,7 +23,7 @@ from mimokit.prediction.step_time.system import HALF, System
 
 OPTIMIZER_BYTES = 34
 """Bytes that Adam moves per parameter: fp32 gradient read twice (norm, step), master weight and
-both moments read and written, bf16 weight written."""
+both moments read and written, bf16 weight written; fp32 training has no bf16 weight."""
 CROSS_ENTROPY_BYTES = 16
 """Bytes moved per logit: bf16 written, cast to fp32, its maximum, sum and softmax."""
 
@@ -152,7 +152,7 @@ def boundary_time(
     ranks gather them (arXiv 2104.04473, sec. 4.1).
     """
     tokens = inputs.sequences * inputs.seq / sizes.context
-    volume = HALF * net_of(module).hidden * tokens / sizes.tensor
+    volume = system.number_bytes * net_of(module).hidden * tokens / sizes.tensor
     distance = sizes.tensor * sizes.context * sizes.data
     return np.where(np.greater(sizes.pipeline, 1), send(system.hardware, volume, distance), 0.0)
 
@@ -179,8 +179,10 @@ def update_time(module: Module, sizes: ParallelSizes, system: System, stage: Num
         (parameters.expert, sizes.expert_replicas, sizes.expert),
     ):
         passes = np.where(cut, 1.0, 2.0)  # reduce-scatter, or all-reduce
-        volume = system.software.gradient_bytes * count
+        volume = system.gradient_bytes * count
         reduce = reduce + passes * gather(hardware, volume, ranks, stride)
-        collect = collect + np.where(cut, gather(hardware, HALF * count, ranks, stride), 0.0)
+        collected = gather(hardware, system.number_bytes * count, ranks, stride)
+        collect = collect + np.where(cut, collected, 0.0)
         owned = owned + count / np.where(cut, np.maximum(1, ranks / sizes.instances), 1)
-    return UpdateTime(reduce, collect, system.memory_seconds(OPTIMIZER_BYTES * owned))
+    moved = OPTIMIZER_BYTES if system.number_bytes == HALF else OPTIMIZER_BYTES - HALF
+    return UpdateTime(reduce, collect, system.memory_seconds(moved * owned))

@@ -9,7 +9,7 @@ from typing import Literal
 from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.config.errors import unknown_name
 from mimokit.prediction.hardware import Hardware
-from mimokit.prediction.memory.states import OPTIMIZER, Storage
+from mimokit.prediction.memory.states import MASTER_WEIGHT, OPTIMIZER, Storage
 
 TensorOverlap = Literal["none", "async", "pipelined"]
 LAUNCH = 6e-4
@@ -151,8 +151,8 @@ def load_software(name: str | Software) -> Software:
     return _ALL[name]
 
 
-HALF = 2
-"""Bytes of a 16-bit number."""
+HALF, FULL = 2, 4
+"""Bytes of a number of 16 and of 32 bits."""
 KEPT_BYTES: Mapping[str, float] = {"fp8": 1.0, "mxfp8": 1.0, "nvfp4": 0.5}
 """Bytes per number that a matrix product reads, for precisions other than 16-bit."""
 CAST_BYTES: Mapping[str, float] = {"fp8": 4.0, "mxfp8": 4.0, "nvfp4": 7.0}
@@ -167,7 +167,7 @@ class System:
     """Hardware, software and precision of one prediction.
 
     Attributes:
-        precision: of matrix products. Attention and logits are always 16-bit.
+        precision: of matrix products. Attention and logits have at least 16 bits.
         strategy_bytes: what a strategy between replicas keeps per parameter that trains.
         optimizer_bytes: fp32 master weight and what the optimizer keeps, likewise.
     """
@@ -191,13 +191,28 @@ class System:
 
     @property
     def half(self) -> str:
-        """The precision of operations that stay 16-bit."""
+        """The precision of operations that no precision does in fewer than 16 bits."""
         return self.precision if self.precision in ("bf16", "fp16", "fp32", "tf32") else "bf16"
+
+    @property
+    def number_bytes(self) -> int:
+        """Bytes of an activation or a weight, apart from what products read in fewer bits."""
+        return FULL if self.precision in ("fp32", "tf32") else HALF
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes per gradient that is reduced."""
+        return max(self.software.gradient_bytes, self.number_bytes)
+
+    @property
+    def main_gradient_bytes(self) -> int:
+        """Bytes per gradient in memory, between backward passes and optimizer."""
+        return max(self.software.main_gradient_bytes, self.number_bytes)
 
     @property
     def kept_bytes(self) -> float:
         """Bytes per number that a matrix product reads."""
-        return KEPT_BYTES.get(self.precision, float(HALF))
+        return KEPT_BYTES.get(self.precision, float(self.number_bytes))
 
     @property
     def cast_bytes(self) -> float:
@@ -207,9 +222,18 @@ class System:
     @property
     def storage(self) -> Storage:
         """Bytes per gradient, per stored input of a matrix product, and per weight."""
-        weight = self.software.fp8_weight_bytes if self.precision == "fp8" else float(HALF)
-        gradient = self.software.main_gradient_bytes
-        return Storage(gradient, self.kept_bytes, weight, self.strategy_bytes, self.optimizer_bytes)
+        number = float(self.number_bytes)
+        master = MASTER_WEIGHT if self.number_bytes == FULL else 0  # the weights are the master's
+        return Storage(
+            gradient=self.main_gradient_bytes,
+            product_input=self.kept_bytes,
+            matrix_weight=self.software.fp8_weight_bytes if self.precision == "fp8" else number,
+            strategy=self.strategy_bytes,
+            optimizer=self.optimizer_bytes - master,
+            number=number,
+            weight=number,
+            fused_attention=self.software.fused_attention,
+        )
 
     @property
     def pipelines_tensor(self) -> bool:

@@ -7,7 +7,7 @@ import torch
 
 import mimokit
 from mimokit.cluster import RankError
-from mimokit.engine.models.rng import CpuRngTracker, module_seed
+from mimokit.engine.models.rng import ModuleRngTracker, module_seed
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 
@@ -186,13 +186,13 @@ def test_a_rank_of_no_module_is_given_none(cluster):
 
 
 def test_modules_draw_from_states_of_their_own():
-    tracker = CpuRngTracker()
+    tracker = ModuleRngTracker()
     for module in ("images", "language_module"):
         tracker.add(f"{module}/model-parallel-rng", module_seed(42, module))
     before = torch.get_rng_state()
 
     def draw(module):
-        with tracker.module(module), tracker.fork():
+        with tracker.computing(module), tracker.fork():
             return float(torch.rand(1))
 
     first = draw("images")

@@ -1,0 +1,144 @@
+"""What the backward pass computes again has the masks of the forward pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import mimokit
+from mimokit.config import ConfigError, check_runnable
+from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
+from mimokit.engine.models.rng import ModuleRngTracker
+from mimokit.experiment import verify
+from tests.invariance import assert_computes_the_same, oracle_of
+from tests.layouts import digits_config
+from tests.layouts_apart import apart_config
+from tests.layouts_multimodal import LANGUAGE
+from tests.planted import planted
+from tests.whole_runs import DROPOUT, recomputed, recomputed_apart, whole_runs
+
+FULL = {"images": "full", LANGUAGE: "full"}
+
+
+@whole_runs("recomputed layers with dropout")
+def test_recomputed_layers_with_dropout(cluster, run):
+    assert_computes_the_same(cluster, run.make())
+
+
+def _forgets(original):
+    """Plant: the tracker restores the states, but not whose samples are computed."""
+
+    def set_states(self, states):
+        original(self, {**states, "": self._computed})
+
+    return set_states
+
+
+def test_check_catches_a_tracker_that_forgets_the_module(cluster):
+    config = recomputed_apart()
+    tracker = "mimokit.engine.models.rng.ModuleRngTracker.set_states"
+    with planted(cluster, tracker, _forgets, 6):
+        report = verify(cluster, config, steps=1, oracle=oracle_of(cluster, config))
+    assert report.loss_differences[0] <= 1e-5, "the forward pass is right"
+    assert report.gradient_differences[0]["images"] > 1e-2
+    assert report.gradient_differences[0][LANGUAGE] > 1e-2
+    assert not report.passed
+
+
+def _gradients(plan, config):
+    """Return loss and summed gradients of a step, and the loss of held-out samples."""
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.pipeline.steps import forward_backward_steps
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training.evaluation import evaluate
+    from mimokit.engine.training.loop import prepared
+
+    with prepared(plan, config, default_data) as state:
+        state.update.zero()
+        losses = exhaust(forward_backward_steps(state.iterator, state.model))
+        gradients = {
+            f"{name}.{path}": parameter.main_grad.clone()
+            for name, module in state.model.modules().items()
+            for path, parameter in module.named_parameters()
+        }
+        tested = evaluate(state.model, state.data, config.data, 16)
+        return [one.loss_sum for one in losses], gradients, tested.loss
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: digits_config((1, 2), (2, 1), 2), lambda: apart_config((1, 1, 1), (1, 2, 1), 2)],
+)
+def test_gradients_are_those_without_recompute_bit_for_bit(cluster, make):
+    def computed(config):
+        plan = mimokit.plan(config)
+        return cluster.run(_gradients, plan, config, world_size=plan.world_size)
+
+    plain, without_dropout = computed(recomputed(make())), computed(make())
+    for granularity in ("selective", "full"):
+        config = recomputed(make(), images=granularity, language_module=granularity)
+        again = computed(config)
+        for (losses, gradients, tested), (own, expected, own_tested) in zip(
+            again, plain, strict=True
+        ):
+            assert losses == own
+            assert tested == own_tested
+            assert all(torch.equal(gradients[name], expected[name]) for name in expected)
+    for (losses, _, tested), (own, _, own_tested) in zip(plain, without_dropout, strict=True):
+        assert (losses == own) == (not any(own)), "numbers are dropped in training"
+        assert tested == own_tested, "and none in an evaluation"
+
+
+@pytest.mark.parametrize(
+    ("frozen", "says"),
+    [
+        ({"images": True}, "Module 'images': recompute_granularity is full, but no gradient"),
+        (
+            {"images": ["encoder"]},
+            "Module 'images': recompute_granularity is full, but no gradient",
+        ),
+        ({"images": ["projector"]}, None),
+        ({LANGUAGE: True}, None),
+    ],
+)
+def test_recompute_of_layers_that_no_gradient_passes_is_rejected(
+    frozen: dict[str, Any], says: str | None
+) -> None:
+    config = recomputed(digits_config((1, 2), (2, 1)), **FULL)
+    for name, what in frozen.items():
+        config.model.get_architecture(name).frozen = what
+    if says is None:
+        mimokit.plan(config)
+        return
+    with pytest.raises(ConfigError, match=says):
+        mimokit.plan(config)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "says"),
+    [
+        ({"sample_order": BALANCED}, "hidden_dropout is 0.1, but sample_order is balanced"),
+        ({"patch_type": [FRAME_PARALLEL]}, "hidden_dropout is 0.1, but patch_type has"),
+    ],
+)
+def test_dropout_where_ranks_do_not_know_their_samples_is_rejected(
+    runtime: dict[str, Any], says: str
+) -> None:
+    config = digits_config((1, 2), (1, 2))
+    config.runtime = config.runtime.model_copy(update=runtime)
+    config.model.get_architecture(LANGUAGE).hidden_dropout = DROPOUT["hidden_dropout"]
+    with pytest.raises(ConfigError, match=says):
+        check_runnable(config)
+
+
+def test_a_fork_inside_a_fork_draws_other_numbers() -> None:
+    tracker = ModuleRngTracker()
+    tracker.add("images/model-parallel-rng", 1)
+    with tracker.computing("images"), tracker.fork():
+        outer = torch.rand(3)
+        with tracker.fork():
+            inner = torch.rand(3)
+        after = torch.rand(3)
+    assert len({*outer.tolist(), *inner.tolist(), *after.tolist()}) == 9
