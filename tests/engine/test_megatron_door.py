@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import mimokit
+from mimokit.config.user_modules import _directory_of
 from mimokit.engine import megatron
 from mimokit.engine.megatron.versions import NEWEST, OLDEST, UNTESTED_ALLOWED, check_version
 
@@ -21,6 +22,8 @@ ROOTS = (PACKAGE, PACKAGE.parent / "widgets" / "mimokit_widgets")
 DOOR = "mimokit.engine.megatron"
 LIGHT = ("torch", "numpy")
 """Modules that a process which must stay light may look up in `sys.modules`."""
+FORGETS = "mimokit/config/user_modules.py"
+"""The one file that takes modules out of `sys.modules`: those of the user's, never Megatron's."""
 
 
 def _from_megatron(module: str) -> bool:
@@ -125,6 +128,8 @@ def test_only_the_door_touches_megatron():
         for root in ROOTS
         for path in root.rglob("*.py")
     }
+    assert {line.partition(": ")[2] for line in found.pop(FORGETS)} == {"sys.modules"}
+    assert _directory_of("megatron.core") is None, "so that it is not forgotten"
     folders = {path.rpartition("/")[0] for path, lines in found.items() if lines}
     assert folders == {"mimokit/engine/megatron"}, {path: found[path] for path in sorted(found)}
 

@@ -25,6 +25,7 @@ class FakeCluster:
     ) -> None:
         self._plant = plant
         self._fails_at = fails_at
+        self.ranks = ()
 
     def run(self, function, name, *args, world_size, ranks=None):
         if function.__name__ == "open_stepper":
