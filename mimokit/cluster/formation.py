@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mimokit.cluster.devices import choose_backend
 from mimokit.cluster.errors import ClusterError, EngineInUse
 from mimokit.cluster.frozen import FrozenWatch, pid_here
 from mimokit.cluster.pool import Engine, EnginePool
@@ -106,14 +107,16 @@ class Formation:
         self.check_free(slots)
         self.replace_dead()
         facts = self.describe(slots)
+        places = self._places_of(slots, facts)
+        backend = choose_backend(facts, places)
         engines = self._pool.engines
         first = engines[slots[0]].engine_id
         self._call([engines[slot].engine_id for slot in self.members - set(slots)], LeaveWorld())
         same_host = len({fact.host for fact in facts}) == 1
         store = OpenStore("127.0.0.1" if same_host else facts[0].address, self._timeout)
         (port,) = self._call([first], store)
-        places, key = self._places_of(slots, facts), secrets.token_bytes(KEY_BYTES)
-        specs = lay_out(facts, places, port, self._timeout, key)
+        key = secrets.token_bytes(KEY_BYTES)
+        specs = lay_out(facts, places, port, self._timeout, key, backend)
         self.world = World(specs[0].name, slots, specs)
         self.members = set(slots)
         return self.world

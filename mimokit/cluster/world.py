@@ -38,7 +38,8 @@ class EngineFacts:
     host: str
     address: str
     """The address of its host as other hosts see it."""
-    gpus: int
+    gpus: tuple[str, ...]
+    """The GPUs that it sees, by names that no other GPU of its host has."""
     began: float
     """When its process began, in seconds since the epoch."""
 
@@ -58,12 +59,6 @@ class World:
         return len(self.slots)
 
 
-def choose_backend(facts: tuple[EngineFacts, ...], places: tuple[int, ...]) -> str:
-    """`nccl` (with gloo for CPU tensors) if every rank has a separate GPU, else `gloo`."""
-    own_gpu = all(place < fact.gpus for fact, place in zip(facts, places, strict=True))
-    return "cpu:gloo,cuda:nccl" if own_gpu else "gloo"
-
-
 def places_on_hosts(hosts: Sequence[str]) -> tuple[int, ...]:
     """The number of each engine among those of its host."""
     return tuple(hosts[:number].count(host) for number, host in enumerate(hosts))
@@ -75,6 +70,7 @@ def lay_out(
     port: int,
     timeout: float,
     key: bytes,
+    backend: str,
 ) -> tuple[WorldSpec, ...]:
     """The place of every rank, in rank order; rank 0's engine hosts the store.
 
@@ -84,7 +80,7 @@ def lay_out(
     """
     hosts = [fact.host for fact in facts]
     same_host = len(set(hosts)) == 1
-    backend, name = choose_backend(facts, places), uuid.uuid4().hex
+    name = uuid.uuid4().hex
     return tuple(
         WorldSpec(
             name=name,

@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import socket
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -26,6 +27,20 @@ def rank_device() -> torch.device:
     )
     torch.cuda.set_device(device)
     return device
+
+
+@contextlib.contextmanager
+def without_tf32() -> Iterator[None]:
+    """Compute products and convolutions in fp32; by default cuDNN takes TF32 for convolutions."""
+    switches = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [switch.allow_tf32 for switch in switches]
+    try:
+        for switch in switches:
+            switch.allow_tf32 = False
+        yield
+    finally:
+        for switch, allowed in zip(switches, before, strict=True):
+            switch.allow_tf32 = allowed
 
 
 def group_timeout() -> timedelta:

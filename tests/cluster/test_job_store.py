@@ -18,7 +18,7 @@ from mimokit.cluster.torchrun.member import Member
 from mimokit.cluster.torchrun.store import JobStore
 from mimokit.cluster.world import EngineFacts
 
-FACTS = EngineFacts(pid=1, host="a", address="127.0.0.1", gpus=0, began=0.0)
+FACTS = EngineFacts(pid=1, host="a", address="127.0.0.1", gpus=("GPU-a",), began=0.0)
 
 
 def _job(board: dist.Store, *keys: bytes) -> list[JobStore]:

@@ -17,12 +17,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mimokit.cluster.devices import HIDDEN, gpus_of_host
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.frozen import FROZEN_SECONDS, FrozenWatch
 from mimokit.cluster.link import EngineLink, connect
 from mimokit.cluster.local.commands import connection_file, profile_directory
 from mimokit.cluster.pool import Engine, PoolListener, StartProgress
 from mimokit.cluster.worker.stack import STACK_SIGNAL, within_run
+from mimokit.units import counted
 
 START_SECONDS = 120.0
 STACK_SECONDS = 0.5
@@ -179,6 +181,14 @@ class LocalPool:
         environment.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         # Counting GPUs must not open them in the server: an open GPU does not survive a fork.
         environment.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+        if 0 < gpus_of_host() < len(self._slots):
+            warnings.warn(
+                f"{counted(len(self._slots), 'engine')} and {counted(gpus_of_host(), 'GPU')}: the "
+                "engines compute on the CPU; start as many engines as GPUs to use these.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            environment |= HIDDEN
         environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
         with (self.directory / "server.log").open("wb") as log:
             return subprocess.Popen(

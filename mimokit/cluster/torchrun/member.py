@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from mimokit.cluster import rank as rank_side
+from mimokit.cluster.devices import choose_backend
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.torchrun.messages import RankWork, Task, message_to_json, outcome_to_json
 from mimokit.cluster.torchrun.store import AGENT_GONE, JobStore
@@ -190,6 +191,8 @@ class Member:
     def _join(self, number: int, size: int) -> None:
         """Join the world of a task; rank 0 hosts its store."""
         facts = self.facts[:size]
+        places = places_on_hosts([fact.host for fact in facts])
+        backend = choose_backend(facts, places)
         same_host = len({fact.host for fact in facts}) == 1
         if self._store.rank == 0:
             address = "127.0.0.1" if same_host else facts[0].address
@@ -198,9 +201,8 @@ class Member:
         text = self._store.wait(f"port/{number}", lambda: number in self._aborted)
         if text is None:
             raise RankInterrupted
-        places = places_on_hosts([fact.host for fact in facts])
         key = self._store.key_of(f"world {number}")
-        specs = lay_out(facts, places, int(text), COLLECTIVE_SECONDS, key)
+        specs = lay_out(facts, places, int(text), COLLECTIVE_SECONDS, key, backend)
         self._membership.join(specs[self._store.rank])
 
     def _watch(self, number: int, ended: threading.Event) -> None:

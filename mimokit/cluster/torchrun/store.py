@@ -89,7 +89,8 @@ class JobStore:
         texts = self._gather("facts", json.dumps([asdict(facts), secrets.token_hex(16)]))
         self._key = self.key_of(repr(texts))
         self._gather("ready", "")
-        return tuple(EngineFacts(**json.loads(text)[0]) for text in texts)
+        told = (json.loads(text)[0] for text in texts)
+        return tuple(EngineFacts(**{**facts, "gpus": tuple(facts["gpus"])}) for facts in told)
 
     def key_of(self, purpose: str) -> bytes:
         """Return a key that only the ranks of this job can make."""

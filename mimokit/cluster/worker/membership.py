@@ -212,7 +212,10 @@ def describe() -> EngineFacts:
         pid=os.getpid(),
         host=socket.gethostname(),
         address=_own_address(),
-        gpus=torch.cuda.device_count(),
+        gpus=tuple(
+            str(torch.cuda.get_device_properties(number).uuid)
+            for number in range(torch.cuda.device_count())
+        ),
         began=psutil.Process().create_time(),
     )
 

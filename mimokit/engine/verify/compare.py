@@ -14,6 +14,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.collectives import gather_json
 from mimokit.engine.data.sources import DataSource
+from mimokit.engine.device import without_tf32
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.main_weights import main_value, whole_gradient
@@ -67,6 +68,7 @@ class StepDifference:
     rounded: Rounded = field(default_factory=Rounded)
 
 
+@without_tf32()
 def compare_on_rank(
     plan: LayoutPlan,
     config: ExperimentConfig,

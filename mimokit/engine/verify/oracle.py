@@ -26,7 +26,7 @@ from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import to_device
 from mimokit.engine.data.iterators import iterate_batches
 from mimokit.engine.data.sources import DataSource, data_of
-from mimokit.engine.device import rank_device
+from mimokit.engine.device import rank_device, without_tf32
 from mimokit.engine.megatron import ProcessGroupCollection, scale_auxiliary_losses
 from mimokit.engine.models.language import TextDecoder, text_decoder_spec
 from mimokit.engine.models.provider import inject_process_groups
@@ -94,6 +94,7 @@ class OracleStep:
         return sum(int(one.sum()) for one in self.open.values()) / total
 
 
+@without_tf32()
 def run_oracle(
     plan: LayoutPlan,
     config: ExperimentConfig,

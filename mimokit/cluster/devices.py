@@ -1,0 +1,72 @@
+"""Which GPU each rank of a world computes on, and the backend that follows from it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from mimokit.cluster.errors import ClusterError
+from mimokit.cluster.world import EngineFacts
+from mimokit.units import counted
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+HIDDEN = {VISIBLE: ""}
+"""The environment of an engine that computes on the CPU, whatever GPUs its host has."""
+
+NCCL, GLOO = "cpu:gloo,cuda:nccl", "gloo"
+
+
+def choose_backend(facts: Sequence[EngineFacts], places: Sequence[int]) -> str:
+    """Return `nccl` (with gloo for CPU tensors) if every rank has a GPU of its own, else `gloo`.
+
+    A rank with GPUs keeps its tensors on one of them, which gloo neither sends nor reduces in
+    buckets; so ranks either have one each, or none has any.
+
+    Args:
+        places: by rank: the number of its engine among those of its host.
+
+    Raises:
+        ClusterError: ranks share a GPU, or only some of them have one.
+    """
+    devices = [_device_of(fact, place) for fact, place in zip(facts, places, strict=True)]
+    without = [rank for rank, device in enumerate(devices) if device is None]
+    if len(without) == len(devices):
+        return GLOO
+    if without:
+        rank, other = without[0], next(r for r, device in enumerate(devices) if device is not None)
+        raise ClusterError(
+            f"rank {rank} on {facts[rank].host} sees no GPU, but rank {other} on "
+            f"{facts[other].host} sees {counted(len(facts[other].gpus), 'GPU')}; give every engine "
+            f"a GPU, or start all of them with {VISIBLE}= to compute on CPUs"
+        )
+    (host, gpu), most = Counter(devices).most_common(1)[0]  # type: ignore[misc]
+    if most > 1:
+        raise ClusterError(
+            f"{most} ranks on {host} share the GPU {gpu}, which gloo and nccl cannot do; form a "
+            f"world of as many ranks as there are GPUs, or start the engines with {VISIBLE}= to "
+            "compute on CPUs"
+        )
+    return NCCL
+
+
+def _device_of(fact: EngineFacts, place: int) -> tuple[str, str] | None:
+    """Return the host and the GPU of a rank, as `mimokit.engine.device.rank_device` chooses it."""
+    if not fact.gpus:
+        return None
+    return fact.host, fact.gpus[place % len(fact.gpus)]
+
+
+def gpus_of_host() -> int:
+    """Count the GPUs that engines of this process would see, without opening one."""
+    try:
+        if version("torch").endswith("+cpu"):
+            return 0
+    except PackageNotFoundError:
+        return 0
+    chosen = os.environ.get(VISIBLE)
+    if chosen is not None:
+        return len([name for name in chosen.split(",") if name.strip() not in ("", "-1")])
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))

@@ -1,0 +1,68 @@
+"""Which ranks compute on GPUs; no GPU is needed to decide it."""
+
+from contextlib import nullcontext as nothing
+
+import pytest
+
+from mimokit.cluster import ClusterError, devices
+from mimokit.cluster.devices import GLOO, NCCL, choose_backend, gpus_of_host
+from mimokit.cluster.local import pool
+from mimokit.cluster.world import EngineFacts, places_on_hosts
+
+
+def facts(*hosts: tuple[str, tuple[str, ...]]) -> tuple[EngineFacts, ...]:
+    return tuple(
+        EngineFacts(pid=1, host=host, address="10.0.0.1", gpus=gpus, began=0.0)
+        for host, gpus in hosts
+    )
+
+
+def chosen(*hosts: tuple[str, tuple[str, ...]]) -> str:
+    return choose_backend(facts(*hosts), places_on_hosts([host for host, _ in hosts]))
+
+
+def test_ranks_with_a_gpu_each_use_nccl_and_ranks_without_any_gloo() -> None:
+    assert chosen(("a", ()), ("a", ()), ("b", ())) == GLOO
+    assert chosen(("a", ("x", "y")), ("a", ("x", "y")), ("b", ("x",))) == NCCL
+    # Under Slurm each task sees one GPU, which is another one than its neighbour's.
+    assert chosen(("a", ("x",)), ("a", ("y",))) == NCCL
+
+
+def test_ranks_that_would_share_a_gpu_are_refused() -> None:
+    with pytest.raises(ClusterError, match=r"2 ranks on a share the GPU x.*as many ranks as there"):
+        chosen(("a", ("x", "y")), ("a", ("x", "y")), ("a", ("x", "y")))
+    with pytest.raises(ClusterError, match="2 ranks on a share the GPU x"):
+        chosen(("a", ("x",)), ("a", ("x",)))
+
+
+def test_ranks_of_which_only_some_see_gpus_are_refused() -> None:
+    with pytest.raises(ClusterError, match="rank 1 on b sees no GPU, but rank 0 on a sees 2 GPUs"):
+        chosen(("a", ("x", "y")), ("b", ()))
+
+
+def test_gpus_are_counted_without_opening_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "version", lambda _: "2.13.0")
+    for value, count in (("0,1,3", 3), ("", 0), ("-1", 0), ("GPU-4f, GPU-a0", 2)):
+        monkeypatch.setenv(devices.VISIBLE, value)
+        assert gpus_of_host() == count
+    monkeypatch.setattr(devices, "version", lambda _: "2.13.0+cpu")
+    assert gpus_of_host() == 0
+
+
+def test_more_engines_than_gpus_compute_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[dict[str, str]] = []
+
+    class StopError(Exception):
+        pass
+
+    def start(*args: object, env: dict[str, str], **options: object) -> None:
+        started.append(env)
+        raise StopError
+
+    monkeypatch.setenv(devices.VISIBLE, "0,1")
+    monkeypatch.setattr(pool.subprocess, "Popen", start)
+    for gpus, seen in ((1, ""), (4, "0,1")):
+        monkeypatch.setattr(pool, "gpus_of_host", lambda gpus=gpus: gpus)
+        with pytest.raises(StopError), pytest.warns() if gpus == 1 else nothing():
+            pool.LocalPool(2, True, (), None, None)
+        assert started.pop()[devices.VISIBLE] == seen
