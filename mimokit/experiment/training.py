@@ -31,6 +31,8 @@ from mimokit.samples import HealthSample, ProfileSample, RankFacts, Sample, from
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
 
+TRAINING = "training"
+"""What is remembered with a run that trains."""
 _OF_NO_TABLE = (RankFacts, ProfileSample, HealthSample)
 """Samples that are for the run's folder or its health."""
 
@@ -196,6 +198,7 @@ def _begun(writer: RunWriter, run: ClusterRun, directory: Path) -> RunWriter:
     """Write the first files of a run; abort it if that fails."""
     try:
         writer.begin()
+        run.remember({TRAINING: writer.note})
     except OSError as error:
         run.abort()
         writer.release()
