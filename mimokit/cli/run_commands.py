@@ -24,6 +24,7 @@ from mimokit.experiment.sweeps.options import (
     ConfigOption,
     Data,
     ExperimentsDir,
+    FromStep,
     ResultsDir,
     Resume,
     SaveHf,
@@ -71,6 +72,7 @@ def run(
     experiments_dir: ExperimentsDir = None,
     results_dir: ResultsDir = None,
     resume: Resume = None,
+    from_step: FromStep = None,
     strict: Strict = False,
     side_by_side: Annotated[
         bool,
@@ -109,7 +111,7 @@ def run(
 
     experiments = named_experiments(file, config, experiments_dir, resume)
     request = SweepRequest(
-        experiments, results_dir, resume, strict, time_limit, trace, save_hf, data
+        experiments, results_dir, resume, strict, time_limit, trace, save_hf, data, from_step
     )
     digits = _source(task, data)
     with failures(), ExitStack() as stack:
