@@ -1,25 +1,29 @@
-"""Finds the checkpoint that a run goes on from."""
+"""Finds, lists and exports checkpoints, and decides which one a run goes on from."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mimokit.architecture.from_config import cuts_of_config
-from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config.text_file import read_text_file
 from mimokit.config_files import load_experiment_config
 from mimokit.planning.checkpoints import (
     MARKER,
     Checkpoint,
     check_model,
+    layout_text,
     read_checkpoint,
     refused,
     steps_in,
 )
 from mimokit.result_files import CHECKPOINTS, RunFile
-from mimokit.units import counted, listed
+from mimokit.tables import Report, Section
+from mimokit.units import bytes_text, counted, listed
 
 
 def resumed(
@@ -91,7 +95,7 @@ def find_checkpoint(results: str | os.PathLike[str], from_step: int | None = Non
         return read_checkpoint(path)
     steps = checkpoints_of(path)
     if not steps:
-        raise refused(path, "there is no whole checkpoint in it; give the folder of a run with one")
+        raise nothing_in(path)
     step = max(steps) if from_step is None else from_step
     if step not in steps:
         there = listed([str(number) for number in steps])
@@ -132,3 +136,93 @@ def _named(results: Path) -> Path | None:
     return (
         None if checkpoint is None or checkpoint.directory is None else Path(checkpoint.directory)
     )
+
+
+@dataclass(frozen=True, repr=False)
+class CheckpointList(Report):
+    """The checkpoints of a folder.
+
+    Attributes:
+        found: step -> the checkpoint, or the sentence that says why it cannot be read.
+    """
+
+    folder: str
+    found: Mapping[int, Checkpoint | str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        rows = [
+            {"step": step, "problem": one}
+            if isinstance(one, str)
+            else {
+                "step": step,
+                "written": one.written,
+                "layout": one.layout,
+                "bytes": one.bytes,
+                "directory": str(one.directory),
+            }
+            for step, one in self.found.items()
+        ]
+        return {"folder": self.folder, "checkpoints": rows}
+
+    def section(self) -> Section:
+        """Return a row per checkpoint."""
+        rows = [
+            [str(step), one.written, layout_text(one.layout), bytes_text(one.bytes)]
+            for step, one in self.found.items()
+            if not isinstance(one, str)
+        ]
+        problems = [one for one in self.found.values() if isinstance(one, str)]
+        columns = ("step", "written", "layout", "size")
+        return Section(f"Checkpoints of {self.folder}", columns, rows, problems)
+
+
+def list_checkpoints(results: str | os.PathLike[str]) -> CheckpointList:
+    """Return the checkpoints of a results folder, a folder of them, or one.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    path = Path(results)
+    if (path / MARKER).exists():
+        one = read_checkpoint(path)
+        return CheckpointList(str(path), {one.step: one})
+    found: dict[int, Checkpoint | str] = {}
+    for step, directory in checkpoints_of(path).items():
+        try:
+            found[step] = read_checkpoint(directory)
+        except ConfigError as error:
+            found[step] = str(error)
+    if not found:
+        raise nothing_in(path)
+    return CheckpointList(str(path), found)
+
+
+def write_whole(checkpoint: Checkpoint, output: Path) -> list[str]:
+    """Write the weights of every module whole, in the most bits that were trained.
+
+    Args:
+        output: a new folder, which gets a file `<module>.safetensors` per module.
+
+    Raises:
+        ConfigError: the folder exists or cannot be written, or the checkpoint is not whole.
+    """
+    from mimokit.engine.checkpoints.whole import write_weights
+
+    try:
+        return write_weights(checkpoint, output)
+    except FileExistsError:
+        raise unwritable(output, "it exists; name a new folder") from None
+    except OSError as error:
+        raise unwritable(output, error.strerror or str(error)) from None
+
+
+def unwritable(output: Path, why: str) -> ConfigError:
+    """Return the rejection of a folder that an export cannot be written to."""
+    sentence = f"Output '{output}': it cannot be written ({why})."
+    return ConfigError([Problem("options", "output", str(output), sentence)])
+
+
+def nothing_in(path: Path) -> ConfigError:
+    """Return the rejection of a folder without a whole checkpoint."""
+    return refused(path, "there is no whole checkpoint in it; give the folder of a run with one")

@@ -18,6 +18,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors import SafetensorError
 from safetensors.torch import save_file
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
 from mimokit.architecture.tensor_cut import Shape
@@ -69,7 +70,7 @@ def read_into(checkpoint: Checkpoint, held: Iterable[HeldTensor]) -> None:
 
 def read_whole(checkpoint: Checkpoint, names: Iterable[str]) -> Mapping[str, torch.Tensor]:
     """Return whole tensors, by their names in the checkpoint."""
-    types = _Reader(checkpoint).read_metadata().state_dict_metadata
+    types = _Reader(checkpoint).found.state_dict_metadata
     state: dict[str, torch.Tensor] = {}
     for name in names:
         stored = types[name]
@@ -83,29 +84,37 @@ def _read(checkpoint: Checkpoint, state: dict[str, Any]) -> None:
     lacks = sorted(state.keys() - checkpoint.shapes.keys())
     if lacks:
         raise refused(checkpoint.directory, f"it lacks {lacks[0]}; it was saved by another run")
+    reader = _Reader(checkpoint)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # that no ranks talk to each other
-            dcp.load(state, storage_reader=_Reader(checkpoint), no_dist=True)
-    except (SafetensorError, OSError) as error:
-        raise refused(checkpoint.directory, f"it cannot be read ({error})") from None
+            dcp.load(state, storage_reader=reader, no_dist=True)
+    except CheckpointException as error:
+        why = "; ".join(str(cause) for cause, _ in error.failures.values())
+        raise refused(checkpoint.directory, f"it cannot be read ({why})") from None
 
 
 class _Reader(dcp.HuggingFaceStorageReader):
-    """Torch's reader, of a checkpoint of which no block may be missing: it would read on."""
+    """Torch's reader, of a checkpoint of which no block may be missing: it would read on.
+
+    Raises:
+        ConfigError: a block is missing, or a file is not what it should be.
+    """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         super().__init__(str(checkpoint.directory))
-        self._checkpoint = checkpoint
-
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """Return which file has which block."""
-        found: Metadata = super().read_metadata(*args, **kwargs)
-        for name, shape in self._checkpoint.shapes.items():
-            stored = found.state_dict_metadata.get(name)
+        try:
+            self.found: Metadata = super().read_metadata()
+        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            raise refused(checkpoint.directory, f"it cannot be read ({error})") from None
+        for name, shape in checkpoint.shapes.items():
+            stored = self.found.state_dict_metadata.get(name)
             blocks = stored.chunks if isinstance(stored, TensorStorageMetadata) else []
             entries = sum(math.prod(block.sizes) for block in blocks)
             if entries != math.prod(shape):
                 why = f"its files have {entries:,} of the {math.prod(shape):,} entries of {name}"
-                raise refused(self._checkpoint.directory, f"{why}; go on from an earlier one")
-        return found
+                raise refused(checkpoint.directory, f"{why}; go on from an earlier one")
+
+    def read_metadata(self) -> Metadata:
+        """Return which file has which block."""
+        return self.found

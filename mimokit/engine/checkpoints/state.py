@@ -71,7 +71,11 @@ class _Held:
     def count(self, part: str, value: torch.Tensor) -> HeldTensor:
         """Return a number that belongs to the parameter."""
         name = tensor_name(part, self.module, self.name)
-        written = self.shard.is_written and not is_tied_copy(self.parameter)
+        place = self.shard.place
+        tensor_rank = (
+            place.tensor_rank if self.shard.cut.expert is None else place.expert_tensor_rank
+        )
+        written = self.shard.is_written and not tensor_rank and not is_tied_copy(self.parameter)
         return HeldTensor(name, (1,), (Block((0,), value.view(1)),), written)
 
 

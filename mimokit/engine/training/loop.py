@@ -269,7 +269,7 @@ def train_on_rank(
         tracer = Tracer(emit, align_clocks()) if trace else None
         check_validation(config, state.data, plan.batch.samples_per_microbatch)
         if config.runtime.checkpoint is not None:
-            state.saver = _saver(state, plan)
+            state.saver = saver_of(state, plan)
         state.checks = check_rarely(state.model.bridges.values())
         monitor = _monitor(state, config, peak_flops)
         watchers = Watchers(emit, monitor, tracer, CollectiveCount(state.model))
@@ -279,7 +279,12 @@ def train_on_rank(
         return rows
 
 
-def _saver(state: TrainingState, plan: LayoutPlan) -> Saver:
+def saver_of(state: TrainingState, plan: LayoutPlan) -> Saver:
+    """Return what saves a run as `runtime.checkpoint` says, whose directory is given. Collective.
+
+    Raises:
+        ConfigError: the directory cannot be used; see `Saver`.
+    """
     data = data_position(state.config, plan, state.data, dist.get_rank())
     return Saver(state.config, state.model, state.update, data, state.iteration)
 

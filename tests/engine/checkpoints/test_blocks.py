@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -53,7 +54,7 @@ def test_the_blocks_of_all_ranks_are_the_whole(cut: TensorCut, ranks: int, shard
         local = torch.from_numpy(shard.of(whole.numpy(), padding=-2.0).copy())
         size = local.numel()
         bounds = [size * number**2 // sharded**2 for number in range(sharded + 1)]
-        for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+        for start, stop in itertools.pairwise(bounds):
             entries = None if sharded == 1 else (start, stop)
             values = local if entries is None else local.flatten()[start:stop]
             for block in blocks_of(values, shard, entries):
