@@ -68,7 +68,7 @@ def last_record(runs: Path) -> RunRecord | None:
     return max(found, key=lambda record: record.started, default=None)
 
 
-class RankRecord:
+class RankRecorder:
     """Records what one rank sends; gives up, and lets the run go on, where the disk does."""
 
     def __init__(self, folder: str, rank: int) -> None:

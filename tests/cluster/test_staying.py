@@ -16,7 +16,7 @@ from mimokit.cluster import ClusterError, EngineCluster, run_record
 from mimokit.cluster.local import entries
 from mimokit.cluster.local.callers import Caller, call, listen_in
 from mimokit.cluster.local.entries import PREFIX, ClusterEntry, started_now
-from mimokit.cluster.run_record import RankRecord, RecordReader, RunRecord, last_record
+from mimokit.cluster.run_record import RankRecorder, RecordReader, RunRecord, last_record
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_record_is_read_to_its_last_whole_batch(
     folder = run.write(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert last_record(tmp_path) == run
-    whole, torn = RankRecord(str(folder), 0), RankRecord(str(folder), 1)
+    whole, torn = RankRecorder(str(folder), 0), RankRecorder(str(folder), 1)
     whole.add([b"a", b"b"])
     torn.add([b"c"])
     monkeypatch.setattr(run_record.os, "write", lambda descriptor, frame: 3)

@@ -172,8 +172,9 @@ class EngineServer:
             self._obey(caller, command)
 
     def _drop(self, caller: Caller) -> None:
-        self._callers.remove(caller)
-        caller.close()
+        if caller in self._callers:
+            self._callers.remove(caller)
+            caller.close()
         if caller is self._client:
             self._client = None
             self._ended = self._ended or not self._entry.stays

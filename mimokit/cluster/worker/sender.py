@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from mimokit.cluster.run_record import RankRecord
+from mimokit.cluster.run_record import RankRecorder
 
 BATCH_SECONDS = 0.1
 """Least time between two messages in seconds; samples wait for the next one together."""
@@ -21,7 +21,7 @@ class SampleSender:
     """Collects the samples of a run; the sending thread of the engine sends them."""
 
     def __init__(
-        self, kernel: Any, parent_header: dict[str, Any], record: RankRecord | None = None
+        self, kernel: Any, parent_header: dict[str, Any], record: RankRecorder | None = None
     ) -> None:
         self._record = record
         self._kernel = kernel

@@ -11,7 +11,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mimokit.cluster.run_record import RankRecord
+from mimokit.cluster.run_record import RankRecorder
 from mimokit.cluster.worker.membership import describe
 from mimokit.cluster.worker.sender import SampleSender
 from mimokit.cluster.worker.session import (
@@ -78,7 +78,7 @@ class RankTask:
     def __call__(self) -> RankOutcome:
         """Run on the engine's main thread."""
         session = engine_session()
-        record = RankRecord(self.record, self.spec.rank) if self.record else None
+        record = RankRecorder(self.record, self.spec.rank) if self.record else None
         sender = SampleSender(session.kernel, session.kernel.get_parent()["header"], record)
         for name, lines in self.sources.items():
             linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
