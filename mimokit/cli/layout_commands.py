@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
+from mimokit.cli.checkpoint_commands import WHOLE_WEIGHTS, export_weights
 from mimokit.cli.shared import Json, console, one_of, rejected, write_text
 from mimokit.experiment.prepare import refusals
 from mimokit.progress import is_watched, shown
@@ -181,7 +182,9 @@ def predict(
 
 def export(
     file: File,
-    to: Annotated[str, typer.Option(help="yaml, bridge, megatron, torchrun or slurm.")],
+    to: Annotated[
+        str, typer.Option(help="yaml, bridge, megatron, torchrun or slurm; safetensors.")
+    ],
     model: ModelName = None,
     gpus: WorldSize = None,
     seq_length: SeqLength = None,
@@ -191,7 +194,14 @@ def export(
     gpus_per_node: Annotated[int, typer.Option(help="GPUs of a host.")] = 8,
     output: Output = None,
 ) -> None:
-    """Write a layout for another tool: YAML, Megatron-Bridge, Megatron-LM, torchrun, Slurm."""
+    """Write a layout for another tool: YAML, Megatron-Bridge, Megatron-LM, torchrun, Slurm.
+
+    With --to safetensors FILE is a results folder or a checkpoint, of which the weights are written
+    whole, one file per module, into a new folder.
+    """
+    if to == WHOLE_WEIGHTS:
+        export_weights(file, output)
+        return
     from mimokit.cli.layout_files import Format, read_layout_file, with_samples, written
 
     with refusals():

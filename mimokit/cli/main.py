@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from mimokit.cli.analyze_command import analyze
+from mimokit.cli.checkpoint_commands import checkpoints
 from mimokit.cli.exchange_commands import frames, strategy
 from mimokit.cli.import_command import import_layout
 from mimokit.cli.layout_commands import export, predict, search
@@ -128,6 +129,7 @@ app.command("import")(import_layout)
 app.command()(export)
 app.command()(run)
 app.command()(verify)
+app.command()(checkpoints)
 app.command()(strategy)
 app.command()(frames)
 app.command()(analyze)

@@ -89,7 +89,7 @@ class Oracle:
         forward_step: ForwardStep | None = None,
     ) -> bool:
         """Whether a layout has the same model, global batches, runtime settings and data."""
-        layout = _for_verification(prepared(config))
+        layout = for_verification(prepared(config))
         return self._is_for(layout, checked_code(layout, modules, loss_func, forward_step, data))
 
     def _is_for(self, layout: ExperimentConfig, code: UserCode) -> bool:
@@ -124,7 +124,7 @@ def compute_oracle(
         ConfigError: the config is wrong or cannot run yet.
         RankError: training fails.
     """
-    layout = _for_verification(prepared(config))
+    layout = for_verification(prepared(config))
     check_runnable(layout)
     code = checked_code(layout, modules, loss_func, forward_step, data)
     return _computed(cluster, layout, steps, code)
@@ -179,7 +179,7 @@ def verify(
         RankError: a rank fails.
         ValueError: the oracle is of another model, batch or data, or has too few steps.
     """
-    layout = _for_verification(prepared(config))
+    layout = for_verification(prepared(config))
     check_runnable(layout)
     check_room(layout, len(cluster))
     code = checked_code(layout, modules, loss_func, forward_step, data)
@@ -305,12 +305,18 @@ def _strategy_text(config: ExperimentConfig) -> str:
     return f"{counted(config.replicas, 'replica')} with {config.strategy.name}"
 
 
-def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
+def for_verification(config: ExperimentConfig) -> ExperimentConfig:
     """Return a config with the full learning rate from the first step, above rounding noise."""
     in_fp32 = config.runtime.precision in (None, PRECISION_OF_RUNS)
     epsilon = ADAM_EPSILON if in_fp32 else NOISY_ADAM_EPSILON
     runtime = config.runtime.model_copy(
-        update={"adam_epsilon": epsilon, "learning_rate_warmup": 0, "learning_rate_decay": 0}
+        update={
+            "adam_epsilon": epsilon,
+            "learning_rate_warmup": 0,
+            "learning_rate_decay": 0,
+            "checkpoint": None,
+            "resume_from": None,
+        }
     )
     data = config.data.model_copy(update={"num_workers": 0})
     changed = config.model_copy(update={"runtime": runtime, "data": data})

@@ -162,6 +162,7 @@ def iterate_batches(
     collate_fn: Collate,
     seed: int,
     order: Order | None = None,
+    begun: int = 0,
 ) -> Iterator[Batch] | None:
     """Iterate over the batches that a rank reads, once for all its modules.
 
@@ -170,6 +171,7 @@ def iterate_batches(
     Args:
         seed: of the order of the samples.
         order: of the samples within a micro-batch, see `order_of`.
+        begun: optimizer steps that were done before, whose samples are skipped.
 
     Returns:
         The batches, None on a rank that reads no data.
@@ -194,6 +196,7 @@ def iterate_batches(
             plan.batch.samples_per_microbatch,
             taken,
             seed,
+            first=begun * plan.batch.num_microbatches,
             num_microbatches=plan.batch.num_microbatches,
             order=order,
             turn=(plan.batch.replica, plan.batch.replicas),
