@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from mimokit.cli.analyze_command import analyze
+from mimokit.cli.compare_command import compare
 from mimokit.cli.exchange_commands import frames, strategy
 from mimokit.cli.import_command import import_layout
 from mimokit.cli.layout_commands import export, predict, search
@@ -95,6 +96,7 @@ app.command("import")(import_layout)
 app.command()(export)
 app.command()(run)
 app.command()(verify)
+app.command()(compare)
 app.command()(strategy)
 app.command()(frames)
 app.command()(analyze)
