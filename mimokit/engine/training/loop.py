@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
-from mimokit.engine.colocated.checks import EveryCall, check_rarely
+from mimokit.engine.colocated.checks import EveryCall
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.iterators import iterate_batches, order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
+from mimokit.engine.inside_steps import listening
 from mimokit.engine.models.frame_parallel import patch_encoders
 from mimokit.engine.parallel.loss import one_over
 from mimokit.engine.parallel.update import Update, update_of_run
@@ -33,6 +34,7 @@ from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.evaluation import check_validation, emit_evaluation, evaluate
 from mimokit.engine.training.expert_loads import ExpertLoads, with_loads
 from mimokit.engine.training.health import CollectiveCount, health_sample
+from mimokit.engine.training.held import ACTIVATIONS, KeptBytes, state_bytes
 from mimokit.engine.training.loop_monitor import counts_on_rank, create_performance_monitor
 from mimokit.engine.training.monitor import PerformanceMonitor, watch
 from mimokit.engine.training.profiling import profiler
@@ -50,7 +52,7 @@ ShouldStop = Callable[[], bool]
 class TrainingState:
     """The state of training on one rank; `exchange` is that with other replicas of the layout.
 
-    `checks` are those of the bridges on shared ranks; by default every call checks.
+    `checks` are those of modules' outputs; by default every call checks.
     """
 
     model: RankModel
@@ -77,6 +79,7 @@ class Watchers:
     monitor: PerformanceMonitor | None
     tracer: Tracer | None
     collectives: CollectiveCount
+    kept: KeptBytes
 
 
 @dataclass(frozen=True)
@@ -250,9 +253,10 @@ def train_on_rank(
     with prepared(plan, config, source, peers, code) as state:
         tracer = Tracer(emit, align_clocks()) if trace else None
         check_validation(config, state.data, plan.batch.samples_per_microbatch)
-        state.checks = check_rarely(state.model.bridges.values())
+        state.checks = state.model.check_replicas_rarely()
         monitor = _monitor(state, config, peak_flops)
-        watchers = Watchers(emit, monitor, tracer, CollectiveCount(state.model))
+        kept = KeptBytes(state.model.modules())
+        watchers = Watchers(emit, monitor, tracer, CollectiveCount(state.model), kept)
         rows = _train(state, config, watchers, should_stop, evaluations or Evaluations())
         if config.runtime.save_hf is not None:
             save_hf(state.model, config.model, config.runtime.save_hf, peers)
@@ -280,6 +284,7 @@ def _train(
 ) -> list[StepSample]:
     runtime, emit, monitor, model = config.runtime, watchers.emit, watchers.monitor, state.model
     iteration = 0
+    held: dict[str, dict[str, int]] = {}
     with profiler(runtime, emit) as profile:
         for iteration in range(runtime.num_iterations):
             result = _iterate(state, watchers, iteration, should_stop())
@@ -293,7 +298,8 @@ def _train(
                 monitor.rows[-1] = sample
             profile.step(iteration)
             if not iteration:
-                emit(health_sample(model, iteration, watchers.collectives))
+                held = {} if monitor is None else _held(state, watchers.kept)
+                emit(health_sample(model, iteration, watchers.collectives, held))
             if result.stop:
                 break
             if evaluations.due(iteration, runtime.num_iterations):
@@ -301,7 +307,7 @@ def _train(
                     model, state.data, config.data, evaluations.samples, iteration, emit
                 )
     if iteration:
-        emit(health_sample(model, iteration, watchers.collectives))
+        emit(health_sample(model, iteration, watchers.collectives, held))
     emit_evaluation(model, state.data, config.data, evaluations.final_samples, iteration, emit)
     if monitor is None:
         return []
@@ -310,12 +316,24 @@ def _train(
     return monitor.rows
 
 
+def _held(state: TrainingState, kept: KeptBytes) -> dict[str, dict[str, int]]:
+    """Return module -> part -> bytes that this rank held in the first iteration."""
+    states = state_bytes(state.model.modules(), state.update.optimizer)
+    return {name: {**parts, ACTIVATIONS: kept.most[name]} for name, parts in states.items()}
+
+
 def _iterate(state: TrainingState, watchers: Watchers, iteration: int, stop: bool) -> StepResult:
     monitor, tracer = watchers.monitor, watchers.tracer
     if monitor is not None:
         monitor.start_step()
     watching = [watcher.observe for watcher in (monitor, tracer) if watcher is not None]
-    with watchers.collectives.of_iteration():
+    with contextlib.ExitStack() as counting:
+        counting.enter_context(watchers.collectives.of_iteration())
+        if tracer is not None:
+            counting.enter_context(listening(tracer.heard))
+        if monitor is not None and not iteration:
+            counting.enter_context(watchers.kept.watching())
+            watching.append(watchers.kept.observe)
         result = exhaust(training_step(state, stop), observed_by(watching))
     if state.exchange is not None:
         result = replace(result, stop=state.exchange.stops(result.stop))
