@@ -42,6 +42,10 @@ RUN_FOLDERS = PROFILES, BOARD = "profile", "tensorboard"
 """The folders of a results folder: of PyTorch's profiler and of TensorBoard."""
 
 
+CHECKPOINTS = "checkpoints"
+"""The folder of a results folder in which ranks save the training state."""
+
+
 class FitFile(StrEnum):
     """The files of the folder of a fit, next to `RunFile.ERROR`."""
 

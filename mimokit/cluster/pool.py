@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, Protocol
 
 from mimokit.cluster.errors import STARTED_AGAIN
 from mimokit.cluster.link import EngineLink
+from mimokit.progress import shown
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,8 @@ class StartProgress:
     """Shows how many of `total` engines are there; silent where `total` is 0."""
 
     def __init__(self, total: int) -> None:
-        self._bar: Any = None
-        if total:
-            with warnings.catch_warnings():
-                # Without ipywidgets tqdm falls back to text, and says so.
-                warnings.simplefilter("ignore")
-                from tqdm.auto import tqdm
-
-                self._bar = tqdm(total=total, desc="Starting engines", unit="engine", leave=False)
+        self._context = shown("Starting engines", total, wanted=total > 0)
+        self._bar = self._context.__enter__()
 
     @classmethod
     def none(cls) -> StartProgress:
@@ -112,14 +106,11 @@ class StartProgress:
 
     def show(self, count: int) -> None:
         """Show that `count` engines are there."""
-        if self._bar is not None and count != self._bar.n:
-            self._bar.n = count
-            self._bar.refresh()
+        self._bar.update(count)
 
     def close(self) -> None:
         """Take the bar away."""
-        if self._bar is not None:
-            self._bar.close()
+        self._context.__exit__(None, None, None)
 
 
 def close_quietly(reference: Callable[[], Any]) -> None:

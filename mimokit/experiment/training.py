@@ -13,10 +13,11 @@ import pandas as pd
 from mimokit.analysis import samples_to_evaluations, samples_to_steps
 from mimokit.cluster import ClusterRun
 from mimokit.config import ExperimentConfig
-from mimokit.config.runtime import Evaluations
+from mimokit.config.runtime import CheckpointConfig, Evaluations
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun
+from mimokit.experiment.checkpoints import resumed
 from mimokit.experiment.health.report import HealthRecord, RunHealth
 from mimokit.experiment.prepare import Config, check_room, check_trainable, placed, prepared
 from mimokit.experiment.results.folder import Folder, new_folder, unwritable
@@ -26,6 +27,7 @@ from mimokit.experiment.results.writer import RunWriter
 from mimokit.planning import plan_layout
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.peak import peak_of_hardware
+from mimokit.result_files import CHECKPOINTS
 from mimokit.samples import HealthSample, ProfileSample, RankFacts, Sample, from_wire
 
 if TYPE_CHECKING:
@@ -136,6 +138,9 @@ def train(
     modules: Mapping[str, OwnModule] | None = None,
     loss_func: OwnLoss | None = None,
     forward_step: ForwardStep | None = None,
+    checkpoints: CheckpointConfig | int | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    from_step: int | None = None,
 ) -> TrainingRun:
     """Start training a layout and return at once.
 
@@ -154,13 +159,18 @@ def train(
             returns the sum of the losses of the language model and the number of their tokens.
         forward_step: a function of (data iterator, model) that returns the output of one
             micro-batch and a function that computes the loss of it; in place of `loss_func`.
+        checkpoints: in place of `runtime.checkpoint`; a number is its interval.
+        resume: what to go on from: a results folder, its folder of checkpoints, or a checkpoint.
+            The layout may be another one; model and data are the same.
+        from_step: of several checkpoints, the one after so many steps; by default the newest.
 
     Raises:
-        ConfigError: the config is wrong or cannot run yet, or the folder cannot be written.
+        ConfigError: the config is wrong or cannot run yet, the folder cannot be written, or there
+            is no checkpoint to resume.
         ValueError: the cluster has too few engines.
     """
-    ready = prepared(config)
-    check_trainable(ready)
+    ready = _with_checkpoints(prepared(config), checkpoints, resume, from_step)
+    check_trainable(ready, modules or ())
     check_room(ready, len(cluster))
     code = checked_code(ready, modules, loss_func, forward_step, data)
     plan = placed(cluster, plan_layout(ready))
@@ -168,12 +178,8 @@ def train(
     peak = peak_of_hardware(ready.runtime, plan.world_size)
     named = Path(directory or ready.runtime.metrics_output_dir or new_folder(ready.name))
     folder = Folder.claim(named)
-    # This process writes the tables from the samples of the ranks: on a cluster of many hosts
-    # the ranks may not reach its folder.
-    remote = ready.model_copy(
-        update={"runtime": ready.runtime.model_copy(update={"metrics_output_dir": None})}
-    )
     try:
+        remote = _for_ranks(ready, folder)
         writer = RunWriter(folder, RunSetting(ready, plan), loggers)
         run = cluster.submit(
             on_rank.train_rank,
@@ -190,6 +196,37 @@ def train(
         raise
     record = HealthRecord(ready, plan, code, own_data=bool(data or ready.data.source))
     return TrainingRun(run, ready, plan, named, _begun(writer, run, named), record)
+
+
+def _with_checkpoints(
+    config: ExperimentConfig,
+    checkpoints: CheckpointConfig | int | None,
+    resume: str | os.PathLike[str] | None,
+    from_step: int | None,
+) -> ExperimentConfig:
+    if isinstance(checkpoints, int):
+        checkpoints = CheckpointConfig(interval=checkpoints)
+    if checkpoints is not None:
+        runtime = config.runtime.model_copy(update={"checkpoint": checkpoints})
+        config = config.model_copy(update={"runtime": runtime})
+    return config if resume is None else resumed(config, resume, from_step)
+
+
+def _for_ranks(config: ExperimentConfig, folder: Folder) -> ExperimentConfig:
+    """Return what ranks need; checkpoints of an earlier run in the folder are moved aside.
+
+    This process writes the tables from the samples of the ranks: on a cluster of many hosts the
+    ranks may not reach its folder.
+    """
+    changed: dict[str, object] = {"metrics_output_dir": None}
+    checkpoint = config.runtime.checkpoint
+    if checkpoint is not None:
+        directory = checkpoint.directory
+        if directory is None:
+            folder.set_earlier_checkpoints_aside(config.runtime.resume_from)
+        where = Path(directory or folder.path / CHECKPOINTS).absolute()
+        changed["checkpoint"] = checkpoint.model_copy(update={"directory": str(where)})
+    return config.model_copy(update={"runtime": config.runtime.model_copy(update=changed)})
 
 
 def _begun(writer: RunWriter, run: ClusterRun, directory: Path) -> RunWriter:

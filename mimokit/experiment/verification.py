@@ -33,6 +33,7 @@ from mimokit.experiment.yardstick import Yardstick
 from mimokit.planning import plan_layout
 from mimokit.planning.execution import plan_executions
 from mimokit.planning.types import LayoutPlan
+from mimokit.progress import shown
 from mimokit.units import counted
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Oracle:
         forward_step: ForwardStep | None = None,
     ) -> bool:
         """Whether a layout has the same model, global batches, runtime settings and data."""
-        layout = _for_verification(prepared(config))
+        layout = for_verification(prepared(config))
         return self._is_for(layout, checked_code(layout, modules, loss_func, forward_step, data))
 
     def _is_for(self, layout: ExperimentConfig, code: UserCode) -> bool:
@@ -123,7 +124,7 @@ def compute_oracle(
         ConfigError: the config is wrong or cannot run yet.
         RankError: training fails.
     """
-    layout = _for_verification(prepared(config))
+    layout = for_verification(prepared(config))
     check_runnable(layout)
     code = checked_code(layout, modules, loss_func, forward_step, data)
     return _computed(cluster, layout, steps, code)
@@ -137,9 +138,10 @@ def _computed(
 ) -> Oracle:
     alone, decoders = single_rank(layout), _decoders(layout)
     plan, cut = _plan_of_one(alone), _cut_by_rank(layout)
-    name, steps_taken, noise = cluster.run(
-        on_rank.oracle_rank, plan, alone, steps, decoders, code, cut, world_size=1
-    )[0]
+    with shown(f"Training in one process, {counted(steps, 'step')}"):
+        name, steps_taken, noise = cluster.run(
+            on_rank.oracle_rank, plan, alone, steps, decoders, code, cut, world_size=1
+        )[0]
     recorded = tuple(map(tuple, steps_taken))
     return Oracle(alone, decoders, name, code, recorded, cut, tuple(map(tuple, noise)))
 
@@ -177,7 +179,7 @@ def verify(
         RankError: a rank fails.
         ValueError: the oracle is of another model, batch or data, or has too few steps.
     """
-    layout = _for_verification(prepared(config))
+    layout = for_verification(prepared(config))
     check_runnable(layout)
     check_room(layout, len(cluster))
     code = checked_code(layout, modules, loss_func, forward_step, data)
@@ -194,9 +196,10 @@ def verify(
         )
     expected = [list(replica[:steps]) for replica in oracle.replicas]
     plan = placed(cluster, plan_layout(layout))
-    by_rank: list[list[StepDifference]] = cluster.run(
-        on_rank.compare_rank, plan, layout, expected, code, world_size=plan.world_size
-    )
+    with shown(f"Training on {counted(plan.world_size, 'rank')}, {counted(steps, 'step')}"):
+        by_rank: list[list[StepDifference]] = cluster.run(
+            on_rank.compare_rank, plan, layout, expected, code, world_size=plan.world_size
+        )
     pairs = [_worst_losses(plan, by_rank, expected, step) for step in range(steps)]
     report = VerificationReport(
         name=layout.name,
@@ -244,16 +247,17 @@ def _with_rounding(
     expected: list[list[OracleStep]],
 ) -> VerificationReport:
     """Return a report with what rounding does to one process, which a layout may differ by."""
-    found: list[list[StepRounding]] = cluster.run(
-        on_rank.rounding_rank,
-        _plan_of_one(oracle.config),
-        oracle.config,
-        expected,
-        oracle.decoders,
-        oracle.code,
-        ROUNDINGS,
-        world_size=1,
-    )[0]
+    with shown("Finding what rounding alone changes"):
+        found: list[list[StepRounding]] = cluster.run(
+            on_rank.rounding_rank,
+            _plan_of_one(oracle.config),
+            oracle.config,
+            expected,
+            oracle.decoders,
+            oracle.code,
+            ROUNDINGS,
+            world_size=1,
+        )[0]
     steps = list(zip(*found, strict=True))
     return replace(
         report,
@@ -301,12 +305,18 @@ def _strategy_text(config: ExperimentConfig) -> str:
     return f"{counted(config.replicas, 'replica')} with {config.strategy.name}"
 
 
-def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
+def for_verification(config: ExperimentConfig) -> ExperimentConfig:
     """Return a config with the full learning rate from the first step, above rounding noise."""
     in_fp32 = config.runtime.precision in (None, PRECISION_OF_RUNS)
     epsilon = ADAM_EPSILON if in_fp32 else NOISY_ADAM_EPSILON
     runtime = config.runtime.model_copy(
-        update={"adam_epsilon": epsilon, "learning_rate_warmup": 0, "learning_rate_decay": 0}
+        update={
+            "adam_epsilon": epsilon,
+            "learning_rate_warmup": 0,
+            "learning_rate_decay": 0,
+            "checkpoint": None,
+            "resume_from": None,
+        }
     )
     data = config.data.model_copy(update={"num_workers": 0})
     changed = config.model_copy(update={"runtime": runtime, "data": data})

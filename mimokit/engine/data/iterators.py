@@ -157,6 +157,7 @@ def iterate_batches(
     collate_fn: Collate,
     seed: int,
     order: Order | None = None,
+    begun: int = 0,
 ) -> Iterator[Batch] | None:
     """Iterate over the batches that a rank reads, once for all its modules.
 
@@ -165,6 +166,7 @@ def iterate_batches(
     Args:
         seed: of the order of the samples.
         order: of the samples within a micro-batch, see `order_of`.
+        begun: optimizer steps that were done before, whose samples are skipped.
 
     Returns:
         The batches, None on a rank that reads no data.
@@ -189,6 +191,7 @@ def iterate_batches(
             plan.batch.samples_per_microbatch,
             taken,
             seed,
+            first=begun * plan.batch.num_microbatches,
             num_microbatches=plan.batch.num_microbatches,
             order=order,
             turn=(plan.batch.replica, plan.batch.replicas),

@@ -41,10 +41,12 @@ class KeptBytes:
 
     Attributes:
         most: module -> the most bytes that were kept for it at a time.
+        ended: the block in which they were counted has ended.
     """
 
     def __init__(self, modules: Mapping[str, torch.nn.Module]) -> None:
         self.most: dict[str, int] = dict.fromkeys(modules, 0)
+        self.ended = False
         self._module = next(iter(modules), "")
         self._weights = {
             parameter.untyped_storage().data_ptr()
@@ -59,6 +61,7 @@ class KeptBytes:
         """Count what is kept in this block."""
         with torch.autograd.graph.saved_tensors_hooks(self._keep, lambda kept: kept.tensor):
             yield
+        self.ended = True
 
     def observe(self, step: Step) -> None:
         """See a step that begins."""

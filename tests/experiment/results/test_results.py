@@ -256,7 +256,7 @@ def test_an_earlier_run_is_set_aside_whole(tmp_path: Path) -> None:
         _written(tmp_path, samples(iterations=10))
     here = {path.name for path in tmp_path.iterdir()}
     tables = {RunFile.METRICS, RunFile.METRICS_BY_RANK, RunFile.EVALUATIONS}
-    assert here == {*tables, RunFile.CONFIG, RunFile.INFO, EARLIER, "notes.txt"}
+    assert here == {*tables, RunFile.CONFIG, RunFile.INFO, RunFile.HEALTH, EARLIER, "notes.txt"}
     aside = sorted((tmp_path / EARLIER).iterdir())
     assert len(aside) == 2
     assert _json(aside[0], RunFile.ERROR)["message"] == "the first run failed"
