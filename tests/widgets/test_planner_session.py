@@ -226,6 +226,22 @@ def test_two_layouts_side_by_side_show_what_differs() -> None:
     assert driver.screen.state["tab"] == "ranks"
 
 
+def test_how_a_module_is_executed_is_edited_in_fields() -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    driver.type(LANGUAGE + "recompute_granularity", "full")
+    driver.type(LANGUAGE + "virtual_pipeline_model_parallel_size", "2")
+    driver.send("flag", path=(LANGUAGE + "use_distributed_optimizer").split("."), on=False)
+    execution = driver.plan.executions["language_module"]
+    assert (execution.recompute, execution.virtual_stages) == ("full", 2)
+    assert not execution.distributed_optimizer
+    module = driver.screen.state["fields"]["modules"][1]
+    assert module["sizes"]["recompute_granularity"] == "full"
+    assert not module["execution_flags"]["use_distributed_optimizer"]
+    driver.type(LANGUAGE + "recompute_granularity", "all")
+    assert not driver.screen.state["valid"]
+    assert any("recompute_granularity" in sentence for sentence in driver.sentences)
+
+
 def test_the_verdict_follows_edits_and_pins() -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
     seconds = driver.screen.state["verdict"]["lines"][0]

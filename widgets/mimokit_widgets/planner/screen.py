@@ -22,7 +22,7 @@ from mimokit_widgets.planner.edits import feeds_of
 from mimokit_widgets.planner.field_errors import MOST_SHOWN
 from mimokit_widgets.planner.figures import compare, compared_verdicts, figures_of
 from mimokit_widgets.planner.found import same_task
-from mimokit_widgets.planner.inputs import FLAGS
+from mimokit_widgets.planner.inputs import EXECUTION_FLAGS, FLAGS
 from mimokit_widgets.planner.limits import MOST_MODULES
 from mimokit_widgets.planner.networks import ENCODER, LANGUAGE, published_networks
 from mimokit_widgets.planner.outcome import DraftOutcome
@@ -301,6 +301,7 @@ def _module(session: Session, name: str, color: str, fed: list[str]) -> dict[str
         "token": _text(value_at(content, (*TOKENS, name))),
         "length": _text(value_at(content, (*LENGTHS, name))),
         "flags": {each: network.get(each) is True for each in FLAGS},
+        "execution_flags": {each: sizes.get(each) is True for each in EXECUTION_FLAGS},
         "feeds": fed,
     }
 
