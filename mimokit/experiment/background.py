@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from mimokit.cluster import ClusterRun
+from mimokit.experiment.restarts import RunOnRanks
 from mimokit.samples import Sample
 
 Result = TypeVar("Result")
@@ -30,7 +30,7 @@ class BackgroundRun(ABC, Generic[Result]):
     the end, whether or not anybody waits for the result.
     """
 
-    def __init__(self, run: ClusterRun, directory: Path) -> None:
+    def __init__(self, run: RunOnRanks, directory: Path) -> None:
         """Take a run that has been submitted; a subclass is ready before it calls this."""
         self._run = run
         self.directory = directory

@@ -30,6 +30,7 @@ from typing import Any
 from mimokit.analysis import write_trace
 from mimokit.cluster.errors import RunAborted
 from mimokit.config.runtime import TENSORBOARD
+from mimokit.experiment.restarts import Restart
 from mimokit.experiment.results.folder import Folder
 from mimokit.experiment.results.info import RunProgress, RunSetting, Status, error_record, run_info
 from mimokit.experiment.results.loggers import LoggedRun, RunLogger, call_loggers
@@ -136,18 +137,20 @@ class RunWriter:
         seconds: float,
         error: Exception | None,
         health: Mapping[str, Any] | None = None,
+        restarts: Sequence[Restart] = (),
     ) -> None:
         """Replace the tables by whole ones, and write how the run ended.
 
         Args:
             health: of the ranks; None if they have said nothing.
+            restarts: attempts that ended early.
 
         Raises:
             OSError: some file could not be written; the others are. May be called again.
         """
         status = self._status(error)
         progress = RunProgress(
-            status, seconds, self._complete_iterations, datetime.now().astimezone()
+            status, seconds, self._complete_iterations, datetime.now().astimezone(), restarts
         )
         parts: list[Callable[[], None]] = [
             self._folder.make_again,
