@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mimokit.charts._phases import predicted_phases as predicted_phases
     from mimokit.charts._phases import step_parts as step_parts
     from mimokit.charts._pipeline_timeline import pipeline_timeline as pipeline_timeline
+    from mimokit.charts._proof import proof as proof
     from mimokit.charts._rank_map import rank_map as rank_map
     from mimokit.charts._report import report as report
     from mimokit.charts._trace import trace_over_prediction as trace_over_prediction

@@ -30,13 +30,22 @@ from mimokit.planning.checkpoints import Checkpoint, read_checkpoint
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.peak import peak_of_hardware
 from mimokit.result_files import CHECKPOINTS
-from mimokit.samples import HealthSample, ProfileSample, RankFacts, Sample, from_wire
+from mimokit.samples import (
+    AnswersSample,
+    HealthSample,
+    ProfileSample,
+    RankFacts,
+    Sample,
+    from_wire,
+)
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
 
-_OF_NO_TABLE = (RankFacts, ProfileSample, HealthSample)
-"""Samples that are for the run's folder or its health."""
+TRAINING = "training"
+"""What is remembered with a run that trains."""
+_OF_NO_TABLE = (RankFacts, ProfileSample, HealthSample, AnswersSample)
+"""Samples that are for the run's folder, its health or its answers."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,7 @@ class TrainingRun(BackgroundRun[TrainingResult]):
         self.plan = plan
         self._writer = writer
         self._record_of_health = record or HealthRecord(config, plan)
+        self._answers: Mapping[int, tuple[int, ...]] = {}
         super().__init__(run, directory)
 
     @property
@@ -104,8 +114,19 @@ class TrainingRun(BackgroundRun[TrainingResult]):
 
     def _record(self, message: Mapping[str, Any]) -> None:
         sample = from_wire(message)
+        if isinstance(sample, AnswersSample):
+            self._answers = {number: tuple(tokens) for number, tokens in sample.answers}
+            return
         self._record_of_health.take(sample)
         self._writer.take(sample)
+
+    @property
+    def answers(self) -> Mapping[int, tuple[int, ...]]:
+        """What the model answered when it was last tested, to a few held-out samples.
+
+        Number of the sample in the test set -> tokens. `mimokit_widgets.show_strips` shows them.
+        """
+        return dict(self._answers)
 
     def health(self, hardware: str | os.PathLike[str] | None = None) -> RunHealth:
         """Return the health of all ranks, as far as they have said.
@@ -270,6 +291,7 @@ def _begun(writer: RunWriter, run: RunOnRanks, directory: Path) -> RunWriter:
     """Write the first files of a run; abort it if that fails."""
     try:
         writer.begin()
+        run.remember({TRAINING: writer.note})
     except OSError as error:
         run.abort()
         writer.release()

@@ -145,8 +145,7 @@ class SharedRanksModel(MimoModelOnRank):
         trained = bool(self.laid_out.program.schedule.work.backward[edge.source].any())
         with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
             stage = self.laid_out.stages[edge.source]
-            given = replace(self.place, batch=batch, hidden={}, counts={})
-            output = stage.forward(given).tensor
+            output = stage.forward(replace(given, batch=batch, hidden={}, counts={})).tensor
         self.module_tokens[name] = len(output)
         # Also without items on this rank: all ranks of a gather group take part in the backward.
         trained = trained and torch.is_grad_enabled()

@@ -40,6 +40,7 @@ from mimokit.result_files import (
     PROFILES,
     RunFile,
     whole_file,
+    without_secrets,
     write_evaluations,
     write_json,
     write_metrics,
@@ -95,6 +96,22 @@ class RunWriter:
         config, plan = self._setting.config, self._setting.plan
         run = LoggedRun(config.name, tuple(plan.modules), config.to_mapping(), config.to_yaml())
         call_loggers(self._loggers, lambda logger: logger.start(run, self.directory))
+
+    def begin_again(self) -> None:
+        """Begin in place of a process that is gone: all samples come again, from the first.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        for name in (RunFile.METRICS, RunFile.METRICS_BY_RANK, RunFile.EVALUATIONS, RunFile.ERROR):
+            (self.directory / name).unlink(missing_ok=True)
+        self._write_config()
+        self._write_info(RunProgress())
+
+    @property
+    def note(self) -> dict[str, str]:
+        """What another process needs to write the run in place of this one."""
+        return {"directory": str(self.directory), "config": self._setting.config.to_yaml()}
 
     def release(self) -> None:
         """Let other runs have the folder; nothing may be written afterwards."""
@@ -184,7 +201,7 @@ class RunWriter:
 
     def _write_config(self) -> None:
         with whole_file(self.directory / RunFile.CONFIG) as file:
-            file.write(self._setting.config.to_yaml())
+            file.write(without_secrets(self._setting.config.to_yaml()))
 
     def _write_info(self, progress: RunProgress) -> None:
         content = run_info(self._setting, progress, list(self._facts.values()))
