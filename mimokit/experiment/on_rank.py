@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mimokit.engine.replicas.world import Peers
     from mimokit.engine.verify.compare import Noise, StepDifference, StepRounding
     from mimokit.engine.verify.oracle import OracleStep
+    from mimokit.engine.verify.resume import RankRecord
     from mimokit.planning.stepper.crossings import StepRecord
 
 
@@ -149,6 +150,23 @@ def compare_rank(
         expected = oracle[0 if peers is None else peers.replica]
         data = code.data or default_data
         return compare_on_rank(of_replica, config, data, expected, peers, code)
+
+
+def resume_rank(
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    before: int | None,
+    after: int,
+    code: UserCode,
+) -> RankRecord:
+    """Train, save and train on; with None before it, go on from a checkpoint."""
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.verify.resume import record_resumed, record_saved
+
+    data = code.data or default_data
+    if before is None:
+        return record_resumed(plan, config, data, after, code)
+    return record_saved(plan, config, data, before, after, code)
 
 
 def seams_of_one_rank(

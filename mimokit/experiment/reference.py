@@ -24,7 +24,13 @@ def for_verification(config: ExperimentConfig) -> ExperimentConfig:
     in_fp32 = config.runtime.precision in (None, PRECISION_OF_RUNS)
     epsilon = ADAM_EPSILON if in_fp32 else NOISY_ADAM_EPSILON
     runtime = config.runtime.model_copy(
-        update={"adam_epsilon": epsilon, "learning_rate_warmup": 0, "learning_rate_decay": 0}
+        update={
+            "adam_epsilon": epsilon,
+            "learning_rate_warmup": 0,
+            "learning_rate_decay": 0,
+            "checkpoint": None,
+            "resume_from": None,
+        }
     )
     data = config.data.model_copy(update={"num_workers": 0})
     changed = config.model_copy(update={"runtime": runtime, "data": data})

@@ -29,6 +29,7 @@ from mimokit.experiment.verification_report import (
 from mimokit.experiment.yardstick import Yardstick
 from mimokit.planning import plan_layout
 from mimokit.planning.types import LayoutPlan
+from mimokit.progress import shown
 from mimokit.units import counted
 
 if TYPE_CHECKING:
@@ -133,9 +134,10 @@ def _computed(
 ) -> Oracle:
     alone, decoders = single_rank(layout), decoders_of(layout)
     plan, cut = plan_of_one(alone), _cut_by_rank(layout)
-    name, steps_taken, noise = cluster.run(
-        on_rank.oracle_rank, plan, alone, steps, decoders, code, cut, world_size=1
-    )[0]
+    with shown(f"Training in one process, {counted(steps, 'step')}"):
+        name, steps_taken, noise = cluster.run(
+            on_rank.oracle_rank, plan, alone, steps, decoders, code, cut, world_size=1
+        )[0]
     recorded = tuple(map(tuple, steps_taken))
     return Oracle(alone, decoders, name, code, recorded, cut, tuple(map(tuple, noise)))
 
@@ -185,9 +187,10 @@ def verify(
         )
     expected = [list(replica[:steps]) for replica in oracle.replicas]
     plan = placed(cluster, plan_layout(layout))
-    by_rank: list[list[StepDifference]] = cluster.run(
-        on_rank.compare_rank, plan, layout, expected, code, world_size=plan.world_size
-    )
+    with shown(f"Training on {counted(plan.world_size, 'rank')}, {counted(steps, 'step')}"):
+        by_rank: list[list[StepDifference]] = cluster.run(
+            on_rank.compare_rank, plan, layout, expected, code, world_size=plan.world_size
+        )
     pairs = [_worst_losses(plan, by_rank, expected, step) for step in range(steps)]
     report = VerificationReport(
         name=layout.name,
@@ -235,16 +238,17 @@ def _with_rounding(
     expected: list[list[OracleStep]],
 ) -> VerificationReport:
     """Return a report with what rounding does to one process, which a layout may differ by."""
-    found: list[list[StepRounding]] = cluster.run(
-        on_rank.rounding_rank,
-        plan_of_one(oracle.config),
-        oracle.config,
-        expected,
-        oracle.decoders,
-        oracle.code,
-        ROUNDINGS,
-        world_size=1,
-    )[0]
+    with shown("Finding what rounding alone changes"):
+        found: list[list[StepRounding]] = cluster.run(
+            on_rank.rounding_rank,
+            plan_of_one(oracle.config),
+            oracle.config,
+            expected,
+            oracle.decoders,
+            oracle.code,
+            ROUNDINGS,
+            world_size=1,
+        )[0]
     steps = list(zip(*found, strict=True))
     return replace(
         report,
