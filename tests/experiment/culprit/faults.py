@@ -16,7 +16,6 @@ from tests.layouts_apart import apart_config
 from tests.layouts_experts import experts_config
 from tests.planted import planted
 from tests.whole_runs import (
-    SHARED_STATES,
     learned_positions_in_slices,
     learned_positions_on_contexts,
     tied_on_stages,
@@ -343,7 +342,7 @@ def stages() -> ExperimentConfig:
 
 def shared_states() -> ExperimentConfig:
     """Return two replicas that share the states of the optimizer."""
-    return with_sizes(replicas(), (IMAGES, LANGUAGE), **SHARED_STATES)
+    return with_sizes(replicas(), (IMAGES, LANGUAGE), use_distributed_optimizer=True)
 
 
 FORWARD, BACKWARD, REDUCED = SeamPhase.FORWARD, SeamPhase.BACKWARD, SeamPhase.REDUCED
