@@ -43,7 +43,7 @@ def hook_module(recorder: Recorder, name: str, module: torch.nn.Module) -> None:
 
     An encoder that shares its items with other ranks is recorded at its end alone: its rows.
     """
-    for chunk in chunks_of(module):  # type: ignore[arg-type]
+    for chunk in chunks_of(module):
         for path, owner in chunk.named_modules():
             cut = _cut_of(owner)
             if cut is not None:
