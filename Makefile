@@ -69,7 +69,7 @@ build/tutorials/%.ipynb: notebooks/%.ipynb | $(READY)
 
 # The moving picture of the planner, which is committed.
 movie: setup
-	$(BIN)/python -m make.site.movie docs/planner.webp
+	$(BIN)/python -m tests.browser.movie docs/planner.webp
 
 bench: setup
 	$(BIN)/python -m tests.benchmarks

@@ -11,6 +11,7 @@ What takes more than two seconds shows itself; callers need not.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,6 +19,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn, TaskID
+
+
+SECONDS_BETWEEN_LINES = 0.1
+"""Between two updates of a line in a notebook."""
 
 
 class Bar(Protocol):
@@ -35,13 +40,19 @@ def shown(text: str, total: float | None = None, wanted: bool = True) -> Iterato
         text: what is going on.
         total: what `update` counts to; None: it is not known, and only the time is shown.
     """
-    if not (wanted and is_watched()):
-        yield _Silent()
-        return
-    from rich.console import Console
+    if wanted and _is_notebook():
+        line = _NotebookLine(text, total)
+        try:
+            yield line
+        finally:
+            line.clear()
+    elif wanted and sys.stderr.isatty():
+        from rich.console import Console
 
-    with bars(Console(stderr=True), transient=True) as display:
-        yield _Shown(display, display.add_task(text, total=total))
+        with bars(Console(stderr=True), transient=True) as display:
+            yield _Shown(display, display.add_task(text, total=total))
+    else:
+        yield _Silent()
 
 
 def is_watched() -> bool:
@@ -54,6 +65,27 @@ def _is_notebook() -> bool:
     running: Any = shell.get_ipython() if shell is not None else None
     kernel = getattr(running, "kernel", None)
     return kernel is not None and "ipyparallel" not in type(kernel).__module__  # an engine
+
+
+class _NotebookLine:
+    """A line of text below a cell; rich's display closes a widget that nbclient still writes to."""
+
+    def __init__(self, text: str, total: float | None) -> None:
+        from IPython.display import display
+
+        self._text, self._total, self._done = text, total, 0.0
+        self._last = time.monotonic()
+        self._handle: Any = display({"text/plain": f"{text} …"}, raw=True, display_id=True)
+
+    def update(self, done: float | None = None, text: str | None = None) -> None:
+        self._done, self._text = self._done if done is None else done, text or self._text
+        if time.monotonic() - self._last > SECONDS_BETWEEN_LINES:
+            self._last = time.monotonic()
+            share = "" if not self._total else f" {self._done / self._total:.0%}"
+            self._handle.update({"text/plain": f"{self._text} …{share}"}, raw=True)
+
+    def clear(self) -> None:
+        self._handle.update({"text/plain": ""}, raw=True)
 
 
 def bars(console: Console, *extra: ProgressColumn, transient: bool = False) -> Progress:

@@ -158,6 +158,20 @@ class EvaluationSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswersSample:
+    """What the model answers to the first held-out samples, from the rank that has the logits.
+
+    Attributes:
+        iteration: after which the model was tested.
+        answers: (number of the sample in the test set, the tokens of its answer).
+    """
+
+    rank: int
+    iteration: int
+    answers: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSample:
     """Start and end of the steps of one iteration on one rank.
 
@@ -254,6 +268,7 @@ class RankFacts:
 Sample: TypeAlias = (
     StepSample
     | EvaluationSample
+    | AnswersSample
     | TraceSample
     | HealthSample
     | ProfileSample

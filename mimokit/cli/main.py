@@ -13,6 +13,8 @@ import typer
 
 from mimokit.cli.analyze_command import analyze
 from mimokit.cli.checkpoint_commands import checkpoints
+from mimokit.cli.cluster_commands import clusters
+from mimokit.cli.compare_command import compare
 from mimokit.cli.exchange_commands import frames, strategy
 from mimokit.cli.import_command import import_layout
 from mimokit.cli.layout_commands import export, predict, search
@@ -129,7 +131,9 @@ app.command("import")(import_layout)
 app.command()(export)
 app.command()(run)
 app.command()(verify)
+app.command()(clusters)
 app.command()(checkpoints)
+app.command()(compare)
 app.command()(strategy)
 app.command()(frames)
 app.command()(analyze)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Protocol
 
 from mimokit.cluster.errors import STARTED_AGAIN
 from mimokit.cluster.link import EngineLink
@@ -40,9 +39,14 @@ class PoolListener(Protocol):
 
 
 class EnginePool(Protocol):
-    """A fixed number of slots with an engine in each."""
+    """A fixed number of slots with an engine in each.
+
+    Attributes:
+        runs: the folder in which ranks record what they send, None where nobody comes later.
+    """
 
     link: EngineLink
+    runs: Path | None
 
     @property
     def engines(self) -> tuple[Engine, ...]:
@@ -111,11 +115,3 @@ class StartProgress:
     def close(self) -> None:
         """Take the bar away."""
         self._context.__exit__(None, None, None)
-
-
-def close_quietly(reference: Callable[[], Any]) -> None:
-    """Close what a weak reference leads to, if it still exists, ignoring every error."""
-    owner = reference()
-    if owner is not None:
-        with contextlib.suppress(Exception):
-            owner.close()

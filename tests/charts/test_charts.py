@@ -65,7 +65,7 @@ def test_a_proof_that_fails_says_so_and_draws_what_is_a_number() -> None:
     spec = charts.proof(REPORT).to_dict()
     assert "does NOT compute" in spec["title"]["subtitle"]
     assert spec["title"]["subtitle"].endswith("weights nan")
-    points = spec["layer"][0]["data"]["values"]
+    points = spec["datasets"][spec["layer"][0]["data"]["name"]]
     assert [point["difference"] for point in points if point["kind"] == "gradients"] == [
         "2.0e-06",
         "3.0e-05",

@@ -36,7 +36,7 @@ def blocks_of(values: torch.Tensor, shard: TensorShard, entries: Span | None) ->
     parts = ranges = [((0,) * len(shape), shape)]
     if entries is not None:
         ranges = list(rectangles_of(shape, *entries))
-        flat = values.split([math.prod(lengths) for _, lengths in ranges])
+        flat = torch.split(values, [math.prod(lengths) for _, lengths in ranges])
         parts = ranges
         views = [part.view(lengths) for part, (_, lengths) in zip(flat, parts, strict=True)]
     else:
@@ -107,13 +107,13 @@ class BlockTensor(torch.Tensor):
         """Return the tensor; `blocks` has at least one."""
         dtype = blocks[0].tensor.dtype
         made: BlockTensor = torch.Tensor._make_wrapper_subclass(
-            cls, torch.Size(whole), dtype=dtype, device="cpu"
+            cls, torch.Size(whole), dtype=dtype, device=torch.device("cpu")
         )
         made.blocks = tuple(blocks)
         return made
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> torch.Tensor:
         raise TypeError(f"{func} of a tensor of which there are blocks only")

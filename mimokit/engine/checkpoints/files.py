@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed.checkpoint as dcp
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
 
 from mimokit.architecture.tensor_cut import Shape
 from mimokit.engine.checkpoints.blocks import BlockTensor
@@ -88,13 +89,13 @@ def _read(checkpoint: Checkpoint, state: dict[str, Any]) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # that no ranks talk to each other
-            dcp.load(state, storage_reader=reader, no_dist=True)
+            load(state, storage_reader=reader, no_dist=True)
     except CheckpointException as error:
         why = "; ".join(str(cause) for cause, _ in error.failures.values())
         raise refused(checkpoint.directory, f"it cannot be read ({why})") from None
 
 
-class _Reader(dcp.HuggingFaceStorageReader):
+class _Reader(HuggingFaceStorageReader):
     """Torch's reader, of a checkpoint of which no block may be missing: it would read on.
 
     Raises:

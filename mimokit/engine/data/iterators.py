@@ -145,8 +145,13 @@ class PlannedBatches(Sampler[list[int]]):
         return list(self._order(indices)[slice(*self._taken)])
 
     def _permutation(self, epoch: int) -> list[int]:
-        generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
-        return torch.randperm(self._size, generator=generator).tolist()
+        return permutation(self._size, self._seed, epoch)
+
+
+def permutation(size: int, seed: int, epoch: int = 0) -> list[int]:
+    """Return the order in which an epoch takes the samples of a data set, in every layout."""
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+    return torch.randperm(size, generator=generator).tolist()
 
 
 def iterate_batches(

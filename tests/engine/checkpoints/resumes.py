@@ -68,7 +68,8 @@ def _exchanged(original: Any) -> Any:
         for name, tensor in by_name.items():
             other = by_name.get(name.replace(".layers.0.", ".layers.1."))
             if name.startswith("exp_") and other is not None and other is not tensor:
-                for one, two in zip(tensor.blocks, other.blocks, strict=True):
+                pairs = zip(tensor.blocks, other.blocks, strict=False)
+                for one, two in (p for p in pairs if p[0].tensor.shape == p[1].tensor.shape):
                     kept = one.tensor.clone()
                     one.tensor.copy_(two.tensor)
                     two.tensor.copy_(kept)

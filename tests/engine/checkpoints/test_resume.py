@@ -8,7 +8,7 @@ from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
 from mimokit.experiment import train
 from mimokit.experiment.prepare import prepared
-from mimokit.experiment.resume_check import find_differences
+from mimokit.experiment.resume_proof import find_differences
 from mimokit.planning import plan_layout
 from tests.engine.checkpoints.resumes import resumes_with_faults
 from tests.layouts import digits_config
