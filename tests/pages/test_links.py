@@ -16,6 +16,7 @@ DOCS = ROOT / "docs"
 GENERATED = {
     "commands.md",
     "changelog.md",
+    "security.md",
     "python/index.md",
     *(f"python/{package}.md" for package in python_reference.PACKAGES),
     *(f"pictures/{name}.svg" for name in pictures.PICTURES),
