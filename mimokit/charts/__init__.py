@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mimokit.charts._heat_maps import expert_load as expert_load
     from mimokit.charts._heat_maps import step_times as step_times
     from mimokit.charts._heat_maps import stragglers as stragglers
+    from mimokit.charts._memory import held_memory as held_memory
     from mimokit.charts._memory import memory_bars as memory_bars
     from mimokit.charts._memory import rank_memory as rank_memory
     from mimokit.charts._node_timeline import node_timeline as node_timeline
