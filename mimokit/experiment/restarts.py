@@ -123,7 +123,6 @@ class RestartedRun:
         self._seen: dict[tuple[object, ...], int] = {}
         self._reached = self._begun = begun
         self._stopping = False
-        self._note: Mapping[str, Any] | None = None
         self._error: BaseException | None = None
         self._results: list[Any] = []
         self._note: Mapping[str, Any] | None = None
@@ -198,8 +197,6 @@ class RestartedRun:
         if self._note is not None:
             run.remember(self._note)
         run.on_sample(self._hear)
-        if self._note is not None:
-            run.remember(self._note)
         return run
 
     def _hear(self, message: Message) -> None:
