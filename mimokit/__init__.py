@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mimokit.config_files import load_experiments as load_experiments
     from mimokit.config_files import load_preset as load_preset
     from mimokit.experiment.calibration import calibrate as calibrate
+    from mimokit.experiment.own_runs import calibrate_from as calibrate_from
     from mimokit.layout_search import Constraints as Constraints
     from mimokit.layout_search import search as search
     from mimokit.planning.weights import plan_weights as plan_weights

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from mimokit.cli.analyze_command import analyze
+from mimokit.cli.calibrate_command import calibrate
 from mimokit.cli.exchange_commands import frames, strategy
 from mimokit.cli.import_command import import_layout
 from mimokit.cli.layout_commands import export, predict, search
@@ -104,6 +105,7 @@ app.command()(check)
 app.command()(generate)
 app.command()(memory)
 app.command()(advise)
+app.command()(calibrate)
 
 
 def main() -> None:
