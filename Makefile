@@ -1,4 +1,4 @@
-# Two commands for a newcomer: `make demo` and `make test`; each sets up what it needs.
+# Two commands for a newcomer: `make demo` and `make lab`; each sets up what it needs.
 # `PYTHON=python3.12 make …` chooses a Python; make/pythons.sh says which is taken otherwise.
 export PYTHON
 ifneq ($(MAKECMDGOALS),clean)
@@ -12,7 +12,7 @@ VENV := .venv-$(VERSION)
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-versions lab bench clean docs
+.PHONY: setup demo test test-versions lab bench clean docs movie
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -45,11 +45,31 @@ test-versions:
 	@$(if $(OTHERS),$(MAKE) --no-print-directory $(OTHERS:%=.venv-%/.ready))
 	@sh make/test_versions.sh $(VERSION)
 
+# Its root is this folder, so that configs and results can be reached.
 lab: setup
-	$(BIN)/jupyter lab --notebook-dir notebooks
+	$(BIN)/jupyter lab --notebook-dir . notebooks/start.ipynb
 
-docs: setup
+# The pages, in build/site: see mkdocs.yml. A notebook is executed again when it has changed.
+DOCS_READY := $(VENV)/.docs-ready
+TUTORIALS := $(patsubst notebooks/%,build/tutorials/%,$(wildcard notebooks/*.ipynb))
+
+docs: setup $(DOCS_READY) $(TUTORIALS)
 	$(BIN)/python -m mimokit.config_files.reference > docs/config.md
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "The pages: build/site/index.html"
+
+$(DOCS_READY): $(READY) constraints/docs.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints/py$(subst .,,$(VERSION)).txt \
+	    --constraint constraints/docs.txt --editable '.[lab,docs]'
+	touch $@
+
+.DELETE_ON_ERROR:
+build/tutorials/%.ipynb: notebooks/%.ipynb | $(READY)
+	$(BIN)/python -m mimokit_widgets.notebooks.execute $< --output $(@D)
+
+# The moving picture of the planner, which is committed.
+movie: setup
+	$(BIN)/python -m tests.browser.movie docs/planner.webp
 
 bench: setup
 	$(BIN)/python -m tests.benchmarks

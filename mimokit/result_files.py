@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,12 @@ from mimokit.samples import (
     reduce_ranks,
 )
 
+_SECRET_NAME = re.compile(
+    r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|(API|ACCESS|PRIVATE|JOB|SERVER)_?KEY", re.IGNORECASE
+)
+_SHORTEST_SECRET = 8
+"""Characters; what is shorter is a switch or a number, and part of many words."""
+
 
 class RunFile(StrEnum):
     """The files of a results folder."""
@@ -38,8 +45,23 @@ class RunFile(StrEnum):
     HEALTH = "health.json"
 
 
+class WatchFile(StrEnum):
+    """The files of a recording of `mimokit.watch`, for every rank."""
+
+    INDEX = "rank-{}.json"
+    TENSORS = "rank-{}.safetensors"
+
+    def of_rank(self, rank: int) -> str:
+        """Return the name of the file of a rank."""
+        return self.value.format(rank)
+
+
 RUN_FOLDERS = PROFILES, BOARD = "profile", "tensorboard"
 """The folders of a results folder: of PyTorch's profiler and of TensorBoard."""
+
+
+CHECKPOINTS = "checkpoints"
+"""The folder of a results folder in which ranks save the training state."""
 
 
 class FitFile(StrEnum):
@@ -140,9 +162,42 @@ def write_table(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file completely or not at all."""
+    """Write a JSON file completely or not at all, without secrets of the environment."""
     with whole_file(path) as file:
-        file.write(json.dumps(content, indent=2) + "\n")
+        file.write(json.dumps(_without_secrets(content, environment_secrets()), indent=2) + "\n")
+
+
+def environment_secrets() -> dict[str, str]:
+    """Return value -> name of the environment variables that look like secrets, longest first."""
+    found = {
+        value: name
+        for name, value in os.environ.items()
+        if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET
+    }
+    return {value: found[value] for value in sorted(found, key=len, reverse=True)}
+
+
+def without_secrets(text: str, secrets: Mapping[str, str] | None = None) -> str:
+    """Return a text with the names of environment variables in place of their secret values.
+
+    Args:
+        secrets: value -> name; by default those of this process.
+    """
+    for value, name in (environment_secrets() if secrets is None else secrets).items():
+        text = text.replace(value, f"[{name}]")
+    return text
+
+
+def _without_secrets(content: Any, secrets: Mapping[str, str]) -> Any:
+    if not secrets:
+        return content
+    if isinstance(content, str):
+        return without_secrets(content, secrets)
+    if isinstance(content, Mapping):
+        return {key: _without_secrets(value, secrets) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_without_secrets(value, secrets) for value in content]
+    return content
 
 
 @contextmanager

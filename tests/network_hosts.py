@@ -22,8 +22,8 @@ from pathlib import Path
 import pytest
 
 from mimokit.cluster.local import commands
-from mimokit.cluster.local.pool import ONE_THREAD
 from mimokit.cluster.local.processes import fork_process, kill_group
+from mimokit.cluster.local.starting import ONE_THREAD
 
 NEW_NETWORK, NEW_NAME = 0x40000000, 0x04000000
 """Linux: CLONE_NEWNET and CLONE_NEWUTS."""
@@ -190,7 +190,12 @@ def main() -> None:
     import mimokit.cluster.worker.task
     import mimokit.engine.preload  # noqa: F401
 
-    options = [*commands.controller_arguments(folder), f"--ip={address}", f"--location={address}"]
+    options = [
+        *commands.controller_arguments(folder),
+        f"--ip={address}",
+        f"--location={address}",
+        "--IPController.enable_curve=True",
+    ]
 
     def controller() -> None:
         ipyparallel.controller.app.IPController.launch_instance(argv=options)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mimokit.charts._heat_maps import expert_load as expert_load
     from mimokit.charts._heat_maps import step_times as step_times
     from mimokit.charts._heat_maps import stragglers as stragglers
+    from mimokit.charts._memory import held_memory as held_memory
     from mimokit.charts._memory import memory_bars as memory_bars
     from mimokit.charts._memory import rank_memory as rank_memory
     from mimokit.charts._node_timeline import node_timeline as node_timeline
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from mimokit.charts._phases import predicted_phases as predicted_phases
     from mimokit.charts._phases import step_parts as step_parts
     from mimokit.charts._pipeline_timeline import pipeline_timeline as pipeline_timeline
+    from mimokit.charts._proof import proof as proof
     from mimokit.charts._rank_map import rank_map as rank_map
     from mimokit.charts._report import report as report
     from mimokit.charts._trace import trace_over_prediction as trace_over_prediction

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
+from mimokit.cli.checkpoint_commands import WHOLE_WEIGHTS, export_weights
 from mimokit.cli.shared import Json, console, one_of, rejected, write_text
 from mimokit.experiment.prepare import refusals
+from mimokit.progress import is_watched, shown
 from mimokit.units import counted
 
 if TYPE_CHECKING:
@@ -197,7 +198,9 @@ def predict(
 
 def export(
     file: File,
-    to: Annotated[str, typer.Option(help="yaml, bridge, megatron, torchrun or slurm.")],
+    to: Annotated[
+        str, typer.Option(help="yaml, bridge, megatron, torchrun or slurm; safetensors.")
+    ],
     model: ModelName = None,
     gpus: WorldSize = None,
     seq_length: SeqLength = None,
@@ -207,7 +210,14 @@ def export(
     gpus_per_node: Annotated[int, typer.Option(help="GPUs of a host.")] = 8,
     output: Output = None,
 ) -> None:
-    """Write a layout for another tool: YAML, Megatron-Bridge, Megatron-LM, torchrun, Slurm."""
+    """Write a layout for another tool: YAML, Megatron-Bridge, Megatron-LM, torchrun, Slurm.
+
+    With --to safetensors FILE is a results folder or a checkpoint, of which the weights are written
+    whole, one file per module, into a new folder.
+    """
+    if to == WHOLE_WEIGHTS:
+        export_weights(file, output)
+        return
     from mimokit.cli.layout_files import Format, read_layout_file, with_samples, written
 
     with refusals():
@@ -248,20 +258,10 @@ def model_named(name: str | None) -> Model | None:
 
 
 @contextmanager
-def _progress() -> Iterator[Any]:
-    """Give a callback that shows progress on a terminal, and nothing elsewhere."""
-    if not sys.stderr.isatty():
+def _progress() -> Iterator[Callable[[SearchProgress], None] | None]:
+    """Give a callback that shows progress, and nothing where nobody looks."""
+    if not is_watched():
         yield None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("searching", total=1.0)
-
-        def show(progress: SearchProgress) -> None:
-            text = counted(progress.evaluated, "layout")
-            bar.update(task, completed=progress.share, description=text)
-
-        yield show
+    with shown("Searching", total=1.0) as bar:
+        yield lambda found: bar.update(found.share, counted(found.evaluated, "layout"))

@@ -6,12 +6,16 @@ import io
 import json
 import sys
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
 import typer
 
 from mimokit.cli.analyze_command import analyze
 from mimokit.cli.calibrate_command import calibrate
+from mimokit.cli.checkpoint_commands import checkpoints
+from mimokit.cli.cluster_commands import clusters
+from mimokit.cli.compare_command import compare
 from mimokit.cli.exchange_commands import frames, strategy
 from mimokit.cli.import_command import import_layout
 from mimokit.cli.layout_commands import export, predict, search
@@ -23,10 +27,42 @@ from mimokit.experiment.prepare import refusals
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Plan, run, prove and understand parallel layouts of multi-module models.",
 )
+
+
+def _show_versions(wanted: bool) -> None:
+    """Print the versions that a report of a defect needs."""
+    if wanted:
+        python = ".".join(map(str, sys.version_info[:3]))
+        installed = (
+            f"{name} {_version_of(name)}" for name in ("mimokit", "megatron-core", "torch")
+        )
+        typer.echo(", ".join([*installed, f"Python {python}"]))
+        raise typer.Exit
+
+
+def _version_of(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+@app.callback()
+def common(
+    versions: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_versions,
+            is_eager=True,
+            help="Print the versions of mimokit, Megatron-Core, torch and Python.",
+        ),
+    ] = False,
+) -> None:
+    """Take the options that need no command."""
 
 
 @app.command()
@@ -96,6 +132,9 @@ app.command("import")(import_layout)
 app.command()(export)
 app.command()(run)
 app.command()(verify)
+app.command()(clusters)
+app.command()(checkpoints)
+app.command()(compare)
 app.command()(strategy)
 app.command()(frames)
 app.command()(analyze)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +22,8 @@ from mimokit.cli.shared import (
     show,
     whole_numbers,
 )
+from mimokit.progress import shown
+from mimokit.units import counted
 
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
@@ -60,7 +63,7 @@ def check(
 
     with failures():
         length_of_check(checkable(directory, tp, pp, dtype), length)  # before engines start
-        with engines_for(tp * pp, cluster) as engines:
+        with engines_for(tp * pp, cluster, progress=True) as engines:
             report: CheckReport | HealthReport
             if health:
                 report = _health(engines, directory, tp, pp, dtype)
@@ -130,10 +133,15 @@ def generate(
             directory, tp, prompts, max_new_tokens, how, seed=seed, stop_tokens=stop, **sizes
         )
         with (
-            engines_for(tp * replicas, cluster) as engines,
+            engines_for(tp * replicas, cluster, progress=True) as engines,
+            shown("Reading weights") as bar,
             ShardedModel(engines, directory, tp, **sizes) as model,
         ):
-            made = model.generate(prompts, max_new_tokens, seed=seed, stop_tokens=stop, **how)
+            tokens_made = itertools.count(1)
+            made = model.generate(
+                prompts, max_new_tokens, seed=seed, stop_tokens=stop, **how,
+                on_token=lambda *_: bar.update(text=counted(next(tokens_made), "token")),
+            )  # fmt: skip
     text = None
     try:
         text = decoded(Path(directory), made.tokens)

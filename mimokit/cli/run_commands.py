@@ -24,6 +24,7 @@ from mimokit.experiment.sweeps.options import (
     ConfigOption,
     Data,
     ExperimentsDir,
+    FromStep,
     ResultsDir,
     Resume,
     SaveHf,
@@ -48,17 +49,97 @@ def verify(
     as_json: Json = False,
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 5,
     tolerance: Annotated[float, typer.Option(help="Largest relative difference.")] = 1e-5,
+    resume_check: Annotated[
+        bool,
+        typer.Option(
+            "--resume-check",
+            help="Prove instead that a run goes on from a checkpoint as if it had not stopped.",
+        ),
+    ] = False,
+    into: Annotated[
+        str | None,
+        typer.Option(help="With --resume-check: a config of another layout to go on with."),
+    ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Name the first tensor that differs, and what it is."),
+    ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(help="Another layout of the same model, to compare tensors with."),
+    ] = None,
+    static: Annotated[
+        bool,
+        typer.Option("--static", help="Prove the plan alone, of any number of ranks."),
+    ] = False,
     cluster: Cluster = None,
 ) -> None:
     """Prove that a layout computes what one process computes; exit 1 if it does not."""
     from mimokit.experiment import verify as prove
 
+    if resume_check:
+        _prove_resume(file, into, as_json, tolerance, cluster)
+        return
+    if into is not None:
+        raise typer.BadParameter("--into is for --resume-check; give both")
+    if static:
+        _prove_plan(file, as_json, explain or against is not None)
+        return
+    if explain or against is not None:
+        _explain(file, against, as_json, steps, cluster)
+        return
     with failures():
         config = _runnable(file)
         with engines_for(config.total_world_size, cluster, progress=True) as engines:
             report = prove(engines, config, steps=steps, tolerance=tolerance)
     show(report, as_json)
     if not report.passed:
+        raise typer.Exit(FAILED)
+
+
+def _prove_resume(
+    file: str, into: str | None, as_json: bool, tolerance: float, cluster: str | None
+) -> None:
+    from mimokit.experiment import resume_check
+
+    with failures():
+        saved = _runnable(file)
+        resumed = saved if into is None else _runnable(into)
+        ranks = max(saved.total_world_size, resumed.total_world_size)
+        with engines_for(ranks, cluster, progress=True) as engines:
+            report = resume_check(engines, saved, into=resumed, tolerance=tolerance)
+    show(report, as_json)
+    if not report.passed:
+        raise typer.Exit(FAILED)
+
+
+def _prove_plan(file: str, as_json: bool, runs: bool) -> None:
+    """Prove a plan without engines."""
+    from mimokit.planning.proof import prove_layout
+
+    if runs:
+        raise typer.BadParameter("give --static, or --explain and --against, which run the layout")
+    with failures():
+        proof = prove_layout(file)
+    show(proof, as_json)
+    if not proof.passed:
+        raise typer.Exit(FAILED)
+
+
+def _explain(
+    file: str, against: str | None, as_json: bool, steps: int, cluster: str | None
+) -> None:
+    """Compare a layout tensor by tensor."""
+    from mimokit.experiment import explain
+
+    with failures():
+        configs = [_runnable(one) for one in (file, against) if one is not None]
+        size = max(config.total_world_size for config in configs)
+        with engines_for(size, cluster, progress=True) as engines:
+            other = configs[1] if against is not None else None
+            explanation = explain(engines, configs[0], against=other, steps=steps)
+    show(explanation, as_json)
+    if not explanation.passed:
         raise typer.Exit(FAILED)
 
 
@@ -71,6 +152,7 @@ def run(
     experiments_dir: ExperimentsDir = None,
     results_dir: ResultsDir = None,
     resume: Resume = None,
+    from_step: FromStep = None,
     strict: Strict = False,
     side_by_side: Annotated[
         bool,
@@ -109,7 +191,7 @@ def run(
 
     experiments = named_experiments(file, config, experiments_dir, resume)
     request = SweepRequest(
-        experiments, results_dir, resume, strict, time_limit, trace, save_hf, data
+        experiments, results_dir, resume, strict, time_limit, trace, save_hf, data, from_step
     )
     digits = _source(task, data)
     with failures(), ExitStack() as stack:

@@ -23,7 +23,19 @@ if TYPE_CHECKING:
 FAILED = 1
 """Exit status of a layout that does not hold, and of a run in which a rank failed."""
 
-File = Annotated[str, typer.Argument(help="A YAML config, or preset:NAME for a shipped one.")]
+
+def presets(incomplete: str) -> list[str]:
+    """Return the shipped configs that a word may become; the shell completes files by itself."""
+    from mimokit.config import preset_names
+
+    named = [f"preset:{name}" for name in preset_names()]
+    return [name for name in named if incomplete and name.startswith(incomplete)]
+
+
+File = Annotated[
+    str,
+    typer.Argument(help="A YAML config, or preset:NAME for a shipped one.", autocompletion=presets),
+]
 Directory = Annotated[
     str, typer.Argument(help="A directory with config.json and .safetensors files.")
 ]

@@ -8,6 +8,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -23,10 +24,12 @@ from mimokit.cluster.calls import (
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.formation import Formation, in_use
 from mimokit.cluster.local.pool import LocalPool
+from mimokit.cluster.local.starting import StartOptions
 from mimokit.cluster.patience import slowdown
-from mimokit.cluster.pool import Engine, EnginePool, StartProgress, WeakListener, close_quietly
+from mimokit.cluster.pool import Engine, EnginePool, StartProgress, WeakListener
 from mimokit.cluster.remote import ConnectedPool, PoolPart, checked_slots
 from mimokit.cluster.run import ClusterRun, RankEvents
+from mimokit.cluster.run_record import RecordReader, last_record
 from mimokit.cluster.sample_log import Sample
 from mimokit.cluster.worker.task import RankTask
 from mimokit.cluster.world import World
@@ -49,6 +52,9 @@ class EngineCluster:
         preload: modules the forked engines have imported already.
         timeout: seconds a collective may wait for its peers, on hosts that are not busy; as many
             times more, up to 10, as processes share a core there when the world is formed.
+        stay: whether engines on this machine, and what runs on them, outlive this process:
+            `EngineCluster.connect(name)` finds them, `end()` or `mimokit clusters --end` ends them.
+        name: of a cluster on this machine; by default one that no other has.
 
     Raises:
         ClusterError: if the cluster cannot be started or found.
@@ -64,22 +70,66 @@ class EngineCluster:
         preload: Sequence[str] = ("mimokit.engine.preload", "mimokit.experiment.on_rank"),
         timeout: float = 30.0,
         progress: bool = True,
+        stay: bool = False,
+        name: str | None = None,
     ) -> None:
         check_arguments(n, launch, timeout)
         self._prepare(timeout)
         listener = WeakListener(self)
         remote = profile is not None or cluster_file is not None
-        bar = StartProgress((n or (0 if remote else DEFAULT_ENGINES)) if progress else 0)
-        try:
-            pool: EnginePool = (
-                ConnectedPool(n, profile, cluster_file, listener, bar)
-                if remote
-                else LocalPool(n or DEFAULT_ENGINES, may_fork(launch), preload, listener, bar)
-            )
-        finally:
-            bar.close()
+        if remote and (stay or name is not None):
+            raise ClusterError("a running cluster has its name and stays: leave out stay and name")
+        with closing(
+            StartProgress((n or (0 if remote else DEFAULT_ENGINES)) if progress else 0)
+        ) as bar:
+            if remote:
+                self._take(ConnectedPool(n, profile, cluster_file, listener, bar), timeout)
+            else:
+                options = StartOptions(may_fork(launch), tuple(preload), timeout, name, stay)
+                self._take(LocalPool.start(n or DEFAULT_ENGINES, options, listener, bar), timeout)
+
+    @classmethod
+    def connect(cls, name: str) -> EngineCluster:
+        """Return a cluster that was started with `stay=True`, from another process.
+
+        Its `last_run` is the one in progress or, if none is, the one that ended last, with all
+        samples from its start.
+
+        Raises:
+            ClusterError: there is no such cluster on this host, it does not stay, or another
+                process uses it.
+        """
+        cluster = cls.__new__(cls)
+        cluster._prepare(0.0)
+        pool = LocalPool.connect(name, WeakListener(cluster), StartProgress.none())
+        cluster._take(pool, pool.entry.timeout)
+        cluster._formation.members.update(range(len(pool.engines)))
+        cluster._adopt(pool.runs)
+        return cluster
+
+    def _take(self, pool: EnginePool, timeout: float) -> None:
+        self._timeout = timeout
         self._pool, self._formation = pool, Formation(pool, timeout)
-        atexit.register(close_quietly, weakref.ref(self))
+        atexit.register(leave_quietly, weakref.ref(self))
+
+    def _adopt(self, runs: Path | None) -> None:
+        """Follow the last run that another client has started."""
+        record = last_record(runs) if runs is not None else None
+        if runs is None or record is None:
+            return
+        there = {engine.engine_id: engine for engine in self._pool.engines}
+        engines = {
+            rank: there.get(engine_id, Engine(-1, engine_id, None))
+            for rank, engine_id in record.engines.items()
+        }
+        self._run = run = ClusterRun(self, record.name, engines, record, runs)
+        reader = RecordReader(runs / record.run_id, run.ranks, run)
+        reader.follow()
+        for rank, engine in engines.items():
+            if not (engine.slot >= 0 and self._pool.alive(engine.slot)):
+                reader.read(rank)
+                run.died(rank, None)
+        run.watch()
 
     def _prepare(self, timeout: float) -> None:
         self._timeout = timeout
@@ -129,6 +179,16 @@ class EngineCluster:
     def current_run(self) -> ClusterRun | None:
         """The run in progress, or None."""
         return None if self._run is None or self._run.done else self._run
+
+    @property
+    def last_run(self) -> ClusterRun | None:
+        """The run in progress or the one that ended last, None before the first."""
+        return self._run
+
+    @property
+    def name(self) -> str | None:
+        """The name of a cluster on this machine, None of one that others have started."""
+        return self._pool.entry.name if isinstance(self._pool, LocalPool) else None
 
     @property
     def pids(self) -> tuple[int | None, ...]:
@@ -248,9 +308,9 @@ class EngineCluster:
             return part
 
     def close(self) -> None:
-        """End the engines (or disconnect from those of others); may be called again.
+        """End the engines (or leave those that stay or are of others); may be called again.
 
-        A part ends its run and gives its engines back.
+        A part ends its run and gives its engines back. A run on engines that stay goes on.
         """
         if self._closed:
             return
@@ -261,7 +321,26 @@ class EngineCluster:
             run.wait_ended(INTERRUPT_SECONDS * slowdown())
         with self._lock if isinstance(self._pool, PoolPart) else contextlib.nullcontext():
             # A run that has ended may still be replacing engines: both clusters would do it.
-            self._give_up("the cluster was closed during the run")
+            self._give_up(
+                "the cluster was closed during the run"
+                if self._pool.runs is None
+                else f"this process has left the cluster {self.name!r}, where the run goes on"
+            )
+            self._pool.close()
+
+    def end(self) -> None:
+        """End the engines of this machine, also those that stay, and what runs on them."""
+        if isinstance(self._pool, LocalPool) and not self._closed:
+            self._give_up("the cluster was ended during the run")
+            self._pool.end()
+        self.close()
+
+    def _leave(self) -> None:
+        """Close, or leave engines that stay without a word to those who wait for a run there."""
+        if self._pool.runs is None:
+            self.close()
+        else:
+            self._closed = True
             self._pool.close()
 
     def _give_up(self, reason: str) -> None:
@@ -273,7 +352,7 @@ class EngineCluster:
 
     def __del__(self) -> None:
         if "_pool" in self.__dict__:
-            close_quietly(lambda: self)
+            leave_quietly(lambda: self)
 
     def __enter__(self) -> Self:
         return self
@@ -308,7 +387,10 @@ class EngineCluster:
                 self._launch(join_only, (), {}, None, None).result()
                 self._await_idle()
             engines = self._pool.engines
-            run = ClusterRun(self, name, {rank: engines[world.slots[rank]] for rank in chosen})
+            placed = {rank: engines[world.slots[rank]] for rank in chosen}
+            # To join a world is no run that anyone looks for.
+            runs = None if function is join_only else self._pool.runs
+            run = ClusterRun(self, name, placed, runs=runs)
             self._run = run
             try:
                 self._start(run, world, call)
@@ -322,7 +404,7 @@ class EngineCluster:
     def _start(self, run: ClusterRun, world: World, call: bytes) -> None:
         sources = cell_sources()
         for rank in run.ranks:
-            task = RankTask(run.run_id, world.specs[rank], call, sources)
+            task = RankTask(run.run_id, world.specs[rank], call, sources, run.record_folder)
             try:
                 self._pool.link.start(run.engine_id(rank), task, RankEvents(run, rank))
             except ClusterError:
@@ -415,3 +497,11 @@ class EngineCluster:
         with self._lock, contextlib.suppress(ClusterError):
             if not self._closed:
                 self._formation.replace_dead()
+
+
+def leave_quietly(reference: Callable[[], EngineCluster | None]) -> None:
+    """Leave the cluster that a weak reference leads to, if it is still there, whatever happens."""
+    cluster = reference()
+    if cluster is not None:
+        with contextlib.suppress(Exception):
+            cluster._leave()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import warnings
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Protocol
 
 from mimokit.cluster.errors import STARTED_AGAIN
 from mimokit.cluster.link import EngineLink
+from mimokit.progress import shown
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,14 @@ class PoolListener(Protocol):
 
 
 class EnginePool(Protocol):
-    """A fixed number of slots with an engine in each."""
+    """A fixed number of slots with an engine in each.
+
+    Attributes:
+        runs: the folder in which ranks record what they send, None where nobody comes later.
+    """
 
     link: EngineLink
+    runs: Path | None
 
     @property
     def engines(self) -> tuple[Engine, ...]:
@@ -96,14 +100,8 @@ class StartProgress:
     """Shows how many of `total` engines are there; silent where `total` is 0."""
 
     def __init__(self, total: int) -> None:
-        self._bar: Any = None
-        if total:
-            with warnings.catch_warnings():
-                # Without ipywidgets tqdm falls back to text, and says so.
-                warnings.simplefilter("ignore")
-                from tqdm.auto import tqdm
-
-                self._bar = tqdm(total=total, desc="Starting engines", unit="engine", leave=False)
+        self._context = shown("Starting engines", total, wanted=total > 0)
+        self._bar = self._context.__enter__()
 
     @classmethod
     def none(cls) -> StartProgress:
@@ -112,19 +110,8 @@ class StartProgress:
 
     def show(self, count: int) -> None:
         """Show that `count` engines are there."""
-        if self._bar is not None and count != self._bar.n:
-            self._bar.n = count
-            self._bar.refresh()
+        self._bar.update(count)
 
     def close(self) -> None:
         """Take the bar away."""
-        if self._bar is not None:
-            self._bar.close()
-
-
-def close_quietly(reference: Callable[[], Any]) -> None:
-    """Close what a weak reference leads to, if it still exists, ignoring every error."""
-    owner = reference()
-    if owner is not None:
-        with contextlib.suppress(Exception):
-            owner.close()
+        self._context.__exit__(None, None, None)

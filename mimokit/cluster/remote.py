@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 import time
@@ -11,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import ipyparallel
+from IPython.core.profiledir import ProfileDirError
 
+from mimokit.cluster.connection_file import connection_of
 from mimokit.cluster.errors import NEEDS_ANOTHER, ClusterError
 from mimokit.cluster.link import EngineLink
 from mimokit.cluster.pool import Engine, EnginePool, PoolListener, StartProgress
@@ -24,6 +25,7 @@ class ConnectedPool:
     """Engines that are not ours: they are used, watched, and left running."""
 
     link: EngineLink
+    runs = None
 
     def __init__(
         self,
@@ -121,19 +123,19 @@ class ConnectedPool:
 
 def _connect(profile: str | None, cluster_file: str | Path | None) -> object:
     try:
-        if cluster_file is None:
-            return ipyparallel.Client(profile=profile, timeout=CONNECT_SECONDS)
-        path = Path(cluster_file)
-        if "registration" in json.loads(path.read_text()):
-            return ipyparallel.Client(str(path), timeout=CONNECT_SECONDS)
-        return ipyparallel.Cluster.from_file(str(path)).connect_client_sync()
-    except (OSError, TimeoutError, ValueError) as error:
+        connection = connection_of(profile, cluster_file, CONNECT_SECONDS)
+        return ipyparallel.Client(connection, timeout=CONNECT_SECONDS)
+    except ClusterError:
+        raise
+    except (OSError, TimeoutError, ValueError, LookupError, ProfileDirError) as error:
         place = f"profile {profile!r}" if cluster_file is None else f"{cluster_file}"
         raise ClusterError(f"no running cluster was found by {place}: {error}") from error
 
 
 class PoolPart:
     """Engines of a pool that others share; only what is asked of the part concerns them alone."""
+
+    runs = None
 
     def __init__(
         self, pool: EnginePool, slots: Sequence[int], give_back: Callable[[], None]

@@ -9,8 +9,10 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from mimokit.cluster.errors import ClusterError, RunAborted
@@ -20,6 +22,7 @@ from mimokit.cluster.owner import NoOwner, RunOwner
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.progress import Progress, places_text
+from mimokit.cluster.run_record import RunRecord
 from mimokit.cluster.sample_log import Sample, SampleLog
 from mimokit.cluster.verdict import Busy, Death, Frozen, RankReport, only_echoes, verdict
 from mimokit.cluster.worker.session import ABORT_MESSAGE, STOP_MESSAGE
@@ -49,9 +52,27 @@ class ClusterRun:
         name: the qualified name of the function.
     """
 
-    def __init__(self, owner: RunOwner, name: str, engines: dict[int, Engine]) -> None:
-        self.run_id = uuid.uuid4().hex
+    def __init__(
+        self,
+        owner: RunOwner,
+        name: str,
+        engines: dict[int, Engine],
+        record: RunRecord | None = None,
+        runs: Path | None = None,
+    ) -> None:
+        """Take the ranks.
+
+        Args:
+            record: of a run that another client has started.
+            runs: the folder in which runs are recorded, None where they are not.
+        """
+        ids = {rank: engine.engine_id for rank, engine in engines.items()}
+        self._record = record or RunRecord(uuid.uuid4().hex, name, ids)
+        self._runs = runs
+        self.run_id = self._record.run_id
         self.name = name
+        if record is None:
+            self._write_record()
         self._owner = owner
         self._engines = engines
         self._changed = threading.Condition()
@@ -64,7 +85,7 @@ class ClusterRun:
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._results: list[Any] = []
-        self._started = time.monotonic()
+        self._started = time.monotonic() - max(0.0, time.time() - self._record.started)
         self._stopped: float | None = None
 
     def watch(self) -> None:
@@ -75,6 +96,27 @@ class ClusterRun:
     def ranks(self) -> tuple[int, ...]:
         """The ranks the function runs on."""
         return tuple(self._engines)
+
+    def _write_record(self) -> None:
+        """Write what the run is; without it the run goes on, and no other client finds it."""
+        with contextlib.suppress(OSError):
+            if self._runs is not None:
+                self._record.write(self._runs)
+
+    @property
+    def record_folder(self) -> str | None:
+        """The folder in which its ranks record what they send, None where they do not."""
+        return None if self._runs is None else str(self._runs / self.run_id)
+
+    @property
+    def note(self) -> Mapping[str, Any]:
+        """What was remembered with the run."""
+        return self._record.note
+
+    def remember(self, note: Mapping[str, Any]) -> None:
+        """Remember something with the run, for a client that connects later; JSON can say it."""
+        self._record = replace(self._record, note=note)
+        self._write_record()
 
     @property
     def done(self) -> bool:

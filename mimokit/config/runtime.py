@@ -64,6 +64,20 @@ class ValidationConfig(ConfigModel):
         return (iteration + 1) % self.interval == 0
 
 
+class CheckpointConfig(ConfigModel):
+    """Saved training state, from which a run goes on under any layout. See docs/checkpoints.md."""
+
+    interval: Positive = 100
+    """Optimizer steps between two checkpoints; there is one after the last step as well."""
+
+    keep: Positive = 2
+    """Checkpoints that are kept, the newest ones."""
+
+    directory: str | None = None
+    """Folder of the checkpoints, on a file system that all ranks share. None: the folder
+    `checkpoints` of the run's results."""
+
+
 class RuntimeConfig(ConfigModel):
     """One run."""
 
@@ -116,6 +130,14 @@ class RuntimeConfig(ConfigModel):
     that it started from (`weights`), with the encoder and projector that started from the same
     directory, as those of a LLaVA. Ranks write it; they have to share its file system. Replicas
     under a strategy write the mean of their weights; simple_reduce and demo keep these alike."""
+
+    checkpoint: CheckpointConfig | None = None
+    """Saves the training state. None: it is not saved."""
+
+    resume_from: str | None = None
+    """The folder of a checkpoint that the run goes on from, with the same model and data and any
+    layout. `mimokit run FILE --resume RESULTS_DIR` finds it. num_iterations counts from the first
+    step of all. None: the run begins."""
 
     tensorboard_dir: str | None = None
     """Folder for TensorBoard files; several experiments write into its folders

@@ -9,8 +9,8 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,9 +121,28 @@ def _drop(directories: set[str | None]) -> dict[str, Any]:
         return {}
     tops = {name.partition(".")[0] for name in list(sys.modules)}
     own = {top for top in tops if _directory_of(top) in directories}
-    found = [name for name in list(sys.modules) if name.partition(".")[0] in own]
+    modules = {
+        name: sys.modules[name] for name in list(sys.modules) if name.partition(".")[0] in own
+    }
     importlib.invalidate_caches()
-    return {name: sys.modules.pop(name) for name in found}
+    _remove_bytecode(directories, modules)
+    for name in modules:
+        sys.modules.pop(name, None)
+    return modules
+
+
+def _remove_bytecode(directories: Iterable[str | None], modules: Mapping[str, Any]) -> None:
+    """Remove bytecode from the second in which its source was written last.
+
+    Python compares seconds and sizes: it would take it for that of a later edit in that second.
+    """
+    cached = [path for one in directories for path in Path(one or "", "__pycache__").glob("*.pyc")]
+    cached += [Path(path) for one in modules.values() if (path := getattr(one, "__cached__", None))]
+    for path in cached:
+        with suppress(OSError, ValueError):
+            source = Path(importlib.util.source_from_cache(path))
+            if int(source.stat().st_mtime) >= int(path.stat().st_mtime):
+                path.unlink()
 
 
 def _directory_of(name: str) -> str | None:

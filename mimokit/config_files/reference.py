@@ -19,7 +19,7 @@ from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.prediction import PredictedInput, PredictionConfig
 from mimokit.config.recipe import RecipeConfig
-from mimokit.config.runtime import RuntimeConfig, ValidationConfig
+from mimokit.config.runtime import CheckpointConfig, RuntimeConfig, ValidationConfig
 from mimokit.config.strategy import NetworkConfig, OptimizerConfig, StrategyConfig
 from mimokit.config_files import sweep
 
@@ -36,6 +36,7 @@ SECTIONS: Mapping[str, type[ConfigModel]] = {
     "`runtime`": RuntimeConfig,
     "`runtime.validation`": ValidationConfig,
     "`runtime.recipe`": RecipeConfig,
+    "`runtime.checkpoint`": CheckpointConfig,
     "`prediction`": PredictionConfig,
     "`prediction.inputs.MODULE`": PredictedInput,
     "`strategy`": StrategyConfig,

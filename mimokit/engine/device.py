@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -32,7 +33,7 @@ def rank_device() -> torch.device:
 @contextlib.contextmanager
 def without_tf32() -> Iterator[None]:
     """Compute products and convolutions in fp32; by default cuDNN takes TF32 for convolutions."""
-    switches = torch.backends.cuda.matmul, torch.backends.cudnn
+    switches: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
     before = [switch.allow_tf32 for switch in switches]
     try:
         for switch in switches:

@@ -12,6 +12,10 @@ from mimokit.lazy import lazy_names
 if TYPE_CHECKING:
     from mimokit.config.runtime import Evaluations as Evaluations
     from mimokit.experiment.calibration import calibrate as calibrate
+    from mimokit.experiment.culprit.explain import Reference as Reference
+    from mimokit.experiment.culprit.explain import compute_reference as compute_reference
+    from mimokit.experiment.culprit.explain import explain as explain
+    from mimokit.experiment.culprit.report import CulpritReport as CulpritReport
     from mimokit.experiment.fits.arguments import FitArguments as FitArguments
     from mimokit.experiment.fits.run import FitResult as FitResult
     from mimokit.experiment.fits.run import FitRun as FitRun
@@ -20,6 +24,9 @@ if TYPE_CHECKING:
     from mimokit.experiment.inference.weight_check import CheckReport as CheckReport
     from mimokit.experiment.inference.weight_check import check_weights as check_weights
     from mimokit.experiment.inference.weights_on_rank import Generation as Generation
+    from mimokit.experiment.reconnecting import reconnect as reconnect
+    from mimokit.experiment.resume_proof import ResumeReport as ResumeReport
+    from mimokit.experiment.resume_proof import resume_check as resume_check
     from mimokit.experiment.snapshot import StepSnapshot as StepSnapshot
     from mimokit.experiment.stepper import Stepper as Stepper
     from mimokit.experiment.stepper import StepperError as StepperError

@@ -14,6 +14,7 @@ from mimokit.experiment.sweeps.options import (
     ConfigOption,
     Data,
     ExperimentsDir,
+    FromStep,
     ResultsDir,
     Resume,
     Strict,
@@ -31,6 +32,7 @@ def main(
     experiments_dir: ExperimentsDir = None,
     results_dir: ResultsDir = None,
     resume: Resume = None,
+    from_step: FromStep = None,
     strict: Strict = False,
     time_limit: TimeLimit = None,
     trace: Trace = False,
@@ -38,7 +40,16 @@ def main(
 ) -> None:
     """Train one config, or all in a folder, on the ranks of this job."""
     experiments = named_experiments(file, config, experiments_dir, resume)
-    request = SweepRequest(experiments, results_dir, resume, strict, time_limit, trace, source=data)
+    request = SweepRequest(
+        experiments,
+        results_dir,
+        resume,
+        strict,
+        time_limit,
+        trace,
+        source=data,
+        from_step=from_step,
+    )
     raise typer.Exit(run_job(request))
 
 

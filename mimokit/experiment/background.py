@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from mimokit.cluster import ClusterRun
+from mimokit.experiment.restarts import RunOnRanks
 from mimokit.samples import Sample
 
 Result = TypeVar("Result")
@@ -29,7 +30,7 @@ class BackgroundRun(ABC, Generic[Result]):
     the end, whether or not anybody waits for the result.
     """
 
-    def __init__(self, run: ClusterRun, directory: Path) -> None:
+    def __init__(self, run: RunOnRanks, directory: Path) -> None:
         """Take a run that has been submitted; a subclass is ready before it calls this."""
         self._run = run
         self.directory = directory
@@ -39,6 +40,7 @@ class BackgroundRun(ABC, Generic[Result]):
         self._lock = threading.Lock()
         self._taken = threading.Condition()
         self._messages_taken = 0
+        self._unwritten = False
         run.on_sample(self._take)
         threading.Thread(target=self._keep, name="mimokit-results", daemon=True).start()
 
@@ -150,12 +152,26 @@ class BackgroundRun(ABC, Generic[Result]):
         self._run.wait_ended(_ABORT_PATIENCE)
 
     def _take(self, message: dict[str, object]) -> None:
-        # What cannot be appended now is written at the end.
-        with contextlib.suppress(OSError):
+        try:
             self._record(message)
+        except OSError as error:
+            self._say_unwritten(error)
         with self._taken:
             self._messages_taken += 1
             self._taken.notify_all()
+
+    def _say_unwritten(self, error: OSError) -> None:
+        """Say once that rows cannot be written; they are kept, and written when they can be."""
+        if self._unwritten:
+            return
+        self._unwritten = True
+        with contextlib.suppress(RuntimeWarning):  # where warnings are errors, the run goes on
+            warnings.warn(
+                f"the run goes on, but its results cannot be written to {self.directory} "
+                f"({error.strerror or error}): rows are kept and written as soon as they can be",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _keep(self) -> None:
         """Complete the folder even if `result` is never called; `result` raises what fails."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from mimokit.cluster import EngineCluster
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.experiment import on_rank
 from mimokit.prediction.calibration import Calibration, fit_calibration, merge, save_calibration
+from mimokit.progress import shown
 from mimokit.samples import CalibrationSample, from_wire
 
 DEFAULT_PATH = "this-machine.json"
@@ -19,7 +21,7 @@ def calibrate(
     cluster: EngineCluster,
     path: str | os.PathLike[str] | None = None,
     *,
-    progress: Callable[[str], None] = print,
+    progress: Callable[[str], None] | None = None,
 ) -> Calibration:
     """Measure the performance of a cluster's ranks, and write it to a hardware file.
 
@@ -32,7 +34,7 @@ def calibrate(
     Args:
         path: of the file, `this-machine.json` by default. `predict(..., hardware=path)` takes it,
             and so does `runtime.hardware` of a config, for the utilisation of a run.
-        progress: called with a line before each measurement.
+        progress: called with a line before each measurement; None: a bar shows what is measured.
 
     Returns:
         The fitted constants, with the residuals of every fit; `print` shows them.
@@ -48,9 +50,11 @@ def calibrate(
     def hear(message: Mapping[str, Any]) -> None:
         sample = from_wire(message)
         if isinstance(sample, CalibrationSample):
-            progress(f"calibrating: {sample.part}")
+            tell(f"calibrating: {sample.part}")
 
-    measured = cluster.run(on_rank.calibrate_rank, world_size=len(cluster), on_sample=hear)
+    with shown("calibrating", wanted=progress is None) as bar:
+        tell = progress or partial(bar.update, None)
+        measured = cluster.run(on_rank.calibrate_rank, world_size=len(cluster), on_sample=hear)
     return save_calibration(fit_calibration(merge(measured)), target)
 
 

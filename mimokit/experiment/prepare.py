@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
@@ -13,6 +13,7 @@ from typing import TypeAlias
 from mimokit.config import ConfigError, ExperimentConfig, Problem, check_runnable
 from mimokit.config.user_code import checked_code
 from mimokit.config_files import load_experiment_config
+from mimokit.experiment.checkpoints import check_resumable
 from mimokit.experiment.results.loggers import make_loggers
 from mimokit.planning.types import LayoutPlan
 from mimokit.planning.weights.modules import check_saving, check_weights
@@ -42,19 +43,23 @@ def prepared(config: Config, world_size: int | None = None) -> ExperimentConfig:
     return config
 
 
-def check_trainable(config: ExperimentConfig) -> None:
+def check_trainable(config: ExperimentConfig, own: Collection[str] = ()) -> None:
     """Reject what cannot be trained from this process.
+
+    Args:
+        own: modules that the caller builds.
 
     Raises:
         ConfigError: it cannot run yet, a builder it names cannot be imported, it cannot be saved as
-            `runtime.save_hf` says, it asks for a logger whose library is not installed, or its
-            hardware is not known.
+            `runtime.save_hf` says or go on from `runtime.resume_from`, it asks for a logger whose
+            library is not installed, or its hardware is not known.
     """
     from mimokit.prediction.peak import peak_of_hardware
 
     check_runnable(config)
     checked_code(config)
     check_saving(config)
+    check_resumable(config, own)
     make_loggers(config.runtime)
     peak_of_hardware(config.runtime, config.total_world_size)
 

@@ -12,27 +12,40 @@ import pandas as pd
 
 from mimokit.analysis import samples_to_evaluations, samples_to_steps
 from mimokit.cluster import ClusterRun
-from mimokit.config import ExperimentConfig
-from mimokit.config.runtime import Evaluations
+from mimokit.config import ConfigError, ExperimentConfig, Problem
+from mimokit.config.runtime import CheckpointConfig, Evaluations
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun
+from mimokit.experiment.checkpoints import resumed
 from mimokit.experiment.health.report import HealthRecord, RunHealth
 from mimokit.experiment.prepare import Config, check_room, check_trainable, placed, prepared
+from mimokit.experiment.restarts import Restart, RestartedRun, RunOnRanks
 from mimokit.experiment.results.folder import Folder, new_folder, unwritable
 from mimokit.experiment.results.info import RunSetting
 from mimokit.experiment.results.loggers import make_loggers
 from mimokit.experiment.results.writer import RunWriter
 from mimokit.planning import plan_layout
+from mimokit.planning.checkpoints import Checkpoint, read_checkpoint
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.peak import peak_of_hardware
-from mimokit.samples import HealthSample, ProfileSample, RankFacts, Sample, from_wire
+from mimokit.result_files import CHECKPOINTS
+from mimokit.samples import (
+    AnswersSample,
+    HealthSample,
+    ProfileSample,
+    RankFacts,
+    Sample,
+    from_wire,
+)
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
 
-_OF_NO_TABLE = (RankFacts, ProfileSample, HealthSample)
-"""Samples that are for the run's folder or its health."""
+TRAINING = "training"
+"""What is remembered with a run that trains."""
+_OF_NO_TABLE = (RankFacts, ProfileSample, HealthSample, AnswersSample)
+"""Samples that are for the run's folder, its health or its answers."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +89,7 @@ class TrainingRun(BackgroundRun[TrainingResult]):
 
     def __init__(
         self,
-        run: ClusterRun,
+        run: RunOnRanks,
         config: ExperimentConfig,
         plan: LayoutPlan,
         directory: Path,
@@ -87,7 +100,13 @@ class TrainingRun(BackgroundRun[TrainingResult]):
         self.plan = plan
         self._writer = writer
         self._record_of_health = record or HealthRecord(config, plan)
+        self._answers: Mapping[int, tuple[int, ...]] = {}
         super().__init__(run, directory)
+
+    @property
+    def restarts(self) -> tuple[Restart, ...]:
+        """The attempts that ended early, and from where the run went on."""
+        return tuple(self._run.restarts) if isinstance(self._run, RestartedRun) else ()
 
     def _sample_of(self, message: Mapping[str, Any]) -> Sample | None:
         sample = from_wire(message)
@@ -95,8 +114,19 @@ class TrainingRun(BackgroundRun[TrainingResult]):
 
     def _record(self, message: Mapping[str, Any]) -> None:
         sample = from_wire(message)
+        if isinstance(sample, AnswersSample):
+            self._answers = {number: tuple(tokens) for number, tokens in sample.answers}
+            return
         self._record_of_health.take(sample)
         self._writer.take(sample)
+
+    @property
+    def answers(self) -> Mapping[int, tuple[int, ...]]:
+        """What the model answered when it was last tested, to a few held-out samples.
+
+        Number of the sample in the test set -> tokens. `mimokit_widgets.show_strips` shows them.
+        """
+        return dict(self._answers)
 
     def health(self, hardware: str | os.PathLike[str] | None = None) -> RunHealth:
         """Return the health of all ranks, as far as they have said.
@@ -117,7 +147,8 @@ class TrainingRun(BackgroundRun[TrainingResult]):
     def _complete(self, error: Exception | None) -> None:
         health = self._record_of_health.health()
         known = health.ranks or health.lost
-        self._writer.finish(self.samples, self.elapsed, error, health.for_file() if known else None)
+        of_ranks = health.for_file() if known else None
+        self._writer.finish(self.samples, self.elapsed, error, of_ranks, self.restarts)
 
     def _collect(self) -> TrainingResult:
         steps = samples_to_steps(self.each_sample())
@@ -136,6 +167,10 @@ def train(
     modules: Mapping[str, OwnModule] | None = None,
     loss_func: OwnLoss | None = None,
     forward_step: ForwardStep | None = None,
+    checkpoints: CheckpointConfig | int | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    from_step: int | None = None,
+    restarts: int = 0,
 ) -> TrainingRun:
     """Start training a layout and return at once.
 
@@ -154,13 +189,25 @@ def train(
             returns the sum of the losses of the language model and the number of their tokens.
         forward_step: a function of (data iterator, model) that returns the output of one
             micro-batch and a function that computes the loss of it; in place of `loss_func`.
+        checkpoints: in place of `runtime.checkpoint`; a number is its interval.
+        resume: what to go on from: a results folder, its folder of checkpoints, or a checkpoint.
+            The layout may be another one; model and data are the same.
+        from_step: of several checkpoints, the one after so many steps; by default the newest.
+        restarts: how often training begins again, from the last checkpoint, after a rank died,
+            froze or raised. It ends if the same step fails twice. It needs checkpoints.
 
     Raises:
-        ConfigError: the config is wrong or cannot run yet, or the folder cannot be written.
+        ConfigError: the config is wrong or cannot run yet, the folder cannot be written, or there
+            is no checkpoint to resume.
         ValueError: the cluster has too few engines.
     """
-    ready = prepared(config)
-    check_trainable(ready)
+    ready = _with_checkpoints(prepared(config), checkpoints, resume, from_step)
+    check_trainable(ready, modules or ())
+    if restarts and ready.runtime.checkpoint is None:
+        sentence = (
+            f"Section 'runtime': restarts is {restarts}, but checkpoint is not given; give it."
+        )
+        raise ConfigError([Problem("runtime", "checkpoint", None, sentence)])
     check_room(ready, len(cluster))
     code = checked_code(ready, modules, loss_func, forward_step, data)
     plan = placed(cluster, plan_layout(ready))
@@ -168,23 +215,24 @@ def train(
     peak = peak_of_hardware(ready.runtime, plan.world_size)
     named = Path(directory or ready.runtime.metrics_output_dir or new_folder(ready.name))
     folder = Folder.claim(named)
-    # This process writes the tables from the samples of the ranks: on a cluster of many hosts
-    # the ranks may not reach its folder.
-    remote = ready.model_copy(
-        update={"runtime": ready.runtime.model_copy(update={"metrics_output_dir": None})}
-    )
-    try:
-        writer = RunWriter(folder, RunSetting(ready, plan), loggers)
-        run = cluster.submit(
+
+    def begin(checkpoint: Checkpoint | None) -> ClusterRun:
+        given = remote if checkpoint is None else _going_on(remote, checkpoint)
+        return cluster.submit(
             on_rank.train_rank,
             plan,
-            remote,
+            given,
             evaluations,
             trace,
             peak,
             code,
             world_size=plan.world_size,
         )
+
+    try:
+        remote = _for_ranks(ready, folder)
+        writer = RunWriter(folder, RunSetting(ready, plan), loggers)
+        run = _restarted(begin, remote, restarts) if restarts else begin(None)
     except BaseException:
         folder.release()
         raise
@@ -192,10 +240,58 @@ def train(
     return TrainingRun(run, ready, plan, named, _begun(writer, run, named), record)
 
 
-def _begun(writer: RunWriter, run: ClusterRun, directory: Path) -> RunWriter:
+def _with_checkpoints(
+    config: ExperimentConfig,
+    checkpoints: CheckpointConfig | int | None,
+    resume: str | os.PathLike[str] | None,
+    from_step: int | None,
+) -> ExperimentConfig:
+    if isinstance(checkpoints, int):
+        checkpoints = CheckpointConfig(interval=checkpoints)
+    if checkpoints is not None:
+        runtime = config.runtime.model_copy(update={"checkpoint": checkpoints})
+        config = config.model_copy(update={"runtime": runtime})
+    return config if resume is None else resumed(config, resume, from_step)
+
+
+def _for_ranks(config: ExperimentConfig, folder: Folder) -> ExperimentConfig:
+    """Return what ranks need; checkpoints of an earlier run in the folder are moved aside.
+
+    This process writes the tables from the samples of the ranks: on a cluster of many hosts the
+    ranks may not reach its folder.
+    """
+    changed: dict[str, object] = {"metrics_output_dir": None}
+    checkpoint = config.runtime.checkpoint
+    if checkpoint is not None:
+        directory = checkpoint.directory
+        if directory is None:
+            folder.set_earlier_checkpoints_aside(config.runtime.resume_from)
+        where = Path(directory or folder.path / CHECKPOINTS).absolute()
+        changed["checkpoint"] = checkpoint.model_copy(update={"directory": str(where)})
+    return config.model_copy(update={"runtime": config.runtime.model_copy(update=changed)})
+
+
+def _going_on(config: ExperimentConfig, checkpoint: Checkpoint) -> ExperimentConfig:
+    here = str(checkpoint.directory.absolute())
+    runtime = config.runtime.model_copy(update={"resume_from": here})
+    return config.model_copy(update={"runtime": runtime})
+
+
+def _restarted(
+    begin: Callable[[Checkpoint | None], ClusterRun], config: ExperimentConfig, restarts: int
+) -> RestartedRun:
+    checkpoint, begun = config.runtime.checkpoint, config.runtime.resume_from
+    assert checkpoint is not None  # else the run is rejected
+    assert checkpoint.directory is not None
+    first = 0 if begun is None else read_checkpoint(begun).step
+    return RestartedRun(begin, Path(checkpoint.directory), restarts, first)
+
+
+def _begun(writer: RunWriter, run: RunOnRanks, directory: Path) -> RunWriter:
     """Write the first files of a run; abort it if that fails."""
     try:
         writer.begin()
+        run.remember({TRAINING: writer.note})
     except OSError as error:
         run.abort()
         writer.release()

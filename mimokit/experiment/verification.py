@@ -14,25 +14,22 @@ from mimokit.config import (
     ModuleParallelismConfig,
     check_runnable,
 )
-from mimokit.config.runtime import AS_DRAWN, PRECISION_OF_RUNS
-from mimokit.config.strategy import OPTIMIZER_TAKES
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, check_room, placed, prepared
+from mimokit.experiment.reference import decoders_of, for_verification, plan_of_one, single_rank
 from mimokit.experiment.verification_report import (
-    ADAM_EPSILON,
     FROZEN,
     NO_GRADIENT,
     NO_SAMPLE,
-    NOISY_ADAM_EPSILON,
     VerificationReport,
     largest,
     relative,
 )
 from mimokit.experiment.yardstick import Yardstick
 from mimokit.planning import plan_layout
-from mimokit.planning.execution import plan_executions
 from mimokit.planning.types import LayoutPlan
+from mimokit.progress import shown
 from mimokit.units import counted
 
 if TYPE_CHECKING:
@@ -88,14 +85,14 @@ class Oracle:
         forward_step: ForwardStep | None = None,
     ) -> bool:
         """Whether a layout has the same model, global batches, runtime settings and data."""
-        layout = _for_verification(prepared(config))
+        layout = for_verification(prepared(config))
         return self._is_for(layout, checked_code(layout, modules, loss_func, forward_step, data))
 
     def _is_for(self, layout: ExperimentConfig, code: UserCode) -> bool:
         return (
             self.code == code
             and self.config == single_rank(layout)
-            and self.decoders == _decoders(layout)
+            and self.decoders == decoders_of(layout)
             and self.tensor_parallel == _cut_by_rank(layout)
         )
 
@@ -123,7 +120,7 @@ def compute_oracle(
         ConfigError: the config is wrong or cannot run yet.
         RankError: training fails.
     """
-    layout = _for_verification(prepared(config))
+    layout = for_verification(prepared(config))
     check_runnable(layout)
     code = checked_code(layout, modules, loss_func, forward_step, data)
     return _computed(cluster, layout, steps, code)
@@ -135,18 +132,14 @@ def _computed(
     steps: int,
     code: UserCode,
 ) -> Oracle:
-    alone, decoders = single_rank(layout), _decoders(layout)
-    plan, cut = _plan_of_one(alone), _cut_by_rank(layout)
-    name, steps_taken, noise = cluster.run(
-        on_rank.oracle_rank, plan, alone, steps, decoders, code, cut, world_size=1
-    )[0]
+    alone, decoders = single_rank(layout), decoders_of(layout)
+    plan, cut = plan_of_one(alone), _cut_by_rank(layout)
+    with shown(f"Training in one process, {counted(steps, 'step')}"):
+        name, steps_taken, noise = cluster.run(
+            on_rank.oracle_rank, plan, alone, steps, decoders, code, cut, world_size=1
+        )[0]
     recorded = tuple(map(tuple, steps_taken))
     return Oracle(alone, decoders, name, code, recorded, cut, tuple(map(tuple, noise)))
-
-
-def _plan_of_one(alone: ExperimentConfig) -> LayoutPlan:
-    plan = plan_layout(_unfrozen(alone))
-    return replace(plan, executions=plan_executions(alone, plan.modules))
 
 
 def verify(
@@ -177,7 +170,7 @@ def verify(
         RankError: a rank fails.
         ValueError: the oracle is of another model, batch or data, or has too few steps.
     """
-    layout = _for_verification(prepared(config))
+    layout = for_verification(prepared(config))
     check_runnable(layout)
     check_room(layout, len(cluster))
     code = checked_code(layout, modules, loss_func, forward_step, data)
@@ -194,9 +187,10 @@ def verify(
         )
     expected = [list(replica[:steps]) for replica in oracle.replicas]
     plan = placed(cluster, plan_layout(layout))
-    by_rank: list[list[StepDifference]] = cluster.run(
-        on_rank.compare_rank, plan, layout, expected, code, world_size=plan.world_size
-    )
+    with shown(f"Training on {counted(plan.world_size, 'rank')}, {counted(steps, 'step')}"):
+        by_rank: list[list[StepDifference]] = cluster.run(
+            on_rank.compare_rank, plan, layout, expected, code, world_size=plan.world_size
+        )
     pairs = [_worst_losses(plan, by_rank, expected, step) for step in range(steps)]
     report = VerificationReport(
         name=layout.name,
@@ -244,16 +238,17 @@ def _with_rounding(
     expected: list[list[OracleStep]],
 ) -> VerificationReport:
     """Return a report with what rounding does to one process, which a layout may differ by."""
-    found: list[list[StepRounding]] = cluster.run(
-        on_rank.rounding_rank,
-        _plan_of_one(oracle.config),
-        oracle.config,
-        expected,
-        oracle.decoders,
-        oracle.code,
-        ROUNDINGS,
-        world_size=1,
-    )[0]
+    with shown("Finding what rounding alone changes"):
+        found: list[list[StepRounding]] = cluster.run(
+            on_rank.rounding_rank,
+            plan_of_one(oracle.config),
+            oracle.config,
+            expected,
+            oracle.decoders,
+            oracle.code,
+            ROUNDINGS,
+            world_size=1,
+        )[0]
     steps = list(zip(*found, strict=True))
     return replace(
         report,
@@ -301,65 +296,6 @@ def _strategy_text(config: ExperimentConfig) -> str:
     return f"{counted(config.replicas, 'replica')} with {config.strategy.name}"
 
 
-def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
-    """Return a config with the full learning rate from the first step, above rounding noise."""
-    in_fp32 = config.runtime.precision in (None, PRECISION_OF_RUNS)
-    epsilon = ADAM_EPSILON if in_fp32 else NOISY_ADAM_EPSILON
-    runtime = config.runtime.model_copy(
-        update={"adam_epsilon": epsilon, "learning_rate_warmup": 0, "learning_rate_decay": 0}
-    )
-    data = config.data.model_copy(update={"num_workers": 0})
-    changed = config.model_copy(update={"runtime": runtime, "data": data})
-    inner = None if config.strategy is None else config.strategy.inner_optimizer
-    if config.strategy is not None and inner is not None:
-        eps = epsilon if "eps" in OPTIMIZER_TAKES[inner.name] else None
-        plain = inner.model_copy(update={"eps": eps})
-        changed.strategy = config.strategy.model_copy(update={"inner_optimizer": plain})
-    return changed
-
-
-def single_rank(config: ExperimentConfig) -> ExperimentConfig:
-    """Return the same encoders, language model and global batch on one rank.
-
-    A homogeneous layout has no modules behind the language model; see `run_oracle`.
-    """
-    language = config.model.get_parallelism(config.model.llm_module_name)
-    behind = _decoders(config)
-    model = config.model.model_copy(
-        update={
-            "deployment_mode": "homogeneous",
-            "module_parallelisms": {
-                name: ModuleParallelismConfig(data_parallel=1)
-                for name in config.model.module_parallelisms
-                if name not in behind
-            },
-            "module_architectures": {
-                name: network
-                for name, network in config.model.module_architectures.items()
-                if name not in behind
-            },
-            "topology": None,
-        }
-    )
-    data = config.data.model_copy(
-        update={
-            "base_batch_size": config.data.base_batch_size * (language.data_parallel or 1),
-            "pack_sequences_in_batch": False,
-        }
-    )
-    whole: dict[str, object] = {
-        "pipeline_schedule": "homogeneous",
-        "encoder_microbatches": None,
-        "pipeline_order": None,
-        "patch_type": [],
-        "sample_order": AS_DRAWN,
-    }
-    runtime = config.runtime.model_copy(update=whole)
-    return ExperimentConfig(
-        model=model, data=data, runtime=runtime, name="one process", strategy=config.strategy
-    )
-
-
 def _cut_by_rank(config: ExperimentConfig) -> dict[str, tuple[int, int]]:
     """Return the sizes that cut matrices and experts, if the strategy depends on them."""
     if config.strategy is None or not config.strategy.is_cut_by_rank:
@@ -369,23 +305,6 @@ def _cut_by_rank(config: ExperimentConfig) -> dict[str, tuple[int, int]]:
         name: (sizes.tensor_parallel, sizes.in_runs("expert_tensor_parallel"))
         for name, sizes in modules.items()
     }
-
-
-def _decoders(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
-    model = config.model
-    return {name: model.get_architecture(name) for name in model.decoder_module_names}
-
-
-def _unfrozen(config: ExperimentConfig) -> ExperimentConfig:
-    """Return a config without frozen modules: a plan needs a trained one, and all trained modules
-    may be behind the language model. On one rank, freezing affects only how modules are executed.
-    """
-    networks = {
-        name: network.model_copy(update={"frozen": False})
-        for name, network in config.model.module_architectures.items()
-    }
-    model = config.model.model_copy(update={"module_architectures": networks})
-    return config.model_copy(update={"model": model})
 
 
 def _sizes(module: ModuleParallelismConfig) -> str:

@@ -70,6 +70,10 @@ class Tables:
         costs: EncoderCost = taken(self.encoder_costs[which], index)
         return costs
 
+    def inside_of(self, which: slice) -> list[EncoderCost]:
+        """Return the costs of all encoders in the first stage of some language candidates."""
+        return [taken(costs, which) for costs in self.inside]
+
     def languages(self, which: slice) -> LanguageCost:
         """Return the costs of some language candidates."""
         costs: LanguageCost = taken(self.language_costs, which)

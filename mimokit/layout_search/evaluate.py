@@ -142,7 +142,7 @@ class Scan:
     def _outcome(self, batch: LayoutBatch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         tables, which = self.tables, batch.languages
         if batch.mode == "homogeneous":
-            encoders = list(tables.inside)
+            encoders = tables.inside_of(which)
         else:
             encoders = [
                 tables.encoder(number, candidate, which)

@@ -1,1 +1,1 @@
-"""Benchmarks: figures for the README, measured in one run. Not part of the test suite."""
+"""Benchmarks: figures for docs/benchmarks.md, measured in one run. Not part of the test suite."""

@@ -43,6 +43,7 @@ TITLES = {
     "prediction_here": "Prediction on this machine",
     "load_runs": "Loading runs",
     "watching_cost": "What watching costs",
+    "fuzz": "Files that are almost right",
     "soak": "Files, threads and memory over many runs",
     "monitor_lag": "Watching a run",
 }

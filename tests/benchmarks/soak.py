@@ -1,22 +1,29 @@
 """200 runs of changing layouts in one cluster: `python -m tests.benchmarks.soak [RUNS]`.
 
 Files, threads and memory of every engine and of the client are compared with those after the tenth
-run.
+run. Then a client takes 1,000,000 samples; its memory is compared with that after 200,000.
 """
 
 from __future__ import annotations
 
+import pickle
 import sys
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
 from mimokit.cluster import EngineCluster
+from mimokit.cluster.sample_log import SampleLog
+from mimokit.samples import StepSample, to_wire
 from tests.benchmarks.table import show
+from tests.charts.fakes import samples
 from tests.footprint import Footprint, footprints, soak, soak_runs
 
 RUNS = 200
@@ -26,6 +33,8 @@ TARGET = 5.0
 """Per cent."""
 ENGINES = 4
 ITERATIONS = 2
+SAMPLES = 1_000_000
+MOST_MB = 10.0
 
 Looks = Mapping[int, Mapping[str, Footprint]]
 """Number of runs -> process -> what it holds then."""
@@ -49,10 +58,36 @@ def rows(looks: Looks | None = None) -> list[dict[str, Any]]:
     """Return the figures of the table: the largest growth of any process since the tenth run."""
     looks = looks or measure()
     first, last = looks[FIRST], looks[max(looks)]
-    return [
+    of_runs = [
         _row(f"{name} after {max(looks)} runs, most grown process", _growth(first, last, name))
         for name in ("files", "threads", "memory")
     ]
+    return [*of_runs, *rows_of_samples()]
+
+
+def rows_of_samples(count: int = SAMPLES) -> list[dict[str, Any]]:
+    """Return what the samples of one long run take of a client that also listens to them."""
+    sent = [to_wire(one) for one in samples(25, 8) if isinstance(one, StepSample)]
+    blobs = [pickle.dumps(message) for message in sent]
+    log, heard = SampleLog(), Counter[int]()
+    log.listen(lambda sample: heard.update([sample.rank]))
+    looks = {}
+    for number in range(0, count, len(blobs)):
+        log.receive(number // len(blobs) % 8, blobs)
+        if (done := number + len(blobs)) in (count // 5, count):
+            while heard.total() < done:
+                time.sleep(0.01)
+            looks[done] = psutil.Process().memory_info().rss
+    log.close()
+    log.drain()
+    last = sum(1 for _ in log)
+    grown = looks[count] - looks[count // 5]
+    return [
+        {"name": f"samples lost of {count:,}", "measured": count - last, "target": 0, "unit": "",
+         "ok": last == count},
+        {"name": f"memory of the client from {count // 5:,} to {count:,} samples",
+         "measured": grown / 1e6, "target": MOST_MB, "unit": "MB", "ok": grown / 1e6 <= MOST_MB},
+    ]  # fmt: skip
 
 
 def _growth(first: Mapping[str, Footprint], last: Mapping[str, Footprint], name: str) -> float:

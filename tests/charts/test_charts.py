@@ -12,6 +12,7 @@ import pytest
 from mimokit import charts
 from mimokit.analysis import samples_to_evaluations, samples_to_steps
 from mimokit.charts import _palette, _renderer
+from mimokit.experiment import VerificationReport
 from mimokit.planning.frames import plan_frames
 from tests.charts.fakes import samples
 from tests.charts.plans import plan, weight_plan
@@ -19,6 +20,12 @@ from tests.charts.plans import plan, weight_plan
 STEPS = samples_to_steps(samples())
 EVALUATIONS = samples_to_evaluations(samples())
 FRAMES = plan_frames([8, 8, 8, 1, 1, 4], 4, home=[0, 0, 0, 1, 2, 3])
+REPORT = VerificationReport(
+    name="digits", data="strips", layout={"images": "DP 8"}, tolerance=1e-5,
+    losses=(2.0, 1.5), oracle_losses=(2.0, 1.5000001),
+    gradient_differences=({"images": 2e-6}, {"images": 3e-5}),
+    weight_differences=({"images": 0.0}, {"images": float("nan")}), worst_parameters={},
+)  # fmt: skip
 MAKERS: dict[str, Callable[[], Any]] = {
     "rank_map": lambda: charts.rank_map(plan()),
     "rank_map of 256 ranks": lambda: charts.rank_map(plan((1, 256), (8, 32))),
@@ -33,6 +40,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "loss": lambda: charts.loss(STEPS),
     "loss with evaluations": lambda: charts.loss(STEPS, EVALUATIONS),
     "accuracy": lambda: charts.accuracy(EVALUATIONS),
+    "proof": lambda: charts.proof(REPORT),
     "throughput": lambda: charts.throughput(STEPS, 3),
     "phases": lambda: charts.phases(STEPS, 3),
     "step_times": lambda: charts.step_times(STEPS),
@@ -51,6 +59,18 @@ def test_is_a_valid_spec_and_a_picture(name: str) -> None:
     assert bundle["image/svg+xml"].startswith("<svg")
     assert bundle["text/plain"].startswith("<chart: ")
     assert "no description" not in bundle["text/plain"]
+
+
+def test_a_proof_that_fails_says_so_and_draws_what_is_a_number() -> None:
+    spec = charts.proof(REPORT).to_dict()
+    assert "does NOT compute" in spec["title"]["subtitle"]
+    assert spec["title"]["subtitle"].endswith("weights nan")
+    points = spec["datasets"][spec["layer"][0]["data"]["name"]]
+    assert [point["difference"] for point in points if point["kind"] == "gradients"] == [
+        "2.0e-06",
+        "3.0e-05",
+    ]
+    assert [point["step"] for point in points if point["kind"] == "weights"] == [1]
 
 
 def test_spec_is_one_of_vega_lite_5_and_holds_no_other_address() -> None:

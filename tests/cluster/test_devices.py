@@ -6,7 +6,7 @@ import pytest
 
 from mimokit.cluster import ClusterError, devices
 from mimokit.cluster.devices import GLOO, NCCL, choose_backend, gpus_of_host
-from mimokit.cluster.local import pool
+from mimokit.cluster.local import starting
 from mimokit.cluster.world import EngineFacts, places_on_hosts
 
 
@@ -60,9 +60,9 @@ def test_more_engines_than_gpus_compute_on_the_cpu(monkeypatch: pytest.MonkeyPat
         raise StopError
 
     monkeypatch.setenv(devices.VISIBLE, "0,1")
-    monkeypatch.setattr(pool.subprocess, "Popen", start)
+    monkeypatch.setattr(starting.psutil, "Popen", start)
     for gpus, seen in ((1, ""), (4, "0,1")):
-        monkeypatch.setattr(pool, "gpus_of_host", lambda gpus=gpus: gpus)
+        monkeypatch.setattr(starting, "gpus_of_host", lambda gpus=gpus: gpus)
         with pytest.raises(StopError), pytest.warns() if gpus == 1 else nothing():
-            pool.LocalPool(2, True, (), None, None)
+            starting.start_server(2, starting.StartOptions(True, (), 30.0))
         assert started.pop()[devices.VISIBLE] == seen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,9 @@ import pytest
 from mimokit.cluster import ClusterError, EngineCluster, RankDied, link
 from mimokit.cluster.frozen import is_stopped
 from mimokit.cluster.local import commands, pool
+from mimokit.cluster.local.callers import Caller
+from mimokit.cluster.local.entries import ClusterEntry
+from mimokit.cluster.local.listing import clusters
 from mimokit.cluster.local.server import EngineServer
 from tests.cluster.functions import (
     all_reduce_forever,
@@ -52,9 +56,14 @@ def test_engines_wait_for_a_controller_that_is_still_writing(
     if half is not None:
         file.write_text(half)
     started: list[int] = []
-    server = EngineServer(tmp_path, fork=False, preload=[])
+    entry = ClusterEntry("one", str(tmp_path), "plain", False, 1, 30.0, ())
+    server = EngineServer(entry)
     monkeypatch.setattr(server, "_start_engine", started.append)
-    server._obey({"command": "start", "engine_id": 7})
+    one, other = socket.socketpair()
+    with one, other:
+        server._client = Caller(one)
+        server._obey(server._client, {"command": "start", "engine_id": 7})
+        server._obey(Caller(other), {"command": "start", "engine_id": 8})
     server._start_wanted()
     assert started == []
     whole = {"interface": f"ipc://{tmp_path}/socket", "mux": 7, "broadcast": [8, 9]}
@@ -82,18 +91,21 @@ def test_engines_end_with_the_client(number: int, tmp_path: Path) -> None:
         "import time\n"
         "from mimokit.cluster import EngineCluster\n"
         "cluster = EngineCluster(n=2, preload=(), progress=False)\n"
-        "print('ready', flush=True)\n"
+        "print(cluster._pool.directory, flush=True)\n"
         "time.sleep(600)\n"
     )
     client = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE)
     assert client.stdout is not None
-    assert client.stdout.readline() == b"ready\n"
+    directory = Path(client.stdout.readline().decode().strip())
+    assert directory.is_dir()
     family = {child.pid for child in psutil.Process(client.pid).children(recursive=True)}
     assert len(family) >= 4
     client.send_signal(number)
     client.wait()
     client.stdout.close()
     assert gone_within(family, PATIENCE)
+    assert not directory.exists()
+    assert not [state for state in clusters() if state.entry.directory == str(directory)]
 
 
 def test_plain_engines() -> None:

@@ -1,13 +1,14 @@
 """Arithmetic of a device that tests do not have."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 
 from mimokit.engine.verify import compare, oracle
 
-SWITCHES = torch.backends.cuda.matmul, torch.backends.cudnn
+SWITCHES: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
 
 
 @pytest.fixture

@@ -147,6 +147,8 @@ def test_constraints_are_kept() -> None:
         own = one.layout.modules["language"]
         assert (one.layout.mode, one.layout.gpus, own.tensor) == ("heterogeneous", 8, 2)
         assert own.recompute == 2
+    inside = found(constraints=Constraints(modes=("homogeneous",), least_gpus=8))
+    assert {one.layout.gpus for one in inside.top(100)} == {8}
     free = found()
     assert "was left out" in result.why_not(free.best.layout).text
 

@@ -218,9 +218,9 @@ def test_two_layouts_side_by_side_show_what_differs() -> None:
     assert same["differing"] == 0
     driver.type(LANGUAGE + "data_parallel", "4")
     lines = {line["label"]: line for line in driver.screen.state["compare"]["lines"]}
-    stated = " · sequence parallel True · use distributed optimizer True"
-    assert lines["language_module: sizes"]["left"] == f"TP 4 · PP 2 · DP 2{stated}"
-    assert lines["language_module: sizes"]["right"] == f"TP 4 · PP 2 · DP 4{stated}"
+    assert lines["language_module: sizes"]["left"] == "TP 4 · PP 2 · DP 2"
+    assert lines["language_module: sizes"]["right"] == "TP 4 · PP 2 · DP 4"
+    assert lines["language_module: executed with"]["right"] == "SP · distributed optimizer"
     assert lines["language_module: sizes"]["differs"]
     assert not lines["images: sizes"]["differs"]
     driver.send("pin", off=True)

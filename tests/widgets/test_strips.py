@@ -35,3 +35,15 @@ def test_the_picture_is_a_png_of_the_right_size() -> None:
 
 def test_without_a_notebook_it_is_text() -> None:
     assert repr(show_strips([SAMPLE], VOCABULARY)) == "3 scans, <read> → 1 0 1 <end>"
+
+
+def test_right_and_wrong_answers_of_a_model_are_told_apart() -> None:
+    right, wrong = (1, 0, 1, 2), (1, 1, 1, 2)
+    read = {number: wrong if number == 3 else right for number in range(6)}
+    view = show_strips([SAMPLE] * 6, VOCABULARY, count=4, read=read)
+    assert repr(view).splitlines() == [
+        *["3 scans, <read> → 1 0 1 <end> (the model read 1 0 1 <end>: right)"] * 3,
+        "3 scans, <read> → 1 0 1 <end> (the model read 1 1 1 <end>: wrong)",
+    ]
+    page = view._repr_html_()
+    assert (page.count("✓"), page.count("✗"), page.count("the model read")) == (3, 1, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any, Protocol
 
@@ -23,10 +24,29 @@ class Images(Protocol):
         """Return nested lists."""
 
 
+@dataclass(frozen=True)
+class Strip:
+    """A sample.
+
+    Attributes:
+        read: what the model answered; None: it was not asked.
+    """
+
+    images: list[list[list[float]]]
+    question: str
+    answer: str
+    read: str | None = None
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the model gave the right answer."""
+        return self.read == self.answer
+
+
 class Strips:
     """Strips of scans with question and answer; a notebook shows them as a table of pictures."""
 
-    def __init__(self, rows: Sequence[tuple[list[list[list[float]]], str, str]]) -> None:
+    def __init__(self, rows: Sequence[Strip]) -> None:
         self._rows = rows
 
     def __len__(self) -> int:
@@ -34,38 +54,74 @@ class Strips:
 
     def __repr__(self) -> str:
         return "\n".join(
-            f"{counted(len(images), 'scan')}, {question} → {answer}"
-            for images, question, answer in self._rows
+            f"{counted(len(row.images), 'scan')}, {row.question} → {row.answer}{_read(row)}"
+            for row in self._rows
         )
 
     def _repr_html_(self) -> str:
+        columns = ["images", "question", "answer"]
+        if any(row.read is not None for row in self._rows):
+            columns.append("the model read")
+        left = " style='text-align: left'"
+        head = "".join(f"<th{left if name == 'images' else ''}>{name}</th>" for name in columns)
         body = "".join(
-            f"<tr><td style='text-align: left'>{_picture(images, answer)}</td>"
-            f"<td>{escape(question)}</td><td>{escape(answer)}</td></tr>"
-            for images, question, answer in self._rows
+            f"<tr><td{left}>{_picture(row.images, row.answer)}</td><td>{escape(row.question)}</td>"
+            f"<td>{escape(row.answer)}</td>{_verdict(row)}</tr>"
+            for row in self._rows
         )
-        head = "<th style='text-align: left'>images</th><th>question</th><th>answer</th>"
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def show_strips(
-    samples: Iterable[Mapping[str, Any]], vocabulary: Sequence[str], count: int = 5
+    samples: Iterable[Mapping[str, Any]],
+    vocabulary: Sequence[str],
+    count: int = 5,
+    read: Mapping[int, Sequence[int]] | None = None,
 ) -> Strips:
-    """Return a view of the first samples.
+    """Return a view of the first samples, or of those that a model has read.
 
     Args:
         samples: with "images" [count, height, width] and token ids in "question" and "answer",
             such as `mimokit.engine.data.digits.DigitStrips`.
         vocabulary: token id -> text.
+        count: samples to show; of those that were read as many right ones as wrong ones, if there
+            are.
+        read: number of a sample -> the tokens that a model answered, `TrainingRun.answers`;
+            `samples` is then a sequence.
     """
-    rows = []
-    for sample, _ in zip(samples, range(count), strict=False):
-        question, answer = (
-            " ".join(vocabulary[token] for token in sample[part]) for part in ("question", "answer")
-        )
+
+    def text(tokens: Iterable[int]) -> str:
+        return " ".join(vocabulary[token] for token in tokens)
+
+    def strip(sample: Mapping[str, Any], answer: Sequence[int] | None = None) -> Strip:
         images: Images = sample["images"]
-        rows.append((images.tolist(), question, answer))
-    return Strips(rows)
+        told = None if answer is None else text(answer)
+        return Strip(images.tolist(), text(sample["question"]), text(sample["answer"]), told)
+
+    if read is None:
+        return Strips([strip(sample) for sample, _ in zip(samples, range(count), strict=False)])
+    rows = [strip(samples[number], answer) for number, answer in read.items()]  # type: ignore[index]
+    return Strips(_right_and_wrong(rows, count))
+
+
+def _right_and_wrong(rows: Sequence[Strip], count: int) -> list[Strip]:
+    """Return `count` rows, right ones first, half of them wrong if there are so many."""
+    right, wrong = ([row for row in rows if row.is_right is kind] for kind in (True, False))
+    shown_wrong = min(len(wrong), max(count // 2, count - len(right)))
+    return [*right[: count - shown_wrong], *wrong[:shown_wrong]]
+
+
+def _read(row: Strip) -> str:
+    if row.read is None:
+        return ""
+    return f" (the model read {row.read}: {'right' if row.is_right else 'wrong'})"
+
+
+def _verdict(row: Strip) -> str:
+    if row.read is None:
+        return ""
+    mark, name = ("✓", "right") if row.is_right else ("✗", "wrong")
+    return f"<td>{escape(row.read)} <b title='{name}'>{mark} {name}</b></td>"
 
 
 def _picture(images: list[list[list[float]]], text: str) -> str:

@@ -124,48 +124,59 @@ def add_grouped(
         kind: its `model_type`.
         head: name of the output layer in the file; it is passed over if embeddings are tied.
     """
-    net = model.net
-    add_matrices = _add_fused_matrices if kind == "phi3" else _add_separate_matrices
+    net, fused = model.net, kind == "phi3"
     weights.passed_over.append(".rotary_emb.inv_freq")
     _add_ends(weights, model, f"{prefix}embed_tokens.weight", head, name)
     for number in range(net.layers):
         ours, theirs = f"{name}decoder.layers.{number}.", f"{prefix}layers.{number}."
-        _add_grouped_layer(weights, net, theirs, ours)
-        add_matrices(weights, net, theirs, ours)
+        _add_grouped_attention(weights, net, theirs, ours, fused)
+        _add_grouped_feed_forward(weights, net, theirs, ours, fused)
     weights.copy(f"{name}decoder.final_layernorm.weight", f"{prefix}norm.weight")
 
 
-def _add_grouped_layer(weights: WeightTensors, net: Transformer, file: str, ours: str) -> None:
-    norms = {"input_layernorm": "input_layernorm", "pre_mlp_layernorm": "post_attention_layernorm"}
-    for norm, theirs in norms.items():
-        weights.copy(f"{ours}{norm}.weight", f"{file}{theirs}.weight")
+def _kinds(bias: bool) -> tuple[str, ...]:
+    return ("weight", "bias") if bias else ("weight",)
+
+
+def _add_grouped_attention(
+    weights: WeightTensors, net: Transformer, file: str, ours: str, fused: bool
+) -> None:
+    """Add the attention of a layer and the norm in front of it."""
     attention, theirs = f"{ours}self_attention.", f"{file}self_attn."
+    weights.copy(f"{ours}input_layernorm.weight", f"{file}input_layernorm.weight")
+    if fused:
+        _add_fused_qkv(weights, net, f"{attention}linear_qkv.weight", f"{theirs}qkv_proj.weight")
+    else:
+        for kind in _kinds(net.qkv_bias):
+            tensors = [f"{theirs}{letter}_proj.{kind}" for letter in "qkv"]
+            add_qkv(weights, net, f"{attention}linear_qkv.{kind}", tensors)
     if net.qk_norm:
         for letter in "qk":
             weights.copy(f"{attention}{letter}_layernorm.weight", f"{theirs}{letter}_norm.weight")
-    for kind in ("weight", "bias") if net.output_bias else ("weight",):
+    for kind in _kinds(net.output_bias):
         weights.copy(f"{attention}linear_proj.{kind}", f"{theirs}o_proj.{kind}")
-    for kind in ("weight", "bias") if net.ffn_bias else ("weight",):
+
+
+def _add_grouped_feed_forward(
+    weights: WeightTensors, net: Transformer, file: str, ours: str, fused: bool
+) -> None:
+    """Add the feed-forward block of a layer and the norm in front of it."""
+    weights.copy(f"{ours}pre_mlp_layernorm.weight", f"{file}post_attention_layernorm.weight")
+    if fused:
+        weights.copy(f"{ours}mlp.linear_fc1.weight", f"{file}mlp.gate_up_proj.weight")
+    else:
+        for kind in _kinds(net.ffn_bias):
+            pair = [f"{file}mlp.{product}_proj.{kind}" for product in ("gate", "up")]
+            weights.stack(f"{ours}mlp.linear_fc1.{kind}", pair)
+    for kind in _kinds(net.ffn_bias):
         weights.copy(f"{ours}mlp.linear_fc2.{kind}", f"{file}mlp.down_proj.{kind}")
 
 
-def _add_separate_matrices(weights: WeightTensors, net: Transformer, file: str, ours: str) -> None:
-    """Add query, key and value, gate and up, each a tensor of its own."""
-    for kind in ("weight", "bias") if net.qkv_bias else ("weight",):
-        tensors = [f"{file}self_attn.{letter}_proj.{kind}" for letter in "qkv"]
-        add_qkv(weights, net, f"{ours}self_attention.linear_qkv.{kind}", tensors)
-    for kind in ("weight", "bias") if net.ffn_bias else ("weight",):
-        pair = [f"{file}mlp.{product}_proj.{kind}" for product in ("gate", "up")]
-        weights.stack(f"{ours}mlp.linear_fc1.{kind}", pair)
-
-
-def _add_fused_matrices(weights: WeightTensors, net: Transformer, file: str, ours: str) -> None:
-    """Add all queries, keys and values from one tensor, gate and up from another."""
+def _add_fused_qkv(weights: WeightTensors, net: Transformer, name: str, tensor: str) -> None:
+    """Add a fused query, key and value from a tensor with all queries, all keys and all values."""
     query, keys = net.heads * net.head_dim, net.kv_heads * net.head_dim
-    fused = f"{file}self_attn.qkv_proj.weight"
-    parts = _grouped_rows(net, [fused] * 3, (0, query, query + keys))
-    weights.fuse(f"{ours}self_attention.linear_qkv.weight", {fused: query + 2 * keys}, parts)
-    weights.copy(f"{ours}mlp.linear_fc1.weight", f"{file}mlp.gate_up_proj.weight")
+    parts = _grouped_rows(net, [tensor] * 3, (0, query, query + keys))
+    weights.fuse(name, {tensor: query + 2 * keys}, parts)
 
 
 def add_qkv(weights: WeightTensors, net: Transformer, name: str, tensors: list[str]) -> None:

@@ -3,56 +3,57 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mimokit.cluster.devices import HIDDEN, gpus_of_host
+import psutil
+
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.frozen import FROZEN_SECONDS, FrozenWatch
 from mimokit.cluster.link import EngineLink, connect
-from mimokit.cluster.local.commands import connection_file, profile_directory
+from mimokit.cluster.local.callers import Caller
+from mimokit.cluster.local.commands import connection_file
+from mimokit.cluster.local.entries import ClusterEntry, clear
+from mimokit.cluster.local.starting import StartOptions, called, start_server
 from mimokit.cluster.pool import Engine, PoolListener, StartProgress
 from mimokit.cluster.worker.stack import STACK_SIGNAL, within_run
-from mimokit.units import counted
 
 START_SECONDS = 120.0
 STACK_SECONDS = 0.5
 """How long an engine may take to write its stack."""
 CLOSE_SECONDS = 1.2
-LONGEST_PLACE = 60
-"""Characters of the path of the directory for temporary files; that of a socket may have 103."""
 CONTINUE_SECONDS = 5.0
 """How long the controller or the engine server may be stopped before it is told to go on."""
 NEW_CLUSTER = "close this cluster and start another"
-ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class LocalPool:
-    """Engines on this machine, children of one server process."""
+    """Engines on this machine, children of one server process.
+
+    Attributes:
+        runs: the folder in which ranks record what they send, None if the engines end with this
+            client.
+    """
 
     link: EngineLink
 
     def __init__(
-        self,
-        n: int,
-        fork: bool,
-        preload: Sequence[str],
-        listener: PoolListener,
-        progress: StartProgress,
+        self, entry: ClusterEntry, server: psutil.Process, caller: Caller, listener: PoolListener
     ) -> None:
+        """Take a server that is there; `start` and `connect` make one usable."""
+        self.entry = entry
+        self.directory = Path(entry.directory)
+        self.runs = entry.runs if entry.stays else None
+        self._server = server
+        self._caller = caller
         self._listener = listener
-        self._fork = fork
+        self._fork = entry.launch == "fork"
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._pids: dict[int, int] = {}
@@ -60,19 +61,81 @@ class LocalPool:
         self._killed: set[int] = set()
         self._failure: str | None = None
         self._controller: int | None = None
+        self._last_id: int | None = None
         self._stopped = FrozenWatch()
         self._closed = False
-        self._slots = list(range(n))
-        self._next_id = n
-        self.directory = _new_directory()
-        profile_directory(self.directory).mkdir()
-        self._server = self._start_server(preload)
+        self._slots = list(range(entry.engines))
+        self._next_id = entry.engines
         self._reader = threading.Thread(target=self._read, name="mimokit-engines", daemon=True)
         self._reader.start()
+
+    @classmethod
+    def start(
+        cls,
+        n: int,
+        options: StartOptions,
+        listener: PoolListener,
+        progress: StartProgress,
+    ) -> LocalPool:
+        """Start engines.
+
+        Raises:
+            ClusterError: they cannot be started, or the name is taken.
+        """
+        entry, server, caller = start_server(n, options)
+        pool = cls(entry, server, caller, listener)
+        with pool._or_end():
+            for engine_id in pool._slots:
+                pool._tell(command="start", engine_id=engine_id)
+            pool._connect(progress)
+        return pool
+
+    @classmethod
+    def connect(cls, name: str, listener: PoolListener, progress: StartProgress) -> LocalPool:
+        """Return the engines of a cluster that stays.
+
+        Raises:
+            ClusterError: there is no such cluster here, or another client uses it.
+        """
+        entry, caller = called(name)
+        pool = cls(entry, psutil.Process(entry.pid), caller, listener)
+        with pool._or_leave():
+            pool._tell(command="take")
+            pool._await_taken()
+            pool._connect(progress)
+        return pool
+
+    def _connect(self, progress: StartProgress) -> None:
+        self.link = connect(connection_file(self.directory), START_SECONDS, self._check)
+        self._wait_registered([one for one in self._slots if one not in self._dead], progress)
+
+    def _await_taken(self) -> None:
+        """Wait for the engines that are there; those that died meanwhile are replaced later."""
+        deadline = time.monotonic() + START_SECONDS
+        while self._last_id is None:
+            self._check()
+            if time.monotonic() > deadline:
+                raise ClusterError(f"the cluster {self.entry.name!r} does not answer")
+            time.sleep(0.02)
+        there = sorted(self._pids)
+        gone = range(self._last_id + 1, self._last_id + 1 + len(self._slots) - len(there))
+        self._dead.update(dict.fromkeys(gone, 0))
+        self._slots, self._next_id = [*there, *gone], self._last_id + 1 + len(gone)
+
+    @contextlib.contextmanager
+    def _or_end(self) -> Iterator[None]:
         try:
-            self._start(progress)
+            yield
         except BaseException:
-            self.close()
+            self.end()
+            raise
+
+    @contextlib.contextmanager
+    def _or_leave(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._leave()
             raise
 
     @property
@@ -148,70 +211,34 @@ class LocalPool:
         self._wait_registered([self._slots[slot] for slot in slots], StartProgress.none())
 
     def close(self) -> None:
+        """End every process, or leave them if the cluster stays; returns within 2 s."""
+        if self.entry.stays:
+            self._leave()
+        else:
+            self.end()
+
+    def end(self) -> None:
         """End every process; returns within 2 s."""
+        self._leave(end=True)
+        try:
+            self._server.wait(CLOSE_SECONDS)
+        except psutil.TimeoutExpired:
+            self._server.kill()
+            self._server.wait()
+        clear(self.entry)
+
+    def _leave(self, end: bool = False) -> None:
         with self._lock:
             if self._closed:
                 return
             self._closed = True
         with contextlib.suppress(AttributeError):
             self.link.close()
-        self._tell(command="close")
-        try:
-            self._server.wait(CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._server.kill()
-            self._server.wait()
-        self._close_pipes()
-        shutil.rmtree(self.directory, ignore_errors=True)
-
-    def _close_pipes(self) -> None:
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        with contextlib.suppress(OSError):
-            self._server.stdin.close()
+        if end:
+            self._tell(command="end")
+        self._caller.close()
         if self._reader is not threading.current_thread():
             self._reader.join(0.5)
-        self._server.stdout.close()
-
-    def _start_server(self, preload: Sequence[str]) -> subprocess.Popen[bytes]:
-        environment = dict(os.environ)
-        for name in ONE_THREAD:
-            environment.setdefault(name, "1")
-        # An abort breaks connections: torch's C++ side would print a page for each.
-        environment.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-        # Counting GPUs must not open them in the server: an open GPU does not survive a fork.
-        environment.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-        if 0 < gpus_of_host() < len(self._slots):
-            warnings.warn(
-                f"{counted(len(self._slots), 'engine')} and {counted(gpus_of_host(), 'GPU')}: the "
-                "engines compute on the CPU; start as many engines as GPUs to use these.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            environment |= HIDDEN
-        environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        with (self.directory / "server.log").open("wb") as log:
-            return subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "mimokit.cluster.local.server",
-                    str(self.directory),
-                    "fork" if self._fork else "plain",
-                    *preload,
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-            )
-
-    def _start(self, progress: StartProgress) -> None:
-        for engine_id in self._slots:
-            self._tell(command="start", engine_id=engine_id)
-        self.link = connect(connection_file(self.directory), START_SECONDS, self._check)
-        self._wait_registered(self._slots, progress)
 
     def _wait_registered(self, engine_ids: list[int], progress: StartProgress) -> None:
         deadline = time.monotonic() + START_SECONDS
@@ -234,7 +261,8 @@ class LocalPool:
     def _check(self) -> None:
         self._continue_stopped()
         if self._failure is not None:
-            raise ClusterError(f"the cluster cannot be started: {self._failure}")
+            verb = "used" if self.entry.pid else "started"
+            raise ClusterError(f"the cluster {self.entry.name!r} cannot be {verb}: {self._failure}")
 
     def _log(self, engine_id: int) -> str:
         try:
@@ -244,16 +272,13 @@ class LocalPool:
         return f"; its last words:\n{text}" if text else ""
 
     def _tell(self, **command: object) -> None:
-        pipe = self._server.stdin
-        if pipe is not None:
-            with self._writing, contextlib.suppress(OSError, ValueError):
-                pipe.write(json.dumps(command).encode() + b"\n")
-                pipe.flush()
+        with self._writing, contextlib.suppress(OSError):
+            self._caller.say(command)
 
     def _read(self) -> None:
-        assert self._server.stdout is not None
-        for line in self._server.stdout:
-            self._hear(json.loads(line))
+        while (events := self._caller.receive()) is not None:
+            for event in events:
+                self._hear(event)
         self._fail("the engine server has died")
 
     def _fail(self, reason: str) -> None:
@@ -273,8 +298,15 @@ class LocalPool:
                 self._pids[event["engine_id"]] = event["pid"]
             elif kind == "died":
                 self._dead[event["engine_id"]] = event["code"]
+            elif kind == "taken":
+                self._last_id = event["last_id"]
         if kind == "failed":
             self._fail(event["message"])
+        elif kind == "refused":
+            self._fail(
+                f"process {event['client']} of this machine uses it: close it there, or start "
+                "another cluster"
+            )
         elif kind == "plain":
             warnings.warn(
                 f"the engines are started one by one, since the process they would be forked from "
@@ -285,13 +317,3 @@ class LocalPool:
             self._listener.hear_of_death(event["engine_id"], event["signal"])
             with contextlib.suppress(AttributeError):
                 self.link.forget(event["engine_id"])
-
-
-def _new_directory() -> Path:
-    """Return a new directory that nobody else can enter, with a path that sockets can have."""
-    place = tempfile.gettempdir()
-    return Path(
-        tempfile.mkdtemp(
-            prefix="mimokit-cluster-", dir=place if len(place) <= LONGEST_PLACE else "/tmp"
-        )
-    )

@@ -1,9 +1,9 @@
 """The process that local engines come from: `python -m mimokit.cluster.local.server`.
 
 It starts the controller, imports what every rank needs, forks (or executes) engines, tells the
-client at once when one of them dies, and ends them all when the client closes it or is gone. It
-has one thread and opens no GPU, since neither survives a fork. Commands come as JSON lines on
-standard input, events go as JSON lines to standard output.
+client at once when one of them dies, and ends them all when it is told to or, unless the cluster
+stays, when the client is gone. It has one thread and opens no GPU, since neither survives a fork.
+Standard input is the socket on which it listens for clients; it obeys one at a time.
 """
 
 from __future__ import annotations
@@ -13,16 +13,20 @@ import gc
 import importlib
 import json
 import os
-import selectors
-import shutil
+import select
 import signal
+import socket
 import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import psutil
 
 from mimokit.cluster.local import commands
+from mimokit.cluster.local.callers import Caller
+from mimokit.cluster.local.entries import ClusterEntry, clear, started_now, write_entry
 from mimokit.cluster.local.processes import execute_process, fork_process, kill_group
 from mimokit.cluster.sockets import name_sockets
 from mimokit.units import counted
@@ -34,27 +38,50 @@ CONTROLLER_CHECK_SECONDS = 0.01
 class EngineServer:
     """The children of this process."""
 
-    def __init__(self, directory: Path, fork: bool, preload: list[str]) -> None:
-        self._directory = directory
-        self._fork = fork
-        self._preload = preload
-        self._client = os.getppid()
+    def __init__(self, entry: ClusterEntry, listener: socket.socket | None = None) -> None:
+        """Take what to start.
+
+        Args:
+            listener: for clients, of which one is connecting; None: nobody can speak to it.
+        """
+        self._entry = entry
+        self._directory = Path(entry.directory)
+        self._fork = entry.launch == "fork"
+        self._listener = listener
+        self._callers: list[Caller] = []
+        self._client: Caller | None = None
+        self._parent = os.getppid()
         self._pid = os.getpid()
         self._controller: int | None = None
         self._engines: dict[int, int] = {}
+        self._last_id = -1
         self._wanted: list[int] = []
         self._ended = False
-        self._buffer = b""
 
     def serve(self) -> None:
-        """Work until the client closes it or is gone."""
+        """Work until a client ends it or, unless the cluster stays, is gone."""
         try:
+            self._client = self._accept()
+            self._register()
             self._start_controller()
             self._import_preload()
-            self._say(event="ready", fork=self._fork, controller=self._controller)
+            self._say_ready()
             self._listen()
         finally:
             self._end_all()
+
+    def _register(self) -> None:
+        try:
+            write_entry(self._entry)
+        except FileExistsError:
+            self._give_up(f"another one is called {self._entry.name!r}")
+        except OSError as error:
+            if self._entry.stays:
+                self._give_up(f"nobody could find it again, as its entry is not written ({error})")
+
+    def _give_up(self, reason: str) -> NoReturn:
+        self._say(event="failed", message=reason)
+        raise SystemExit(1)
 
     def _start_controller(self) -> None:
         directory = self._directory
@@ -80,7 +107,7 @@ class EngineServer:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for name in self._preload:
+            for name in self._entry.preload:
                 self._import(name)
         self._fork = self._may_fork()
         gc.collect()
@@ -93,8 +120,7 @@ class EngineServer:
             importlib.import_module(name)
         except Exception as error:
             cause = f"{type(error).__name__}: {error}"
-            self._say(event="failed", message=f"the module {name!r} cannot be imported: {cause}")
-            raise SystemExit(1) from error
+            self._give_up(f"the module {name!r} cannot be imported: {cause}")
 
     def _may_fork(self) -> bool:
         torch = sys.modules.get("torch")
@@ -113,37 +139,72 @@ class EngineServer:
         os.set_blocking(wake_write, False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        with selectors.DefaultSelector() as selector:
-            selector.register(0, selectors.EVENT_READ)
-            selector.register(wake_read, selectors.EVENT_READ)
-            while not self._ended and os.getppid() == self._client:
-                patience = CONTROLLER_CHECK_SECONDS if self._wanted else ORPHAN_CHECK_SECONDS
-                for key, _ in selector.select(patience):
-                    if key.fd == 0:
-                        self._read_commands()
-                    else:
-                        os.read(wake_read, 4096)
-                self._reap()
-                self._start_wanted()
+        assert self._listener is not None
+        while not self._ended and (self._entry.stays or os.getppid() == self._parent):
+            patience = CONTROLLER_CHECK_SECONDS if self._wanted else ORPHAN_CHECK_SECONDS
+            sources: list[Any] = [wake_read, self._listener, *self._callers]
+            ready, _, _ = select.select(sources, [], [], patience)
+            if wake_read in ready:
+                os.read(wake_read, 4096)
+            for caller in [caller for caller in self._callers if caller in ready]:
+                self._hear(caller)
+            if self._listener in ready:
+                self._accept()
+            self._reap()
+            self._start_wanted()
 
-    def _read_commands(self) -> None:
-        chunk = os.read(0, 65536)
-        if not chunk:
-            self._ended = True
-            return
-        *lines, self._buffer = (self._buffer + chunk).split(b"\n")
-        for line in lines:
-            self._obey(json.loads(line))
+    def _accept(self) -> Caller:
+        assert self._listener is not None
+        caller = Caller(self._listener.accept()[0])
+        self._callers.append(caller)
+        if not caller.is_owner:
+            self._drop(caller)
+        return caller
 
-    def _obey(self, command: dict[str, Any]) -> None:
-        if command["command"] == "close":
+    def _hear(self, caller: Caller) -> None:
+        try:
+            said = caller.receive()
+        except ValueError:  # no message of ours
+            said = None
+        if said is None:
+            self._drop(caller)
+        for command in said or ():
+            self._obey(caller, command)
+
+    def _drop(self, caller: Caller) -> None:
+        if caller in self._callers:
+            self._callers.remove(caller)
+            caller.close()
+        if caller is self._client:
+            self._client = None
+            self._ended = self._ended or not self._entry.stays
+
+    def _obey(self, caller: Caller, command: dict[str, Any]) -> None:
+        kind = command["command"]
+        if kind == "end":
             self._ended = True
-        elif command["command"] == "start":
+        elif kind == "look":
+            client = self._client.pid if self._client is not None else None
+            self._answer(caller, event="state", client=client, engines=len(self._engines))
+        elif kind == "take":
+            self._take(caller)
+        elif caller is self._client and kind == "start":
             self._wanted.append(command["engine_id"])
-        elif command["command"] == "kill":
+        elif caller is self._client and kind == "kill":
             pid = self._engines.get(command["engine_id"])
             if pid is not None:
                 kill_group(pid)
+
+    def _take(self, caller: Caller) -> None:
+        """Obey a caller from now on, unless another client is there."""
+        if self._client is not None and psutil.pid_exists(self._client.pid):
+            self._answer(caller, event="refused", client=self._client.pid)
+            return
+        self._client = caller
+        self._say_ready()
+        for engine_id, pid in self._engines.items():
+            self._say(event="started", engine_id=engine_id, pid=pid)
+        self._say(event="taken", last_id=self._last_id)
 
     def _start_wanted(self) -> None:
         """Start the engines that were asked for, once there is a controller to register with."""
@@ -161,6 +222,7 @@ class EngineServer:
         else:
             pid = execute_process(log, ["-m", commands.ENGINE_MODULE, *arguments])
         self._engines[engine_id] = pid
+        self._last_id = max(self._last_id, engine_id)
         self._say(event="started", engine_id=engine_id, pid=pid)
 
     def _reap(self) -> None:
@@ -198,17 +260,21 @@ class EngineServer:
                 os.waitpid(-1, 0)
             except ChildProcessError:
                 break
-        shutil.rmtree(self._directory, ignore_errors=True)
+        clear(self._entry)
+
+    def _say_ready(self) -> None:
+        self._say(event="ready", fork=self._fork, controller=self._controller)
 
     def _say(self, **event: object) -> None:
-        line = json.dumps(event).encode() + b"\n"
-        try:
-            os.write(self._event_pipe, line)
-        except OSError:
-            # The client is gone, so there is nothing to report to.
-            self._ended = True
+        """Tell the client, if there is one."""
+        if self._client is not None:
+            self._answer(self._client, **event)
 
-    _event_pipe = 1
+    def _answer(self, caller: Caller, **event: object) -> None:
+        try:
+            caller.say(event)
+        except OSError:  # it is gone, so there is nothing left to report to
+            self._drop(caller)
 
 
 def _thread_count() -> int:
@@ -243,13 +309,15 @@ def _run_engine(arguments: list[str]) -> None:
 
 
 def main() -> None:
-    """Serve: arguments are the directory, `fork` or `plain`, and the modules to import first."""
-    directory, launch, *preload = sys.argv[1:]
-    # Imports may print; the pipe is for events only.
-    EngineServer._event_pipe = os.dup(1)
+    """Serve: the argument is the entry of the cluster as JSON, standard input the socket."""
+    given = json.loads(sys.argv[1])
+    entry = started_now(ClusterEntry(**given | {"preload": tuple(given["preload"])}))
+    # What is forked or imported has no business with the socket.
+    listener = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    EngineServer(Path(directory), launch == "fork", preload).serve()
+    EngineServer(entry, listener).serve()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 
 from mimokit.cluster.worker.task import Failure, RankOutcome
 from mimokit.samples import (
+    AnswersSample,
     CalibrationSample,
     EvaluationSample,
     HealthSample,
@@ -25,7 +26,14 @@ from mimokit.samples import (
 _STEP = "step"
 _RECORDS: Mapping[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (EvaluationSample, TraceSample, HealthSample, ProfileSample, CalibrationSample)
+    for kind in (
+        EvaluationSample,
+        AnswersSample,
+        TraceSample,
+        HealthSample,
+        ProfileSample,
+        CalibrationSample,
+    )
 }
 
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from mimokit.cluster.run_record import RankRecorder
+
 BATCH_SECONDS = 0.1
 """Least time between two messages in seconds; samples wait for the next one together."""
 BATCH_SIZE = 256
@@ -18,7 +20,10 @@ DATA_KEY = "mimokit.samples"
 class SampleSender:
     """Collects the samples of a run; the sending thread of the engine sends them."""
 
-    def __init__(self, kernel: Any, parent_header: dict[str, Any]) -> None:
+    def __init__(
+        self, kernel: Any, parent_header: dict[str, Any], record: RankRecorder | None = None
+    ) -> None:
+        self._record = record
         self._kernel = kernel
         self._parent_header = parent_header
         self._lock = threading.Lock()
@@ -49,6 +54,8 @@ class SampleSender:
 
         if not self._waiting:
             return
+        if self._record is not None:
+            self._record.add(self._waiting)
         session = self._kernel.session
         buffers = serialize_object(
             {DATA_KEY: self._waiting},

@@ -11,6 +11,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mimokit.cluster.run_record import RankRecorder
 from mimokit.cluster.worker.membership import describe
 from mimokit.cluster.worker.sender import SampleSender
 from mimokit.cluster.worker.session import (
@@ -71,11 +72,14 @@ class RankTask:
     """The function, its arguments and keyword arguments, by cloudpickle."""
     sources: dict[str, list[str]] = field(default_factory=dict)
     """The text of notebook cells, so that tracebacks can show their lines."""
+    record: str | None = None
+    """The folder in which the rank records what it sends, for clients that come later."""
 
     def __call__(self) -> RankOutcome:
         """Run on the engine's main thread."""
         session = engine_session()
-        sender = SampleSender(session.kernel, session.kernel.get_parent()["header"])
+        record = RankRecorder(self.record, self.spec.rank) if self.record else None
+        sender = SampleSender(session.kernel, session.kernel.get_parent()["header"], record)
         for name, lines in self.sources.items():
             linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
         made, modes = session.membership.groups_made, TorchModes.now()
@@ -88,7 +92,11 @@ class RankTask:
         if failure is not None or session.membership.groups_made != made:
             release()
         sender.close()
-        return RankOutcome(value, failure, sender.emitted, session.membership.intact(self.spec))
+        intact = session.membership.intact(self.spec)
+        outcome = RankOutcome(value, failure, sender.emitted, intact)
+        if record is not None:
+            record.close(outcome)
+        return outcome
 
     def _attempt(self, session: EngineSession) -> tuple[bytes | None, Failure | None]:
         # No name holds the exception or the result when this returns: they keep models alive.

@@ -154,6 +154,13 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
     strategy = config.strategy
     if strategy is None:
         return
+    for field in ("checkpoint", "resume_from"):
+        if (value := getattr(config.runtime, field)) is not None:
+            sentence = (
+                f"{field} is given, but checkpoints do not hold what replicas with strategy.name "
+                f"{strategy.name} keep from one exchange to the next; leave {field} out."
+            )
+            yield problem_at(f"runtime.{field}", value, sentence, None)
     for name, module in config.model.module_parallelisms.items():
         field = "use_distributed_optimizer"
         if module.in_runs(field):

@@ -145,8 +145,13 @@ class PlannedBatches(Sampler[list[int]]):
         return list(self._order(indices)[slice(*self._taken)])
 
     def _permutation(self, epoch: int) -> list[int]:
-        generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
-        return torch.randperm(self._size, generator=generator).tolist()
+        return permutation(self._size, self._seed, epoch)
+
+
+def permutation(size: int, seed: int, epoch: int = 0) -> list[int]:
+    """Return the order in which an epoch takes the samples of a data set, in every layout."""
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+    return torch.randperm(size, generator=generator).tolist()
 
 
 def iterate_batches(
@@ -157,6 +162,7 @@ def iterate_batches(
     collate_fn: Collate,
     seed: int,
     order: Order | None = None,
+    begun: int = 0,
 ) -> Iterator[Batch] | None:
     """Iterate over the batches that a rank reads, once for all its modules.
 
@@ -165,6 +171,7 @@ def iterate_batches(
     Args:
         seed: of the order of the samples.
         order: of the samples within a micro-batch, see `order_of`.
+        begun: optimizer steps that were done before, whose samples are skipped.
 
     Returns:
         The batches, None on a rank that reads no data.
@@ -189,6 +196,7 @@ def iterate_batches(
             plan.batch.samples_per_microbatch,
             taken,
             seed,
+            first=begun * plan.batch.num_microbatches,
             num_microbatches=plan.batch.num_microbatches,
             order=order,
             turn=(plan.batch.replica, plan.batch.replicas),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,6 +190,28 @@ def rows_computed() -> MaskRows | None:
 def default_state() -> torch.Tensor:
     """Return the state of torch's generator, [bytes]: the same on all ranks of a tensor group."""
     return _state()
+
+
+_OF_TORCH, _OF_CPU, _TRACKED = "default", "cpu", "tracked "
+"""Names of states: torch's generator on the device, on the CPU, and those of the tracker."""
+
+
+def random_states() -> dict[str, torch.Tensor]:
+    """Return every random state of torch on this rank: name -> state, [bytes]."""
+    tracked = {f"{_TRACKED}{key}": state for key, state in _TRACKER.states_.items()}
+    return {_OF_TORCH: _state(), _OF_CPU: torch.get_rng_state(), **tracked}
+
+
+def set_random_states(states: Mapping[str, torch.Tensor]) -> None:
+    """Go on from what `random_states` returned; what this rank does not have is left out."""
+    for name, state in states.items():
+        key = name.removeprefix(_TRACKED)
+        if key in _TRACKER.states_:
+            _TRACKER.states_[key] = state
+    if _OF_CPU in states:
+        torch.set_rng_state(states[_OF_CPU])
+    if _OF_TORCH in states:
+        _set_state(states[_OF_TORCH])
 
 
 def states_inside(modules: Iterable[str]) -> dict[str, torch.Tensor]:

@@ -118,6 +118,7 @@ class Update(Protocol):
 
     Attributes:
         loss_scale: in fp16; None: losses are not scaled.
+        optimizer: what steps the weights.
 
     The loop calls once per step, in this order: `zero`, forward and backward of all micro-batches,
     `reduce`, `norm`, `clip`, `step`. `reduce`, `norm` and `step` are collective over the world. An
@@ -127,6 +128,7 @@ class Update(Protocol):
     """
 
     loss_scale: LossScale | None
+    optimizer: torch.optim.Optimizer
 
     def zero(self) -> None:
         """Forget the gradients of the last step."""
@@ -162,11 +164,11 @@ class Update(Protocol):
     def set_epsilon(self, epsilon: float) -> None:
         """Divide by no less than this from now on, where the optimizer has such a term."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return what the next steps depend on, apart from the weights of the model."""
+    def progress(self) -> dict[str, Any]:
+        """Return what the next steps depend on, apart from weights and states of parameters."""
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned under the same layout."""
+    def go_on(self, progress: Mapping[str, Any]) -> None:
+        """Go on from what `progress` returned under any layout."""
 
 
 class MainGradUpdate:
@@ -284,27 +286,36 @@ class MainGradUpdate:
         """Replace the epsilon of all groups of the optimizer."""
         set_epsilon(self.optimizer, epsilon)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the states of the optimizer and of its schedule, and weights of more bits."""
+    counters = frozenset({"step"})
+    """States of an optimizer of torch that are one number per parameter."""
+
+    def progress(self) -> dict[str, Any]:
+        """Return what the next steps depend on, apart from weights and states of parameters."""
         return {
-            "optimizer": self.optimizer.state_dict(),
-            "scheduler": self._scheduler.state_dict(),
-            "main_weights": [main.detach().clone() for main in self._main_weights()],
+            "learning_rate_steps": self._scheduler.last_epoch,
             "loss_scale": None if self.loss_scale is None else self.loss_scale.state_dict(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load what `state_dict` returned; the order of parameters must be the same."""
-        self.optimizer.load_state_dict(state["optimizer"])
-        self._scheduler.load_state_dict(state["scheduler"])
-        if self.loss_scale is not None:
-            self.loss_scale.load_state_dict(state["loss_scale"])
-        with torch.no_grad():
-            for main, saved in zip(self._main_weights(), state["main_weights"], strict=True):
-                main.copy_(saved)
+    def go_on(self, progress: Mapping[str, Any]) -> None:
+        """Go on from what `progress` returned, with the weights and the states of that moment.
 
-    def _main_weights(self) -> list[torch.nn.Parameter]:
-        return list(getattr(self.optimizer, "of_model", {}))
+        Raises:
+            ValueError: the losses of one are scaled and those of the other are not.
+        """
+        scale = progress["loss_scale"]
+        if (scale is None) != (self.loss_scale is None):
+            scaled = "of this run are not scaled" if scale else "that were saved were not scaled"
+            raise ValueError(f"the losses {scaled}, and the others are; use the same precision")
+        if self.loss_scale is not None:
+            self.loss_scale.load_state_dict(scale)
+        schedule, steps = self._scheduler, int(progress["learning_rate_steps"])
+        counted = {"last_epoch": steps, "_step_count": steps + 1}
+        schedule.load_state_dict({**schedule.state_dict(), **counted})
+        shares = (share(steps) for share in schedule.lr_lambdas)
+        rates = [base * share for base, share in zip(schedule.base_lrs, shares, strict=True)]
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        self.publish()
 
 
 def update_of_run(

@@ -10,14 +10,17 @@ import torch.distributed as dist
 
 from mimokit.config import DataConfig, ExperimentConfig
 from mimokit.engine.data.batch import Batch
-from mimokit.engine.data.iterators import iterate_batches
+from mimokit.engine.data.iterators import iterate_batches, permutation
 from mimokit.engine.data.sources import TrainingData
 from mimokit.engine.device import rank_device
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.pipeline.steps import observe_logits
-from mimokit.samples import Emit, EvaluationSample
+from mimokit.samples import AnswersSample, Emit, EvaluationSample
 from mimokit.units import counted
+
+EVALUATION_SEED = 0
+"""Of the order of held-out samples."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,20 @@ class Evaluation:
             correct tokens before it; greedy decoding returns exactly these answers.
         token_accuracy: share of answer tokens that are the most likely ones.
         loss: mean over answer tokens.
+        answers: (number of the sample in the test set, tokens), of the first `SHOWN_ANSWERS`
+            samples: on one rank that has their logits; empty on others, for samples in a row and
+            for sequences that ranks share.
     """
 
     exact_match: float
     token_accuracy: float
     loss: float
     samples: int
+    answers: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+
+SHOWN_ANSWERS = 16
+"""Samples whose answers are sent; at most those of the first micro-batch of a replica."""
 
 
 def evaluate(
@@ -55,12 +66,14 @@ def evaluate(
     batches = min(-(-samples // batch_size), len(data.test) // batch_size)  # type: ignore[arg-type]
     sizes = data_config.model_copy(update={"dataset_size": len(data.test), "num_workers": 0})  # type: ignore[arg-type]
     iterator = iterate_batches(
-        model.plan, sizes, dist.get_rank(), data.test, data.collate_fn, seed=0
+        model.plan, sizes, dist.get_rank(), data.test, data.collate_fn, seed=EVALUATION_SEED
     )
     language = model.pg_collections.get(model.language_module_name)
     computed = model.plan.batch.modules[model.language_module_name].samples
     start, _ = (0, 0) if language is None else computed[dist.get_rank()]
     totals, seen = torch.zeros(5, dtype=torch.float64, device=rank_device()), 0
+    numbers = permutation(len(data.test), EVALUATION_SEED)  # type: ignore[arg-type]
+    answers: list[tuple[int, tuple[int, ...]]] = []
 
     def count(logits: torch.Tensor, batch: Batch) -> None:
         nonlocal totals, seen
@@ -69,9 +82,12 @@ def evaluate(
         left = samples - seen * batch_size - start
         counted = torch.arange(len(logits), device=logits.device) < left
         mask = batch["loss_mask"] * counted[:, None]
-        right = count_right(logits, batch["labels"], mask, language.tp)
+        predicted = most_likely(logits, language.tp)
+        right = count_right(logits, predicted, batch["labels"], mask, language.tp)
         if model.modules()[model.language_module_name].ownership.counts_samples():
             totals += right
+            if start == seen == 0 and language.cp.size() == 1 and "cu_seqlens" not in batch:
+                answers.extend(zip(numbers, _answers(predicted, mask), strict=False))
         seen += 1
 
     observe_logits(iterator, model, batches, count)
@@ -82,7 +98,14 @@ def evaluate(
         token_accuracy=right / max(tokens, 1),
         loss=loss / max(tokens, 1),
         samples=round(tested),
+        answers=tuple(answers),
     )
+
+
+def _answers(predicted: torch.Tensor, mask: torch.Tensor) -> list[tuple[int, ...]]:
+    """Return the predicted tokens of the first samples' answers."""
+    rows = zip(predicted[:SHOWN_ANSWERS], mask[:SHOWN_ANSWERS] > 0, strict=True)
+    return [tuple(tokens[asked].tolist()) for tokens, asked in rows]
 
 
 def emit_evaluation(
@@ -97,6 +120,8 @@ def emit_evaluation(
     if data.test is None:
         return
     result = evaluate(model, data, data_config, samples)
+    if result.answers:
+        emit(AnswersSample(rank=dist.get_rank(), iteration=iteration, answers=result.answers))
     if dist.get_rank() == 0:
         emit(
             EvaluationSample(
@@ -112,8 +137,20 @@ def emit_evaluation(
         )
 
 
+def most_likely(logits: torch.Tensor, tensor_group: dist.ProcessGroup) -> torch.Tensor:
+    """Return the most likely tokens, [samples, tokens].
+
+    Args:
+        logits: [samples, tokens, vocabulary / TP].
+    """
+    parts = [torch.empty_like(logits) for _ in range(tensor_group.size())]
+    dist.all_gather(parts, logits.contiguous(), group=tensor_group)
+    return torch.cat(parts, dim=-1).argmax(dim=-1)
+
+
 def count_right(
     logits: torch.Tensor,
+    predicted: torch.Tensor,
     labels: torch.Tensor,
     loss_mask: torch.Tensor,
     tensor_group: dist.ProcessGroup,
@@ -122,6 +159,7 @@ def count_right(
 
     Args:
         logits: [samples, tokens, vocabulary / TP].
+        predicted: [samples, tokens], of `most_likely`.
         labels: [samples, tokens].
         loss_mask: [samples, tokens], 1 where an answer is expected.
 
@@ -130,9 +168,6 @@ def count_right(
         are not counted.
     """
     losses = vocab_parallel_cross_entropy(logits, labels, tensor_group)
-    parts = [torch.empty_like(logits) for _ in range(tensor_group.size())]
-    dist.all_gather(parts, logits.contiguous(), group=tensor_group)
-    predicted = torch.cat(parts, dim=-1).argmax(dim=-1)
     expected = loss_mask > 0
     right = (predicted == labels) & expected
     answered = expected.any(dim=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 import torch.distributed as dist
@@ -19,7 +19,7 @@ from mimokit.samples import HealthSample
 class CollectiveCount:
     """Collectives of this rank's tensor parallel groups in the last iteration.
 
-    The comparisons of bridges on shared ranks are left out, which most iterations do not have.
+    The comparisons of modules' outputs are left out, which most iterations do not have.
     Groups number their collectives, so that reading the number costs less than a microsecond.
     """
 
@@ -30,11 +30,11 @@ class CollectiveCount:
             if group.size() > 1:
                 groups.setdefault(group, module)
         self._groups = {module: group for group, module in groups.items()}
-        self._bridges = {
+        self._checks = {
             module: [
-                bridge
-                for source, bridge in model.bridges.items()
-                if model.pg_collections[source].tp_cp is group
+                check
+                for check in model.replica_checks
+                if model.pg_collections[check.source].tp_cp is group
             ]
             for module, group in self._groups.items()
         }
@@ -50,12 +50,17 @@ class CollectiveCount:
     def _numbers(self) -> dict[str, int]:
         return {
             module: int(group._get_sequence_number_for_group())  # type: ignore[attr-defined]
-            - sum(bridge.comparisons for bridge in self._bridges[module])
+            - sum(check.comparisons for check in self._checks[module])
             for module, group in self._groups.items()
         }
 
 
-def health_sample(model: RankModel, iteration: int, collectives: CollectiveCount) -> HealthSample:
+def health_sample(
+    model: RankModel,
+    iteration: int,
+    collectives: CollectiveCount,
+    held: Mapping[str, Mapping[str, int]] | None = None,
+) -> HealthSample:
     """Return what this rank holds and had after an iteration. No communication.
 
     Ranks have a name in common only if they hold the same tensor or the same shard of it: data
@@ -79,6 +84,7 @@ def health_sample(model: RankModel, iteration: int, collectives: CollectiveCount
             module: int(digest(state)) for module, state in states_inside(model.modules()).items()
         },
         collectives=collectives.last,
+        held=held or {},
     )
 
 

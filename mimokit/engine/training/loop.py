@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -16,14 +17,18 @@ from numpy.typing import NDArray
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
-from mimokit.engine.colocated.checks import EveryCall, check_rarely
+from mimokit.engine.checkpoints.data import data_position
+from mimokit.engine.checkpoints.loading import load
+from mimokit.engine.checkpoints.saver import Saver
+from mimokit.engine.colocated.checks import EveryCall
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.iterators import iterate_batches, order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
+from mimokit.engine.inside_steps import listening
 from mimokit.engine.models.frame_parallel import patch_encoders
 from mimokit.engine.parallel.loss import one_over
-from mimokit.engine.parallel.update import Update, update_of_run
+from mimokit.engine.parallel.update import MainGradUpdate, update_of_run
 from mimokit.engine.pipeline.executor import MicrobatchLoss
 from mimokit.engine.pipeline.model import RankModel, build_rank_model
 from mimokit.engine.pipeline.steps import forward_backward_steps
@@ -33,12 +38,14 @@ from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.evaluation import check_validation, emit_evaluation, evaluate
 from mimokit.engine.training.expert_loads import ExpertLoads, with_loads
 from mimokit.engine.training.health import CollectiveCount, health_sample
+from mimokit.engine.training.held import ACTIVATIONS, KeptBytes, state_bytes
 from mimokit.engine.training.loop_monitor import counts_on_rank, create_performance_monitor
 from mimokit.engine.training.monitor import PerformanceMonitor, watch
 from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.saving import save_hf
 from mimokit.engine.training.tracer import Arrivals, Tracer, align_clocks
 from mimokit.engine.user_loop.stages import with_forward_step
+from mimokit.planning.checkpoints import Checkpoint, check_data, read_checkpoint
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import Emit, StepSample
 from mimokit.step_kinds import StepKind
@@ -50,16 +57,17 @@ ShouldStop = Callable[[], bool]
 class TrainingState:
     """The state of training on one rank; `exchange` is that with other replicas of the layout.
 
-    `checks` are those of the bridges on shared ranks; by default every call checks.
+    `checks` are those of modules' outputs; by default every call checks.
     """
 
     model: RankModel
-    update: Update
+    update: MainGradUpdate
     data: TrainingData
     iterator: Iterator[Batch] | None
     config: ExperimentConfig
     arrivals: Arrivals | None = None
     iteration: int = 0
+    saver: Saver | None = None
     exchange: ReplicaExchange | None = None
     checks: EveryCall = field(default_factory=EveryCall)
 
@@ -77,6 +85,7 @@ class Watchers:
     monitor: PerformanceMonitor | None
     tracer: Tracer | None
     collectives: CollectiveCount
+    kept: KeptBytes
 
 
 @dataclass(frozen=True)
@@ -114,26 +123,38 @@ def prepare(
     peers: Peers | None = None,
     code: UserCode = NO_CODE,
 ) -> TrainingState:
-    """Build model, optimizer and data of this rank. Collective."""
+    """Build model, optimizer and data of this rank, or go on from a checkpoint. Collective."""
     # More threads would compete for cores with the other ranks of this machine.
     if rank_device().type == "cpu":
         torch.set_num_threads(1)
+    saved = _saved_state(config)
+    begun = 0 if saved is None else saved.step
     model = build_model(plan, config, code.completed(config.runtime))
+    model = replace(model, step_numbers=itertools.count(begun))
     update = update_of_run(config, plan, model.modules(), model.module_to_grid_map)
     exchange = None
     if peers is not None:
         exchange = ReplicaExchange(peers, trained_on_rank(model.modules()), update)
-    data = data_of(source, config)
+    data, rank = data_of(source, config), dist.get_rank()
     iterator = iterate_batches(
         plan,
         config.data,
-        dist.get_rank(),
+        rank,
         data.train,
         data.collate_fn,
         config.runtime.seed,
         order_of(config, plan, data.train),
+        begun,
     )
-    return TrainingState(model, update, data, iterator, config, exchange=exchange)
+    if saved is not None:
+        check_data(saved, data_position(config, plan, data, rank))
+        load(saved, config, model, update, rank)
+    return TrainingState(model, update, data, iterator, config, iteration=begun, exchange=exchange)
+
+
+def _saved_state(config: ExperimentConfig) -> Checkpoint | None:
+    directory = config.runtime.resume_from
+    return None if directory is None else read_checkpoint(directory)
 
 
 @contextlib.contextmanager
@@ -250,13 +271,26 @@ def train_on_rank(
     with prepared(plan, config, source, peers, code) as state:
         tracer = Tracer(emit, align_clocks()) if trace else None
         check_validation(config, state.data, plan.batch.samples_per_microbatch)
-        state.checks = check_rarely(state.model.bridges.values())
+        if config.runtime.checkpoint is not None:
+            state.saver = saver_of(state, plan)
+        state.checks = state.model.check_replicas_rarely()
         monitor = _monitor(state, config, peak_flops)
-        watchers = Watchers(emit, monitor, tracer, CollectiveCount(state.model))
+        kept = KeptBytes(state.model.modules())
+        watchers = Watchers(emit, monitor, tracer, CollectiveCount(state.model), kept)
         rows = _train(state, config, watchers, should_stop, evaluations or Evaluations())
         if config.runtime.save_hf is not None:
             save_hf(state.model, config.model, config.runtime.save_hf, peers)
         return rows
+
+
+def saver_of(state: TrainingState, plan: LayoutPlan) -> Saver:
+    """Return what saves a run as `runtime.checkpoint` says, whose directory is given. Collective.
+
+    Raises:
+        ConfigError: the directory cannot be used; see `Saver`.
+    """
+    data = data_position(state.config, plan, state.data, dist.get_rank())
+    return Saver(state.config, state.model, state.update, data, state.iteration)
 
 
 def _monitor(
@@ -279,9 +313,10 @@ def _train(
     evaluations: Evaluations,
 ) -> list[StepSample]:
     runtime, emit, monitor, model = config.runtime, watchers.emit, watchers.monitor, state.model
-    iteration = 0
+    first = iteration = state.iteration
+    held: dict[str, dict[str, int]] = {}
     with profiler(runtime, emit) as profile:
-        for iteration in range(runtime.num_iterations):
+        for iteration in range(first, runtime.num_iterations):
             result = _iterate(state, watchers, iteration, should_stop())
             sample = _step_sample(state, monitor, iteration, result)
             sample = with_loads(sample, result.expert_loads)
@@ -292,16 +327,20 @@ def _train(
             if monitor is not None:
                 monitor.rows[-1] = sample
             profile.step(iteration)
-            if not iteration:
-                emit(health_sample(model, iteration, watchers.collectives))
+            if iteration == first:
+                held = {} if monitor is None else _held(state, watchers.kept)
+                emit(health_sample(model, iteration, watchers.collectives, held))
             if result.stop:
                 break
             if evaluations.due(iteration, runtime.num_iterations):
                 emit_evaluation(
                     model, state.data, config.data, evaluations.samples, iteration, emit
                 )
-    if iteration:
-        emit(health_sample(model, iteration, watchers.collectives))
+    if state.saver is not None:
+        state.saver.save(state.iteration)
+        state.saver.finish()
+    if iteration > first:
+        emit(health_sample(model, iteration, watchers.collectives, held))
     emit_evaluation(model, state.data, config.data, evaluations.final_samples, iteration, emit)
     if monitor is None:
         return []
@@ -310,13 +349,27 @@ def _train(
     return monitor.rows
 
 
+def _held(state: TrainingState, kept: KeptBytes) -> dict[str, dict[str, int]]:
+    """Return module -> part -> bytes that this rank held in the first iteration."""
+    states = state_bytes(state.model.modules(), state.update.optimizer)
+    return {name: {**parts, ACTIVATIONS: kept.most[name]} for name, parts in states.items()}
+
+
 def _iterate(state: TrainingState, watchers: Watchers, iteration: int, stop: bool) -> StepResult:
     monitor, tracer = watchers.monitor, watchers.tracer
     if monitor is not None:
         monitor.start_step()
     watching = [watcher.observe for watcher in (monitor, tracer) if watcher is not None]
-    with watchers.collectives.of_iteration():
+    with contextlib.ExitStack() as counting:
+        counting.enter_context(watchers.collectives.of_iteration())
+        if tracer is not None:
+            counting.enter_context(listening(tracer.heard))
+        if monitor is not None and not watchers.kept.ended:
+            counting.enter_context(watchers.kept.watching())
+            watching.append(watchers.kept.observe)
         result = exhaust(training_step(state, stop), observed_by(watching))
+    if state.saver is not None:  # within the step, whose time has it
+        state.saver.after_step(state.iteration)
     if state.exchange is not None:
         result = replace(result, stop=state.exchange.stops(result.stop))
     if tracer is not None:

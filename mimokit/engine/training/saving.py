@@ -45,11 +45,13 @@ def save_hf(
         module = model.modules().get(name)
         if module is None:
             continue
-        parameters, groups = parameters_of_whole(module.module), model.pg_collections[name]
-        if all(map(module.ownership.writes, parameters.values())):
-            for number, part in numbered_stages(module.module, planner, groups):
-                weights_of_run = {k: main_value(p) for k, p in parameters_of_whole(part).items()}
-                write_rank(target, name, planner, number, weights_of_run)
+        mine = all(map(module.ownership.writes, parameters_of_whole(module.module).values()))
+        stages = numbered_stages(module.module, planner, model.pg_collections[name])
+        for number, part in stages:
+            # Collective: ranks that write nothing have a share of what the others write.
+            trained = {key: main_value(one) for key, one in parameters_of_whole(part).items()}
+            if mine:
+                write_rank(target, name, planner, number, trained)
     dist.barrier()
     if dist.get_rank() == 0:
         finish(target, weights, planners)

@@ -13,7 +13,7 @@ import torch
 
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.colocated.bridge import shares_items
-from mimokit.engine.colocated.checks import EveryCall, check_rarely
+from mimokit.engine.colocated.checks import EveryCall
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.provider import MimoModelProviderResult
@@ -145,8 +145,7 @@ class SharedRanksModel(MimoModelOnRank):
         trained = bool(self.laid_out.program.schedule.work.backward[edge.source].any())
         with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
             stage = self.laid_out.stages[edge.source]
-            given = replace(self.place, batch=batch, hidden={}, counts={})
-            output = stage.forward(given).tensor
+            output = stage.forward(replace(given, batch=batch, hidden={}, counts={})).tensor
         self.module_tokens[name] = len(output)
         # Also without items on this rank: all ranks of a gather group take part in the backward.
         trained = trained and torch.is_grad_enabled()
@@ -251,7 +250,7 @@ def get_vlm_mimo_model_colocated(
 
 def _on_shared_ranks(model: RankModel) -> SharedRanksModel:
     shared = SharedRanksModel(model)
-    shared.checks = check_rarely(model.bridges.values())
+    shared.checks = model.check_replicas_rarely()
     return shared
 
 

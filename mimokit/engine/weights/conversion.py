@@ -36,6 +36,7 @@ from mimokit.planning.weights.layout_files import (
     layout_of,
     layout_to_json,
 )
+from mimokit.progress import shown
 from mimokit.units import bytes_text
 
 _STORED = {torch_name: name for name, torch_name in FLOATING.items()}
@@ -62,8 +63,12 @@ def convert_to_layout(
         layout = layout_of(weights, plan, _index_metadata(Path(source)))
         unplanned = _shapes(weights, layout.unplanned)
         needed = sum(rank.bytes for rank in plan.ranks) + total_bytes(unplanned)
-        with _new_directory(Path(target), needed) as folder:
-            for rank, file in zip(plan.ranks, layout.files, strict=True):
+        with (
+            _new_directory(Path(target), needed) as folder,
+            shown("Converting", total=len(plan.ranks)) as bar,
+        ):
+            for number, (rank, file) in enumerate(zip(plan.ranks, layout.files, strict=True)):
+                bar.update(number, f"Writing {file}")
                 write_rank_file(folder / file, rank, lambda _, one: read_parameter(one, tensors))
             if unplanned:
                 _write_whole(folder / UNPLANNED, unplanned, tensors)
@@ -102,8 +107,12 @@ def write_hf(
     """Write a directory that Hugging Face reads; see `convert_to_hf`."""
     files = _files(weights, max_shard_size)
     total = total_bytes(_shapes(weights, weights.tensors))
-    with _new_directory(target, total) as folder:
-        for file, names in files.items():
+    with (
+        _new_directory(target, total) as folder,
+        shown("Converting", total=len(files)) as bar,
+    ):
+        for number, (file, names) in enumerate(files.items()):
+            bar.update(number, f"Writing {file}")
             _write_whole(folder / file, _shapes(weights, names), tensors)
         _copy_others(weights.directory, folder)
         if list(files) != [SINGLE]:

@@ -35,6 +35,7 @@ from mimokit.experiment.fits.arguments import (
 from mimokit.experiment.fits.run import FitDescription, FitLayout, FitRun, FitSetting
 from mimokit.experiment.results.folder import Folder, name_problem, probe_folder
 from mimokit.experiment.results.loggers import PROJECT, LoggedRun, fit_loggers
+from mimokit.progress import shown
 from mimokit.result_files import FitFile, write_json
 
 Arguments = ParamSpec("Arguments")
@@ -99,7 +100,10 @@ class Trainer:
             FitError: a node could not begin or go on; names it.
             RankDied: the process of a node died.
         """
-        model = self._start(arguments).result().model
+        run = self._start(arguments)
+        with shown(f"Fitting {run.config.name}", total=arguments.max_steps) as bar:
+            run.on_sample(lambda sample: bar.update(getattr(sample, "iteration", None)))
+            model = run.result().model
         assert model is not None
         return model
 

@@ -24,6 +24,7 @@ from mimokit.planning.weights.running import (
     loading_dtype,
     runnable_functions,
 )
+from mimokit.progress import shown
 from mimokit.tables import Report, Section
 from mimokit.units import counted
 
@@ -222,21 +223,25 @@ def check_weights(
     check_data = check_input(planner, batch, length_of_check(planner, length), seed)
     dtype = loading_dtype(planner, dtype)
     theirs = can_load(directory)
-    oracle = (hugging_face if theirs else one_process)(directory, check_data, dtype)
+    name = HUGGING_FACE if theirs else ONE_PROCESS
     sizes = (tensor_parallel, pipeline_parallel)
-    differences = cluster.run(
-        weights_on_rank.check_rank,
-        os.path.abspath(directory),
-        sizes,
-        dtype,
-        check_data,
-        oracle,
-        change,
-        world_size=tensor_parallel * pipeline_parallel,
-    )
+    ranks = tensor_parallel * pipeline_parallel
+    with shown(f"Computing with {name}", total=2) as bar:
+        oracle = (hugging_face if theirs else one_process)(directory, check_data, dtype)
+        bar.update(1, f"Computing on {counted(ranks, 'rank')}")
+        differences = cluster.run(
+            weights_on_rank.check_rank,
+            os.path.abspath(directory),
+            sizes,
+            dtype,
+            check_data,
+            oracle,
+            change,
+            world_size=ranks,
+        )
     return CheckReport(
         f"TP {tensor_parallel}, PP {pipeline_parallel}",
-        HUGGING_FACE if theirs else ONE_PROCESS,
+        name,
         dtype,
         TOLERANCES[dtype],
         layers_of(differences),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mimokit.config import ConfigError, Problem
 from mimokit.config.text_file import read_json
-from mimokit.result_files import RUN_FOLDERS, RunFile, SweepFile
+from mimokit.result_files import CHECKPOINTS, RUN_FOLDERS, RunFile, SweepFile
 
 EARLIER = "earlier"
 """Holds the files of earlier runs in the same folder, in a folder per run."""
@@ -108,6 +108,22 @@ class Folder:
         aside.mkdir(parents=True)
         for name in earlier:
             os.rename(self.path / name, aside / name)
+
+    def set_earlier_checkpoints_aside(self, kept: str | None) -> None:
+        """Move the checkpoints of a run that was here before; `kept` is one that is resumed.
+
+        Raises:
+            ConfigError: it is among them.
+        """
+        there = self.path / CHECKPOINTS
+        if not os.path.lexists(there):
+            return
+        if kept is not None and Path(kept).absolute().is_relative_to(there):
+            why = f"the run that is resumed is there, with its checkpoint '{kept}'"
+            raise _refusal(self.path, why)
+        aside = self.path / EARLIER / f"{CHECKPOINTS}_{datetime.now():{_STAMP}_%f}"
+        aside.parent.mkdir(exist_ok=True)
+        os.rename(there, aside)
 
     def release(self) -> None:
         """Let other runs have the folder; may be called again."""

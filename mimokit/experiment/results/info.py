@@ -16,6 +16,7 @@ from typing import Any
 from mimokit.analysis.run_info import planned_modules
 from mimokit.architecture.from_config import model_of_config
 from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.experiment.restarts import Restart
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import RankFacts
 
@@ -40,6 +41,7 @@ class RunProgress:
     seconds: float = 0.0
     completed: int = 0
     finished: datetime | None = None
+    restarts: Sequence[Restart] = ()
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ def run_info(
         "seconds": round(progress.seconds, 3),
         "seed": config.runtime.seed,
         "iterations": {"planned": config.runtime.num_iterations, "completed": progress.completed},
+        "restarts": [asdict(restart) for restart in progress.restarts],
         "warmup_iterations": config.runtime.warmup_iterations,
         "modules": _modules(config, plan),
         "samples_per_step": samples,

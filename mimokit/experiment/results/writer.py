@@ -30,6 +30,7 @@ from typing import Any
 from mimokit.analysis import write_trace
 from mimokit.cluster.errors import RunAborted
 from mimokit.config.runtime import TENSORBOARD
+from mimokit.experiment.restarts import Restart
 from mimokit.experiment.results.folder import Folder
 from mimokit.experiment.results.info import RunProgress, RunSetting, Status, error_record, run_info
 from mimokit.experiment.results.loggers import LoggedRun, RunLogger, call_loggers
@@ -39,6 +40,7 @@ from mimokit.result_files import (
     PROFILES,
     RunFile,
     whole_file,
+    without_secrets,
     write_evaluations,
     write_json,
     write_metrics,
@@ -95,6 +97,22 @@ class RunWriter:
         run = LoggedRun(config.name, tuple(plan.modules), config.to_mapping(), config.to_yaml())
         call_loggers(self._loggers, lambda logger: logger.start(run, self.directory))
 
+    def begin_again(self) -> None:
+        """Begin in place of a process that is gone: all samples come again, from the first.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        for name in (RunFile.METRICS, RunFile.METRICS_BY_RANK, RunFile.EVALUATIONS, RunFile.ERROR):
+            (self.directory / name).unlink(missing_ok=True)
+        self._write_config()
+        self._write_info(RunProgress())
+
+    @property
+    def note(self) -> dict[str, str]:
+        """What another process needs to write the run in place of this one."""
+        return {"directory": str(self.directory), "config": self._setting.config.to_yaml()}
+
     def release(self) -> None:
         """Let other runs have the folder; nothing may be written afterwards."""
         self._folder.release()
@@ -119,18 +137,20 @@ class RunWriter:
         seconds: float,
         error: Exception | None,
         health: Mapping[str, Any] | None = None,
+        restarts: Sequence[Restart] = (),
     ) -> None:
         """Replace the tables by whole ones, and write how the run ended.
 
         Args:
             health: of the ranks; None if they have said nothing.
+            restarts: attempts that ended early.
 
         Raises:
             OSError: some file could not be written; the others are. May be called again.
         """
         status = self._status(error)
         progress = RunProgress(
-            status, seconds, self._complete_iterations, datetime.now().astimezone()
+            status, seconds, self._complete_iterations, datetime.now().astimezone(), restarts
         )
         parts: list[Callable[[], None]] = [
             self._folder.make_again,
@@ -181,7 +201,7 @@ class RunWriter:
 
     def _write_config(self) -> None:
         with whole_file(self.directory / RunFile.CONFIG) as file:
-            file.write(self._setting.config.to_yaml())
+            file.write(without_secrets(self._setting.config.to_yaml()))
 
     def _write_info(self, progress: RunProgress) -> None:
         content = run_info(self._setting, progress, list(self._facts.values()))

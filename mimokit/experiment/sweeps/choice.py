@@ -15,6 +15,7 @@ from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config.world_size import needed_world_size
 from mimokit.config_files.inheritance import BASELINE, PRESET_PREFIX
 from mimokit.config_files.sweep import load_experiments
+from mimokit.experiment.checkpoints import resumed
 from mimokit.experiment.prepare import check_trainable
 from mimokit.experiment.results.folder import name_problem
 from mimokit.planning.weights.modules import check_saving, check_weights
@@ -89,6 +90,23 @@ def saved_in(experiments: Sequence[Experiment], directory: Path) -> tuple[Experi
         )
         raise ConfigError([Problem("runtime", "save_hf", str(directory), sentence)])
     return _changed(experiments, lambda config: _saved(config, directory))
+
+
+def going_on(
+    experiments: Sequence[Experiment], results: Path, from_step: int | None
+) -> tuple[Experiment, ...]:
+    """Return the one experiment, which goes on from a checkpoint.
+
+    Raises:
+        ConfigError: there are several, or there is no such checkpoint.
+    """
+    if len(experiments) > 1:
+        sentence = (
+            f"Option --resume: the checkpoints in {results} are of one run, and there are "
+            f"{len(experiments)} experiments; resume it with the file of one."
+        )
+        raise ConfigError([Problem("runtime", "resume_from", str(results), sentence)])
+    return _changed(experiments, lambda config: resumed(config, results, from_step))
 
 
 def _saved(config: ExperimentConfig, directory: Path) -> ExperimentConfig:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mimokit.result_files import SweepFile
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -32,9 +34,14 @@ ResultsDir = Annotated[
 Resume = Annotated[
     Path | None,
     typer.Option(
-        help="Go on with the sweep in this folder; skip what is complete. Without an experiment "
-        "left to run, exit 0 and start no engines."
+        help="With FILE: go on with training from the checkpoints in this results folder, in the "
+        "layout of FILE. Else go on with the sweep in this folder; skip what is complete. Without "
+        "an experiment left to run, exit 0 and start no engines."
     ),
+]
+FromStep = Annotated[
+    int | None,
+    typer.Option(help="With --resume and FILE: the checkpoint after so many steps, not the last."),
 ]
 Strict = Annotated[
     bool,
@@ -81,18 +88,32 @@ class SweepRequest:
     trace: bool = False
     save_hf: Path | None = None
     source: str | None = None
+    from_step: int | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether training goes on from a checkpoint: a file is named, and a folder with some."""
+        from mimokit.experiment.checkpoints import has_checkpoints
+
+        if self.experiments is None or self.resume is None:
+            return False
+        is_sweep = (self.resume / SweepFile.SWEEP).exists() and self.from_step is None
+        return not is_sweep or has_checkpoints(self.resume)
 
     def find(self) -> tuple[Experiment, ...]:
         """Return the experiments.
 
         Raises:
-            ConfigError: there are none, the folder to resume is not that of a sweep, or there are
-                several to be saved in one directory.
+            ConfigError: there are none, the folder to resume is not that of a sweep and has no
+                checkpoint, or there are several to be resumed or saved in one directory.
         """
-        from mimokit.experiment.sweeps.choice import reading_from, saved_in
+        from mimokit.experiment.sweeps.choice import going_on, reading_from, saved_in
         from mimokit.experiment.sweeps.prepared import find
 
         experiments = reading_from(find(self.experiments, self.resume), self.source)
+        if self.goes_on:
+            assert self.resume is not None
+            experiments = going_on(experiments, self.resume, self.from_step)
         return experiments if self.save_hf is None else saved_in(experiments, self.save_hf)
 
     def prepare(
@@ -106,7 +127,7 @@ class SweepRequest:
         prepared = prepare_sweep(
             choose(experiments, engines),
             results_dir=self.results_dir,
-            resume=self.resume,
+            resume=None if self.goes_on else self.resume,
             strict=self.strict,
         )
         say_refusals(prepared.chosen, console)

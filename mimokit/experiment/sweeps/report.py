@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mimokit.experiment.prepare import REFUSED, score
 from mimokit.experiment.sweeps.choice import Experiment
 from mimokit.experiment.sweeps.records import NOT_DONE, ExperimentRecord, ExperimentStatus
+from mimokit.progress import bars
 from mimokit.samples import EvaluationSample, Sample, StepSample
 from mimokit.tables import rich_table
 from mimokit.units import counted, seconds_text
@@ -188,17 +189,9 @@ class Bars:
 
 
 def _progress(console: Console) -> Progress:
-    from rich import progress
+    from rich.progress import TextColumn
 
-    return progress.Progress(
-        progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(),
-        progress.TextColumn("{task.fields[loss]}", markup=False),
-        console=console,
-    )
+    return bars(console, TextColumn("{task.fields[loss]}", markup=False))
 
 
 def _line(sample: Sample, interval: int) -> str | None:

@@ -292,7 +292,8 @@ class SweepRun:
             assert limit is not None
             run.abort(because=TimeLimitError(limit))
             result = run.result()
-        whole = result.steps["iteration"].nunique() >= run.config.runtime.num_iterations
+        steps = result.steps["iteration"]
+        whole = len(steps) > 0 and steps.max() + 1 >= run.config.runtime.num_iterations
         return ExperimentStatus.COMPLETED if whole else ExperimentStatus.STOPPED
 
     def _count(self, name: str, sample: Sample) -> None:

@@ -147,7 +147,7 @@ class Network:
     Attributes:
         bandwidth: of a link, with its unit: bit/s or B/s.
         jitter: by how much a message may be later, with its unit.
-        links: a link for each pair, [sender][receiver], in place of all that.
+        links: a link for each pair, by sender and receiver, in place of all that.
         speeds: of each node, 1 for one that needs the given seconds for a step; none: equal nodes.
         spread: how much longer the slowest of equal nodes computes. Given speeds replace it.
         emulate: whether the exchanges of a fit take as long as on this network, and its nodes

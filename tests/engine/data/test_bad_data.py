@@ -11,7 +11,7 @@ import mimokit
 from mimokit.cluster import RankError
 from mimokit.engine.data.check import check_batch, check_keys, check_words
 from mimokit.engine.data.sources import data_of, default_data
-from mimokit.engine.training.evaluation import count_right
+from mimokit.engine.training.evaluation import count_right, most_likely
 from mimokit.experiment import Evaluations, train, verify
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_config, apart_multimodal_config
@@ -136,7 +136,9 @@ def test_a_data_function_that_gives_something_else(source, told):
 def test_a_sample_without_an_answer_is_not_exactly_right(one_rank):
     logits = torch.eye(4)[torch.tensor([[1, 2], [1, 2]])]
     labels, asked = torch.tensor([[1, 2], [3, 3]]), torch.tensor([[1.0, 1.0], [0.0, 0.0]])
-    exact, samples, right, tokens, _ = count_right(logits, labels, asked, one_rank).tolist()
+    predicted = most_likely(logits, one_rank)
+    counts = count_right(logits, predicted, labels, asked, one_rank)
+    exact, samples, right, tokens, _ = counts.tolist()
     assert (exact, samples, right, tokens) == (1, 1, 2, 2)
 
 

@@ -10,7 +10,7 @@ import torch
 
 import mimokit
 from mimokit.config import RuntimeConfig
-from mimokit.engine.parallel.main_weights import main_value
+from mimokit.engine.parallel.main_weights import main_value, main_weight
 from mimokit.engine.parallel.optimizer import (
     MainGradAdamW,
     learning_rate_scheduler,
@@ -202,9 +202,13 @@ def _stepped(
     runtime = RuntimeConfig(learning_rate=0.1, learning_rate_warmup=8)
     update = MainGradUpdate(((module, None),), optimizer, runtime)
     if state is not None:
-        weights, saved = state
-        module.load_state_dict(weights)
-        update.load_state_dict(saved)
+        before, moments, progress = state
+        for parameter, saved in zip(module.parameters(), before.parameters(), strict=True):
+            main, main_before = main_weight(parameter), main_weight(saved)
+            main.data.copy_(main_before)
+            if main_before in moments:
+                optimizer.state[main] = copy.deepcopy(moments[main_before])
+        update.go_on(progress)
     for number in range(first, first + steps):
         module.reduced(number)
         update.step()
@@ -215,11 +219,13 @@ def _stepped(
 def test_an_update_goes_on_from_its_state(dtype: torch.dtype) -> None:
     """Moments, the warm-up, the rate of each module and weights of more bits are in it."""
     module, update = _stepped(3, dtype)
-    saved = copy.deepcopy((module.state_dict(), update.state_dict()))
+    saved = module, update.optimizer.state, update.progress()
     assert [group["lr"] for group in update.optimizer.param_groups] == pytest.approx([0.05, 0.15])
     whole, _ = _stepped(5, dtype)
     again, _ = _stepped(2, dtype, state=saved, first=3)
-    anew, _ = _stepped(2, dtype, state=(saved[0], _stepped(0, dtype)[1].state_dict()), first=3)
+    anew, _ = _stepped(2, dtype, state=(module, {}, saved[2]), first=3)
+    early, _ = _stepped(2, dtype, state=(*saved[:2], _stepped(0, dtype)[1].progress()), first=3)
     assert torch.equal(main_value(again.weight), main_value(whole.weight))
     assert torch.equal(again.weight, whole.weight)
     assert not torch.equal(anew.weight, whole.weight), "without the state it is another step"
+    assert not torch.equal(early.weight, whole.weight), "nor at another rate"

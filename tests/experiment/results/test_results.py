@@ -130,9 +130,16 @@ def test_a_folder_outside_git_has_no_revision(tmp_path: Path) -> None:
     assert git_state(tmp_path) is None
 
 
-def test_a_run_that_failed_keeps_what_was_measured_and_says_where(tmp_path: Path) -> None:
+def test_a_run_that_failed_keeps_what_was_measured_and_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The values of variables that look like secrets are in none of its files."""
+    monkeypatch.setenv("HUB_TOKEN", "hf_secret")
+    monkeypatch.setenv("HUB_TOKEN_SHORT", "collate")
+    monkeypatch.setenv("WEIGHTS", "Traceback")
     made = samples(iterations=3)
-    failure = RankError(3, "MemoryError", "no memory left", "Traceback\n  in collate\n")
+    trace = "Traceback\n  in collate, https://me:hf_secret@hub/\n"
+    failure = RankError(3, "MemoryError", "no memory left for hf_secret", trace)
     _written(tmp_path, made, failure)
     assert len(read_run(tmp_path).metrics) == 3
     error = _json(tmp_path, RunFile.ERROR)
@@ -142,8 +149,10 @@ def test_a_run_that_failed_keeps_what_was_measured_and_says_where(tmp_path: Path
         3,
         3,
     )
-    assert error["message"] == "rank 3 raised MemoryError: no memory left"
-    assert "in collate" in error["traceback"]
+    assert error["message"] == "rank 3 raised MemoryError: no memory left for [HUB_TOKEN]"
+    assert error["traceback"] == "Traceback\n  in collate, https://me:[HUB_TOKEN]@hub/\n"
+    for file in tmp_path.iterdir():
+        assert b"hf_secret" not in file.read_bytes()
     assert _json(tmp_path, RunFile.INFO)["status"] == "failed"
 
 
@@ -256,7 +265,7 @@ def test_an_earlier_run_is_set_aside_whole(tmp_path: Path) -> None:
         _written(tmp_path, samples(iterations=10))
     here = {path.name for path in tmp_path.iterdir()}
     tables = {RunFile.METRICS, RunFile.METRICS_BY_RANK, RunFile.EVALUATIONS}
-    assert here == {*tables, RunFile.CONFIG, RunFile.INFO, EARLIER, "notes.txt"}
+    assert here == {*tables, RunFile.CONFIG, RunFile.INFO, RunFile.HEALTH, EARLIER, "notes.txt"}
     aside = sorted((tmp_path / EARLIER).iterdir())
     assert len(aside) == 2
     assert _json(aside[0], RunFile.ERROR)["message"] == "the first run failed"

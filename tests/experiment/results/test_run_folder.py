@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def test_a_folder_on_a_full_disk_is_refused(tmp_path: Path) -> None:
 def test_a_disk_that_fills_up_hides_neither_result_nor_error(
     tmp_path: Path, error: RankError | None
 ) -> None:
-    """Rows stay whole; when there is space again the result is there, and complete."""
+    """Rows stay whole, which is said once; with space again the result is there, and complete."""
     with _mounted(tmp_path / "disk", "-t", "tmpfs", "-o", f"size={MOST_KB}k", "tmpfs"):
         folder = tmp_path / "disk" / "run"
         folder.mkdir()
@@ -107,9 +108,15 @@ def test_a_disk_that_fills_up_hides_neither_result_nor_error(
         writer.begin()
         _full(folder)
         run: Any = _Ended(error)
-        training = TrainingRun(run, CONFIG, PLAN, folder, writer)
-        with pytest.raises(RankError if error else OSError) as raised:
-            training.result()
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            training = TrainingRun(run, CONFIG, PLAN, folder, writer)
+            with pytest.raises(RankError if error else OSError) as raised:
+                training.result()
+        (sentence,) = [str(one.message) for one in said]
+        assert sentence.startswith(
+            f"the run goes on, but its results cannot be written to {folder}"
+        )
         notes = " ".join(raised.value.__notes__)
         assert "could not be written completely" in notes
         rows = folder / RunFile.METRICS_BY_RANK  # absent where not even its header had room

@@ -109,12 +109,19 @@ def field_errors_of(
         edited: the field whose edit made the draft, empty for any other cause.
     """
     errors = tuple(_field_error(problem, draft, valid) for problem in problems)
-    if not errors or not edited or any(each.path == edited for each in errors):
+    if not errors or not edited or any(_rights(each, edited) for each in errors):
         return errors
     cause = _cause(draft, edited)
     if cause is None:
         return errors
-    return (cause, *(_explaining(each) for each in errors))
+    return (cause, *(_explaining(each, edited) for each in errors))
+
+
+def _rights(error: FieldMessage, edited: Path) -> bool:
+    """Return whether an error about the edited field changes no other one."""
+    if error.path != edited:
+        return False
+    return error.fix is None or error.fix["path"] == ".".join(edited)
 
 
 def _cause(draft: Draft, edited: Path) -> FieldMessage | None:
@@ -129,9 +136,10 @@ def _cause(draft: Draft, edited: Path) -> FieldMessage | None:
     return FieldMessage(edited, sentence, fix, f"{short_name(edited[-1])} {typed:,} → {better:,}")
 
 
-def _explaining(error: FieldMessage) -> FieldMessage:
-    """Return an error that only explains another: no network is bent to suit a size."""
-    if error.fix is None or not error.fix["path"].startswith(".".join(NETWORKS)):
+def _explaining(error: FieldMessage, edited: Path) -> FieldMessage:
+    """Return an error that only explains another: nothing else of a module is bent to suit it."""
+    bent = (".".join(NETWORKS), ".".join(edited[:-1]))
+    if error.fix is None or not error.fix["path"].startswith(bent):
         return error
     return replace(error, fix=None, label="")
 

@@ -219,8 +219,9 @@ def _facts(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[tuple[str, st
             for axis, size in sizes.items()
             if size > 1 or axis in (Axis.TENSOR, Axis.DATA)
         ]
+        yield f"{name}: sizes", " · ".join(shown)
         beyond = sizes_beyond_inputs(config.model.module_parallelisms[name].model_dump())
-        yield f"{name}: sizes", " · ".join([*shown, *([beyond] if beyond else [])])
+        yield f"{name}: executed with", beyond or "no further choices"
         yield f"{name}: on ranks", span_text(ranks.ranks)
     for figure in figures_of(config, plan):
         yield figure.label, figure.value

@@ -41,8 +41,12 @@ WORLD_FIELDS = ("world_size", "ranks_per_node")
 _SHORTENED = (
     *RANK_AXES,
     Axis.VIRTUAL_PIPELINE,
+    Axis.EXPERT_TENSOR,
     Choice.RECOMPUTE,
     Choice.OPTIMIZER_INSTANCES,
+    Choice.SEQUENCE_PARALLEL,
+    Choice.DISTRIBUTED_OPTIMIZER,
+    Choice.FULLY_SHARDED,
 )
 _SHORT = {
     **{CONFIG_FIELDS[axis]: SPELLINGS[axis].label for axis in _SHORTENED},
@@ -60,12 +64,19 @@ def short_name(field: str) -> str:
 
 
 def sizes_beyond_inputs(sizes: Mapping[str, Any]) -> str:
-    """Return what a module's sizes say beyond their inputs: "VPP 4 · recompute full"."""
+    """Return what a module's sizes say beyond their inputs: "VPP 4 · SP · recompute full"."""
     return " · ".join(
-        f"{short_name(field)} {sizes[field]}"
+        _said(field, sizes[field])
         for field in SIZE_FIELDS
         if field not in SIZE_INPUTS and sizes.get(field) is not None
     )
+
+
+def _said(field: str, value: object) -> str:
+    name = short_name(field)
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
+    return f"{name} {value}"
 
 
 def value_at(content: Mapping[str, Any], path: Iterable[str]) -> Any:

@@ -1,0 +1,57 @@
+"""`mimokit clusters`: the engines that this user has started on this machine."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mimokit.cli.shared import Json, console, failures
+
+if TYPE_CHECKING:
+    from mimokit.cluster.local.listing import ClusterState
+
+
+def clusters(
+    end: Annotated[
+        list[str] | None,
+        typer.Option("--end", help="End the cluster of this name, and what runs on it."),
+    ] = None,
+    end_all: Annotated[bool, typer.Option("--end-all", help="End all that are listed.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the clusters that were started on this machine, or end some.
+
+    A name is what EngineCluster(stay=True, name=...) was given.
+    """
+    from mimokit.cluster.local.listing import clusters as there
+    from mimokit.cluster.local.listing import end_cluster
+
+    with failures():
+        here = [state.entry.name for state in there() if state.entry.is_here] if end_all else []
+        for name in [*(end or ()), *here]:
+            end_cluster(name)
+            if not as_json:
+                typer.echo(f"Ended {name}.")
+    if as_json:
+        typer.echo(json.dumps([state.to_json() for state in there()]))
+    elif not end and not end_all:
+        _show(there())
+
+
+def _show(states: list[ClusterState]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    if not states:
+        typer.echo("There is no cluster.")
+        return
+    table = Table("name", "engines", "client", "last run", "when its client is gone", "host")
+    for state in states:
+        engines = "no answer" if state.engines is None else str(state.engines)
+        client = "none" if state.client is None else f"process {state.client}"
+        fate = "stays" if state.entry.stays else "ends"
+        cells = (state.entry.name, engines, client, state.run or "", fate, state.entry.host)
+        table.add_row(*map(Text, cells))
+    console().print(table)

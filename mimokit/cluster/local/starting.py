@@ -1,0 +1,143 @@
+"""Starts the engine server of a local cluster, or finds one that stays."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from mimokit.cluster.devices import HIDDEN, gpus_of_host
+from mimokit.cluster.errors import ClusterError
+from mimokit.cluster.local.callers import Caller, call, listen_in
+from mimokit.cluster.local.commands import profile_directory
+from mimokit.cluster.local.entries import (
+    PREFIX,
+    ClusterEntry,
+    checked_name,
+    clear,
+    entries,
+    entry_of,
+)
+from mimokit.units import counted
+
+LONGEST_PLACE = 60
+"""Characters of the path of the directory for temporary files; that of a socket may have 103."""
+ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class StartOptions:
+    """How engines are started.
+
+    Attributes:
+        fork: from one process that has imported `preload`; else they are ordinary processes.
+        name: of the cluster; None: one that no other has.
+        stays: whether they outlive this process.
+        timeout: of collectives, in seconds.
+    """
+
+    fork: bool
+    preload: tuple[str, ...]
+    timeout: float
+    name: str | None = None
+    stays: bool = False
+
+
+def start_server(n: int, options: StartOptions) -> tuple[ClusterEntry, psutil.Popen, Caller]:
+    """Start an engine server for so many engines, and connect to it.
+
+    Raises:
+        ClusterError: another cluster has the name.
+    """
+    if options.name is not None:
+        _check_free(options.name)
+    directory = _new_directory()
+    profile_directory(directory).mkdir()
+    entry = ClusterEntry(
+        name=options.name or directory.name.removeprefix(PREFIX).strip("_"),
+        directory=str(directory),
+        launch="fork" if options.fork else "plain",
+        stays=options.stays,
+        engines=n,
+        timeout=options.timeout,
+        preload=options.preload,
+    )
+    with contextlib.ExitStack() as failed:
+        failed.callback(clear, entry)
+        with listen_in(directory) as listener, (directory / "server.log").open("wb") as log:
+            caller = call(directory)
+            failed.callback(caller.close)
+            server = psutil.Popen(
+                [sys.executable, "-m", "mimokit.cluster.local.server", json.dumps(asdict(entry))],
+                stdin=listener,
+                stdout=log,
+                stderr=log,
+                env=_environment(n),
+                start_new_session=True,
+            )
+        failed.pop_all()
+    return entry, server, caller
+
+
+def called(name: str) -> tuple[ClusterEntry, Caller]:
+    """Return a cluster of this machine by its name, and a connection to its engine server.
+
+    Raises:
+        ClusterError: there is none of this name here, or it does not answer.
+    """
+    entry = entry_of(name)
+    if not entry.is_here:
+        raise ClusterError(f"the cluster {name!r} runs on {entry.host}: connect from there")
+    if not entry.stays:
+        raise ClusterError(
+            f"the cluster {name!r} ends with the process that started it: start one with stay=True"
+        )
+    try:
+        return entry, call(Path(entry.directory))
+    except OSError as error:
+        raise ClusterError(f"the cluster {name!r} does not answer: {error}") from None
+
+
+def _check_free(name: str) -> None:
+    checked_name(name)
+    if any(entry.name == name for entry in entries()):
+        raise ClusterError(
+            f"a cluster is called {name!r} already: EngineCluster.connect({name!r}) uses it, "
+            f"`mimokit clusters --end {name}` ends it"
+        )
+
+
+def _environment(n: int) -> dict[str, str]:
+    """Return the environment of the engines."""
+    environment = dict(os.environ)
+    for name in ONE_THREAD:
+        environment.setdefault(name, "1")
+    # An abort breaks connections: torch's C++ side would print a page for each.
+    environment.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    # Counting GPUs must not open them in the server: an open GPU does not survive a fork.
+    environment.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    if 0 < gpus_of_host() < n:
+        warnings.warn(
+            f"{counted(n, 'engine')} and {counted(gpus_of_host(), 'GPU')}: the "
+            "engines compute on the CPU; start as many engines as GPUs to use these.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        environment |= HIDDEN
+    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    return environment
+
+
+def _new_directory() -> Path:
+    """Return a new directory that nobody else can enter, with a path that sockets can have."""
+    place = tempfile.gettempdir()
+    return Path(
+        tempfile.mkdtemp(prefix=PREFIX, dir=place if len(place) <= LONGEST_PLACE else "/tmp")
+    )

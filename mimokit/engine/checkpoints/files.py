@@ -1,0 +1,121 @@
+"""The files of a checkpoint: written by every rank, read by torch.distributed.checkpoint.
+
+They are safetensors with torch's own note of where each block belongs in its whole tensor. Nothing
+is pickled, neither in a file nor between ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+
+from mimokit.architecture.tensor_cut import Shape
+from mimokit.engine.checkpoints.blocks import BlockTensor
+from mimokit.engine.checkpoints.state import HeldTensor
+from mimokit.planning.checkpoints import Checkpoint, file_of_rank, refused
+
+_BLOCKS = "DCP_SHARDING_INFO"
+"""`torch.distributed.checkpoint._hf_utils.CUSTOM_METADATA_KEY`."""
+
+BlocksByFile = list[dict[str, tuple[Shape, torch.Tensor]]]
+"""Of every file: tensor -> (offsets in the whole, block)."""
+
+
+def write_files(folder: Path, rank: int, files: BlocksByFile) -> None:
+    """Write the files of a rank and wait until the disk has them; may raise OSError."""
+    for number, blocks in enumerate(files):
+        path = folder / file_of_rank(rank, number)
+        offsets = {name: {"saved_offsets": list(places)} for name, (places, _) in blocks.items()}
+        tensors = {name: tensor for name, (_, tensor) in blocks.items()}
+        note = {"format": "pt", _BLOCKS: json.dumps(offsets)}
+        try:
+            save_file(tensors, path, metadata=note)
+        except SafetensorError as error:
+            raise OSError(f"{path} cannot be written ({error})") from None
+        sync(path)
+
+
+def sync(path: Path) -> None:
+    """Wait until the disk has a file, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_into(checkpoint: Checkpoint, held: Iterable[HeldTensor]) -> None:
+    """Fill the blocks of this rank; only they are read.
+
+    Raises:
+        ConfigError: a tensor or a part of one is not in the files.
+    """
+    state: dict[str, Any] = {
+        tensor.name: BlockTensor(tensor.whole, tensor.blocks) for tensor in held if tensor.blocks
+    }
+    _read(checkpoint, state)
+
+
+def read_whole(checkpoint: Checkpoint, names: Iterable[str]) -> Mapping[str, torch.Tensor]:
+    """Return whole tensors, by their names in the checkpoint."""
+    types = _Reader(checkpoint).found.state_dict_metadata
+    state: dict[str, torch.Tensor] = {}
+    for name in names:
+        stored = types[name]
+        assert isinstance(stored, TensorStorageMetadata)
+        state[name] = torch.zeros(stored.size, dtype=stored.properties.dtype)
+    _read(checkpoint, state)
+    return state
+
+
+def _read(checkpoint: Checkpoint, state: dict[str, Any]) -> None:
+    lacks = sorted(state.keys() - checkpoint.shapes.keys())
+    if lacks:
+        raise refused(checkpoint.directory, f"it lacks {lacks[0]}; it was saved by another run")
+    reader = _Reader(checkpoint)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that no ranks talk to each other
+            load(state, storage_reader=reader, no_dist=True)
+    except CheckpointException as error:
+        why = "; ".join(str(cause) for cause, _ in error.failures.values())
+        raise refused(checkpoint.directory, f"it cannot be read ({why})") from None
+
+
+class _Reader(HuggingFaceStorageReader):
+    """Torch's reader, of a checkpoint of which no block may be missing: it would read on.
+
+    Raises:
+        ConfigError: a block is missing, or a file is not what it should be.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        super().__init__(str(checkpoint.directory))
+        try:
+            self.found: Metadata = super().read_metadata()
+        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            raise refused(checkpoint.directory, f"it cannot be read ({error})") from None
+        for name, shape in checkpoint.shapes.items():
+            stored = self.found.state_dict_metadata.get(name)
+            blocks = stored.chunks if isinstance(stored, TensorStorageMetadata) else []
+            entries = sum(math.prod(block.sizes) for block in blocks)
+            if entries != math.prod(shape):
+                why = f"its files have {entries:,} of the {math.prod(shape):,} entries of {name}"
+                raise refused(checkpoint.directory, f"{why}; go on from an earlier one")
+
+    def read_metadata(self) -> Metadata:
+        """Return which file has which block."""
+        return self.found

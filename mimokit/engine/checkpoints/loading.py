@@ -1,0 +1,79 @@
+"""Goes on from a checkpoint, under the layout that was saved or another one."""
+
+from __future__ import annotations
+
+from mimokit.config import ExperimentConfig
+from mimokit.engine.checkpoints.files import read_into, read_whole
+from mimokit.engine.checkpoints.saver import held_by
+from mimokit.engine.checkpoints.state import (
+    begin_optimizer_states,
+    buffers_of,
+    random_of,
+    set_random,
+    weights_of,
+)
+from mimokit.engine.collectives import gather_json
+from mimokit.engine.parallel.update import MainGradUpdate
+from mimokit.engine.pipeline.model import RankModel
+from mimokit.planning.checkpoints import (
+    RANDOM,
+    Checkpoint,
+    check_model,
+    layout_json,
+    refused,
+    tensor_name,
+)
+
+
+def load(
+    checkpoint: Checkpoint,
+    config: ExperimentConfig,
+    model: RankModel,
+    update: MainGradUpdate,
+    rank: int,
+) -> None:
+    """Load weights, optimizer, learning rate, loss scale and random states. Collective.
+
+    Under the saved layout every rank goes on with its own random states. Under another one a module
+    goes on with those of the same tensor parallel rank, where there was one.
+
+    Raises:
+        ConfigError: the checkpoint is of another model, or damaged.
+    """
+    own = {held.name: list(held.whole) for held in weights_of(model)}
+    every = {name: tuple(shape) for part in gather_json(own) for name, shape in part.items()}
+    check_model(checkpoint, {name.split("/", 1)[1]: shape for name, shape in every.items()})
+    for buffer in buffers_of(model):
+        if buffer.name not in checkpoint.shapes:
+            module, place = buffer.name.split("/", 2)[1:]
+            why = f"module {module} has a buffer that no rank saved ({place})"
+            raise refused(
+                checkpoint.directory, f"{why}; resume it with the sizes it was saved with"
+            )
+    begin_optimizer_states(model, update, set(checkpoint.shapes))
+    read_into(checkpoint, held_by(model, update))
+    try:
+        update.go_on(checkpoint.update)
+    except ValueError as error:
+        raise refused(checkpoint.directory, str(error)) from None
+    set_random(read_whole(checkpoint, _random_names(checkpoint, config, model, rank)))
+
+
+def _random_names(
+    checkpoint: Checkpoint, config: ExperimentConfig, model: RankModel, rank: int
+) -> list[str]:
+    """Return the random states that a rank goes on with."""
+    saved = sorted(
+        (name for name in checkpoint.shapes if name.startswith(f"{RANDOM}/")),
+        key=lambda name: int(name.split("/", 2)[1]),
+    )
+    own = tensor_name(RANDOM, str(rank), "")
+    if checkpoint.layout == layout_json(config):
+        return [name for name in saved if name.startswith(own)]
+    # The first rank with it: of states that belong to no module, rank 0, so that they are equal on
+    # the ranks of a tensor parallel group.
+    first: dict[str, str] = {}
+    for name in saved:
+        first.setdefault(name.split("/", 2)[2], name)
+    titles = [name.removeprefix(own) for name in random_of(model, rank)]
+    return [first[title] for title in titles if title in first]

@@ -1,0 +1,228 @@
+"""Finds, lists and exports checkpoints, and decides which one a run goes on from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mimokit.architecture.from_config import cuts_of_config
+from mimokit.config import ConfigError, ExperimentConfig, Problem
+from mimokit.config.text_file import read_text_file
+from mimokit.config_files import load_experiment_config
+from mimokit.planning.checkpoints import (
+    MARKER,
+    Checkpoint,
+    check_model,
+    layout_text,
+    read_checkpoint,
+    refused,
+    steps_in,
+)
+from mimokit.result_files import CHECKPOINTS, RunFile
+from mimokit.tables import Report, Section
+from mimokit.units import bytes_text, counted, listed
+
+
+def resumed(
+    config: ExperimentConfig, results: str | os.PathLike[str], from_step: int | None = None
+) -> ExperimentConfig:
+    """Return a config whose run goes on from a checkpoint.
+
+    Args:
+        results: a results folder, a folder of checkpoints, or a checkpoint.
+        from_step: optimizer steps of the checkpoint; None for the newest one.
+
+    Raises:
+        ConfigError: there is no such checkpoint, it is not whole, or the run has no more steps.
+    """
+    found = find_checkpoint(results, from_step)
+    runtime = config.runtime
+    if found.step >= runtime.num_iterations:
+        raise refused(
+            found.directory,
+            f"it is of step {found.step}, and runtime.num_iterations, which counts from the first "
+            f"step of all, is {runtime.num_iterations}; raise that",
+        )
+    here = str(found.directory.absolute())
+    return config.model_copy(update={"runtime": runtime.model_copy(update={"resume_from": here})})
+
+
+def has_checkpoints(results: Path) -> bool:
+    """Return whether a folder has something to go on from, whole or not."""
+    return os.path.lexists(results / MARKER) or bool(checkpoints_of(results))
+
+
+def check_resumable(config: ExperimentConfig, own: Collection[str] = ()) -> None:
+    """Reject a checkpoint of another model, as far as the model is known before it is built.
+
+    Args:
+        own: modules that the user builds, of which the ranks compare names and shapes.
+
+    Raises:
+        ConfigError: names or shapes differ, or the checkpoint is not whole.
+    """
+    if config.runtime.resume_from is None:
+        return
+    saved = read_checkpoint(config.runtime.resume_from)
+    networks = config.model.module_architectures
+    unknown = {*own, *(name for name, net in networks.items() if net.builder is not None)}
+    known = {
+        module: cuts
+        for module, cuts in cuts_of_config(config.model).items()
+        if cuts and module not in unknown
+    }
+    wanted = {
+        f"{module}/{name}": cut.whole or (1,)
+        for module, cuts in known.items()
+        for name, cut in cuts.items()
+    }
+    others = config.model.module_parallelisms.keys() - known.keys()
+    wanted |= {name: shape for name, shape in saved.weights.items() if name.split("/")[0] in others}
+    check_model(saved, wanted)
+
+
+def find_checkpoint(results: str | os.PathLike[str], from_step: int | None = None) -> Checkpoint:
+    """Return a checkpoint of a results folder, a folder of checkpoints, or a checkpoint itself.
+
+    Raises:
+        ConfigError: there is none of that step, or it is not whole.
+    """
+    path = Path(results)
+    if (path / MARKER).exists():
+        return read_checkpoint(path)
+    steps = checkpoints_of(path)
+    if not steps:
+        raise nothing_in(path)
+    step = max(steps) if from_step is None else from_step
+    if step not in steps:
+        there = listed([str(number) for number in steps])
+        raise refused(
+            path, f"it has no checkpoint of step {step}, but of {there}; choose one of these"
+        )
+    return read_checkpoint(steps[step])
+
+
+def checkpoints_of(results: Path) -> dict[int, Path]:
+    """Return step -> checkpoint of a results folder, a sweep of one run, or their own folder.
+
+    Raises:
+        ConfigError: several runs of a sweep have checkpoints.
+    """
+    for folder in (results, results / CHECKPOINTS, _named(results)):
+        if folder is not None and (steps := steps_in(folder)):
+            return steps
+    runs = {
+        folder.parent: steps
+        for folder in sorted(results.glob(f"*/{CHECKPOINTS}"))
+        if (steps := steps_in(folder))
+    }
+    if len(runs) > 1:
+        names = listed([path.name for path in runs])
+        raise refused(results, f"{counted(len(runs), 'run')} in it have some ({names}); name one")
+    return next(iter(runs.values()), {})
+
+
+def _named(results: Path) -> Path | None:
+    """Return the folder of checkpoints that the config of a run names."""
+    config = results / RunFile.CONFIG
+    try:
+        read_text_file(config)
+        checkpoint = load_experiment_config(config).runtime.checkpoint
+    except (OSError, UnicodeDecodeError, ConfigError):
+        return None
+    return (
+        None if checkpoint is None or checkpoint.directory is None else Path(checkpoint.directory)
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class CheckpointList(Report):
+    """The checkpoints of a folder.
+
+    Attributes:
+        found: step -> the checkpoint, or the sentence that says why it cannot be read.
+    """
+
+    folder: str
+    found: Mapping[int, Checkpoint | str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        rows = [
+            {"step": step, "problem": one}
+            if isinstance(one, str)
+            else {
+                "step": step,
+                "written": one.written,
+                "layout": one.layout,
+                "bytes": one.bytes,
+                "directory": str(one.directory),
+            }
+            for step, one in self.found.items()
+        ]
+        return {"folder": self.folder, "checkpoints": rows}
+
+    def section(self) -> Section:
+        """Return a row per checkpoint."""
+        rows = [
+            [str(step), one.written, layout_text(one.layout), bytes_text(one.bytes)]
+            for step, one in self.found.items()
+            if not isinstance(one, str)
+        ]
+        problems = [one for one in self.found.values() if isinstance(one, str)]
+        columns = ("step", "written", "layout", "size")
+        return Section(f"Checkpoints of {self.folder}", columns, rows, problems)
+
+
+def list_checkpoints(results: str | os.PathLike[str]) -> CheckpointList:
+    """Return the checkpoints of a results folder, a folder of them, or one.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    path = Path(results)
+    if (path / MARKER).exists():
+        one = read_checkpoint(path)
+        return CheckpointList(str(path), {one.step: one})
+    found: dict[int, Checkpoint | str] = {}
+    for step, directory in checkpoints_of(path).items():
+        try:
+            found[step] = read_checkpoint(directory)
+        except ConfigError as error:
+            found[step] = str(error)
+    if not found:
+        raise nothing_in(path)
+    return CheckpointList(str(path), found)
+
+
+def write_whole(checkpoint: Checkpoint, output: Path) -> list[str]:
+    """Write the weights of every module whole, in the most bits that were trained.
+
+    Args:
+        output: a new folder, which gets a file `<module>.safetensors` per module.
+
+    Raises:
+        ConfigError: the folder exists or cannot be written, or the checkpoint is not whole.
+    """
+    from mimokit.engine.checkpoints.whole import write_weights
+
+    try:
+        return write_weights(checkpoint, output)
+    except FileExistsError:
+        raise unwritable(output, "it exists; name a new folder") from None
+    except OSError as error:
+        raise unwritable(output, error.strerror or str(error)) from None
+
+
+def unwritable(output: Path, why: str) -> ConfigError:
+    """Return the rejection of a folder that an export cannot be written to."""
+    sentence = f"Output '{output}': it cannot be written ({why})."
+    return ConfigError([Problem("options", "output", str(output), sentence)])
+
+
+def nothing_in(path: Path) -> ConfigError:
+    """Return the rejection of a folder without a whole checkpoint."""
+    return refused(path, "there is no whole checkpoint in it; give the folder of a run with one")

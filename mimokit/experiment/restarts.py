@@ -1,0 +1,269 @@
+"""A training run that begins again from its last checkpoint where a rank is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from mimokit.cluster import ClusterError, ClusterRun, RunAborted
+from mimokit.config import ConfigError
+from mimokit.planning.checkpoints import Checkpoint, read_checkpoint, steps_in
+from mimokit.samples import (
+    EvaluationSample,
+    HealthSample,
+    Sample,
+    StepSample,
+    TraceSample,
+    from_wire,
+)
+from mimokit.units import counted
+
+_ENDING = 60.0
+"""Seconds that the engines of an attempt may take to come back or to be gone."""
+
+Message = dict[str, Any]
+Listener = Callable[[Message], object]
+
+
+class RunOnRanks(Protocol):
+    """What a run in the background needs of a run on ranks; a `ClusterRun` has more."""
+
+    @property
+    def done(self) -> bool:
+        """Whether there is a result or an error."""
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start, or that it took."""
+
+    @property
+    def sample_count(self) -> int:
+        """The number of samples so far."""
+
+    def each_sample(self) -> Iterator[Message]:
+        """Yield the samples so far."""
+
+    def on_sample(self, callback: Listener) -> None:
+        """Call back with every sample, earlier ones first, from a separate thread."""
+
+    def result(self, timeout: float | None = None) -> list[Any]:
+        """Wait for the results in rank order, or raise."""
+
+    def stop(self) -> None:
+        """Ask the ranks to stop after the current iteration."""
+
+    def abort(self) -> None:
+        """End the run now."""
+
+    def wait_ended(self, timeout: float | None = None) -> bool:
+        """Wait until every rank is back or gone."""
+
+
+class FailedTwiceError(ClusterError):
+    """Training failed at the same step again after it had begun anew."""
+
+    def __init__(self, step: int, cause: BaseException) -> None:
+        self.step = step
+        self.rank = getattr(cause, "rank", None)
+        self.traceback = getattr(cause, "traceback", None)
+        super().__init__(
+            f"training failed twice at step {step} (counted from 0), so it does not begin again; "
+            f"mend this first: {cause}"
+        )
+
+
+@dataclass(frozen=True)
+class Restart:
+    """An attempt that ended, and what came after it.
+
+    Attributes:
+        step: that failed, counted from 0.
+        resumed: steps of the checkpoint that the next attempt went on from; 0: it began anew.
+        cause: the first line of the error.
+        seconds: from the failure until the next attempt was submitted.
+    """
+
+    step: int
+    resumed: int
+    cause: str
+    seconds: float
+
+
+class RestartedRun:
+    """Attempts one after another, with the face of one run.
+
+    What ranks report is heard once: of a step that is computed again, only what has not come.
+
+    Args:
+        begin: starts an attempt that goes on from a checkpoint, or from where the run began.
+        checkpoints: the folder that the ranks save into.
+        restarts: attempts after the first one, at most.
+        begun: steps that were done before the first attempt.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[Checkpoint | None], ClusterRun],
+        checkpoints: Path,
+        restarts: int,
+        begun: int = 0,
+    ) -> None:
+        self._begin, self._checkpoints, self._left = begin, checkpoints, restarts
+        self.restarts: list[Restart] = []
+        self._lock = threading.RLock()
+        self._messages: list[Message] = []
+        self._listeners: list[Listener] = []
+        self._seen: dict[tuple[object, ...], int] = {}
+        self._reached = self._begun = begun
+        self._stopping = False
+        self._error: BaseException | None = None
+        self._results: list[Any] = []
+        self._finished, self._ended = threading.Event(), threading.Event()
+        self._started = time.monotonic()
+        self._stopped: float | None = None
+        self._run = self._attempt(None)
+        threading.Thread(target=self._supervise, name="mimokit-restarts", daemon=True).start()
+
+    @property
+    def done(self) -> bool:
+        """Whether the last attempt has ended."""
+        return self._finished.is_set()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the first attempt began; constant after the end."""
+        return (self._stopped or time.monotonic()) - self._started
+
+    @property
+    def sample_count(self) -> int:
+        """The number of samples that were heard."""
+        return len(self._messages)
+
+    def each_sample(self) -> Iterator[Message]:
+        """Yield what was heard of all attempts."""
+        yield from self._messages[: self.sample_count]
+
+    def on_sample(self, callback: Listener) -> None:
+        """Call back with every sample, earlier ones first."""
+        with self._lock:
+            for message in self._messages:
+                callback(message)
+            self._listeners.append(callback)
+
+    def result(self, timeout: float | None = None) -> list[Any]:
+        """Wait for the result of the last attempt.
+
+        Raises:
+            TimeoutError: it did not end within the timeout.
+            FailedTwiceError: two attempts failed at the same step.
+            ClusterError: the last attempt failed.
+        """
+        if not self._finished.wait(timeout):
+            raise TimeoutError(f"the run has no result after {timeout:g} s")
+        if self._error is not None:
+            raise self._error
+        return list(self._results)
+
+    def stop(self) -> None:
+        """Stop after the current iteration; a rank that fails meanwhile ends the run."""
+        self._stopping = True
+        self._run.stop()
+
+    def abort(self) -> None:
+        """End the run now."""
+        self._stopping = True
+        self._run.abort()
+
+    def wait_ended(self, timeout: float | None = None) -> bool:
+        """Wait until every rank of the last attempt is back or gone."""
+        return self._ended.wait(timeout)
+
+    def _attempt(self, checkpoint: Checkpoint | None) -> ClusterRun:
+        self._reached = self._begun if checkpoint is None else checkpoint.step
+        run = self._begin(checkpoint)
+        run.on_sample(self._hear)
+        return run
+
+    def _hear(self, message: Message) -> None:
+        sample = from_wire(message)
+        key, iteration = _place(sample)
+        with self._lock:
+            if isinstance(sample, StepSample):
+                self._reached = max(self._reached, iteration + 1)
+            if iteration <= self._seen.get(key, -1):
+                return
+            self._seen[key] = iteration
+            self._messages.append(message)
+            for listener in self._listeners:
+                listener(message)
+
+    def _supervise(self) -> None:
+        try:
+            while (error := self._await_attempt()) is not None:
+                if not self._begin_again(error):
+                    break
+        except BaseException as unexpected:
+            self._error = unexpected
+        finally:
+            self._stopped = time.monotonic()
+            self._finished.set()
+            self._run.wait_ended()
+            self._ended.set()
+
+    def _await_attempt(self) -> Exception | None:
+        """Return why an attempt failed; None: it has a result."""
+        try:
+            self._results = self._run.result()
+        except Exception as error:
+            return error
+        finally:
+            self._run.wait_ended(_ENDING)
+            self._run.drain()
+        return None
+
+    def _begin_again(self, error: Exception) -> bool:
+        """Begin the next attempt; otherwise keep the error that ends the run."""
+        failed_at, began = self._reached, time.monotonic()
+        self._error = error
+        if isinstance(error, RunAborted) or self._stopping:
+            return False
+        if self.restarts and self.restarts[-1].step == failed_at:
+            self._error = FailedTwiceError(failed_at, error)
+            return False
+        if not self._left:
+            done = counted(len(self.restarts), "restart")
+            error.add_note(f"there were {done} before, and no more were allowed")
+            return False
+        self._left -= 1
+        checkpoint = newest(self._checkpoints)
+        resumed = self._begun if checkpoint is None else checkpoint.step
+        self._run = self._attempt(checkpoint)
+        cause = str(error).split("\n", 1)[0]
+        self.restarts.append(Restart(failed_at, resumed, cause, time.monotonic() - began))
+        self._error = None
+        if self._stopping:
+            self._run.stop()
+        return True
+
+
+def newest(folder: Path) -> Checkpoint | None:
+    """Return the newest checkpoint that is whole; None if there is none."""
+    for directory in reversed(steps_in(folder).values()):
+        try:
+            return read_checkpoint(directory)
+        except ConfigError:
+            continue
+    return None
+
+
+def _place(sample: Sample) -> tuple[tuple[object, ...], int]:
+    """Return what says whether a sample has come before, and the iteration that orders those."""
+    rank = getattr(sample, "rank", None)
+    if isinstance(sample, StepSample | EvaluationSample | HealthSample | TraceSample):
+        task = sample.task if isinstance(sample, EvaluationSample) else None
+        return (type(sample), rank, task), sample.iteration
+    return (type(sample), rank, id(sample)), 0

@@ -1,0 +1,285 @@
+"""The marker of a checkpoint: what was saved, of which model, layout and data; without torch.
+
+A checkpoint is a folder `step-<number>` of files that ranks have written, and a marker that was
+written last. A folder without a marker is no checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from mimokit.architecture.tensor_cut import Shape
+from mimokit.config import ExperimentConfig
+from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.text_file import read_json
+from mimokit.units import listed
+
+FORMAT = 1
+"""Of the folders that this version writes; it reads no newer ones."""
+
+MARKER = "checkpoint.json"
+WEIGHTS, BUFFERS, RANDOM = "weights", "buffers", "random"
+"""Parts of a state; those of an optimizer are named as torch names them, `exp_avg` say."""
+
+_PREFIX, _SUFFIX = "step-", ".safetensors"
+_MOST_NAMED = 8
+"""Tensors that a sentence names."""
+
+
+def folder_of_step(step: int) -> str:
+    """Return the name of the folder of a checkpoint after so many steps."""
+    return f"{_PREFIX}{step:08d}"
+
+
+def file_of_rank(rank: int, number: int) -> str:
+    """Return the name of a file of a rank, of which several hold blocks of one tensor."""
+    return f"rank_{rank:05d}_{number}{_SUFFIX}"
+
+
+def tensor_name(part: str, module: str, tensor: str) -> str:
+    """Return the name under which a part of the state of a whole tensor is saved."""
+    return f"{part}/{module}/{tensor}"
+
+
+@dataclass(frozen=True)
+class DataPosition:
+    """Which samples the steps of a run take.
+
+    Attributes:
+        samples: of the data set.
+        per_step: samples of a step.
+        digest: of the first and the last sample; None if they are not the same each time.
+    """
+
+    name: str
+    samples: int
+    seed: int
+    per_step: int
+    per_microbatch: int
+    digest: str | None = None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A whole checkpoint.
+
+    Attributes:
+        step: optimizer steps done.
+        layout: mode, ranks, and the parallel sizes of every module.
+        shapes: saved tensor -> shape of the whole.
+        files: name -> bytes.
+        update: steps of the learning rate, and the loss scale.
+        written: when, in ISO 8601.
+    """
+
+    directory: Path
+    step: int
+    layout: Mapping[str, Any]
+    shapes: Mapping[str, Shape]
+    files: Mapping[str, int]
+    data: DataPosition
+    update: Mapping[str, Any]
+    written: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all files of ranks."""
+        return sum(self.files.values())
+
+    @property
+    def weights(self) -> dict[str, Shape]:
+        """Module and name of every weight -> its shape."""
+        prefix = f"{WEIGHTS}/"
+        return {
+            name.removeprefix(prefix): shape
+            for name, shape in self.shapes.items()
+            if name.startswith(prefix)
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the marker."""
+        return {
+            "format": FORMAT,
+            "step": self.step,
+            "written": self.written,
+            "layout": dict(self.layout),
+            "data": vars(self.data),
+            "update": dict(self.update),
+            "versions": dict(self.versions),
+            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
+            "files": dict(self.files),
+        }
+
+
+def layout_json(config: ExperimentConfig) -> dict[str, Any]:
+    """Return a layout as a marker has it."""
+    model = config.model
+    return {
+        "mode": model.deployment_mode,
+        "ranks": config.total_world_size,
+        "modules": {
+            name: sizes.model_dump(mode="json", exclude_defaults=True)
+            for name, sizes in model.module_parallelisms.items()
+        },
+    }
+
+
+def layout_text(layout: Mapping[str, Any]) -> str:
+    """Return a layout as one line: mode, ranks, and the sizes of its modules that are not 1."""
+    sizes = [
+        f"{name} ({', '.join(f'{key} {size}' for key, size in own.items() if _says(size))})"
+        for name, own in layout["modules"].items()
+    ]
+    return f"{layout['mode']}, {layout['ranks']} ranks: {'; '.join(sizes)}"
+
+
+def _says(size: object) -> bool:
+    return isinstance(size, int) and not isinstance(size, bool) and size > 1
+
+
+def steps_in(folder: Path) -> dict[int, Path]:
+    """Return step -> folder of the whole checkpoints in a folder, ascending."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return {}
+    numbers = {name: name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX)}
+    return {
+        int(number): folder / name
+        for name, number in numbers.items()
+        if number.isascii() and number.isdigit() and (folder / name / MARKER).is_file()
+    }
+
+
+def read_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
+    """Read the marker of a checkpoint, and check that its files are there.
+
+    Raises:
+        ConfigError: there is none, it is of a newer format, damaged, or lacks files.
+    """
+    path = Path(directory)
+    try:
+        content = read_json(path / MARKER)
+    except OSError as error:
+        why = f"{MARKER} cannot be read ({error.strerror or error})"
+        raise refused(path, f"{why}; give the folder of a checkpoint that is whole") from None
+    except ValueError:
+        raise refused(path, f"{MARKER} is not JSON; go on from an earlier checkpoint") from None
+    number = content.get("format") if isinstance(content, dict) else None
+    if isinstance(number, int) and number > FORMAT:
+        raise refused(
+            path,
+            f"it has format {number}, and this version of mimokit reads formats up to {FORMAT}; "
+            "read it with the version that wrote it, or a later one",
+        )
+    found = _checkpoint(path, content) if number == FORMAT else None
+    if found is None:
+        raise refused(path, f"{MARKER} is not what mimokit writes; go on from an earlier one")
+    if wrong := [name for name, size in found.files.items() if _size(path / name) != size]:
+        what = f"of {len(found.files)} files, {_some(wrong)} missing or not whole"
+        raise refused(path, f"{what}; go on from an earlier checkpoint")
+    return found
+
+
+def _checkpoint(path: Path, content: Mapping[str, Any]) -> Checkpoint | None:
+    """Return the checkpoint of a marker; None if it is not one."""
+    try:
+        data = DataPosition(**content["data"])
+        shapes = {str(name): tuple(map(int, shape)) for name, shape in content["shapes"].items()}
+        files = {str(name): int(size) for name, size in content["files"].items()}
+        layout, update = content["layout"], content["update"]
+        layout_text(layout)
+        steps = [content["step"], data.samples, data.per_step, data.per_microbatch]
+        right = all(map(_counts, [*steps, update["learning_rate_steps"]]))
+        inside = all(name == Path(name).name and name.endswith(_SUFFIX) for name in files)
+        if not (right and inside):
+            return None
+        return Checkpoint(
+            path,
+            content["step"],
+            layout,
+            shapes,
+            files,
+            data,
+            update,
+            str(content.get("written", "")),
+            dict(content.get("versions", {})),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _counts(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else -1
+
+
+def _some(names: Iterable[str]) -> str:
+    """Return names in words, the first ones of many."""
+    every = list(names)
+    more = len(every) - _MOST_NAMED
+    return listed([*every[:_MOST_NAMED], f"{more} more"] if more > 0 else every)
+
+
+def check_model(checkpoint: Checkpoint, wanted: Mapping[str, Shape]) -> None:
+    """Reject a checkpoint of another model.
+
+    Args:
+        wanted: module and name of every weight of the run -> shape of the whole.
+
+    Raises:
+        ConfigError: names or shapes differ; the sentence lists them.
+    """
+    saved = checkpoint.weights
+    parts = []
+    if lacks := sorted(wanted.keys() - saved.keys()):
+        parts.append(f"it lacks {_some(lacks)}")
+    if further := sorted(saved.keys() - wanted.keys()):
+        parts.append(f"it has {_some(further)} besides")
+    both = sorted(wanted.keys() & saved.keys())
+    if other := [name for name in both if tuple(saved[name]) != tuple(wanted[name])]:
+        shapes = [f"{name} {list(saved[name])} instead of {list(wanted[name])}" for name in other]
+        parts.append(f"it has {_some(shapes)}")
+    if parts:
+        why = f"it is of another model: {', '.join(parts)}"
+        raise refused(checkpoint.directory, f"{why}; resume it with the model that it is of")
+
+
+def check_data(checkpoint: Checkpoint, now: DataPosition) -> None:
+    """Reject data of which the next steps would not be those that the saved run would have taken.
+
+    Raises:
+        ConfigError: name, size, seed, samples of a step or the samples themselves differ.
+    """
+    saved = checkpoint.data
+    rows = {
+        "the data set is": (saved.name, now.name),
+        "its samples are": (saved.samples, now.samples),
+        "runtime.seed is": (saved.seed, now.seed),
+        "the samples of a step are": (saved.per_step, now.per_step),
+        "the digest of its samples is": (saved.digest or now.digest, now.digest or saved.digest),
+    }
+    if saved.samples % saved.per_microbatch or now.samples % now.per_microbatch:
+        # The last samples of an epoch, which fill no micro-batch, are left out.
+        title = "the samples of a micro-batch are"
+        rows[title] = (saved.per_microbatch, now.per_microbatch)
+    different = [f"{what} {new}, was {old}" for what, (old, new) in rows.items() if old != new]
+    if different:
+        why = f"its data have changed ({', '.join(different)})"
+        raise refused(
+            checkpoint.directory, f"{why}; resume it with the data that it was saved with"
+        )
+
+
+def refused(directory: Path, why: str) -> ConfigError:
+    """Return the rejection of a checkpoint."""
+    sentence = f"Checkpoint '{directory}': {why}."
+    return ConfigError([Problem("runtime", "resume_from", str(directory), sentence)])

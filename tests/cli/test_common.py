@@ -1,0 +1,29 @@
+"""What needs no command: versions, and completion in the shell."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+
+from typer.testing import CliRunner
+
+from mimokit.cli.main import app
+
+
+def test_the_versions_that_a_report_of_a_defect_needs() -> None:
+    ended = CliRunner().invoke(app, ["--version"])
+    assert ended.exit_code == 0
+    assert f"megatron-core {version('megatron-core')}" in ended.output
+    assert ended.output.startswith("mimokit ")
+    assert ended.output.endswith(f"Python {platform.python_version()}\n")
+
+
+def completed(words: str) -> str:
+    variables = {"_MIMOKIT_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": words}
+    return CliRunner().invoke(app, env=variables, prog_name="mimokit").output
+
+
+def test_the_shell_completes_commands_options_and_presets() -> None:
+    assert "verify" in completed("mimokit ver")
+    assert "--tolerance" in completed("mimokit verify --to")
+    assert "llava_7b_colocated" in completed("mimokit plan preset:llava")

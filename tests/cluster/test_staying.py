@@ -1,0 +1,116 @@
+"""What clusters that stay leave for later clients: entries, and records of their runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mimokit.cluster import ClusterError, EngineCluster, run_record
+from mimokit.cluster.local import entries
+from mimokit.cluster.local.callers import Caller, call, listen_in
+from mimokit.cluster.local.entries import PREFIX, ClusterEntry, started_now
+from mimokit.cluster.run_record import RankRecorder, RecordReader, RunRecord, last_record
+
+
+@pytest.fixture
+def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterEntry]:
+    """The written entry of a cluster whose server is this process."""
+    monkeypatch.setattr(entries, "state_folders", lambda: [tmp_path / "state"])
+    directory = tmp_path / f"{PREFIX}one"
+    directory.mkdir()
+    made = started_now(ClusterEntry("one", str(directory), "fork", True, 2, 30.0, ()))
+    entries.write_entry(made)
+    return made
+
+
+def test_an_entry_is_its_owners_and_goes_with_its_cluster(
+    entry: ClusterEntry, tmp_path: Path
+) -> None:
+    (file,) = (tmp_path / "state" / "clusters").iterdir()
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert entries.entries() == [entry]
+    with pytest.raises(FileExistsError):
+        entries.write_entry(entry)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    entries.remove_entry(entry)
+    entries.write_entry(replace(entry, pid=gone.pid))
+    assert entries.entries() == []
+    assert not Path(entry.directory).exists()
+    assert not file.exists()
+
+
+def test_names_that_cannot_be_used(entry: ClusterEntry) -> None:
+    for bad in ("", "../one", "a b", "x" * 65, ".one"):
+        with pytest.raises(ClusterError, match="a cluster cannot be called"):
+            EngineCluster.connect(bad)
+    with pytest.raises(ClusterError, match=r"no cluster is called 'two' \(there are one\)"):
+        EngineCluster.connect("two")
+    with pytest.raises(ClusterError, match=r"a cluster is called 'one' already: "):
+        EngineCluster(1, stay=True, name="one", progress=False)
+    with pytest.raises(ClusterError, match="the cluster 'one' does not answer"):
+        EngineCluster.connect("one")
+    entries.remove_entry(entry)
+    entries.write_entry(replace(entry, stays=False))
+    with pytest.raises(ClusterError, match=r"ends with the process that started it.*stay=True"):
+        EngineCluster.connect("one")
+    entries.remove_entry(entry)
+    entries.write_entry(replace(entry, host="elsewhere"))
+    with pytest.raises(ClusterError, match="runs on elsewhere: connect from there"):
+        EngineCluster.connect("one")
+
+
+def test_the_kernel_says_who_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with listen_in(tmp_path) as listener:
+        ours, theirs = call(tmp_path), Caller(listener.accept()[0])
+        assert (theirs.pid, theirs.is_owner) == (os.getpid(), True)
+        monkeypatch.setattr(os, "geteuid", lambda: theirs._user + 1)
+        assert theirs.is_owner == (theirs._user == 0)
+        ours.say({"command": "look"})
+        assert theirs.receive() == [{"command": "look"}]
+        ours._connection.sendall(b'{"command": "en')
+        ours.close()  # the rest never comes
+        assert [theirs.receive(), theirs.receive()] == [[], None]
+        theirs.close()
+
+
+def test_a_record_is_read_to_its_last_whole_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is recorded after a full disk stays out: it would pass for what was lost."""
+    run = RunRecord("run", "f", {0: 5, 1: 6})
+    earlier = RunRecord("earlier", "g", {0: 5}, started=run.started - 1)
+    earlier.write(tmp_path)
+    folder = run.write(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert last_record(tmp_path) == run
+    whole, torn = RankRecorder(str(folder), 0), RankRecorder(str(folder), 1)
+    whole.add([b"a", b"b"])
+    torn.add([b"c"])
+    monkeypatch.setattr(run_record.os, "write", lambda descriptor, frame: 3)
+    torn.add([b"lost"])
+    monkeypatch.undo()
+    torn.add([b"after it"])
+    with (folder / "rank_00001.samples").open("ab") as file:
+        file.write(b"\0\0\0")
+    heard: list[tuple[int, object]] = []
+    events = SimpleNamespace(
+        done=False,
+        received=lambda rank, batch: heard.append((rank, batch)),
+        returned=lambda rank, outcome: heard.append((rank, outcome)),
+    )
+    reader = RecordReader(folder, (0, 1), events)
+    for rank in (0, 1, 0, 1):
+        reader.read(rank)
+    assert heard == [(0, [b"a", b"b"]), (1, [b"c"])]
+    whole.close("ended")
+    for rank in (0, 1, 0):
+        reader.read(rank)
+    assert heard[2:] == [(0, "ended")]

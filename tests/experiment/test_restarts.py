@@ -1,0 +1,118 @@
+"""Attempts one after another: what is heard once, and when the last one was the last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mimokit.cluster import ClusterError, RankError, RunAborted
+from mimokit.experiment.restarts import FailedTwiceError, RestartedRun
+from mimokit.planning.checkpoints import MARKER, Checkpoint, DataPosition, folder_of_step
+from mimokit.samples import StepSample, from_wire, to_wire
+
+
+class Attempt:
+    """A run on two ranks that reports steps [first, last) and then fails, or not."""
+
+    done, elapsed = True, 1.0
+
+    def __init__(self, first: int, last: int, error: Exception | None) -> None:
+        self._error = error
+        self._messages = [
+            to_wire(StepSample(step, loss=float(step), rank=rank))
+            for step in range(first, last)
+            for rank in range(2)
+        ]
+
+    def each_sample(self) -> Iterator[dict[str, Any]]:
+        return iter(self._messages)
+
+    def on_sample(self, callback: Callable[[dict[str, Any]], object]) -> None:
+        for message in self._messages:
+            callback(message)
+
+    def result(self, timeout: float | None = None) -> list[Any]:
+        if self._error is not None:
+            raise self._error
+        return ["done"]
+
+    def wait_ended(self, timeout: float | None = None) -> bool:
+        return True
+
+    def stop(self) -> None:
+        """Do nothing: it has ended."""
+
+    abort = drain = stop
+
+
+def _save(folder: Path, step: int) -> None:
+    data, update = DataPosition("", 1, 1, 1, 1), {"learning_rate_steps": step, "loss_scale": None}
+    layout = {"mode": "homogeneous", "ranks": 2, "modules": {}}
+    directory = folder / folder_of_step(step)
+    directory.mkdir()
+    content = Checkpoint(directory, step, layout, {}, {}, data, update).to_json()
+    (directory / MARKER).write_text(json.dumps(content), encoding="utf-8")
+
+
+LOST = ClusterError("rank 1 (process 7) was killed by SIGKILL; the next run starts it again")
+
+
+def _run(folder: Path, ends: list[tuple[int, Exception | None]], restarts: int) -> Any:
+    """Attempts that end after so many steps; a checkpoint is saved every two."""
+    begun: list[int] = []
+
+    def begin(checkpoint: Checkpoint | None) -> Any:
+        first = 0 if checkpoint is None else checkpoint.step
+        last, error = ends[len(begun)]
+        begun.append(first)
+        for step in range(2, last + 1, 2):
+            if not (folder / folder_of_step(step)).exists():
+                _save(folder, step)
+        return Attempt(first, last, error)
+
+    run = RestartedRun(begin, folder, restarts)
+    return run, begun
+
+
+def test_a_run_goes_on_from_the_last_checkpoint_and_is_heard_once(tmp_path: Path) -> None:
+    run, begun = _run(tmp_path, [(3, LOST), (5, LOST), (6, None)], restarts=3)
+    assert run.result(20) == ["done"]
+    assert begun == [0, 2, 4]
+    heard = [from_wire(message) for message in run.each_sample()]
+    assert sorted((s.iteration, s.rank) for s in heard) == [
+        (s, r) for s in range(6) for r in (0, 1)
+    ]
+    late: list[Any] = []
+    run.on_sample(late.append)
+    assert len(late) == run.sample_count == 12
+    assert [(one.step, one.resumed) for one in run.restarts] == [(3, 2), (5, 4)]
+    assert run.restarts[0].cause == str(LOST)
+
+
+def test_a_step_that_fails_twice_ends_the_run_and_is_named(tmp_path: Path) -> None:
+    error = RankError(1, "ValueError", "no", "Traceback")
+    run, begun = _run(tmp_path, [(3, error), (3, error), (9, None)], restarts=9)
+    with pytest.raises(
+        FailedTwiceError, match=r"failed twice at step 3 .*rank 1 raised Value"
+    ) as e:
+        run.result(20)
+    assert (e.value.step, e.value.rank, e.value.traceback) == (3, 1, "Traceback")
+    assert begun == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("ends", "restarts", "raised"),
+    [([(1, LOST), (2, LOST), (9, None)], 1, LOST), ([(1, RunAborted("gone"))], 3, None)],
+)
+def test_a_run_ends_without_restarts_left_or_when_it_is_aborted(
+    ends: list[tuple[int, Exception | None]], restarts: int, raised: Any, tmp_path: Path
+) -> None:
+    run, begun = _run(tmp_path, ends, restarts)
+    with pytest.raises(ClusterError) as error:
+        run.result(20)
+    assert raised is None or error.value is raised
+    assert len(begun) == restarts + 1 if raised else len(begun) == 1

@@ -1,0 +1,1 @@
+"""Files that are almost right, and what their readers may do with them."""

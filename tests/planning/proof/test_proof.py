@@ -1,0 +1,39 @@
+"""A plan is proved without running it, and no fault that is planted in one is missed."""
+
+from __future__ import annotations
+
+from mimokit.planning.layout import checked_config, plan_checked
+from mimokit.planning.proof import prove
+from tests.benchmarks.plan_speed import colocated
+from tests.planning.proof.plans import layouts, planted
+from tests.whole_runs import WHOLE_RUNS
+
+MANY = (
+    "sizes on shared ranks", "pipelines on shared ranks", "chunks and orders", "experts",
+    "samples in a row", "sizes on separate ranks",
+)  # fmt: skip
+
+
+def test_right_plans_are_right():
+    configs = [run.make() for run in WHOLE_RUNS if run.proves in MANY]
+    assert len(configs) > 40
+    configs += [*layouts().values(), colocated(16_384)]
+    for config in map(checked_config, configs):
+        proof = prove(plan_checked(config), config)
+        assert proof.passed, proof.verdict
+        assert len(proof.claims) == 10
+
+
+def test_no_planted_fault_of_a_plan_is_missed():
+    faults = list(planted())
+    assert len(faults) >= 100
+    missed = [f"{f.layout}: {f.fault}" for f in faults if prove(f.plan, f.config).passed]
+    assert not missed
+
+
+def test_a_fault_is_said_in_a_sentence():
+    fault = next(f for f in planted() if f.fault == "a gradient is left out")
+    assert prove(fault.plan, fault.config).verdict == (
+        f"The plan of {fault.config.name!r} is wrong (bridges bring each sample once): the bridge "
+        "from 'images' to 'language_module': backward, to rank 0: nobody has samples 0 to 7"
+    )
