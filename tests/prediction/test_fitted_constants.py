@@ -16,6 +16,7 @@ from tests.benchmarks.prediction.fit import (
     hardware_with,
     software_with,
 )
+from tests.benchmarks.prediction.page import PAGE, with_table
 
 FOUND = json.loads(FITTED.read_text(encoding="utf-8"))["all"]
 
@@ -58,3 +59,8 @@ def test_training_stacks_hold_the_fitted_constants(name: str) -> None:
     shipped, fitted = vars(load_software(name)), vars(software_with(FOUND)(name))
     for attribute in IN_STACKS[name]:
         assert shipped[attribute] == pytest.approx(fitted[attribute], rel=1e-2)
+
+
+def test_the_page_states_every_constant() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert with_table(text) == text, "run python -m tests.benchmarks.prediction.page"

@@ -14,6 +14,7 @@ from mimokit.config.errors import ConfigError
 from mimokit.config.recipe import RecipeConfig
 from mimokit.config_files import load_experiment_config
 from mimokit.prediction import Layout, Prediction, Workload, predict
+from mimokit.prediction.band import UNKNOWN_RECIPE
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import System, load_software
 from mimokit.prediction.step_time.collectives import dispatch
@@ -78,17 +79,19 @@ def test_dispatch_beside_another_micro_batch_is_hidden_in_part() -> None:
 def test_what_is_unknown_widens_the_band_and_says_so() -> None:
     unknown, known = predicted(), predicted(**KNOWN)
     wide, narrow = ((one.high - one.low) / one.seconds for one in (unknown, known))
-    assert wide == pytest.approx(2 * narrow)
+    assert wide == pytest.approx(UNKNOWN_RECIPE * narrow)
     assert unknown.supposed == (
         "The recipe says nothing of dispatcher and graphs (runtime.recipe); supposed are the "
-        "defaults 'blackwell': graphs part+attention, dispatcher hybridep.",
+        "defaults 'blackwell': dispatcher hybridep, graphs part+attention.",
     )
     assert known.supposed == ()
     assert unknown.to_json()["supposed"] == list(unknown.supposed)
 
 
 def test_a_model_unlike_those_fitted_widens_the_band_and_says_so() -> None:
-    known, other = predicted("llama-3-8b", "h100"), predicted("llama-3.2-1b", "h100")
+    known, other = (
+        predicted(name, "h100", graphs="none") for name in ("llama-3-8b", "llama-3.2-1b")
+    )
     assert known.supposed == ()
     assert other.supposed == ("No dense model of width 2,048 on this GPU was fitted.",)
     assert (other.high - other.low) / other.seconds > (known.high - known.low) / known.seconds

@@ -46,18 +46,18 @@ CONSTANTS: Mapping[str, Constant] = _table(
     (
         Constant(
             "matrix h100", "share of peak 16-bit arithmetic that products of a layer sustain",
-            SHARE, 0.698, 0.55, 0.75,
+            SHARE, 0.703, 0.55, 0.75,
             "cuBLAS at 8192 cubed 0.81; long runs are held by power", fitted=True,
         ),
         Constant(
             "matrix b200", "the same on B200 (and GB200, at the same operations per second)",
-            SHARE, 0.624, 0.45, 0.70,
+            SHARE, 0.63, 0.45, 0.70,
             "SimuMax v1.2, 514 products: 0.49; Transformer Engine issue 2053: 0.65 to 0.73",
             fitted=True,
         ),
         Constant(
             "matrix b300", "the same on B300 (and GB300)",
-            SHARE, 0.827, 0.60, 0.83,
+            SHARE, 0.83, 0.60, 0.83,
             "B200's at 1,400 W instead of 1,000 W, of a peak 11 % higher", fitted=True,
         ),
         Constant(
@@ -70,7 +70,7 @@ CONSTANTS: Mapping[str, Constant] = _table(
         ),
         Constant(
             "memory", "share of memory bandwidth that elementwise kernels reach",
-            SHARE, 0.58, 0.55, 0.85,
+            SHARE, 0.55, 0.55, 0.85,
             "SimuMax v1.2 on B200: permutation 0.50; copies 0.9", fitted=True,
         ),
         Constant(
@@ -105,13 +105,13 @@ CONSTANTS: Mapping[str, Constant] = _table(
         ),
         Constant(
             "fused passes", "times that a dispatched token crosses memory, permutation fused",
-            COUNT, 4, 2.0, 9.0,
+            COUNT, 3.08, 2.0, 9.0,
             "counted from Megatron's token dispatcher: read and written to permute and to restore, "
             "4, and padding; HybridEP permutes as it receives, 2", fitted=True,
         ),
         Constant(
             "unfused passes", "the same with a permutation that is not fused",
-            COUNT, 6, 4.0, 14.0,
+            COUNT, 4.52, 4.0, 14.0,
             "counted from Megatron's token dispatcher: 6 to 14; with HybridEP 4", fitted=True,
         ),
         Constant(
