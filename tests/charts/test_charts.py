@@ -17,6 +17,7 @@ from mimokit.planning.frames import plan_frames
 from tests.charts.fakes import samples
 from tests.charts.pictures import faults
 from tests.charts.plans import plan, weight_plan
+from tests.experiment.culprit.reports import CULPRIT
 
 STEPS = samples_to_steps(samples())
 EVALUATIONS = samples_to_evaluations(samples())
@@ -48,6 +49,10 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "training": lambda: charts.training(STEPS, EVALUATIONS),
     "training without evaluations": lambda: charts.training(STEPS),
     "training after one step": lambda: charts.training(STEPS[STEPS["iteration"] == 0]),
+    "seams": lambda: charts.seams(CULPRIT.rows()),
+    "tensor_difference": lambda: charts.tensor_difference(
+        CULPRIT.divergence.cells(), CULPRIT.divergence.borders()
+    ),
     "weight_map": lambda: charts.weight_map(weight_plan("llama", 2, 2)),
     "weight_map of a tower": lambda: charts.weight_map(weight_plan("clip", 8)),
     "weight_map of 160 ranks": lambda: charts.weight_map(weight_plan("70b", 8, 20)),

@@ -60,10 +60,21 @@ MAKERS: dict[str, Callable[[Runs], Any]] = {
     "stragglers": lambda runs: charts.stragglers(runs["slow_rank"].ranks),
     "rank_memory": lambda runs: charts.rank_memory(runs["apart"].ranks, 600e6),
     "rank_memory without a limit": lambda runs: charts.rank_memory(runs["apart"].ranks),
+    "held_memory": lambda runs: charts.held_memory(held()),
     "scaling": lambda runs: charts.scaling(scaling(runs)),
     "losses": lambda runs: charts.losses(loss_over_tokens(runs)),
     "planned_and_measured": lambda runs: charts.planned_and_measured(planned(runs)),
 }
+
+
+def held() -> pd.DataFrame:
+    """Return what two modules held, of which one is not predicted."""
+    rows = [
+        {"run": "a", "module": module, "rank": 0, "part": part, "measured": 3e6, "predicted": known}
+        for module, known in (("images", 2e6), ("writer", None))
+        for part in ("weights", "gradients", "optimizer", "activations")
+    ]
+    return pd.DataFrame(rows)
 
 
 def scaling(runs: Runs) -> pd.DataFrame:
