@@ -18,6 +18,10 @@ export class KernelLink {
       if (root.closest(".jupyter-widgets-disconnected")) this.end();
     };
     model.on("comm_live_update", this.look);
+    // A focused button matches the notebook's shortcuts itself, whatever is said around it.
+    root.addEventListener("keydown", (event) => {
+      if (!event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
+    });
     for (const event of USED) root.addEventListener(event, this.look);
   }
 
