@@ -178,6 +178,9 @@ class TraceSample:
     Attributes:
         clock_offset: seconds added to the rank's clock.
         clock_error: the true offset is at most this far from `clock_offset`, in seconds.
+        inside: what took place inside these steps: keys and values that are gathered, tokens that
+            are dispatched to experts and combined, layers that are recomputed, and how gradients
+            are reduced; with module and micro-batch of the step.
     """
 
     rank: int
@@ -185,6 +188,7 @@ class TraceSample:
     clock_offset: float
     clock_error: float
     events: tuple[Event, ...]
+    inside: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +206,8 @@ class HealthSample:
             must differ between the ranks of a tensor parallel group, and be alike in its replicas.
         collectives: module -> collectives of its tensor parallel group in the iteration; where
             modules share a group, the first of them has those of all.
+        held: module -> part -> bytes in the first iteration: weights, gradients, optimizer (main
+            weights and states), activations (the most that autograd kept); empty if not measured.
     """
 
     rank: int
@@ -211,6 +217,7 @@ class HealthSample:
     random_state: int = 0
     states_inside: Mapping[str, int] = field(default_factory=dict)
     collectives: Mapping[str, int] = field(default_factory=dict)
+    held: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

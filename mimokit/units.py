@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-GIB = 2**30
+MIB, GIB = 2**20, 2**30
 
 _PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _RATE = re.compile(r"([kKMGT]?)(bit/s|b/s|bps|B/s)")

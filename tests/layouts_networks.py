@@ -21,6 +21,7 @@ LANGUAGES: dict[str, dict[str, Any]] = {
         **LLAMA, "add_qkv_bias": True, "tied_embeddings": True,
         "rope_scaling": {"rope_type": "linear", "factor": 2.0},
     },
+    "qwen3": {**LLAMA, "qk_layernorm": True},
     "gpt2": {
         "num_layers": 4, "hidden_size": 32, "num_attention_heads": 8, "seq_length": 42,
         "vocab_size": 19, "make_vocab_size_divisible_by": 3, "tied_embeddings": True,

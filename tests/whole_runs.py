@@ -113,7 +113,7 @@ def _written(layout: tuple[tuple[int, ...], ...]) -> str:
 def _networks() -> Iterator[WholeRun]:
     for language, tower, images, words, apart in [
         ("llama", "clip", (2, 1, 2), (2, 1, 2), False),
-        ("llama", "clip", (1, 1, 4), (4, 1, 1), False),
+        ("qwen3", "clip", (1, 1, 4), (4, 1, 1), False),
         ("llama", "clip", (1, 2, 1), (2, 2, 1), True),
         ("qwen2", "siglip", (2, 1, 1), (2, 1, 1), False),
         ("qwen2", "siglip", (1, 1, 4), (4, 1, 1), False),
@@ -641,11 +641,11 @@ BEHIND = {"pipeline_parallel": 2, "rank_offset": 1, **ONE}
 
 
 def _weights() -> Iterator[WholeRun]:
-    for mode, images, words in (
-        ("colocated", {"data_parallel": 4}, {"tensor_parallel": 4}),
-        ("heterogeneous", ONE, BEHIND),
+    for language, mode, images, words in (
+        ("qwen2", "colocated", {"data_parallel": 4}, {"tensor_parallel": 4}),
+        ("qwen3", "heterogeneous", ONE, BEHIND),
     ):
-        make = partial(weights_config, "qwen2", "clip_tower", mode, images, words)
+        make = partial(weights_config, language, "clip_tower", mode, images, words)
         yield WholeRun("modules that start from weights", mode, make)
     two, half = {"tensor_parallel": 2, "data_parallel": 2}, {"tensor_parallel": 2, **ONE}
     four, stages = {"tensor_parallel": 4, **ONE}, {"pipeline_parallel": 2, **ONE}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mimokit.analysis.held import read_held
 from mimokit.analysis.run_folders import Paths, RunProblem, find_runs
 from mimokit.analysis.run_info import (
     REFUSED,
@@ -84,6 +85,12 @@ class Runs:
     @cached_property
     def _by_rank(self) -> tuple[pd.DataFrame, pd.DataFrame, tuple[RunProblem, ...]]:
         return read_by_rank(self.folders)
+
+    @cached_property
+    def held(self) -> pd.DataFrame:
+        """A row per run, module and part of its memory, on the rank with the most of the module:
+        the bytes that were measured in the first iteration, and those that were predicted."""
+        return read_held(self.folders)
 
     @property
     def events(self) -> pd.DataFrame:

@@ -23,6 +23,8 @@ module and microbatch are missing if a step has none."""
 MOST_CHARACTERS = 2**30
 """Of a trace; one of a thousand steps on 64 ranks has a tenth of it."""
 _MICROSECONDS = 1e6
+INSIDE = 1
+"""Thread of what takes place inside the steps of a rank."""
 CATEGORIES = {str(kind): "compute" if kind.computes else str(kind.color) for kind in StepKind}
 """Step name -> category of its Chrome trace events."""
 
@@ -33,16 +35,24 @@ class TraceFileError(ValueError):
 
 def samples_to_trace(samples: Iterable[Sample]) -> pd.DataFrame:
     """Return the traced steps of all ranks, sorted by start and rank."""
-    rows = [
-        (sample.rank, sample.iteration, *event)
-        for sample in _traces(samples)
-        for event in sample.events
-    ]
-    table = _table(rows)
+    traced = _traces(samples)
+    table = _table([(one.rank, one.iteration, *event) for one in traced for event in one.events])
     if len(table):
-        begin = table["start"].min()
-        table[["start", "stop"]] -= begin
+        table[["start", "stop"]] -= _begin(traced)
     return table
+
+
+def inside_to_trace(samples: Iterable[Sample]) -> pd.DataFrame:
+    """Return what took place inside the traced steps, as `samples_to_trace` returns these."""
+    traced = _traces(samples)
+    table = _table([(one.rank, one.iteration, *event) for one in traced for event in one.inside])
+    if len(table):
+        table[["start", "stop"]] -= _begin(traced)
+    return table
+
+
+def _begin(traced: Iterable[TraceSample]) -> float:
+    return min(event[3] for sample in traced for event in sample.events)
 
 
 def _traces(samples: Iterable[Sample]) -> list[TraceSample]:
@@ -54,7 +64,11 @@ def write_trace(file: str | Path, samples: Iterable[Sample], plan: LayoutPlan) -
     traced = _traces(samples)
     table = samples_to_trace(traced)
     content = {
-        "traceEvents": [*_names(plan), *_events(table)],
+        "traceEvents": [
+            *_names(plan),
+            *_events(table),
+            *_events(inside_to_trace(traced), thread=INSIDE),
+        ],
         "displayTimeUnit": "ms",
         "otherData": {
             "clock": "rank 0",
@@ -74,13 +88,14 @@ def _names(plan: LayoutPlan) -> Iterator[dict[str, Any]]:
         yield _metadata("process_name", rank, {"name": f"{who}: {', '.join(modules)}"})
         yield _metadata("process_sort_index", rank, {"sort_index": rank})
         yield _metadata("thread_name", rank, {"name": "schedule"})
+        yield {**_metadata("thread_name", rank, {"name": "inside its steps"}), "tid": INSIDE}
 
 
 def _metadata(name: str, rank: int, values: dict[str, Any]) -> dict[str, Any]:
     return {"ph": "M", "name": name, "pid": rank, "tid": 0, "args": values}
 
 
-def _events(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _events(table: pd.DataFrame, thread: int = 0) -> Iterator[dict[str, Any]]:
     for row in table.to_dict("records"):
         module, microbatch = row["module"], row["microbatch"]
         arguments: dict[str, Any] = {"step": row["name"], "iteration": int(row["iteration"])}
@@ -93,15 +108,18 @@ def _events(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
             "name": row["name"] if pd.isna(module) else f"{row['name']} {module}",
             "cat": CATEGORIES.get(row["name"], Phase.COMMUNICATION),
             "pid": int(row["rank"]),
-            "tid": 0,
+            "tid": thread,
             "ts": row["start"] * _MICROSECONDS,
             "dur": (row["stop"] - row["start"]) * _MICROSECONDS,
             "args": arguments,
         }
 
 
-def read_trace(path: str | Path) -> pd.DataFrame:
+def read_trace(path: str | Path, *, inside: bool = False) -> pd.DataFrame:
     """Read the trace of a run: its folder, or the file itself.
+
+    Args:
+        inside: return what took place inside the steps instead of the steps.
 
     Returns:
         A table with TRACE_COLUMNS; `attrs["clock_error"]` is the largest error of a rank's clock,
@@ -115,7 +133,9 @@ def read_trace(path: str | Path) -> pd.DataFrame:
         raise TraceFileError(f"There is no trace at {file}; train(..., trace=True) writes one.")
     try:
         content = read_json(file, MOST_CHARACTERS)
-        rows = [_row(event) for event in content["traceEvents"] if event["ph"] == "X"]
+        thread = INSIDE if inside else 0
+        complete = (event for event in content["traceEvents"] if event["ph"] == "X")
+        rows = [_row(event) for event in complete if event.get("tid", 0) == thread]
         errors = content["otherData"]["clock_error_seconds"].values()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TraceFileError(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mimokit.charts._heat_maps import expert_load as expert_load
     from mimokit.charts._heat_maps import step_times as step_times
     from mimokit.charts._heat_maps import stragglers as stragglers
+    from mimokit.charts._memory import held_memory as held_memory
     from mimokit.charts._memory import memory_bars as memory_bars
     from mimokit.charts._memory import rank_memory as rank_memory
     from mimokit.charts._node_timeline import node_timeline as node_timeline
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from mimokit.charts._proof import proof as proof
     from mimokit.charts._rank_map import rank_map as rank_map
     from mimokit.charts._report import report as report
+    from mimokit.charts._seams import seams as seams
+    from mimokit.charts._seams import tensor_difference as tensor_difference
     from mimokit.charts._trace import trace_over_prediction as trace_over_prediction
     from mimokit.charts._trace import trace_timeline as trace_timeline
     from mimokit.charts._weight_map import weight_map as weight_map

@@ -10,7 +10,7 @@ import pandas as pd
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import MOST_RANKS, inline, layered, need, records, titled
 from mimokit.prediction import Prediction
-from mimokit.units import GIB, counted, gib_text
+from mimokit.units import GIB, MIB, counted, gib_text
 
 COLUMNS = ("memory_peak", "memory_allocated")
 """The first one that was measured is shown."""
@@ -89,6 +89,42 @@ def rank_memory(ranks: pd.DataFrame, limit: float | None = None) -> alt.LayerCha
         f"largest {column} of the run; the fullest rank has {full}{against}",
         f"Largest {column} of {counted(len(table), 'rank')}",
         height=alt.Step(18),
+    )
+
+
+def held_memory(held: pd.DataFrame) -> alt.LayerChart:
+    """Return the memory that modules held in a run as stacked bars, next to what was predicted.
+
+    Args:
+        held: `Runs.held` of one run.
+    """
+    need(held, "held_memory", "module", "part", "measured", "predicted")
+    order = list(_palette.MEMORY_COLORS)
+    rows = [
+        {
+            "module": row["module"],
+            "part": row["part"],
+            "what": what,
+            "mib": row[what] / MIB,
+            "order": order.index(row["part"]),
+        }
+        for row in records(held)
+        for what in ("measured", "predicted")
+        if row[what] is not None
+    ]
+    bars = _axes.stacked(
+        rows,
+        alt.X("sum(mib):Q", title="MiB on the fullest rank of a module"),
+        alt.Y("what:N", title=None, sort=["measured", "predicted"]),
+        _axes.parts("part", rows, _palette.MEMORY_COLORS, columns=6),
+        ["module:N", "what:N", "part:N", alt.Tooltip("mib:Q", title="MiB", format=".3~g")],
+    ).encode(row=alt.Row("module:N", title=None, sort=list(dict.fromkeys(held["module"]))))
+    return titled(
+        bars,
+        "Memory held",
+        "weights, gradients, states of optimizers, and the most that autograd kept in a step",
+        f"Measured and predicted memory of {counted(held['module'].nunique(), 'module')}",
+        height=alt.Step(26),
     )
 
 

@@ -86,6 +86,7 @@ def _show(runs: Runs, comparison: Comparison | None) -> None:
     from rich.console import Console
 
     from mimokit.analysis import explain
+    from mimokit.analysis.held import held_section
 
     width = None if sys.stdout.isatty() else _WIDTH  # of a file or a pipe none is known
     console = Console(soft_wrap=width is not None, width=width)
@@ -94,7 +95,12 @@ def _show(runs: Runs, comparison: Comparison | None) -> None:
         console.print()
         console.print(comparison, markup=False, highlight=False)
         console.print()
-        console.print(explain(runs, _looked_at(runs, comparison)), markup=False, highlight=False)
+        looked_at = _looked_at(runs, comparison)
+        console.print(explain(runs, looked_at), markup=False, highlight=False)
+        held = runs.held[runs.held["run"] == looked_at]
+        if len(held):
+            console.print()
+            console.print(held_section(held).table())
 
 
 def _looked_at(runs: Runs, comparison: Comparison) -> str:
@@ -132,6 +138,7 @@ def _plain(runs: Runs, comparison: Comparison | None) -> dict[str, Any]:
             }
             for explanation in explanations
         ],
+        "held": _records(runs.held),
         "problems": [str(problem) for problem in runs.problems],
     }
 

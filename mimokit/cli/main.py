@@ -12,8 +12,10 @@ from typing import Annotated
 import typer
 
 from mimokit.cli.analyze_command import analyze
+from mimokit.cli.calibrate_command import calibrate
 from mimokit.cli.checkpoint_commands import checkpoints
 from mimokit.cli.cluster_commands import clusters
+from mimokit.cli.compare_command import compare
 from mimokit.cli.exchange_commands import frames, strategy
 from mimokit.cli.import_command import import_layout
 from mimokit.cli.layout_commands import export, predict, search
@@ -132,6 +134,7 @@ app.command()(run)
 app.command()(verify)
 app.command()(clusters)
 app.command()(checkpoints)
+app.command()(compare)
 app.command()(strategy)
 app.command()(frames)
 app.command()(analyze)
@@ -141,6 +144,7 @@ app.command()(check)
 app.command()(generate)
 app.command()(memory)
 app.command()(advise)
+app.command()(calibrate)
 
 
 def main() -> None:

@@ -60,6 +60,18 @@ def verify(
         str | None,
         typer.Option(help="With --resume-check: a config of another layout to go on with."),
     ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Name the first tensor that differs, and what it is."),
+    ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(help="Another layout of the same model, to compare tensors with."),
+    ] = None,
+    static: Annotated[
+        bool,
+        typer.Option("--static", help="Prove the plan alone, of any number of ranks."),
+    ] = False,
     cluster: Cluster = None,
 ) -> None:
     """Prove that a layout computes what one process computes; exit 1 if it does not."""
@@ -70,6 +82,12 @@ def verify(
         return
     if into is not None:
         raise typer.BadParameter("--into is for --resume-check; give both")
+    if static:
+        _prove_plan(file, as_json, explain or against is not None)
+        return
+    if explain or against is not None:
+        _explain(file, against, as_json, steps, cluster)
+        return
     with failures():
         config = _runnable(file)
         with engines_for(config.total_world_size, cluster, progress=True) as engines:
@@ -92,6 +110,36 @@ def _prove_resume(
             report = resume_check(engines, saved, into=resumed, tolerance=tolerance)
     show(report, as_json)
     if not report.passed:
+        raise typer.Exit(FAILED)
+
+
+def _prove_plan(file: str, as_json: bool, runs: bool) -> None:
+    """Prove a plan without engines."""
+    from mimokit.planning.proof import prove_layout
+
+    if runs:
+        raise typer.BadParameter("give --static, or --explain and --against, which run the layout")
+    with failures():
+        proof = prove_layout(file)
+    show(proof, as_json)
+    if not proof.passed:
+        raise typer.Exit(FAILED)
+
+
+def _explain(
+    file: str, against: str | None, as_json: bool, steps: int, cluster: str | None
+) -> None:
+    """Compare a layout tensor by tensor."""
+    from mimokit.experiment import explain
+
+    with failures():
+        configs = [_runnable(one) for one in (file, against) if one is not None]
+        size = max(config.total_world_size for config in configs)
+        with engines_for(size, cluster, progress=True) as engines:
+            other = configs[1] if against is not None else None
+            explanation = explain(engines, configs[0], against=other, steps=steps)
+    show(explanation, as_json)
+    if not explanation.passed:
         raise typer.Exit(FAILED)
 
 

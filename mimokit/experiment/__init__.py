@@ -12,6 +12,10 @@ from mimokit.lazy import lazy_names
 if TYPE_CHECKING:
     from mimokit.config.runtime import Evaluations as Evaluations
     from mimokit.experiment.calibration import calibrate as calibrate
+    from mimokit.experiment.culprit.explain import Reference as Reference
+    from mimokit.experiment.culprit.explain import compute_reference as compute_reference
+    from mimokit.experiment.culprit.explain import explain as explain
+    from mimokit.experiment.culprit.report import CulpritReport as CulpritReport
     from mimokit.experiment.fits.arguments import FitArguments as FitArguments
     from mimokit.experiment.fits.run import FitResult as FitResult
     from mimokit.experiment.fits.run import FitRun as FitRun

@@ -14,6 +14,7 @@ from mimokit import cluster
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.planning.seams import Recording, Seam
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.calibration import RankMeasurements
 from mimokit.prediction.peak import peak_of_device
@@ -166,6 +167,38 @@ def resume_rank(
     if before is None:
         return record_resumed(plan, config, data, after, code)
     return record_saved(plan, config, data, before, after, code)
+
+
+def seams_of_one_rank(
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    steps: int,
+    decoders: Mapping[str, ModuleArchitecture],
+    code: UserCode,
+    wholes: Sequence[Seam],
+    nudge: int | None,
+) -> Recording:
+    """Record the seams of the model in one process, in the precision of the layout."""
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.verify.seams.one_process import record_one_process
+
+    start = plan.executions[plan.llm_module_name].weights
+    data = code.data or default_data
+    return record_one_process(plan, config, data, steps, decoders, code, start, wholes, nudge)
+
+
+def seams_rank(
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    epsilons: Sequence[float],
+    code: UserCode,
+    wholes: Sequence[Seam],
+) -> Recording:
+    """Record the seams of a layout on this rank."""
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.verify.seams.layout import record_layout
+
+    return record_layout(plan, config, code.data or default_data, epsilons, code, wholes)
 
 
 def calibrate_rank() -> RankMeasurements:

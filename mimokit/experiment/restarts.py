@@ -123,9 +123,9 @@ class RestartedRun:
         self._seen: dict[tuple[object, ...], int] = {}
         self._reached = self._begun = begun
         self._stopping = False
-        self._note: Mapping[str, Any] | None = None
         self._error: BaseException | None = None
         self._results: list[Any] = []
+        self._note: Mapping[str, Any] | None = None
         self._finished, self._ended = threading.Event(), threading.Event()
         self._started = time.monotonic()
         self._stopped: float | None = None
@@ -194,9 +194,9 @@ class RestartedRun:
     def _attempt(self, checkpoint: Checkpoint | None) -> ClusterRun:
         self._reached = self._begun if checkpoint is None else checkpoint.step
         run = self._begin(checkpoint)
-        run.on_sample(self._hear)
         if self._note is not None:
             run.remember(self._note)
+        run.on_sample(self._hear)
         return run
 
     def _hear(self, message: Message) -> None:

@@ -20,8 +20,9 @@ from mimokit.config.runtime import PRECISION_OF_RUNS, CheckpointConfig
 from mimokit.config.user_code import UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, check_room, check_trainable, prepared
+from mimokit.experiment.reference import for_verification
 from mimokit.experiment.resume_report import ResumeReport
-from mimokit.experiment.verification import TOLERANCE, for_verification
+from mimokit.experiment.verification import TOLERANCE
 from mimokit.experiment.verification_report import relative
 from mimokit.planning import plan_layout
 from mimokit.planning.checkpoints import folder_of_step, layout_json, layout_text

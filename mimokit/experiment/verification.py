@@ -14,24 +14,22 @@ from mimokit.config import (
     ModuleParallelismConfig,
     check_runnable,
 )
-from mimokit.config.runtime import AS_DRAWN, PRECISION_OF_RUNS
-from mimokit.config.strategy import OPTIMIZER_TAKES
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
+from mimokit.experiment.culprit.explain import STEPS as FEW_STEPS
+from mimokit.experiment.culprit.explain import Side, explain_side
 from mimokit.experiment.prepare import Config, check_room, placed, prepared
+from mimokit.experiment.reference import decoders_of, for_verification, plan_of_one, single_rank
 from mimokit.experiment.verification_report import (
-    ADAM_EPSILON,
     FROZEN,
     NO_GRADIENT,
     NO_SAMPLE,
-    NOISY_ADAM_EPSILON,
     VerificationReport,
     largest,
     relative,
 )
 from mimokit.experiment.yardstick import Yardstick
 from mimokit.planning import plan_layout
-from mimokit.planning.execution import plan_executions
 from mimokit.planning.types import LayoutPlan
 from mimokit.progress import shown
 from mimokit.units import counted
@@ -96,7 +94,7 @@ class Oracle:
         return (
             self.code == code
             and self.config == single_rank(layout)
-            and self.decoders == _decoders(layout)
+            and self.decoders == decoders_of(layout)
             and self.tensor_parallel == _cut_by_rank(layout)
         )
 
@@ -136,19 +134,14 @@ def _computed(
     steps: int,
     code: UserCode,
 ) -> Oracle:
-    alone, decoders = single_rank(layout), _decoders(layout)
-    plan, cut = _plan_of_one(alone), _cut_by_rank(layout)
+    alone, decoders = single_rank(layout), decoders_of(layout)
+    plan, cut = plan_of_one(alone), _cut_by_rank(layout)
     with shown(f"Training in one process, {counted(steps, 'step')}"):
         name, steps_taken, noise = cluster.run(
             on_rank.oracle_rank, plan, alone, steps, decoders, code, cut, world_size=1
         )[0]
     recorded = tuple(map(tuple, steps_taken))
     return Oracle(alone, decoders, name, code, recorded, cut, tuple(map(tuple, noise)))
-
-
-def _plan_of_one(alone: ExperimentConfig) -> LayoutPlan:
-    plan = plan_layout(_unfrozen(alone))
-    return replace(plan, executions=plan_executions(alone, plan.modules))
 
 
 def verify(
@@ -162,6 +155,7 @@ def verify(
     modules: Mapping[str, OwnModule] | None = None,
     loss_func: OwnLoss | None = None,
     forward_step: ForwardStep | None = None,
+    explain: bool = False,
 ) -> VerificationReport:
     """Train a layout and the one-process oracle from the same seed on the same global batches.
 
@@ -173,11 +167,13 @@ def verify(
         oracle: of the same model, global batches and data, for at least `steps` steps; computed
             if None. All layouts of a model can share one.
         modules, loss_func, forward_step: as for `train`.
+        explain: compare tensor by tensor as well, and name the first that differs; see `explain`.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet.
         RankError: a rank fails.
-        ValueError: the oracle is of another model, batch or data, or has too few steps.
+        ValueError: the oracle is of another model, batch or data, or has too few steps; or a
+            strategy between replicas is to be explained.
     """
     layout = for_verification(prepared(config))
     check_runnable(layout)
@@ -224,9 +220,13 @@ def verify(
             layout.runtime.precision, [one for own in oracle.noise for one in own[:steps]]
         ),
     )
-    if report.yardstick or not report.is_near or _cut_by_rank(layout):
-        return report  # where a rank cuts, choices flip as weights change
-    return _with_rounding(report, cluster, oracle, expected)
+    # Where a rank cuts, choices flip as weights change.
+    if report.is_near and not report.yardstick and not _cut_by_rank(layout):
+        report = _with_rounding(report, cluster, oracle, expected)
+    if explain:
+        side = Side(layout.name, layout, code)
+        report = replace(report, explanation=explain_side(cluster, side, min(steps, FEW_STEPS)))
+    return report
 
 
 def _yardstick(precision: str | None, noise: Sequence[Noise]) -> Yardstick | None:
@@ -250,7 +250,7 @@ def _with_rounding(
     with shown("Finding what rounding alone changes"):
         found: list[list[StepRounding]] = cluster.run(
             on_rank.rounding_rank,
-            _plan_of_one(oracle.config),
+            plan_of_one(oracle.config),
             oracle.config,
             expected,
             oracle.decoders,
@@ -305,71 +305,6 @@ def _strategy_text(config: ExperimentConfig) -> str:
     return f"{counted(config.replicas, 'replica')} with {config.strategy.name}"
 
 
-def for_verification(config: ExperimentConfig) -> ExperimentConfig:
-    """Return a config with the full learning rate from the first step, above rounding noise."""
-    in_fp32 = config.runtime.precision in (None, PRECISION_OF_RUNS)
-    epsilon = ADAM_EPSILON if in_fp32 else NOISY_ADAM_EPSILON
-    runtime = config.runtime.model_copy(
-        update={
-            "adam_epsilon": epsilon,
-            "learning_rate_warmup": 0,
-            "learning_rate_decay": 0,
-            "checkpoint": None,
-            "resume_from": None,
-        }
-    )
-    data = config.data.model_copy(update={"num_workers": 0})
-    changed = config.model_copy(update={"runtime": runtime, "data": data})
-    inner = None if config.strategy is None else config.strategy.inner_optimizer
-    if config.strategy is not None and inner is not None:
-        eps = epsilon if "eps" in OPTIMIZER_TAKES[inner.name] else None
-        plain = inner.model_copy(update={"eps": eps})
-        changed.strategy = config.strategy.model_copy(update={"inner_optimizer": plain})
-    return changed
-
-
-def single_rank(config: ExperimentConfig) -> ExperimentConfig:
-    """Return the same encoders, language model and global batch on one rank.
-
-    A homogeneous layout has no modules behind the language model; see `run_oracle`.
-    """
-    language = config.model.get_parallelism(config.model.llm_module_name)
-    behind = _decoders(config)
-    model = config.model.model_copy(
-        update={
-            "deployment_mode": "homogeneous",
-            "module_parallelisms": {
-                name: ModuleParallelismConfig(data_parallel=1)
-                for name in config.model.module_parallelisms
-                if name not in behind
-            },
-            "module_architectures": {
-                name: network
-                for name, network in config.model.module_architectures.items()
-                if name not in behind
-            },
-            "topology": None,
-        }
-    )
-    data = config.data.model_copy(
-        update={
-            "base_batch_size": config.data.base_batch_size * (language.data_parallel or 1),
-            "pack_sequences_in_batch": False,
-        }
-    )
-    whole: dict[str, object] = {
-        "pipeline_schedule": "homogeneous",
-        "encoder_microbatches": None,
-        "pipeline_order": None,
-        "patch_type": [],
-        "sample_order": AS_DRAWN,
-    }
-    runtime = config.runtime.model_copy(update=whole)
-    return ExperimentConfig(
-        model=model, data=data, runtime=runtime, name="one process", strategy=config.strategy
-    )
-
-
 def _cut_by_rank(config: ExperimentConfig) -> dict[str, tuple[int, int]]:
     """Return the sizes that cut matrices and experts, if the strategy depends on them."""
     if config.strategy is None or not config.strategy.is_cut_by_rank:
@@ -379,23 +314,6 @@ def _cut_by_rank(config: ExperimentConfig) -> dict[str, tuple[int, int]]:
         name: (sizes.tensor_parallel, sizes.in_runs("expert_tensor_parallel"))
         for name, sizes in modules.items()
     }
-
-
-def _decoders(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
-    model = config.model
-    return {name: model.get_architecture(name) for name in model.decoder_module_names}
-
-
-def _unfrozen(config: ExperimentConfig) -> ExperimentConfig:
-    """Return a config without frozen modules: a plan needs a trained one, and all trained modules
-    may be behind the language model. On one rank, freezing affects only how modules are executed.
-    """
-    networks = {
-        name: network.model_copy(update={"frozen": False})
-        for name, network in config.model.module_architectures.items()
-    }
-    model = config.model.model_copy(update={"module_architectures": networks})
-    return config.model_copy(update={"model": model})
 
 
 def _sizes(module: ModuleParallelismConfig) -> str:

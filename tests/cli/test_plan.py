@@ -120,3 +120,20 @@ def test_the_real_command(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
     assert "Section 'data': base_batch_size is the text '4'" in done.stderr
+
+
+def test_a_plan_is_proved_without_engines() -> None:
+    done = CliRunner().invoke(app, ["verify", PRESET, "--static", "--json"])
+    assert done.exit_code == 0
+    proof = json.loads(done.stdout)
+    assert proof["passed"]
+    assert {claim["shown_for"] for claim in proof["claims"]} >= {"every rank"}
+    both = CliRunner().invoke(app, ["verify", PRESET, "--static", "--explain"])
+    assert both.exit_code == 2
+    assert "give --static, or --explain" in both.stderr
+
+
+def test_folders_that_are_no_recordings_are_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["compare", str(tmp_path), str(tmp_path)])
+    assert done.exit_code == 2
+    assert "is no recording, or one that was cut off" in done.stderr

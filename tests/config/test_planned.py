@@ -116,6 +116,18 @@ def test_networks_that_contradict_themselves(
     assert problem.sentence.endswith((".", "?"))
 
 
+def test_layers_without_a_backward_are_not_recomputed() -> None:
+    for module in ("images", LANGUAGE):
+        content = put(
+            with_network("images", frozen=True), f"{SIZES}.{module}.recompute_granularity", "full"
+        )
+        if module == LANGUAGE:
+            assert problems(content) == ()
+        else:
+            problem = only(problems(content))
+            assert "so that nothing is computed again; leave it out" in problem.sentence
+
+
 def test_experts_are_shared_out() -> None:
     content = put(with_network(LANGUAGE, num_moe_experts=6), f"{SIZES}.images", {})
     content["model"]["module_parallelisms"]["images"] = {"data_parallel": 4}
@@ -185,7 +197,6 @@ def test_heads_of_their_own_width() -> None:
     ("content", "field"),
     [
         (with_sizes(use_megatron_fsdp=True), "use_megatron_fsdp"),
-        (with_network(LANGUAGE, qk_layernorm=True), "qk_layernorm"),
         (with_network(LANGUAGE, window_size=8), "window_size"),
         (with_network("images", position_embedding_type="rope"), "position_embedding_type"),
         (with_network("images", **LEARNED, max_position_embeddings=9), "max_position_embeddings"),

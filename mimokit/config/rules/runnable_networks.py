@@ -13,7 +13,6 @@ from mimokit.units import counted
 
 _NOT_RUNNING: Mapping[str, object] = {
     "add_key_bias": True,
-    "qk_layernorm": False,
     "window_size": None,
     "full_attention_layers": 0,
     "multi_latent_attention": False,

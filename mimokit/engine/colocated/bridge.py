@@ -16,18 +16,13 @@ import torch
 import torch.distributed as dist
 
 from mimokit.engine.collectives import gather_uneven
-from mimokit.engine.colocated.checks import EveryCall
+from mimokit.engine.colocated.checks import ReplicaCheck
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample, slice_modality, slice_text
 from mimokit.engine.device import group_timeout
-from mimokit.engine.digests import digest
 from mimokit.engine.models.encoder import Encoder
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.planning.types import ColocatedBridge, LayoutPlan
 from mimokit.units import counted
-
-
-class ReplicaMismatchError(RuntimeError):
-    """The tensor-parallel ranks of an encoder have different outputs."""
 
 
 @dataclass(frozen=True)
@@ -97,26 +92,21 @@ Listener = Callable[[torch.Tensor, Sequence[int], torch.Tensor], None]
 """Called with (embeddings, rows per sample, result) of every call of a bridge."""
 
 
-class ColocatedBridgeCommunicator:
+class ColocatedBridgeCommunicator(ReplicaCheck):
     """Executes the bridge plan between two modules that share their ranks.
 
     Attributes:
         listeners: called after every call of the bridge.
-        checks: decides which calls check the replicas of the source; by default all do.
-        comparisons: how many did, which are as many collectives of the tensor-parallel group.
 
     Args:
-        source_tensor_group: tensor-parallel ranks of the source module with this rank, and
-            context-parallel ones; they must have the same output.
+        source_tensor_group: see `ReplicaCheck`.
     """
 
     def __init__(self, plan: ColocatedBridge, source_tensor_group: dist.ProcessGroup) -> None:
         """Create the gather groups. Collective over the world."""
+        super().__init__(plan.source, source_tensor_group)
         self.plan = plan
         self.listeners: list[Listener] = []
-        self.checks = EveryCall()
-        self.comparisons = 0
-        self._tensor_group = source_tensor_group
         rank = dist.get_rank()
         self._members = next(group for group in plan.gather_groups if rank in group)
         self._group: dist.ProcessGroup | None = None
@@ -152,7 +142,7 @@ class ColocatedBridgeCommunicator:
                 checks.
             ValueError: if the number of rows of the embeddings differs from that of the samples.
         """
-        self.checks.run(lambda: self.check_replicas(embeddings))
+        self.check_if_due(embeddings)
         cuts = self.cuts(rows_per_sample)
         expected = cuts.total if self.plan.direction == "fan_out" else cuts.sizes[cuts.position]
         if embeddings.shape[0] != expected:
@@ -171,40 +161,6 @@ class ColocatedBridgeCommunicator:
         if self.plan.direction == "fan_out":
             return _Keep.apply(embeddings, cuts, self._group)  # type: ignore[no-any-return,no-untyped-call]
         return embeddings
-
-    @property
-    def compares(self) -> bool:
-        """Whether the source has tensor-parallel ranks that could differ."""
-        return self._tensor_group.size() > 1
-
-    def check_replicas(self, embeddings: torch.Tensor) -> None:
-        """Reject outputs that differ between the source's tensor-parallel ranks.
-
-        Only one copy of each replica is used, so a difference would be dropped silently and the
-        gradient would be wrong.
-
-        Raises:
-            ReplicaMismatchError: on all of these ranks, with module and ranks.
-        """
-        if not self.compares:
-            return
-        self.comparisons += 1
-        own = digest(embeddings)[None]
-        gathered = [torch.empty_like(own) for _ in range(self._tensor_group.size())]
-        dist.all_gather(gathered, own, group=self._tensor_group)
-        first, *digests = torch.cat(gathered).tolist()
-        ranks = dist.get_process_group_ranks(self._tensor_group)
-        other = [rank for rank, value in zip(ranks[1:], digests, strict=True) if value != first]
-        if other:
-            raise ReplicaMismatchError(
-                f"The output of module {self.plan.source!r} differs between its tensor-parallel "
-                f"ranks: rank {ranks[0]} and {_listed(other)} hold different values; every "
-                "tensor-parallel rank must end with the same output."
-            )
-
-
-def _listed(ranks: list[int]) -> str:
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
 
 
 class LoadedBatch:

@@ -1,19 +1,16 @@
-"""When bridges on shared ranks check that the replicas of a source agree."""
+"""The check that the tensor-parallel ranks of a module agree on its output, and when it is made."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
 from mimokit.engine.device import rank_device
-
-if TYPE_CHECKING:
-    from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
+from mimokit.engine.digests import digest
 
 SHARE = 0.01
 """Of the time of a loop that its checks take, at most."""
@@ -81,12 +78,78 @@ def steps_between(share: float) -> int:
     return max(1, math.ceil(share / SHARE))
 
 
-def check_rarely(bridges: Iterable[ColocatedBridgeCommunicator]) -> EveryCall:
-    """Let all bridges of a rank check in one step of N; the loop says when a step begins."""
-    bridges = list(bridges)
-    if not any(bridge.compares for bridge in bridges):
+class ReplicaMismatchError(RuntimeError):
+    """The tensor-parallel ranks of a module have different outputs."""
+
+
+class ReplicaCheck:
+    """Compares what the tensor-parallel ranks of a module give to the next one.
+
+    Attributes:
+        source: the module.
+        checks: decides which calls compare; by default all do.
+        comparisons: how many did, which are as many collectives of the tensor-parallel group.
+
+    Args:
+        source_tensor_group: its tensor-parallel ranks with this rank, and context-parallel ones;
+            they must have the same output.
+    """
+
+    def __init__(self, source: str, source_tensor_group: dist.ProcessGroup) -> None:
+        self.checks = EveryCall()
+        self.comparisons = 0
+        self.source, self._tensor_group = source, source_tensor_group
+
+    @property
+    def compares(self) -> bool:
+        """Whether the source has tensor-parallel ranks that could differ."""
+        return self._tensor_group.size() > 1
+
+    def check_if_due(self, embeddings: torch.Tensor) -> None:
+        """Check in a call that is due; see `check_replicas`."""
+        self.checks.run(lambda: self.check_replicas(embeddings))
+
+    def check_replicas(self, embeddings: torch.Tensor) -> None:
+        """Reject outputs that differ between the source's tensor-parallel ranks.
+
+        Only one copy of each replica is used, so a difference would be dropped silently and the
+        gradient would be wrong.
+
+        Raises:
+            ReplicaMismatchError: on all of these ranks, with module and ranks.
+        """
+        if not self.compares:
+            return
+        self.comparisons += 1
+        own = digest(embeddings)[None]
+        gathered = [torch.empty_like(own) for _ in range(self._tensor_group.size())]
+        dist.all_gather(gathered, own, group=self._tensor_group)
+        first, *digests = torch.cat(gathered).tolist()
+        ranks = dist.get_process_group_ranks(self._tensor_group)
+        other = [rank for rank, value in zip(ranks[1:], digests, strict=True) if value != first]
+        if other:
+            raise ReplicaMismatchError(
+                f"The output of module {self.source!r} differs between its tensor-parallel "
+                f"ranks: rank {ranks[0]} and {_listed(other)} hold different values; every "
+                "tensor-parallel rank must end with the same output."
+            )
+
+
+def _listed(ranks: list[int]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+
+
+def check_rarely(of_rank: Iterable[ReplicaCheck], anywhere: bool | None = None) -> EveryCall:
+    """Let all checks of a rank take place in one step of N; the loop says when a step begins.
+
+    Args:
+        anywhere: whether any rank of the world compares, on which all of them then agree; None: as
+            many do as on this rank.
+    """
+    found = list(of_rank)
+    if not (any(one.compares for one in found) if anywhere is None else anywhere):
         return EveryCall()
     checks = OneStepOfN()
-    for bridge in bridges:
-        bridge.checks = checks
+    for one in found:
+        one.checks = checks
     return checks

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from mimokit.engine.inside_steps import Inside, inside
 from mimokit.engine.megatron import (
     AttnMaskType,
     MegatronModule,
@@ -82,7 +83,8 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
             query, key, value = (each.unsqueeze(1) for each in (query, key, value))
         if cut.context > 1:  # in one message
             widths = [key.shape[-1], value.shape[-1]]
-            both = cut.of_all_contexts(torch.cat((key, value), dim=-1), summed=True)
+            with inside(Inside.GATHER_KEYS):
+                both = cut.of_all_contexts(torch.cat((key, value), dim=-1), summed=True)
             key, value = torch.split(both, widths, dim=-1)
         hidden = None if cut.causal else attention_mask
         query, key, value = (each.permute(1, 2, 0, 3) for each in (query, key, value))

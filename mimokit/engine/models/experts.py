@@ -16,11 +16,13 @@ import torch
 from mimokit.architecture.config_fields import MEGATRON_TOP_K
 from mimokit.axes import MEGATRON_FIELDS, Axis
 from mimokit.config import ModuleArchitecture
+from mimokit.engine.inside_steps import Inside, inside
 from mimokit.engine.megatron import (
     MLP,
     MLPSubmodules,
     ModuleSpec,
     MoEAuxLossAutoScaler,
+    MoELayer,
     ProcessGroupCollection,
     SequentialMLP,
     TopKRouter,
@@ -65,6 +67,15 @@ def experts_spec(network: ModuleArchitecture) -> Any:
     parts.router = LayoutFreeRouter
     parts.experts = of_class(parts.experts, SeededExperts)
     return experts
+
+
+def tell_of_crossings(feed_forward: torch.nn.Module) -> None:
+    """Let traces show when tokens leave for their experts and return; Megatron asks for its own
+    class of layers, so its methods are wrapped.
+    """
+    if isinstance(feed_forward, MoELayer):
+        for name, kind in (("dispatch", Inside.DISPATCH), ("combine", Inside.COMBINE)):
+            setattr(feed_forward, name, inside(kind)(getattr(feed_forward, name)))
 
 
 class SeededExperts(SequentialMLP):  # type: ignore[misc]

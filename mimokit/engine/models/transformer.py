@@ -16,6 +16,7 @@ from mimokit.architecture.transformer import EPSILON, INIT_STD
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.layer_architecture import Activation
 from mimokit.config.user_code import NO_CODE, OwnModule, UserCode
+from mimokit.engine.inside_steps import tell_of_recomputation
 from mimokit.engine.megatron import (
     AttnMaskType,
     ModuleSpec,
@@ -32,9 +33,14 @@ from mimokit.engine.megatron import (
 )
 from mimokit.engine.models.attention import SequenceAttention
 from mimokit.engine.models.dropout import set_dropout
-from mimokit.engine.models.experts import expert_options, experts_spec, layer_with
+from mimokit.engine.models.experts import (
+    expert_options,
+    experts_spec,
+    layer_with,
+    tell_of_crossings,
+)
 from mimokit.engine.models.rng import module_seed
-from mimokit.engine.parallel.sequence import SliceNorm
+from mimokit.engine.parallel.sequence import HeadNorm, SliceNorm
 from mimokit.planning.execution import Dtype, ModuleExecution, Recompute
 from mimokit.planning.types import LayoutPlan
 
@@ -70,7 +76,10 @@ class GroupedSelfAttention(SelfAttention):  # type: ignore[misc]
         of_group = mixed.unflatten(-1, (groups, heads + 2, width))[:, :, group]
         share = heads // sharing
         query = of_group[:, :, place * share : (place + 1) * share]
-        return query, of_group[:, :, heads : heads + 1], of_group[:, :, heads + 1 :]
+        key = of_group[:, :, heads : heads + 1]
+        if self.config.qk_layernorm:
+            query, key = self.q_layernorm(query), self.k_layernorm(key)
+        return query, key, of_group[:, :, heads + 1 :]
 
 
 # A process without Megatron's CUDA extensions cannot run these.
@@ -181,6 +190,7 @@ def _layer_options(architecture: ModuleArchitecture) -> dict[str, Any]:
         "activation_func": _ACTIVATIONS[architecture.activation],
         "add_bias_linear": inside,
         "add_qkv_bias": qkv,
+        "qk_layernorm": bool(architecture.qk_layernorm),
         "init_method_std": architecture.init_std or INIT_STD,
     }
     if architecture.init_method == "xavier":
@@ -202,6 +212,8 @@ def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
     spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = SliceNorm
     attention = spec.submodules.self_attention
     attention.module = GroupedSelfAttention
+    if architecture.qk_layernorm:
+        attention.submodules.q_layernorm = attention.submodules.k_layernorm = HeadNorm
     execution = build.execution
     if execution.context_parallel > 1 or execution.samples_in_row:
         attention.submodules.core_attention = _core_attention(execution, mask_type)
@@ -281,6 +293,10 @@ class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
         torch.manual_seed(initial_seed + number)
         super().__init__(config, submodules, *args, **options)
         set_dropout(self, initial_seed + number, options["pg_collection"])
+        tell_of_crossings(self.mlp)
+        if config.recompute_granularity is not None:
+            whole = config.recompute_granularity == "full"
+            tell_of_recomputation(self if whole else self.self_attention.core_attention)
 
 
 def seeded(layer_spec: ModuleSpec, initial_seed: int) -> ModuleSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
 import torch
 
@@ -16,6 +17,8 @@ from mimokit.engine.weights.files import opened
 from mimokit.engine.weights.reading import fill
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.modules import module_planner
+
+Named = TypeVar("Named")
 
 
 def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -35,7 +38,15 @@ def parameters_of_whole(module: torch.nn.Module) -> dict[str, torch.nn.Parameter
     if isinstance(module, LanguageChunks):
         of_chunks = map(parameters_of_whole, chunks_of(module))
         return {name: value for own in of_chunks for name, value in own.items()}
-    parameters = dict(module.named_parameters())
+    return _by_whole_name(module, dict(module.named_parameters()))
+
+
+def modules_of_whole(module: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """Return the modules inside a module, which is no `LanguageChunks`, likewise."""
+    return _by_whole_name(module, dict(module.named_modules()))
+
+
+def _by_whole_name(module: torch.nn.Module, found: dict[str, Named]) -> dict[str, Named]:
     # From the inside out: the names of parts are those on this rank until their own turn.
     for path, part in reversed(list(module.named_modules())):
         prefix = f"{path}." if path else ""
@@ -45,15 +56,15 @@ def parameters_of_whole(module: torch.nn.Module) -> dict[str, torch.nn.Parameter
             prefix, first = f"{prefix}local_experts.", part.first
         else:
             continue
-        parameters = {_renumbered(name, prefix, first): value for name, value in parameters.items()}
-    return parameters
+        found = {_renumbered(name, prefix, first): value for name, value in found.items()}
+    return found
 
 
 def _renumbered(name: str, prefix: str, first: int) -> str:
     if not name.startswith(prefix):
         return name
-    number, rest = name[len(prefix) :].split(".", 1)
-    return f"{prefix}{int(number) + first}.{rest}"
+    number, dot, rest = name[len(prefix) :].partition(".")
+    return f"{prefix}{int(number) + first}{dot}{rest}"
 
 
 _PROJECTOR = "input_projections."

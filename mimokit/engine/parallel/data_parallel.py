@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from mimokit.engine.inside_steps import Inside, inside
 from mimokit.engine.megatron import (
     DistributedDataParallel,
     DistributedDataParallelConfig,
@@ -121,7 +122,9 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         """Wait until gradients are summed over replicas; those that no backward started start."""
         if self._overlapped is not None:
             self._overlapped.start_rest()
-        super().finish_grad_sync(force_all_reduce)
+        scatters = self.ddp_config.use_distributed_optimizer and not force_all_reduce
+        with inside(Inside.REDUCE_SCATTER if scatters else Inside.ALL_REDUCE):
+            super().finish_grad_sync(force_all_reduce)
 
     @property
     def embedding(self) -> torch.nn.Module:

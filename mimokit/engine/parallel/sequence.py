@@ -2,7 +2,8 @@
 
 Outside the matrices of its layers a tensor-parallel rank then computes a slice of the positions. A
 parameter that it uses there is whole on every rank, with the gradient of this slice alone. Such a
-parameter is marked, and its gradients are summed over the ranks before the optimizer steps.
+parameter is marked, and its gradients are summed over the ranks before the optimizer steps. So is
+the norm of heads, with or without slices: a rank uses it for heads of its own.
 """
 
 from __future__ import annotations
@@ -29,12 +30,31 @@ class SliceNorm:
         cls, config: TransformerConfig, hidden_size: int, eps: float = 1e-5, **options: Any
     ) -> Any:
         """Return the norm, with parameters of the configured type."""
-        whole = copy.copy(config)
-        whole.sequence_parallel = False
-        norm = WrappedTorchNorm(whole, hidden_size, eps=eps, **options).to(config.params_dtype)
+        norm = _whole_norm(config, config.normalization, hidden_size, eps, **options)
         if config.sequence_parallel:
             mark_of_slice(norm.parameters())
         return norm
+
+
+class HeadNorm:
+    """Builds an RMSNorm over each head of query or key, marked where ranks have other heads."""
+
+    def __new__(
+        cls, config: TransformerConfig, hidden_size: int, eps: float = 1e-5, **options: Any
+    ) -> Any:
+        """Return the norm of vectors of the width of a head."""
+        norm = _whole_norm(config, "RMSNorm", hidden_size, eps, **options)
+        if config.tensor_model_parallel_size > 1:
+            mark_of_slice(norm.parameters())
+        return norm
+
+
+def _whole_norm(
+    config: TransformerConfig, kind: str, width: int, epsilon: float, **options: Any
+) -> Any:
+    whole = copy.copy(config)
+    whole.sequence_parallel, whole.normalization = False, kind
+    return WrappedTorchNorm(whole, width, eps=epsilon, **options).to(config.params_dtype)
 
 
 def slice_of_rank(

@@ -118,6 +118,7 @@ class Update(Protocol):
 
     Attributes:
         loss_scale: in fp16; None: losses are not scaled.
+        optimizer: what steps the weights.
 
     The loop calls once per step, in this order: `zero`, forward and backward of all micro-batches,
     `reduce`, `norm`, `clip`, `step`. `reduce`, `norm` and `step` are collective over the world. An
@@ -127,6 +128,7 @@ class Update(Protocol):
     """
 
     loss_scale: LossScale | None
+    optimizer: torch.optim.Optimizer
 
     def zero(self) -> None:
         """Forget the gradients of the last step."""

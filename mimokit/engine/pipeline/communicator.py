@@ -10,11 +10,13 @@ import torch.distributed as dist
 
 from mimokit.axes import Axis
 from mimokit.config.rules.message_tags import too_many
+from mimokit.engine.colocated.checks import ReplicaCheck
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.pipeline.base_stage import PipelineStage, ShapeMismatchError, Shapes
 from mimokit.engine.pipeline.messages import Mailbox, StageMessage, decode_header, encode_header
 from mimokit.engine.pipeline.routes import RouteCommunicator
+from mimokit.planning.message_order import Channel, channels, check_messages
 from mimokit.planning.message_tags import Tag
 from mimokit.planning.schedule import StageEdge
 from mimokit.planning.types import DisjointBridge, LayoutPlan, PipelinePlan
@@ -35,6 +37,7 @@ class MultiModulePipelineCommunicator:
 
     Attributes:
         stages: indices of the stages that this rank works on.
+        replica_checks: of the modules on this rank that feed others.
     """
 
     def __init__(
@@ -63,11 +66,16 @@ class MultiModulePipelineCommunicator:
                 f"Rank {self._rank} holds {list(module_to_model_map)}, but the plan has "
                 f"{', '.join(map(repr, modules))} there."
             )
-        self.mailbox = mailbox or new_mailbox(plan.program)
+        self.mailbox = mailbox or new_mailbox(plan)
         self._groups = {
             name: module_to_grid_map[name].get_pg([Axis.TENSOR, Axis.CONTEXT, Axis.DATA])
             for name in modules
         }
+        self.replica_checks: list[ReplicaCheck] = []
+        for bridge in plan.disjoint_bridges:
+            group = module_to_grid_map[bridge.source].get_pg([Axis.TENSOR, Axis.CONTEXT])
+            if bridge.source in modules and group is not None:
+                self.replica_checks.append(ReplicaCheck(bridge.source, group))
         self._routes = self._all_routes()
 
     @property
@@ -165,6 +173,7 @@ class MultiModulePipelineCommunicator:
             grids = images and bridge.source in self.pipeline.three_axes
             for direction, route in enumerate((bridge.forward, bridge.backward)):
                 sent, taken = reversed(ends) if direction else ends
+                replicas = None if direction else self._replica_check(bridge.source)
                 communicator = RouteCommunicator(
                     route,
                     edges[0].index,
@@ -174,27 +183,31 @@ class MultiModulePipelineCommunicator:
                     self.mailbox,
                     slot,
                     kinds=2 if grids and not direction else 1,
+                    replicas=replicas,
                 )
                 for edge in edges:
                     if {edge.source, edge.destination}.intersection(self.stages):
                         routes[edge.index, direction] = communicator
         return routes
 
+    def _replica_check(self, source: str) -> ReplicaCheck | None:
+        return next((check for check in self.replica_checks if check.source == source), None)
 
-def new_mailbox(pipeline: PipelinePlan) -> Mailbox:
+
+def new_mailbox(plan: LayoutPlan) -> Mailbox:
     """Return a mailbox whose messages never reach another model. Collective over the world.
 
     On GPUs each edge has a group per direction; see `Mailbox`.
+
+    Raises:
+        ScheduleError: ranks would wait for each other on these groups.
     """
     device = rank_device()
-    channels: dict[tuple[int, int], dist.ProcessGroup] = {}
+    groups: dict[Channel, dist.ProcessGroup] = {}
     if device.type == "cuda" and "nccl" in str(dist.get_backend_config()):
-        channels = {
-            (edge.index, direction): dist.new_group(timeout=group_timeout())
-            for edge in pipeline.graph.edges
-            for direction in (0, 1)
-        }
-    return Mailbox(device, dist.new_group(timeout=group_timeout()), channels)
+        check_messages(plan)
+        groups = {channel: dist.new_group(timeout=group_timeout()) for channel in channels(plan)}
+    return Mailbox(device, dist.new_group(timeout=group_timeout()), groups)
 
 
 def check_tag_room(pipeline: PipelinePlan) -> None:

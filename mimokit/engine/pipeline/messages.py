@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.engine.part_times import UNTIMED, PartTimes, StepPart
+from mimokit.planning.message_order import Channel
 from mimokit.planning.message_tags import Tag
 
 _TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32)
@@ -141,7 +142,7 @@ class Mailbox:
     Args:
         group: process group of the messages, by default the world. Messages that no rank received
             are lost with their group; in the world the next model would receive them.
-        channels: (edge, direction) -> the group of its messages, in place of the one above. NCCL
+        channels: the group of the messages of a channel, in place of the one above. NCCL
             ignores tags, and lets a message of a group wait for those before it: messages that may
             overtake each other, or go the other way, need groups of their own.
 
@@ -156,7 +157,7 @@ class Mailbox:
         self,
         device: torch.device,
         group: dist.ProcessGroup | None = None,
-        channels: Mapping[tuple[int, int], dist.ProcessGroup] | None = None,
+        channels: Mapping[Channel, dist.ProcessGroup] | None = None,
     ) -> None:
         self.listeners: list[Callable[[SeenMessage], None]] = []
         self.noted: list[tuple[str, int, Tag]] | None = None

@@ -13,6 +13,7 @@ from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import MimoParallelismConfig
 from mimokit.config.user_code import NO_CODE, ForwardStep, UserCode
 from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
+from mimokit.engine.colocated.checks import EveryCall, ReplicaCheck, check_rarely
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.encoder import Encoder
 from mimokit.engine.models.provider import MimoModelProviderResult, SeededMimoModel
@@ -78,6 +79,18 @@ class RankModel:
         """The messages of this rank."""
         assert self.communicator is not None, "there are no messages"
         return self.communicator.mailbox
+
+    @property
+    def replica_checks(self) -> list[ReplicaCheck]:
+        """What compares the outputs of this rank's modules with those of ranks that are alike."""
+        of_messages = [] if self.communicator is None else self.communicator.replica_checks
+        return [*self.bridges.values(), *of_messages]
+
+    def check_replicas_rarely(self) -> EveryCall:
+        """Let the checks of all ranks take place in one step of N, which the loop begins."""
+        sources = [self.plan.executions[bridge.source] for bridge in self.plan.bridges]
+        alike = any(one.tensor_parallel * one.context_parallel > 1 for one in sources)
+        return check_rarely(self.replica_checks, anywhere=alike)
 
     def modules(self) -> dict[str, ModuleDataParallel]:
         """The wrapped modules on this rank by name, in the order of the plan."""

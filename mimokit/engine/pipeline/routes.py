@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.engine.collectives import gather_in_place, gather_uneven
+from mimokit.engine.colocated.checks import ReplicaCheck
 from mimokit.engine.device import group_timeout
 from mimokit.engine.part_times import StepPart
 from mimokit.engine.pipeline.messages import (
@@ -77,6 +78,7 @@ class RouteCommunicator:
         sent: rank -> its samples of the micro-batch, of the module that sends in this direction.
         taken: the same of the module that receives.
         kinds: number of kinds of rows in a message: rows of the module, and grids of its images.
+        replicas: compares the rows of the ranks that have the same ones, before they are sent.
     """
 
     def __init__(
@@ -89,11 +91,12 @@ class RouteCommunicator:
         mailbox: Mailbox,
         slot: int = 0,
         kinds: int = 1,
+        replicas: ReplicaCheck | None = None,
     ) -> None:
         """Create the groups of the receiving replicas. Collective over the world."""
         self._route, self._edge, self._direction = route, edge, direction
         self._sent, self._taken, self._mailbox, self._slot = sent, taken, mailbox, slot
-        self._kinds = kinds
+        self._kinds, self._replicas = kinds, replicas
         self._rank = dist.get_rank()
         transfers = list(numbered(route.transfers))
         self._outgoing = [sent for sent in transfers if sent[0].source_rank == self._rank]
@@ -113,8 +116,11 @@ class RouteCommunicator:
             message: per kind, [rows, …] of this rank's samples, and the number of rows of each.
 
         Raises:
+            ReplicaMismatchError: other ranks have other rows of the same samples.
             ValueError: if rows and counts differ.
         """
+        if self._replicas is not None:
+            self._replicas.check_if_due(message.rows[0])
         if not self._outgoing:
             return
         own = self._sent[self._rank]

@@ -19,7 +19,7 @@ from mimokit.samples import HealthSample
 class CollectiveCount:
     """Collectives of this rank's tensor parallel groups in the last iteration.
 
-    The comparisons of bridges on shared ranks are left out, which most iterations do not have.
+    The comparisons of modules' outputs are left out, which most iterations do not have.
     Groups number their collectives, so that reading the number costs less than a microsecond.
     """
 
@@ -30,11 +30,11 @@ class CollectiveCount:
             if group.size() > 1:
                 groups.setdefault(group, module)
         self._groups = {module: group for group, module in groups.items()}
-        self._bridges = {
+        self._checks = {
             module: [
-                bridge
-                for source, bridge in model.bridges.items()
-                if model.pg_collections[source].tp_cp is group
+                check
+                for check in model.replica_checks
+                if model.pg_collections[check.source].tp_cp is group
             ]
             for module, group in self._groups.items()
         }
@@ -50,7 +50,7 @@ class CollectiveCount:
     def _numbers(self) -> dict[str, int]:
         return {
             module: int(group._get_sequence_number_for_group())  # type: ignore[attr-defined]
-            - sum(bridge.comparisons for bridge in self._bridges[module])
+            - sum(check.comparisons for check in self._checks[module])
             for module, group in self._groups.items()
         }
 

@@ -20,11 +20,12 @@ from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.checkpoints.data import data_position
 from mimokit.engine.checkpoints.loading import load
 from mimokit.engine.checkpoints.saver import Saver
-from mimokit.engine.colocated.checks import EveryCall, check_rarely
+from mimokit.engine.colocated.checks import EveryCall
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.iterators import iterate_batches, order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
+from mimokit.engine.inside_steps import listening
 from mimokit.engine.models.frame_parallel import patch_encoders
 from mimokit.engine.parallel.loss import one_over
 from mimokit.engine.parallel.update import MainGradUpdate, update_of_run
@@ -37,6 +38,7 @@ from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.evaluation import check_validation, emit_evaluation, evaluate
 from mimokit.engine.training.expert_loads import ExpertLoads, with_loads
 from mimokit.engine.training.health import CollectiveCount, health_sample
+from mimokit.engine.training.held import ACTIVATIONS, KeptBytes, state_bytes
 from mimokit.engine.training.loop_monitor import counts_on_rank, create_performance_monitor
 from mimokit.engine.training.monitor import PerformanceMonitor, watch
 from mimokit.engine.training.profiling import profiler
@@ -55,7 +57,7 @@ ShouldStop = Callable[[], bool]
 class TrainingState:
     """The state of training on one rank; `exchange` is that with other replicas of the layout.
 
-    `checks` are those of the bridges on shared ranks; by default every call checks.
+    `checks` are those of modules' outputs; by default every call checks.
     """
 
     model: RankModel
@@ -83,6 +85,7 @@ class Watchers:
     monitor: PerformanceMonitor | None
     tracer: Tracer | None
     collectives: CollectiveCount
+    kept: KeptBytes
 
 
 @dataclass(frozen=True)
@@ -270,9 +273,10 @@ def train_on_rank(
         check_validation(config, state.data, plan.batch.samples_per_microbatch)
         if config.runtime.checkpoint is not None:
             state.saver = saver_of(state, plan)
-        state.checks = check_rarely(state.model.bridges.values())
+        state.checks = state.model.check_replicas_rarely()
         monitor = _monitor(state, config, peak_flops)
-        watchers = Watchers(emit, monitor, tracer, CollectiveCount(state.model))
+        kept = KeptBytes(state.model.modules())
+        watchers = Watchers(emit, monitor, tracer, CollectiveCount(state.model), kept)
         rows = _train(state, config, watchers, should_stop, evaluations or Evaluations())
         if config.runtime.save_hf is not None:
             save_hf(state.model, config.model, config.runtime.save_hf, peers)
@@ -310,6 +314,7 @@ def _train(
 ) -> list[StepSample]:
     runtime, emit, monitor, model = config.runtime, watchers.emit, watchers.monitor, state.model
     first = iteration = state.iteration
+    held: dict[str, dict[str, int]] = {}
     with profiler(runtime, emit) as profile:
         for iteration in range(first, runtime.num_iterations):
             result = _iterate(state, watchers, iteration, should_stop())
@@ -323,7 +328,8 @@ def _train(
                 monitor.rows[-1] = sample
             profile.step(iteration)
             if iteration == first:
-                emit(health_sample(model, iteration, watchers.collectives))
+                held = {} if monitor is None else _held(state, watchers.kept)
+                emit(replace(health_sample(model, iteration, watchers.collectives), held=held))
             if result.stop:
                 break
             if evaluations.due(iteration, runtime.num_iterations):
@@ -334,7 +340,7 @@ def _train(
         state.saver.save(state.iteration)
         state.saver.finish()
     if iteration > first:
-        emit(health_sample(model, iteration, watchers.collectives))
+        emit(replace(health_sample(model, iteration, watchers.collectives), held=held))
     emit_evaluation(model, state.data, config.data, evaluations.final_samples, iteration, emit)
     if monitor is None:
         return []
@@ -343,12 +349,24 @@ def _train(
     return monitor.rows
 
 
+def _held(state: TrainingState, kept: KeptBytes) -> dict[str, dict[str, int]]:
+    """Return module -> part -> bytes that this rank held in the first iteration."""
+    states = state_bytes(state.model.modules(), state.update.optimizer)
+    return {name: {**parts, ACTIVATIONS: kept.most[name]} for name, parts in states.items()}
+
+
 def _iterate(state: TrainingState, watchers: Watchers, iteration: int, stop: bool) -> StepResult:
     monitor, tracer = watchers.monitor, watchers.tracer
     if monitor is not None:
         monitor.start_step()
     watching = [watcher.observe for watcher in (monitor, tracer) if watcher is not None]
-    with watchers.collectives.of_iteration():
+    with contextlib.ExitStack() as counting:
+        counting.enter_context(watchers.collectives.of_iteration())
+        if tracer is not None:
+            counting.enter_context(listening(tracer.heard))
+        if monitor is not None and not watchers.kept.ended:
+            counting.enter_context(watchers.kept.watching())
+            watching.append(watchers.kept.observe)
         result = exhaust(training_step(state, stop), observed_by(watching))
     if state.saver is not None:  # within the step, whose time has it
         state.saver.after_step(state.iteration)

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.engine.device import rank_device
+from mimokit.engine.inside_steps import Inside
 from mimokit.engine.part_times import now
 from mimokit.engine.steps import Step
 from mimokit.planning.types import LayoutPlan
@@ -88,6 +89,12 @@ class Tracer:
         self._clock = clock
         self._rank = dist.get_rank()
         self._begun: list[tuple[Step, float]] = []
+        self._inside: list[tuple[str, Step, float, float]] = []
+
+    def heard(self, kind: Inside, begun: float, ended: float) -> None:
+        """Record what took place inside the step that has begun."""
+        if self._begun:
+            self._inside.append((str(kind), self._begun[-1][0], begun, ended))
 
     def observe(self, step: Step) -> None:
         """Record that a step begins and the one before it ends."""
@@ -95,19 +102,26 @@ class Tracer:
 
     def end_iteration(self, iteration: int) -> None:
         """Record that the last step ends, and emit the iteration."""
-        times = [begun + self._clock.offset for _, begun in self._begun]
-        times.append(now() + self._clock.offset)
+        offset = self._clock.offset
+        times = [begun + offset for _, begun in self._begun]
+        times.append(now() + offset)
         events = tuple(
             (str(step.name), step.module, step.microbatch, start, stop)
             for (step, _), (start, stop) in zip(self._begun, pairwise(times), strict=True)
         )
+        inside = tuple(
+            (name, step.module, step.microbatch, begun + offset, ended + offset)
+            for name, step, begun, ended in self._inside
+        )
         self._begun.clear()
+        self._inside.clear()
         sample = TraceSample(
             rank=self._rank,
             iteration=iteration,
             clock_offset=self._clock.offset,
             clock_error=self._clock.error,
             events=events,
+            inside=inside,
         )
         self._emit(sample)
 

@@ -13,7 +13,7 @@ import torch
 
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.colocated.bridge import shares_items
-from mimokit.engine.colocated.checks import EveryCall, check_rarely
+from mimokit.engine.colocated.checks import EveryCall
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.provider import MimoModelProviderResult
@@ -250,7 +250,7 @@ def get_vlm_mimo_model_colocated(
 
 def _on_shared_ranks(model: RankModel) -> SharedRanksModel:
     shared = SharedRanksModel(model)
-    shared.checks = check_rarely(model.bridges.values())
+    shared.checks = model.check_replicas_rarely()
     return shared
 
 

@@ -11,7 +11,7 @@ the same, rounded weights; how much one process in as few bits differs from that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -120,7 +120,7 @@ def run_oracle(
             or none; None: no weight is changed.
     """
     models = [
-        _Replica(
+        OneProcess(
             plan.of_replica(number), config, source, decoders or {}, code, start, loss_scale, nudge
         )
         for number in range(config.replicas)
@@ -167,7 +167,7 @@ def _with_choices(step: OracleStep, arithmetic: ReplicaArithmetic, replica: int)
 
 def _arithmetic(
     config: ExperimentConfig,
-    models: Sequence[_Replica],
+    models: Sequence[OneProcess],
     tensor_parallel: Mapping[str, tuple[int, int]],
 ) -> ReplicaArithmetic | None:
     if config.strategy is None:
@@ -222,8 +222,14 @@ def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> TextDecoder:
     return decoder
 
 
-class _Replica:
-    """One replica: a model, its optimizer and its place in the data."""
+class OneProcess:
+    """One replica: a model, its optimizer and its place in the data.
+
+    Attributes:
+        tokens: whose losses were added up in the last step.
+    """
+
+    tokens: float = 1.0
 
     def __init__(
         self,
@@ -279,11 +285,12 @@ class _Replica:
             loss_sum += float(loss.detach())
             tokens += counted
         self.model.step += 1
+        self.tokens = tokens or 1.0
         for parameter in self._stepped():
             if parameter.grad is None:  # an encoder without inputs in any sample: weights decay
                 parameter.grad = torch.zeros_like(parameter)
-            parameter.grad /= (tokens or 1.0) * self._loss_scale
-        return loss_sum / (tokens or 1.0)
+            parameter.grad /= self.tokens * self._loss_scale
+        return loss_sum / self.tokens
 
     def _add_gradients(self) -> None:
         """Add the gradients of weights of fewer bits to those of their copies."""
@@ -297,10 +304,14 @@ class _Replica:
         """Return what the optimizer steps."""
         return [self._copies.get(p, p) for p in self.model.trained()]
 
+    def norm(self) -> float:
+        """Return the norm of all gradients."""
+        gradients = [p.grad for p in self._stepped() if p.grad is not None]
+        return float(torch.nn.utils.get_total_norm(gradients))
+
     def clip(self) -> float:
         """Clip the gradients; return the norm that is left."""
-        trained, most = self._stepped(), self._runtime.clip_grad
-        norm = float(torch.nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None]))
+        trained, most, norm = self._stepped(), self._runtime.clip_grad, self.norm()
         if most <= 0:
             return norm
         self._norm = norm
@@ -312,6 +323,7 @@ class _Replica:
         set_epsilon(self._optimizer, epsilon)
 
     def update(self) -> None:
+        """Step the weights."""
         self._optimizer.step()
         self._scheduler.step()
         self.round()
@@ -326,6 +338,13 @@ class _Replica:
         """Return what is stepped, by module and name."""
         return {name: self._copies.get(p, p) for name, p in self.model.named().items()}
 
+    def trained(self) -> Iterator[tuple[str, str, torch.nn.Parameter, torch.nn.Parameter]]:
+        """Yield module, name and what is stepped of every parameter that trains."""
+        for name, module in self.model.parts():
+            for path, parameter in module.named_parameters():
+                if parameter.requires_grad:
+                    yield name, path, parameter, self._copies.get(parameter, parameter)
+
     def _weights(self) -> dict[str, dict[str, torch.nn.Parameter]]:
         """Return module -> parameter -> its weight in the most bits that there are of it."""
         return {
@@ -334,6 +353,7 @@ class _Replica:
         }
 
     def record(self, loss: float, epsilon: float) -> OracleStep:
+        """Return copies of gradients and weights after a step."""
         stepped = self._weights()
         return OracleStep(
             loss=loss,

@@ -72,6 +72,10 @@ class WholeModel(torch.nn.Module):
         yield self.language_module_name, self.language_model
         yield from self.text_decoders.items()
 
+    def items_of(self, name: str) -> Sequence[int]:
+        """Return the items of every sample of the micro-batch that a module computes."""
+        return self._items[name]
+
     def trained(self) -> list[torch.nn.Parameter]:
         """Return the parameters that train."""
         return [p for _, module in self.parts() for p in module.parameters() if p.requires_grad]

@@ -13,6 +13,7 @@ from typing import Any
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.experiment.health.held import HeldMemory, Predicted, held_memory, predicted_memory
 from mimokit.experiment.health.measures import LAST, NOT_MEASURED, RankMeasures, RunMeasures
 from mimokit.experiment.health.rank_faults import (
     Fault,
@@ -42,6 +43,7 @@ class RunHealth(RanksHealth):
     Attributes:
         ranks: what each said after the first iteration with something wrong, else after the last.
         lost: a sentence about the first loss that is not finite.
+        predicted: memory of each module; empty if it is not predicted.
     """
 
     ranks: tuple[HealthSample, ...]
@@ -51,6 +53,7 @@ class RunHealth(RanksHealth):
     measures: RunMeasures = field(default_factory=RunMeasures)
     unplanned: tuple[int, ...] = ()
     lost: str | None = None
+    predicted: Predicted = field(default_factory=dict)
 
     COLUMNS = (
         "rank", "after iteration", "parameters", "differ from a lower rank", "not finite",
@@ -102,7 +105,13 @@ class RunHealth(RanksHealth):
     def notes(self) -> tuple[str, ...]:
         """Sentences about what differs between ranks, and need not be wrong."""
         measured = bool(self.measures.ranks) or not self.ranks
-        return (*self._unplanned(), *(self.measures.notes if measured else (NOT_MEASURED,)))
+        of_ranks = self.measures.notes if measured else (NOT_MEASURED,)
+        return (*self._unplanned(), *of_ranks, *map(str, self.held))
+
+    @cached_property
+    def held(self) -> tuple[HeldMemory, ...]:
+        """What modules held, and what was predicted of it."""
+        return tuple(held_memory(self.ranks, self.predicted))
 
     def _unplanned(self) -> Iterator[str]:
         if self.unplanned:
@@ -112,6 +121,10 @@ class RunHealth(RanksHealth):
                 "module or a forward step of the user runs; those that were counted are compared "
                 "with nothing."
             )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {**super().to_json(), "held": [asdict(one) for one in self.held]}
 
     def for_file(self) -> dict[str, Any]:
         """Return plain data without the digests, which are as many as there are tensors."""
@@ -231,7 +244,13 @@ class HealthRecord:
         by_rank = sorted(self._steps.copy().items())
         recent = [step for _, steps in by_rank for step in steps.copy()]
         measures = RunMeasures.of(recent, self._plan, latency)
-        return replace(self._judged[1], measures=measures, lost=self._lost)
+        judged = self._judged[1]
+        predicted = self._predicted if any(one.held for one in judged.ranks) else {}
+        return replace(judged, measures=measures, lost=self._lost, predicted=predicted)
+
+    @cached_property
+    def _predicted(self) -> Predicted:
+        return predicted_memory(self._config)
 
     @cached_property
     def _latency(self) -> float | None:

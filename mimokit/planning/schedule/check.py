@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from mimokit.planning.schedule.actions import Action, Message, Order, ScheduleError
 from mimokit.planning.schedule.graph import StageGraph
 from mimokit.planning.schedule.orders import one_forward_one_backward
+from mimokit.planning.schedule.queues import Await, Post, QueuedPrograms
 from mimokit.planning.schedule.schedule import Schedule
 from mimokit.planning.schedule.tasks import TaskGraph, task_graph
 from mimokit.step_kinds import RECEIVES, SENDS, StepKind
@@ -72,18 +73,30 @@ def checked_tasks(schedule: Schedule) -> TaskGraph:
     return tasks
 
 
-def check_actions(actions: Sequence[Sequence[Action]], *, blocking_sends: bool = False) -> None:
+def edge_and_direction(message: Message) -> Hashable:
+    """Return the communicator of a message on NCCL: each edge has one per direction."""
+    forward, edge, _, _ = message
+    return edge, forward
+
+
+def check_actions(
+    actions: Sequence[Sequence[Action]],
+    *,
+    blocking_sends: bool = False,
+    communicator: Callable[[Message], Hashable] = edge_and_direction,
+) -> None:
     """Check the actions of all stages before anything runs.
 
     Every send must have one receive and every receive one send. The messages of a pair of stages
-    must be received in the order in which they are sent, because NCCL ignores tags; each edge has a
-    communicator per direction there, so that a send waits for its own receive alone. No stage may
+    must be received in the order in which they are sent, because NCCL ignores tags. No stage may
     wait for a stage that waits for it.
 
     Args:
         actions: of every set of ranks, in order.
-        blocking_sends: a send waits until its receive is reached, as a blocking gloo send or an
-            ungrouped NCCL send does. False: it starts the message and continues.
+        blocking_sends: a message holds its communicator, at both ends, until both have come to it,
+            as one of NCCL does; messages of other communicators pass it. False: no message waits
+            for another.
+        communicator: of a message, with blocking_sends.
 
     Raises:
         ScheduleError: the first fault found, in one sentence; a cycle is listed action by action.
@@ -91,7 +104,13 @@ def check_actions(actions: Sequence[Sequence[Action]], *, blocking_sends: bool =
     sent, received = _traffic(actions, SENDS), _traffic(actions, RECEIVES)
     for pair in sorted(sent.keys() | received.keys()):
         _check_pair(pair, sent.get(pair, []), received.get(pair, []))
-    _check_waiting(actions, blocking_sends)
+    for program in actions:
+        _check_own_order(program)
+    _check_waiting(actions, communicator if blocking_sends else _itself)
+
+
+def _itself(message: Message) -> Hashable:
+    return message
 
 
 def _traffic(
@@ -142,82 +161,48 @@ def _times(count: int) -> str:
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def _check_waiting(actions: Sequence[Sequence[Action]], blocking_sends: bool) -> None:
+def _check_own_order(program: Iterable[Action]) -> None:
+    computed: set[tuple[int | None, int | None]] = set()
+    for action in program:
+        place = action.stage, action.microbatch
+        if action.kind == StepKind.FORWARD:
+            computed.add(place)
+        elif action.kind == StepKind.BACKWARD and place not in computed:
+            raise ScheduleError(
+                f"Wait cycle: stage {action.stage} waits in {action} for its own forward of "
+                f"{action.microbatch}, which comes after it."
+            )
+
+
+def _check_waiting(
+    actions: Sequence[Sequence[Action]], queue: Callable[[Message], Hashable]
+) -> None:
     """Run all ranks as far as they can, until none advances; reject if some have not ended."""
-    run = _WorkerProgress(actions, blocking_sends)
-    awake = list(range(len(actions)))
-    while awake:
-        worker = awake.pop()
-        awake += run.advance(worker)
-    stuck = [worker for worker, program in enumerate(actions) if run.at[worker] < len(program)]
+    workers = {action.stage: worker for worker, own in enumerate(actions) for action in own}
+    run = QueuedPrograms([list(_operations(own, workers, queue)) for own in actions])
+    stuck = run.run()
     if stuck:
-        raise ScheduleError(_cycle_text(run.cycle(stuck[0])))
+        waits = [run.waiting(worker) for worker in run.cycle(stuck[0])]
+        links = [
+            f"stage {post.action.stage} waits in {waiting_text(post, held)}" for post, held in waits
+        ]
+        raise ScheduleError(f"Wait cycle: {', '.join(links)}, and so the first again.")
 
 
-class _WorkerProgress:
-    """The progress of every worker, that is, of the ranks with the same stages."""
-
-    def __init__(self, actions: Sequence[Sequence[Action]], blocking_sends: bool) -> None:
-        self.actions = actions
-        self.blocking = blocking_sends
-        self.at = [0] * len(actions)  # by worker: its next action
-        self.under_way: set[Message] = set()
-        self.computed: set[tuple[int | None, int | None]] = set()
-        self._workers = {
-            action.stage: worker for worker, program in enumerate(actions) for action in program
-        }
-
-    def advance(self, worker: int) -> Iterator[int]:
-        """Run a worker until it waits; yield the workers that may continue now."""
-        while (action := self._head(worker)) is not None:
-            kind = action.kind
-            if kind in SENDS:
-                if self.blocking and not self._peer_is_at(action, RECEIVES):
-                    return
-                self.under_way.add(action.message)
-                yield self._workers[action.peer]
-            elif kind in RECEIVES:
-                if action.message not in self.under_way:
-                    if self.blocking and self._peer_is_at(action, SENDS):
-                        yield self._workers[action.peer]  # its send can take place now
-                    return
-            elif kind == StepKind.FORWARD:
-                self.computed.add((action.stage, action.microbatch))
-            elif (
-                kind == StepKind.BACKWARD and (action.stage, action.microbatch) not in self.computed
-            ):
-                return
-            self.at[worker] += 1
-
-    def _peer_is_at(self, action: Action, kinds: tuple[str, ...]) -> bool:
-        """Return whether the peer of a message's action has come to the other end of it."""
-        head = self._head(self._workers[action.peer])
-        return head is not None and head.kind in kinds and head.message == action.message
-
-    def _head(self, worker: int) -> Action | None:
-        program = self.actions[worker]
-        return program[self.at[worker]] if self.at[worker] < len(program) else None
-
-    def cycle(self, worker: int) -> list[Action]:
-        """Return the actions that wait for each other, from a worker that has not ended."""
-        path: list[Action] = []
-        while True:
-            head = self._head(worker)
-            assert head is not None, "ranks that others wait for have not ended"
-            if head in path:
-                return path[path.index(head) :]
-            path.append(head)
-            if head.peer is None:
-                return [head]  # a backward before its own forward
-            worker = self._workers[head.peer]
+def waiting_text(post: Post, held_by: Post) -> str:
+    """Return an action that waits, and what it waits behind."""
+    return f"{post}" if held_by == post else f"{post} behind its {held_by}"
 
 
-def _cycle_text(cycle: list[Action]) -> str:
-    if len(cycle) == 1:
-        action = cycle[0]
-        return (
-            f"Wait cycle: stage {action.stage} waits in {action} for its own forward of "
-            f"{action.microbatch}, which comes after it."
-        )
-    links = [f"stage {action.stage} waits in {action}" for action in cycle]
-    return f"Wait cycle: {', '.join(links)}, and so the first again."
+def _operations(
+    program: Iterable[Action],
+    workers: Mapping[int | None, int],
+    queue: Callable[[Message], Hashable],
+) -> Iterator[Post | Await]:
+    for action in program:
+        if action.kind in (*SENDS, *RECEIVES):
+            message, peer = action.message, workers[action.peer]
+            post = Post(action.kind in SENDS, peer, queue(message), message, action)
+            yield post
+            if not post.sends:
+                yield Await(post)

@@ -7,6 +7,7 @@ import pytest
 import mimokit
 from mimokit.cluster import RankError
 from tests.layouts import digits_config
+from tests.layouts_apart import apart_config
 from tests.megatron_on_gloo import HAS_COLOCATED_BRIDGE
 
 
@@ -212,11 +213,19 @@ def _diverging_encoder(plan, config):
     exhaust(training_step(state))
 
 
-@pytest.mark.parametrize("language", [(1, 2), (2, 1)], ids=["fan_out", "equal"])
-def test_training_with_a_drifted_encoder_replica_is_refused(cluster, language):
-    config = digits_config((2, 1), language)
-    with pytest.raises(RankError, match="differs between its tensor-parallel ranks"):
-        cluster.run(_diverging_encoder, mimokit.plan(config), config, world_size=2)
+@pytest.mark.parametrize(
+    "config",
+    [
+        digits_config((2, 1), (1, 2)),
+        digits_config((2, 1), (2, 1)),
+        apart_config((2, 1, 1), (1, 1, 1)),
+    ],
+    ids=["fan_out", "equal", "ranks_of_its_own"],
+)
+def test_training_with_a_drifted_encoder_replica_is_refused(cluster, config):
+    plan = mimokit.plan(config)
+    with pytest.raises(RankError, match="'images' differs between its tensor-parallel ranks"):
+        cluster.run(_diverging_encoder, plan, config, world_size=plan.world_size)
 
 
 def _beside_megatrons(plan):

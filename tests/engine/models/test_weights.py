@@ -49,7 +49,7 @@ def _of_transformers(language, tower, ids, pixels):
 @pytest.mark.parametrize(
     ("language", "tower", "tensor_parallel"),
     [
-        ("llama", "clip_tower", 4),
+        ("qwen3", "clip_tower", 4),
         ("qwen2", "siglip_tower", 4),
         ("gpt2", "clip_tower", 2),
         ("phi3", "clip_tower", 2),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mimokit.experiment import verify
 from tests.invariance import assert_computes_the_same, oracle_of
+from tests.layouts_multimodal import LANGUAGE
+from tests.layouts_networks import network_config
 from tests.planted import planted
 from tests.whole_runs import learned_positions_in_slices, whole_runs
 
@@ -28,6 +30,16 @@ def test_check_catches_gradients_of_one_slice_alone(cluster):
     target = "mimokit.engine.parallel.data_parallel.ModuleDataParallel.sum_gradients_of_slices"
     differ = _differences(cluster, target, lambda original: lambda self: None)
     assert min(differ.values()) > 0.1
+
+
+def test_check_catches_norms_of_the_heads_of_one_rank_alone(cluster):
+    config = network_config("qwen3", "clip", (2, 1, 1), (2, 1, 1))
+    oracle = oracle_of(cluster, config)
+    target = "mimokit.engine.parallel.sequence.mark_of_slice"
+    with planted(cluster, target, lambda original: lambda parameters: None, 2):
+        report = verify(cluster, config, steps=1, oracle=oracle)
+    assert report.gradient_differences[0][LANGUAGE] > 0.1
+    assert report.gradient_differences[0]["images"] <= 1e-5
 
 
 def _summed(original):

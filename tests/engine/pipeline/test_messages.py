@@ -11,6 +11,7 @@ import mimokit
 from mimokit.engine.pipeline import communicator, messages
 from mimokit.engine.pipeline.messages import decode_header, encode_header
 from mimokit.planning.message_tags import FIELD_BITS, Tag
+from mimokit.planning.schedule import ScheduleError
 from tests.layouts_apart import apart_config
 
 FIELDS = [st.integers(0, (1 << bits) - 1) for _, bits in FIELD_BITS]
@@ -92,8 +93,8 @@ def test_with_nccl_every_edge_has_a_group_per_direction(monkeypatch, backend):
     monkeypatch.setattr(communicator, "group_timeout", lambda: None)
     monkeypatch.setattr(communicator.dist, "get_backend_config", lambda: backend)
     monkeypatch.setattr(communicator.dist, "new_group", new_group)
-    program = mimokit.plan(apart_config((1, 1, 1), (1, 2, 1), 2)).program
-    mailbox = communicator.new_mailbox(program)
+    plan = mimokit.plan(apart_config((1, 1, 1), (1, 2, 1), 2))
+    mailbox = communicator.new_mailbox(plan)
 
     def post(tensor, rank, group, tag):
         tag = Tag.decode(tag)
@@ -102,7 +103,7 @@ def test_with_nccl_every_edge_has_a_group_per_direction(monkeypatch, backend):
 
     monkeypatch.setattr(messages.dist, "isend", post)
     monkeypatch.setattr(messages.dist, "irecv", post)
-    for edge in program.graph.edges:
+    for edge in plan.program.graph.edges:
         for direction in (0, 1):
             for microbatch in (0, 1):
                 tag = Tag(direction, edge.index, microbatch)
@@ -112,3 +113,13 @@ def test_with_nccl_every_edge_has_a_group_per_direction(monkeypatch, backend):
     assert len(groups) == 4
     assert all(len(used) == 1 for used in groups.values())
     assert len(set.union(*groups.values())) == (4 if "nccl" in backend else 1)
+
+    def of_edges(_):
+        raise ScheduleError("ranks wait for each other")
+
+    monkeypatch.setattr(communicator, "check_messages", of_edges)
+    if "nccl" in backend:
+        with pytest.raises(ScheduleError):
+            communicator.new_mailbox(plan)
+    else:
+        communicator.new_mailbox(plan)

@@ -9,6 +9,7 @@ from mimokit.analysis import bubbles, read_trace, traced_iteration
 from mimokit.experiment import train
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
+from tests.layouts_experts import experts_config
 
 
 def test_clocks_of_one_machine_agree_within_the_stated_error(cluster):
@@ -41,12 +42,32 @@ def _offset_and_shifted():
     return (true.offset, true.error), (planted.offset, planted.error)
 
 
+def mixture():
+    """Return recomputed experts on two ranks each, whose gradients are scattered."""
+    config = experts_config((1, 1, 4), (2, 1, 2))
+    config.runtime.num_iterations = 2
+    language = config.model.get_parallelism("language_module")
+    language.recompute_granularity, language.use_distributed_optimizer = "full", True
+    return config
+
+
+def contexts():
+    """Return an encoder on two context-parallel ranks before two stages."""
+    config = apart_config((1, 1, 2), (1, 2, 1), 2)
+    images = config.model.get_parallelism("images")
+    images.context_parallel, images.data_parallel = 2, 1
+    return config
+
+
 @pytest.mark.parametrize(
-    "config",
-    [digits_config((1, 4), (4, 1), num_iterations=2), apart_config((1, 1, 2), (1, 2, 1), 2)],
+    ("config", "inside"),
+    [
+        (mixture(), {"dispatch", "combine", "recompute", "reduce-scatter", "all-reduce"}),
+        (contexts(), {"gather-keys", "all-reduce"}),
+    ],
     ids=["colocated", "apart"],
 )
-def test_a_traced_run_leaves_every_step_of_every_rank(cluster, tmp_path, config):
+def test_a_traced_run_leaves_every_step_of_every_rank(cluster, tmp_path, config, inside):
     plan = mimokit.plan(config)
     train(cluster, config, directory=tmp_path, trace=True).result()
     trace = read_trace(tmp_path)
@@ -62,6 +83,14 @@ def test_a_traced_run_leaves_every_step_of_every_rank(cluster, tmp_path, config)
             planned = [a.kind for a in plan.pipeline.actions(rank) if a.microbatch is not None]
             assert steps["name"].tolist()[: len(planned)] == planned
         assert steps["name"].tolist()[-3:] == ["grad-sync", "optimizer", "report"]
+    parts = read_trace(tmp_path, inside=True)
+    assert set(parts["name"]) == inside
+    passes = trace[trace["name"].isin(["forward", "backward", "grad-sync"])]
+    for part in parts.itertuples():
+        around = passes[(passes["rank"] == part.rank) & (passes["start"] <= part.start)].iloc[-1]
+        assert part.stop <= around["stop"] + 1e-9
+        assert (around["name"] == "grad-sync") == (part.name in ("reduce-scatter", "all-reduce"))
+        assert part.name != "recompute" or around["name"] == "backward"
 
 
 def test_a_message_arrives_behind_its_sending_on_the_common_clock(cluster, tmp_path):

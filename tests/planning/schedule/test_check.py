@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -37,7 +38,7 @@ def swap(own: list[Action], one: int, other: int) -> None:
     own[one], own[other] = own[other], own[one]
 
 
-def refusal(found: Programs, **options: bool) -> str:
+def refusal(found: Programs, **options: Any) -> str:
     with pytest.raises(ScheduleError) as caught:
         check_actions(found, **options)
     assert "\n" not in str(caught.value)
@@ -52,7 +53,9 @@ def refusal(found: Programs, **options: bool) -> str:
     order=st.sampled_from([gpipe, one_forward_one_backward]),
 )
 def test_our_orders_pass_on_any_graph(graph, count: int, order) -> None:
-    check_actions(plan_schedule(graph, count, order).all_actions())
+    actions = plan_schedule(graph, count, order).all_actions()
+    check_actions(actions)
+    check_actions(actions, blocking_sends=True)
 
 
 def test_a_receive_without_a_send() -> None:
@@ -109,11 +112,14 @@ def test_a_backward_before_its_forward() -> None:
     )
 
 
-def test_sends_that_block() -> None:
-    # 1F1B is safe only as long as a send never waits; GPipe is safe either way.
-    assert "waits in send-forward" in refusal(programs(), blocking_sends=True)
+def test_messages_that_hold_a_communicator() -> None:
+    # Each edge has a communicator per direction. With one for both ways 1F1B waits indefinitely.
+    one = {"communicator": lambda message: message[1]}
+    found = refusal(programs(), blocking_sends=True, **one)
+    assert "from stage 2 behind its send-forward of 1 ('language') to stage 2, stage 2" in found
+    check_actions(programs(), blocking_sends=True)
     graph = stage_graph({"images": ["language"], "language": []}, {"images": 1, "language": 2})
-    check_actions(plan_schedule(graph, 4, gpipe).all_actions(), blocking_sends=True)
+    check_actions(plan_schedule(graph, 4, gpipe).all_actions(), blocking_sends=True, **one)
 
 
 def upside_down(graph: StageGraph, worker: int, count: int) -> list[Step]:

@@ -103,21 +103,33 @@ def test_interleaving_divides_the_bubble(stages: int, chunks: int, rounds: int) 
     assert timeline.makespan == pytest.approx(3 * count + (stages - 1) * 3 / chunks)
 
 
-@settings(max_examples=40)
+@settings(max_examples=60, deadline=None)
 @given(
     stages=st.integers(2, 5),
     chunks=st.integers(2, 4),
     rounds=st.integers(1, 3),
     encoders=st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 3)),
+    decoders=st.dictionaries(st.sampled_from(["x", "y"]), st.integers(1, 4)),
 )
-def test_interleaved_ranks_and_encoders_before_them_never_wait_for_each_other(
-    stages: int, chunks: int, rounds: int, encoders: dict[str, int]
+def test_interleaved_ranks_and_modules_around_them_never_wait_for_each_other(
+    stages: int, chunks: int, rounds: int, encoders: dict[str, int], decoders: dict[str, int]
 ) -> None:
-    graph = chunked(stages, chunks, **encoders)
+    topology = {
+        **dict.fromkeys(encoders, (LANGUAGE,)),
+        LANGUAGE: tuple(decoders),
+        **dict.fromkeys(decoders, ()),
+    }
+    sizes = {**encoders, LANGUAGE: stages, **decoders}
+    graph = stage_graph(topology, sizes, {LANGUAGE: chunks})
     schedule = plan_schedule(graph, stages * rounds, interleaved)
-    check_actions(schedule.all_actions())
+    for blocking in (False, True):
+        check_actions(schedule.all_actions(), blocking_sends=blocking)
     timeline = simulate(schedule)
     assert timeline.pipeline_makespan >= 3 * chunks * stages * rounds
+    for stage in graph.stages:
+        if stage.module in decoders:
+            behind = graph.total_stages - stage.position
+            assert schedule.in_flight(stage.index) <= behind, "no more than under 1F1B"
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,0 +1,248 @@
+"""Hooks on the operations of a Megatron module, by their names in the whole module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mimokit.architecture.tensor_cut import TensorCut
+from mimokit.engine.megatron import (
+    ColumnParallelLinear,
+    GPTModel,
+    MoELayer,
+    RowParallelLinear,
+    TransformerLayer,
+)
+from mimokit.engine.models.chunks import chunks_of
+from mimokit.engine.models.encoder import Encoder
+from mimokit.engine.models.rng import rows_computed
+from mimokit.engine.models.weights import modules_of_whole
+from mimokit.engine.parallel.context import SequenceCut
+from mimokit.engine.parallel.marks import shard_of
+from mimokit.engine.verify.seams.places import RowPlaces, places_of_layer
+from mimokit.engine.verify.seams.recorder import Recorder
+from mimokit.planning.seams import PROJECTOR, SeamPhase
+
+Columns = NDArray[np.int64] | None
+"""Place of every column of a rank in the whole tensor; None: the rank has all columns."""
+
+Share = Callable[[dict[str, Any]], Columns]
+"""Takes the named arguments of a call."""
+
+NORMS = ("input_layernorm", "pre_mlp_layernorm", "final_layernorm")
+
+
+def hook_module(recorder: Recorder, name: str, module: torch.nn.Module) -> None:
+    """Record what the layers of a module compute, and what follows them.
+
+    An encoder that shares its items with other ranks is recorded at its end alone: its rows.
+    """
+    for chunk in chunks_of(module):
+        for path, owner in chunk.named_modules():
+            cut = _cut_of(owner)
+            if cut is not None:
+                _Layers(recorder, name, cut).hook(f"{path}." if path else "", owner)
+
+
+def _cut_of(owner: torch.nn.Module) -> SequenceCut | None:
+    """Return how ranks share the positions of a module with layers; None: it has none."""
+    if isinstance(owner, GPTModel):
+        return SequenceCut(owner.config, owner.pg_collection, causal=True)
+    if isinstance(owner, Encoder) and not owner.shares_items:
+        return getattr(owner, "_cut", None)
+    return None
+
+
+@dataclass(frozen=True)
+class _LayerRows:
+    """The places of the hidden states of a rank, and those inside of its matrices."""
+
+    between: RowPlaces
+    inside: RowPlaces
+    batch: int
+
+    def of(self, tensor: torch.Tensor) -> RowPlaces | None:
+        """Return the places of a tensor [positions, batch, …], by its first dimension."""
+        for places in (self.between, self.inside):
+            if len(tensor) * self.batch == len(places.rows):
+                return places
+        return None
+
+
+@dataclass
+class _Layers:
+    """Records the layers of an owner and what follows them.
+
+    Attributes:
+        held: samples -> the places of their hidden states, as the first layer has noted them.
+    """
+
+    recorder: Recorder
+    name: str
+    cut: SequenceCut
+    held: dict[bytes, _LayerRows | None] = field(default_factory=dict)
+
+    def hook(self, prefix: str, owner: torch.nn.Module) -> None:
+        """Hook every operation that is known."""
+        parts = modules_of_whole(owner)
+        for path, part in parts.items():
+            operation = f"{prefix}{path}"
+            if isinstance(part, TransformerLayer):
+                part.register_forward_pre_hook(partial(self._begin, operation), with_kwargs=True)
+                part.register_forward_hook(partial(self._end, operation))
+            elif path == "output_layer":
+                self._watch(operation, part, _whole, _rows_of_weight(part), after="loss")
+            elif path.endswith("final_layernorm") and isinstance(owner, Encoder):
+                self._watch(operation, part, _whole, _whole, after=PROJECTOR)
+            elif ".experts." in path:
+                continue
+            elif isinstance(part, ColumnParallelLinear):
+                self._watch(operation, part, _whole, _rows_of_weight(part))
+            elif isinstance(part, RowParallelLinear):
+                self._watch(operation, part, _columns_of_weight(part), _whole)
+            elif path.endswith(".core_attention"):
+                after = parts[path.replace("core_attention", "linear_proj")]
+                self._watch(operation, part, _columns_of_weight(after), _columns_of_weight(after))
+            elif isinstance(part, MoELayer) or path.endswith(NORMS):
+                self._watch(operation, part, _whole, _whole)
+
+    def _watch(
+        self,
+        operation: str,
+        part: torch.nn.Module,
+        taken: Share,
+        given: Share,
+        after: str | None = None,
+    ) -> None:
+        """Record the output of a part, and the gradient that it gives to its first input.
+
+        Args:
+            taken: which columns of the input a rank has.
+            given: likewise, of the output.
+            after: what takes the output alone, to record the gradient that it gives.
+        """
+
+        def before(module: Any, args: Any, named: Any) -> Any:
+            held = self._now()
+            if held is None or not args or not torch.is_grad_enabled():
+                return None
+            first, *rest = args
+            if not isinstance(first, torch.Tensor) or not first.requires_grad:
+                return None
+            own = first.view_as(first)  # what others add to the gradient of the input is not here
+            self._backward(operation, own, held, taken(named))
+            return (own, *rest), named
+
+        def behind(module: Any, args: Any, named: Any, output: Any) -> None:
+            held, tensor = self._now(), _first(output)
+            if held is None:
+                return
+            columns = given(named)
+            self._record(operation, SeamPhase.FORWARD, held, columns, tensor)
+            if after is not None:
+                self._backward(after, tensor, held, columns)
+
+        self.recorder.recording.code[self.name, operation] = line_of(part)
+        part.register_forward_pre_hook(before, with_kwargs=True)
+        part.register_forward_hook(behind, with_kwargs=True)
+
+    def _begin(self, operation: str, layer: Any, args: Any, named: Any) -> None:
+        """Record the input of a layer, which another rank may have computed, and its gradient."""
+        hidden = named.get("hidden_states", args[0] if args else None)
+        held = self._note(hidden, in_row=named.get("packed_seq_params") is not None)
+        if held is not None:
+            self._record(f"{operation}.input", SeamPhase.FORWARD, held, None, hidden)
+            self._backward(operation, hidden, held, None)
+
+    def _end(self, operation: str, layer: Any, args: Any, output: Any) -> None:
+        """Record the output of a layer, and the gradient that arrives at it."""
+        held, tensor = self._now(), _first(output)
+        if held is not None:
+            self._record(operation, SeamPhase.FORWARD, held, None, tensor)
+            self._backward(f"{operation}.output", tensor, held, None)
+
+    def _backward(
+        self, operation: str, tensor: torch.Tensor, held: _LayerRows, columns: Columns
+    ) -> None:
+        if torch.is_grad_enabled() and tensor.requires_grad:
+            tensor.register_hook(
+                partial(self._record, operation, SeamPhase.BACKWARD, held, columns)
+            )  # type: ignore[no-untyped-call]
+
+    def _record(
+        self,
+        operation: str,
+        phase: SeamPhase,
+        held: _LayerRows,
+        columns: Columns,
+        tensor: torch.Tensor,
+    ) -> None:
+        """Record a tensor, unless it has other rows than the samples."""
+        places = held.of(tensor)
+        if places is not None:
+            self.recorder.tensor(self.name, operation, phase, tensor, places, columns)
+
+    def _note(self, hidden: Any, *, in_row: bool) -> _LayerRows | None:
+        """Note the places of hidden states [positions, batch, hidden]; None: not known."""
+        computed = rows_computed()
+        if computed is None:
+            return None
+        batch = len(computed.samples)
+        known = not in_row and batch and hidden.dim() == 3 and hidden.shape[1] == batch
+        held = (
+            _LayerRows(*places_of_layer(self.cut, computed, len(hidden)), batch) if known else None
+        )
+        self.held[_samples(computed)] = held
+        return held
+
+    def _now(self) -> _LayerRows | None:
+        """Return the places of what is computed at the moment, or computed again."""
+        computed = rows_computed()
+        return None if computed is None else self.held.get(_samples(computed))
+
+
+def line_of(part: torch.nn.Module) -> str:
+    """Return file and line of the forward of a part, from the name of its package on."""
+    code = getattr(type(part).forward, "__code__", None)
+    if code is None:
+        return ""
+    path = code.co_filename.replace("\\", "/").rpartition("/site-packages/")[2]
+    return f"{path}:{code.co_firstlineno}"
+
+
+def _samples(computed: Any) -> bytes:
+    return computed.samples.cpu().numpy().tobytes() + computed.items.cpu().numpy().tobytes()  # type: ignore[no-any-return]
+
+
+def _first(output: Any) -> torch.Tensor:
+    return output[0] if isinstance(output, tuple) else output  # type: ignore[no-any-return]
+
+
+def _whole(named: dict[str, Any]) -> Columns:
+    """Return the columns of what every rank has whole."""
+    return None
+
+
+def _rows_of_weight(part: Any) -> Share:
+    """Return the share of the output of a matrix of which a rank has rows."""
+    return lambda named: _share(part.weight if named.get("weight") is None else named["weight"], 0)
+
+
+def _columns_of_weight(part: Any) -> Share:
+    """Return the share of the input of a matrix of which a rank has columns."""
+    return lambda named: _share(part.weight, 1)
+
+
+def _share(weight: torch.nn.Parameter, dimension: int) -> Columns:
+    shard = shard_of(weight)
+    if shard.cut.dimension != dimension:
+        return None
+    length = shard.cut.whole[dimension]
+    alone = TensorCut((length,), 0, shard.cut.parts, shard.cut.multiple)
+    return alone.at(shard.place).of(np.arange(length), padding=-1).astype(np.int64)

@@ -1,0 +1,149 @@
+"""Records some steps of a layout on one of its ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mimokit.config import ExperimentConfig
+from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.engine.data.sources import DataSource
+from mimokit.engine.device import without_tf32
+from mimokit.engine.models.weights import named_parameters
+from mimokit.engine.parallel.main_weights import main_value, whole_gradient
+from mimokit.engine.parallel.marks import is_of_slice, is_tied_copy, shard_of
+from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput, StageOutput
+from mimokit.engine.pipeline.model import RankModel
+from mimokit.engine.steps import Step, exhaust
+from mimokit.engine.training.loop import TrainingState, prepared, training_step
+from mimokit.engine.verify.seams.hooks import hook_module
+from mimokit.engine.verify.seams.recorder import Recorder
+from mimokit.planning.seams import BRIDGE, ROWS, Recording, Seam, SeamPhase
+from mimokit.planning.types import LayoutPlan
+from mimokit.step_kinds import StepKind
+
+
+@without_tf32()
+def record_layout(
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    source: DataSource,
+    epsilons: Sequence[float],
+    code: UserCode = NO_CODE,
+    wholes: Collection[Seam] = (),
+) -> Recording:
+    """Train a layout for as many steps as there are epsilons of its optimizer. Collective."""
+    recorder = Recorder(wholes)
+    with prepared(plan, config, source, None, code) as state:
+        for name, wrapped in state.model.modules().items():
+            hook_module(recorder, name, wrapped.module)
+        if state.model.forward_step is None:
+            _watch_stages(recorder, state.model)
+        parameters = _Parameters(recorder, state)
+        recorder.step = -1
+        parameters.tensors(SeamPhase.WEIGHT, main_value)
+        for step, epsilon in enumerate(epsilons):
+            recorder.step = step
+            state.update.set_epsilon(epsilon)
+            if state.update.loss_scale is not None:
+                state.update.loss_scale.value = 1.0
+            result = exhaust(training_step(state), parameters.observe)
+            recorder.number("", "all modules", SeamPhase.NORM, result.grad_norm)
+            recorder.recording.losses.append(result.loss)
+    return recorder.recording
+
+
+@dataclass(frozen=True)
+class _Parameters:
+    """Records gradients and weights between the steps of an update."""
+
+    recorder: Recorder
+    state: TrainingState
+
+    def observe(self, step: Step) -> None:
+        """Record what the step before this one has left."""
+        if step.name == StepKind.GRAD_SYNC:
+            self._accumulated()
+        elif step.name == StepKind.OPTIMIZER:
+            self.tensors(SeamPhase.REDUCED, whole_gradient)
+        elif step.name == StepKind.REPORT:
+            self.tensors(SeamPhase.WEIGHT, main_value)
+
+    def _accumulated(self) -> None:
+        """Record this rank's summands, unless a backward pass has added them up already."""
+        for name, wrapped in self.state.model.modules().items():
+            execution = self.state.model.plan.executions[name]
+            if execution.overlap_reduction:
+                continue
+            groups = wrapped.ownership.groups
+            for path, parameter in named_parameters(wrapped.module).items():
+                if not parameter.requires_grad:
+                    continue
+                # By the table of tensors, not by Megatron's marks, which reductions go by.
+                expert = shard_of(parameter).cut.expert is not None
+                share = f"replica {(groups.expt_dp if expert else groups.dp_cp).rank()}"
+                if is_of_slice(parameter):
+                    share += f", slice {groups.tp.rank()}"
+                if is_tied_copy(parameter):
+                    share += ", last stage"
+                gradient: Any = parameter.main_grad  # type: ignore[attr-defined]
+                self.recorder.parameter(
+                    name, path, SeamPhase.ACCUMULATED, parameter, gradient, share
+                )
+
+    def tensors(self, phase: SeamPhase, of: Any) -> None:
+        """Record a tensor of every parameter that trains. Collective."""
+        for name, wrapped in self.state.model.modules().items():
+            for path, parameter in named_parameters(wrapped.module).items():
+                tensor = of(parameter)
+                if tensor is not None and parameter.requires_grad:
+                    self.recorder.parameter(name, path, phase, parameter, tensor)
+
+
+def _watch_stages(recorder: Recorder, model: RankModel) -> None:
+    """Record the rows that cross between modules, before and after, and their gradients."""
+    graph = model.program.graph
+    for index, stage in model.stages.items():
+        fed = [
+            edge.index for edge in graph.incoming[index]
+            if graph.stages[edge.source].module != stage.name
+        ]  # fmt: skip
+        sources = {edge: graph.stages[graph.edges[edge].source].module for edge in fed}
+        feeds = stage.last and bool(model.plan.topology[stage.name])
+        _watch_stage(recorder, stage, sources, feeds)
+
+
+def _watch_stage(
+    recorder: Recorder, stage: ModuleStage, sources: dict[int, str], gives_rows: bool
+) -> None:
+    forward = stage.forward
+
+    def watched(given: StageInput) -> StageOutput:
+        samples = stage.samples(given.microbatch)
+        for edge, source in sources.items():
+            rows, counts = given.hidden.get(edge), given.counts.get(edge)
+            if rows is None or not counts:
+                continue
+            recorder.rows(source, BRIDGE, SeamPhase.FORWARD, rows, samples, counts[0])
+            gradient_of(recorder, source, ROWS, rows, samples, counts[0])
+        output = forward(given)
+        if gives_rows and output.counts:
+            counts_given = output.counts[0]
+            recorder.rows(stage.name, ROWS, SeamPhase.FORWARD, output.tensor, samples, counts_given)
+            gradient_of(recorder, stage.name, BRIDGE, output.tensor, samples, counts_given)
+        return output
+
+    stage.forward = watched  # type: ignore[method-assign]
+
+
+def gradient_of(
+    recorder: Recorder, source: str, operation: str, rows: Any, samples: range, counts: list[int]
+) -> None:
+    """Record the gradient of rows, once there is one."""
+    if rows.requires_grad:
+        rows.register_hook(
+            lambda gradient: recorder.rows(
+                source, operation, SeamPhase.BACKWARD, gradient, samples, counts
+            )
+        )

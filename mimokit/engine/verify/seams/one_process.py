@@ -1,0 +1,120 @@
+"""Records the same steps in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+
+from mimokit.config import ExperimentConfig, ModuleArchitecture
+from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.engine.data.batch import item_tokens
+from mimokit.engine.data.sources import DataSource
+from mimokit.engine.device import without_tf32
+from mimokit.engine.models.rng import mask_rows
+from mimokit.engine.verify.oracle import OneProcess
+from mimokit.engine.verify.seams.hooks import hook_module
+from mimokit.engine.verify.seams.layout import gradient_of
+from mimokit.engine.verify.seams.recorder import Recorder
+from mimokit.engine.verify.whole_model import WholeModel
+from mimokit.planning.execution import Dtype
+from mimokit.planning.seams import BRIDGE, ROWS, Recording, Seam, SeamPhase
+from mimokit.planning.types import LayoutPlan
+
+
+@without_tf32()
+def record_one_process(
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    source: DataSource,
+    steps: int,
+    decoders: Mapping[str, ModuleArchitecture],
+    code: UserCode = NO_CODE,
+    start: Dtype = "fp32",
+    wholes: Collection[Seam] = (),
+    nudge: int | None = None,
+) -> Recording:
+    """Train the model of a layout in one process; see `run_oracle` for the arguments."""
+    recorder = Recorder(wholes)
+    one = OneProcess(plan, config, source, decoders, code, start, 1.0, nudge)
+    _watch_model(recorder, one.model)
+    recorder.step = -1
+    _record_weights(recorder, one)
+    largest_norm = 1.0
+    for step in range(steps):
+        recorder.step = step
+        loss = one.accumulate()
+        for name, path, parameter, stepped in one.trained():
+            gradient: Any = stepped.grad
+            whole = gradient * one.tokens
+            recorder.parameter(name, path, SeamPhase.ACCUMULATED, parameter, whole)
+            recorder.parameter(name, path, SeamPhase.REDUCED, parameter, gradient)
+        recorder.number("", "all modules", SeamPhase.NORM, one.norm())
+        largest_norm = max(largest_norm, one.clip())
+        epsilon = config.inner_runtime.adam_epsilon * largest_norm
+        one.set_epsilon(epsilon)
+        one.update()
+        _record_weights(recorder, one)
+        recorder.recording.epsilons.append(epsilon)
+        recorder.recording.losses.append(loss)
+    return recorder.recording
+
+
+def _record_weights(recorder: Recorder, one: OneProcess) -> None:
+    for name, path, parameter, stepped in one.trained():
+        recorder.parameter(name, path, SeamPhase.WEIGHT, parameter, stepped)
+
+
+def _watch_model(recorder: Recorder, model: WholeModel) -> None:
+    for name, module in model.parts():
+        hook_module(recorder, name, module)
+    for name, module in model.modality_submodules.items():
+        module.forward = _with_rows(recorder, model, name, module.forward)
+    for decoder in model.text_decoders.values():
+        decoder.register_forward_pre_hook(lambda _, given: _hidden(recorder, model, given[0]))
+
+
+def _with_rows(recorder: Recorder, model: WholeModel, name: str, forward: Any) -> Any:
+    """Return the forward of an encoder that records the rows that it gives."""
+
+    def watched(*given: Any, **named: Any) -> Any:
+        rows = forward(*given, **named)
+        items = model.items_of(name)
+        tokens = item_tokens(named.get("encoder_inputs") or given[0])
+        samples, counts = model.samples, [0] * len(model.samples)
+        computed = mask_rows(model.step, samples, items)
+        each = [len(rows) // max(1, sum(items))] * sum(items) if tokens is None else tokens.tolist()
+        for sample, count in zip(computed.samples.tolist(), each, strict=True):
+            counts[sample - samples.start] += count
+        _twice(recorder, name, rows, samples, counts)
+        return rows
+
+    return watched
+
+
+def _twice(
+    recorder: Recorder, name: str, rows: torch.Tensor, samples: range, counts: list[int]
+) -> None:
+    """Record rows that leave a module and arrive at another: the same tensor here."""
+    for operation in (ROWS, BRIDGE):
+        recorder.rows(name, operation, SeamPhase.FORWARD, rows, samples, counts)
+    for operation in (ROWS, BRIDGE):
+        gradient_of(recorder, name, operation, rows, samples, counts)
+
+
+def _hidden(recorder: Recorder, model: WholeModel, hidden: torch.Tensor) -> None:
+    """Record the hidden states [tokens, samples, hidden] that modules behind take as rows."""
+    name, samples = model.language_module_name, model.samples
+    rows = hidden.transpose(0, 1).flatten(0, 1)
+    counts = [len(hidden)] * hidden.shape[1]
+    for operation in (ROWS, BRIDGE):
+        recorder.rows(name, operation, SeamPhase.FORWARD, rows, samples, counts)
+    if hidden.requires_grad:
+
+        def gradient(found: torch.Tensor) -> None:
+            flat = found.transpose(0, 1).flatten(0, 1)
+            for operation in (ROWS, BRIDGE):
+                recorder.rows(name, operation, SeamPhase.BACKWARD, flat, samples, counts)
+
+        hidden.register_hook(gradient)  # type: ignore[no-untyped-call]

@@ -1,0 +1,140 @@
+"""Keeps what a rank records: sketches of every seam, and whole tensors of those in question."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mimokit.engine.parallel.marks import shard_of
+from mimokit.engine.verify.seams.places import RowPlaces, all_in_one, places_of_rows
+from mimokit.engine.verify.seams.signs import all_columns, column_signs
+from mimokit.planning.seams import SIGNS, Recording, Seam, SeamPhase, SeamPiece, Sketches
+
+CHUNK = 2**16
+"""Entries of a parameter that get signs at once: 8 MiB of them."""
+
+
+class Recorder:
+    """Records tensors of the step at hand.
+
+    Attributes:
+        step: the optimizer steps before this one.
+        recording: what was recorded so far.
+
+    Args:
+        wholes: seams of which tensors are kept, too.
+    """
+
+    def __init__(self, wholes: Collection[Seam] = ()) -> None:
+        self.step = 0
+        self.recording = Recording()
+        self._wholes = frozenset(wholes)
+        self._numbers = 0
+
+    def tensor(
+        self,
+        module: str,
+        operation: str,
+        phase: SeamPhase,
+        tensor: torch.Tensor,
+        places: RowPlaces,
+        columns: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Record a tensor of samples.
+
+        Args:
+            tensor: its rows, however many dimensions they are, are those of the places.
+            columns: place of every column in the whole tensor; None: the rank has all columns.
+        """
+        rows = tensor.detach().reshape(len(places.rows), -1).to("cpu", torch.float64)
+        if not len(rows):
+            return
+        signs = all_columns(rows.shape[1]) if columns is None else column_signs(columns)
+        if columns is not None:  # what is padding may be infinite
+            rows = rows.masked_fill(torch.from_numpy(columns < 0)[None], 0.0)
+        seam = Seam(self.step, module, operation, phase)
+        samples, index = places.numbered
+        found = self._of(seam, "")
+        if samples[0] in found.samples:
+            return  # recomputed
+        values = places.signs * (rows @ signs)
+        ones = places.signs * signs.sum(0)
+        zeros = torch.zeros(len(samples), SIGNS, dtype=torch.float64)
+        self._add(
+            found,
+            samples,
+            zeros.index_add(0, index, values),
+            zeros.index_add(0, index, ones),
+            zeros[:, 0].index_add(0, index, rows.square().sum(1)),
+        )
+        if seam in self._wholes:
+            kept = np.arange(rows.shape[1]) if columns is None else columns
+            piece = SeamPiece("", places.samples, places.rows, kept, rows.numpy().copy())
+            self.recording.wholes.setdefault(seam, []).append(piece)
+
+    def rows(
+        self, module: str, operation: str, phase: SeamPhase, tensor: torch.Tensor,
+        samples: range, counts: Sequence[int],
+    ) -> None:  # fmt: skip
+        """Record rows [rows, columns], so many of every sample one after another."""
+        if sum(counts) == len(tensor) and len(counts) == len(samples):
+            self.tensor(module, operation, phase, tensor, places_of_rows(samples, counts))
+
+    def parameter(
+        self,
+        module: str,
+        name: str,
+        phase: SeamPhase,
+        parameter: torch.nn.Parameter,
+        tensor: torch.Tensor,
+        share: str = "",
+    ) -> None:
+        """Record a tensor like a parameter, of which the rank has the shard that it is marked as.
+
+        Args:
+            share: of a sum that is not complete yet; see `Sketches`.
+        """
+        shard = shard_of(parameter)
+        whole = np.arange(int(np.prod(shard.cut.whole)), dtype=np.int64).reshape(shard.cut.whole)
+        columns = shard.of(whole, padding=-1).reshape(-1).astype(np.int64)
+        flat = tensor.detach().reshape(-1).to("cpu", torch.float64)
+        flat = flat.masked_fill(torch.from_numpy(columns < 0), 0.0)
+        values, coverage = torch.zeros(2, 1, SIGNS, dtype=torch.float64)
+        for start in range(0, len(flat), CHUNK):
+            signs = column_signs(columns[start : start + CHUNK])
+            values += flat[start : start + CHUNK] @ signs
+            coverage += signs.sum(0)
+        seam = Seam(self.step, module, name, phase)
+        self._add(self._of(seam, share), [0], values, coverage, flat.square().sum()[None])
+        if seam in self._wholes:
+            one = all_in_one(1)
+            piece = SeamPiece(share, one.samples, one.rows, columns, flat.numpy()[None].copy())
+            self.recording.wholes.setdefault(seam, []).append(piece)
+
+    def number(self, module: str, name: str, phase: SeamPhase, value: float) -> None:
+        """Record a number that all ranks have."""
+        tensor = torch.tensor([[value]], dtype=torch.float64)
+        self.tensor(module, name, phase, tensor, all_in_one(1))
+
+    def _of(self, seam: Seam, share: str) -> Sketches:
+        found = self.recording.sketches.get(seam)
+        if found is None:
+            self._numbers += 1
+            found = self.recording.sketches[seam] = Sketches(share, self._numbers)
+        return found
+
+    @staticmethod
+    def _add(
+        found: Sketches,
+        samples: Sequence[int],
+        values: torch.Tensor,
+        coverage: torch.Tensor,
+        squares: torch.Tensor,
+    ) -> None:
+        found.samples += samples
+        found.values += list(values.numpy())
+        found.coverage += list(coverage.numpy().round().astype(np.int64))
+        found.squares += squares.tolist()

@@ -1,0 +1,1 @@
+"""Records tensors of a training loop that is not mimokit's."""

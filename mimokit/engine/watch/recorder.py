@@ -1,0 +1,212 @@
+"""`mimokit.watch`: records what the modules of any training script compute, on every rank.
+
+A rank writes its tensors as safetensors, and next to them JSON that says of what they are. Nothing
+of it is unpickled when two recordings are compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from mimokit.result_files import WatchFile
+
+FORWARD, BACKWARD, GRADIENT, WEIGHT = "forward", "backward", "gradient", "weight"
+
+Groups = Mapping[str, dist.ProcessGroup]
+
+
+@contextmanager
+def watch(
+    model: torch.nn.Module,
+    folder: str | Path,
+    *,
+    optimizer: torch.optim.Optimizer | None = None,
+    steps: int = 1,
+    groups: Groups | None = None,
+) -> Iterator[None]:
+    """Record the first steps of a training loop on this rank.
+
+    Of every module inside the model it records the output and the gradient of its first input; of
+    an optimizer's parameters the gradient that it takes and the weight that it leaves. A step ends
+    with a step of the optimizer, or without one with the block.
+
+    Args:
+        model: wrapped by DistributedDataParallel or not.
+        folder: for the files of all ranks; made if it is not there.
+        optimizer: steps the parameters of the model.
+        steps: to record.
+        groups: "tp": the ranks that share a matrix, where Megatron's layers are in the model.
+
+    Raises:
+        ValueError: the model was not run inside the block.
+    """
+    recorder = _Recorder(model, steps, dict(groups or {}))
+    handles = [*recorder.hook(), *(recorder.hook_optimizer(optimizer) if optimizer else ())]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not recorder.calls:
+        raise ValueError(
+            f"watch recorded nothing: {type(model).__name__} was not called inside the block; pass "
+            "the module whose forward the loop calls, before the loop begins."
+        )
+    recorder.write(Path(folder))
+
+
+class _Recorder:
+    """The tensors of a rank and what is known of each."""
+
+    def __init__(self, model: torch.nn.Module, steps: int, groups: dict[str, Any]) -> None:
+        self.calls, self.step, self._call = 0, 0, 0
+        self._model, self._steps, self._groups = model, steps, groups
+        self._tensors: dict[str, torch.Tensor] = {}
+        self._index: list[dict[str, Any]] = []
+        self._seen: set[tuple[Any, ...]] = set()
+        self._calls_of_step: dict[int, int] = {}
+        self._names = {p: _plain(name) for name, p in model.named_parameters()}
+
+    def hook(self) -> Iterator[Any]:
+        """Hook every module."""
+        yield self._model.register_forward_pre_hook(self._count)
+        for name, module in self._model.named_modules():
+            operation = _plain(name)
+            if not operation:
+                continue
+            yield module.register_forward_pre_hook(partial(self._before, operation))
+            yield module.register_forward_hook(partial(self._after, operation))
+
+    def hook_optimizer(self, optimizer: torch.optim.Optimizer) -> Iterator[Any]:
+        """Hook the steps of an optimizer."""
+        yield optimizer.register_step_pre_hook(self._gradients)
+        yield optimizer.register_step_post_hook(self._weights)
+
+    def _count(self, module: torch.nn.Module, given: Any) -> None:
+        self.calls += 1
+        self._call = self._calls_of_step[self.step] = self._calls_of_step.get(self.step, -1) + 1
+
+    def _before(self, operation: str, module: torch.nn.Module, given: Any) -> Any:
+        if not torch.is_grad_enabled() or not given or not isinstance(given[0], torch.Tensor):
+            return None
+        first, *others = given
+        if not first.requires_grad or self.step >= self._steps:
+            return None
+        own = first.view_as(first)
+        cut = _cut_of_input(module, self._groups)
+        own.register_hook(partial(self._keep, self._call, operation, BACKWARD, cut))
+        return (own, *others)
+
+    def _after(self, operation: str, module: torch.nn.Module, given: Any, output: Any) -> None:
+        tensor = output[0] if isinstance(output, tuple) else output
+        if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+            cut = _cut_of_output(module, self._groups)
+            self._keep(self._call, operation, FORWARD, cut, tensor)
+
+    def _gradients(self, optimizer: Any, *_: Any) -> None:
+        for parameter, name in self._names.items():
+            gradient = getattr(parameter, "main_grad", None)
+            gradient = parameter.grad if gradient is None else gradient
+            if gradient is not None:
+                self._keep(0, name, GRADIENT, _marked(parameter, self._groups), gradient)
+
+    def _weights(self, optimizer: Any, *_: Any) -> None:
+        for parameter, name in self._names.items():
+            self._keep(0, name, WEIGHT, _marked(parameter, self._groups), parameter)
+        self.step += 1
+
+    @torch.no_grad()
+    def _keep(
+        self, call: int, operation: str, phase: str, cut: dict[str, Any], tensor: torch.Tensor
+    ) -> None:
+        if self.step >= self._steps:
+            return
+        known: dict[str, Any] = {
+            "step": self.step, "call": call, "operation": operation, "phase": phase, **cut,
+        }  # fmt: skip
+        key = tuple(known[name] for name in _KEYS)
+        if key in self._seen:
+            return  # recomputed
+        self._seen.add(key)
+        if isinstance(tensor, DTensor):
+            known |= _of_placements(tensor)
+            tensor = tensor.to_local()
+        name = str(len(self._index))
+        known |= {"tensor": name, "dtype": str(tensor.dtype).removeprefix("torch.")}
+        self._index.append(known)
+        self._tensors[name] = tensor.detach().to("cpu", torch.float32, copy=True).contiguous()
+
+    def write(self, folder: Path) -> None:
+        """Write the files of this rank; the JSON last, so that a cut off recording has none."""
+        joined = dist.is_available() and dist.is_initialized()
+        rank, world = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
+        folder.mkdir(parents=True, exist_ok=True)
+        index = folder / WatchFile.INDEX.of_rank(rank)
+        index.unlink(missing_ok=True)
+        save_file(self._tensors, folder / WatchFile.TENSORS.of_rank(rank))
+        about = {"rank": rank, "world_size": world, "steps": self.step, "seams": self._index}
+        index.write_text(json.dumps(about), encoding="utf-8")
+
+
+_KEYS = ("step", "call", "operation", "phase")
+
+
+def _plain(name: str) -> str:
+    """Return a name without what wrappers put in front of it."""
+    parts = name.split(".")
+    parts = parts[1:] if parts[0] == "module" else parts
+    return ".".join(part for part in parts if part not in ("_orig_mod", "_fsdp_wrapped_module"))
+
+
+def _of_placements(tensor: DTensor) -> dict[str, Any]:
+    """Return where the local part of a DTensor lies; of a sum that is not complete its summand."""
+    placements = [Replicate() if one.is_partial() else one for one in tensor.placements]
+    _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, placements)
+    summand = [
+        index
+        for placement, index in zip(
+            tensor.placements, tensor.device_mesh.get_coordinate() or (), strict=False
+        )
+        if placement.is_partial()
+    ]
+    return {"whole": list(tensor.shape), "offset": list(offset), "summand": summand}
+
+
+def _marked(parameter: torch.nn.Parameter, groups: Groups) -> dict[str, Any]:
+    """Return how Megatron's marks say that a parameter is cut."""
+    if not getattr(parameter, "tensor_model_parallel", False) or "tp" not in groups:
+        return {}
+    return _share(
+        int(parameter.partition_dim),  # type: ignore[attr-defined]
+        groups["tp"],
+        int(parameter.partition_stride),  # type: ignore[attr-defined]
+    )
+
+
+def _cut_of_output(module: torch.nn.Module, groups: Groups) -> dict[str, Any]:
+    """Return how the output of one of Megatron's layers is cut."""
+    cut = type(module).__name__ == "ColumnParallelLinear" and not module.gather_output
+    if not cut or "tp" not in groups:
+        return {}
+    weight = getattr(module, "weight", None)
+    return _share(-1, groups["tp"], int(getattr(weight, "partition_stride", 1)))
+
+
+def _cut_of_input(module: torch.nn.Module, groups: Groups) -> dict[str, Any]:
+    cut = type(module).__name__ == "RowParallelLinear" and module.input_is_parallel
+    return _share(-1, groups["tp"]) if cut and "tp" in groups else {}
+
+
+def _share(dimension: int, group: dist.ProcessGroup, parts: int = 1) -> dict[str, Any]:
+    return {"dimension": dimension, "parts": parts, "share": [group.rank(), group.size()]}

@@ -1,0 +1,298 @@
+"""Runs a layout and one process with the same hooks, and compares them seam by seam."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mimokit.axes import CONFIG_FIELDS, Axis
+from mimokit.cluster import EngineCluster
+from mimokit.config import ExperimentConfig, check_runnable
+from mimokit.config.user_code import NO_CODE, UserCode, checked_code
+from mimokit.experiment import on_rank
+from mimokit.experiment.culprit.first import Measured, Order, measured, spread_of
+from mimokit.experiment.culprit.join import joined
+from mimokit.experiment.culprit.kinds import kind_of
+from mimokit.experiment.culprit.report import CulpritReport, Divergence
+from mimokit.experiment.culprit.whole import array_of, parts_of
+from mimokit.experiment.prepare import Config, check_room, placed, prepared
+from mimokit.experiment.reference import decoders_of, for_verification, plan_of_one, single_rank
+from mimokit.planning import plan_layout
+from mimokit.planning.seams import ByRank, Recording, Seam, SeamPhase
+from mimokit.planning.types import LayoutPlan
+
+if TYPE_CHECKING:
+    from mimokit.engine.data.sources import DataSource
+
+STEPS = 2
+"""The first shows every fault of a step, the second those of what a step leaves behind."""
+
+NUDGES = (1, 2, 3)
+"""Seeds of the changes of the weights by a rounding."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two runs that are compared."""
+
+    name: str
+    config: ExperimentConfig
+    code: UserCode = NO_CODE
+
+    def plan(self, cluster: EngineCluster) -> LayoutPlan:
+        """Return the plan of a layout."""
+        return placed(cluster, plan_layout(self.config))
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What one process computes: for all layouts of a model on the same samples.
+
+    Attributes:
+        side: any of the layouts.
+        spread: seam -> its largest difference between roundings of the weights.
+    """
+
+    side: Side
+    steps: int
+    recording: Recording
+    spread: Mapping[Seam, float]
+
+    def is_for(self, config: Config, steps: int, data: DataSource | None = None) -> bool:
+        """Whether one process computes the same for a layout."""
+        side = _side(config, data)
+        own, other = self.side.config, side.config
+        same = single_rank(own) == single_rank(other) and decoders_of(own) == decoders_of(other)
+        return same and self.side.code == side.code and self.steps == steps
+
+
+def compute_reference(
+    cluster: EngineCluster,
+    config: Config,
+    data: DataSource | None = None,
+    *,
+    steps: int = STEPS,
+) -> Reference:
+    """Record one process, and how much rounding its weights changes each tensor.
+
+    Args:
+        config: any layout of the model.
+
+    Raises:
+        ConfigError: the config is wrong or cannot run yet.
+        RankError: it fails.
+    """
+    return _reference(cluster, _side(config, data), steps)
+
+
+def _reference(cluster: EngineCluster, side: Side, steps: int) -> Reference:
+    recording = _alone(cluster, side, steps)
+    nudged = [joined({0: _alone(cluster, side, steps, nudge=seed)}) for seed in NUDGES]
+    return Reference(side, steps, recording, spread_of(joined({0: recording}), nudged))
+
+
+def explain(
+    cluster: EngineCluster,
+    config: Config,
+    data: DataSource | None = None,
+    *,
+    against: Config | None = None,
+    steps: int = STEPS,
+    reference: Reference | None = None,
+) -> CulpritReport:
+    """Compare a layout with one process, or with another layout, tensor by tensor.
+
+    Every operation of every layer is compared, forward and backward, then gradients before and
+    after their reduction, their norm, and weights; see `mimokit.planning.seams`. Sketches travel;
+    of the first seam that differs, both are run again and look at it whole.
+
+    Args:
+        data: makes the samples, as for `verify`.
+        against: another layout of the same model; None: one process.
+        reference: of the same model and data; computed if None.
+
+    Raises:
+        ConfigError: a config is wrong or cannot run yet.
+        ValueError: the layouts or the reference are of different models, data or settings; or a
+            layout has a strategy between replicas.
+        RankError: a rank fails.
+    """
+    layout = _side(config, data)
+    other = None if against is None else _side(against, data)
+    for side in (layout, other):
+        if side is not None:
+            check_room(side.config, len(cluster))
+    if other is not None:
+        _check_alike(layout.config, other.config)
+    if reference is None:
+        reference = compute_reference(cluster, config, data, steps=steps)
+    if not reference.is_for(config, steps, data):
+        raise ValueError(
+            f"The reference differs from {layout.name!r} in its model, global batches, runtime "
+            "settings, data or steps; compute one with compute_reference."
+        )
+    return _Comparison(cluster, layout, other, reference).explanation()
+
+
+def explain_side(cluster: EngineCluster, side: Side, steps: int = STEPS) -> CulpritReport:
+    """Compare a layout that was checked, with the code of the user that it runs."""
+    _reject_strategies(side.config)
+    return _Comparison(cluster, side, None, _reference(cluster, side, steps)).explanation()
+
+
+def _side(config: Config, data: DataSource | None) -> Side:
+    layout = for_verification(prepared(config))
+    check_runnable(layout)
+    _reject_strategies(layout)
+    return Side(layout.name, layout, checked_code(layout, data=data))
+
+
+def _reject_strategies(layout: ExperimentConfig) -> None:
+    if layout.strategy is not None:
+        raise ValueError(
+            f"{layout.name!r} has the strategy {layout.strategy.name!r} between replicas, whose "
+            "exchanges are not recorded; remove the section strategy to compare one replica."
+        )
+
+
+def _check_alike(one: ExperimentConfig, other: ExperimentConfig) -> None:
+    """Reject two layouts of which one process would compute something else."""
+    alone, theirs = single_rank(one), single_rank(other)
+    if alone == theirs and decoders_of(one) == decoders_of(other):
+        return
+    differing = [
+        f"{section}.{key}"
+        for section in ("model", "data", "runtime")
+        for key, value in getattr(alone, section).model_dump().items()
+        if value != getattr(theirs, section).model_dump()[key]
+    ]
+    raise ValueError(
+        f"{one.name!r} and {other.name!r} do not compute the same model on the same samples: they "
+        f"differ in {', '.join(differing or ['the modules behind the language model'])}; give two "
+        "layouts that differ in parallel sizes alone."
+    )
+
+
+def _alone(
+    cluster: EngineCluster,
+    side: Side,
+    steps: int,
+    wholes: Collection[Seam] = (),
+    nudge: int | None = None,
+) -> Recording:
+    alone = single_rank(side.config)
+    return cluster.run(  # type: ignore[no-any-return]
+        on_rank.seams_of_one_rank,
+        plan_of_one(alone),
+        alone,
+        steps,
+        decoders_of(side.config),
+        side.code,
+        tuple(wholes),
+        nudge,
+        world_size=1,
+    )[0]
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    cluster: EngineCluster
+    layout: Side
+    other: Side | None
+    reference: Reference
+
+    def explanation(self) -> CulpritReport:
+        """Compare all seams; look at the first that differs."""
+        alone, plan = self.reference.recording, self.layout.plan(self.cluster)
+        expected = joined(
+            {0: alone} if self.other is None else self._ranks(self.other, self.reference.steps)
+        )
+        found = joined(self._ranks(self.layout, self.reference.steps))
+        order = Order(alone, _in_order(plan), plan.batch.samples_per_microbatch)
+        compared = sorted(measured(expected, found, self.reference.spread), key=order.key)
+        first = next((one for one in compared if one.differs), None)
+        divergence, steady = None, True
+        if first is not None:
+            divergence, steady = self._looked_at(first, order, plan)
+        unlike = {seam.operation for seam in expected} - {seam.operation for seam in found}
+        return CulpritReport(
+            name=self.layout.name,
+            against="one process" if self.other is None else self.other.name,
+            steps=self.reference.steps,
+            compared=tuple(compared),
+            not_compared=tuple(sorted(unlike)),
+            divergence=divergence,
+            is_deterministic=steady,
+        )
+
+    def _looked_at(
+        self, first: Measured, order: Order, plan: LayoutPlan
+    ) -> tuple[Divergence, bool]:
+        """Run both again to look at a seam as a whole."""
+        seam, alone = first.seam, self.reference.recording
+        steps = seam.step + 1
+        before_it = replace(seam, step=seam.step - 1)
+        wholes = (seam, before_it) if seam.phase == SeamPhase.WEIGHT else (seam,)
+        again = _alone(self.cluster, self.reference.side, steps, wholes)
+        theirs: ByRank = {0: again}
+        if self.other is not None:
+            theirs = self._ranks(self.other, steps, wholes)
+        pieces = [piece for one in theirs.values() for piece in one.wholes.get(seam, [])]
+        kind, arrays = "", None
+        if pieces:
+            ranks = self._ranks(self.layout, steps, wholes)
+            whole = array_of(pieces)
+            parts = parts_of(whole, {r: one.wholes.get(seam, []) for r, one in ranks.items()})
+            before = [p for one in theirs.values() for p in one.wholes.get(before_it, [])]
+            stale = array_of(before).values if before else None
+            kind = kind_of(whole, parts, _sizes(self.layout.config, plan, seam.module), stale)
+            arrays = whole, tuple(parts)
+        microbatch = order.microbatch(first.samples[0]) if seam.phase.is_of_samples else None
+        code = alone.code.get((seam.module, seam.operation), "")
+        return Divergence(first, microbatch, kind, code, arrays), _same(alone, again)
+
+    def _ranks(self, side: Side, steps: int, wholes: Collection[Seam] = ()) -> ByRank:
+        plan, epsilons = side.plan(self.cluster), self.reference.recording.epsilons[:steps]
+        found = self.cluster.run(
+            on_rank.seams_rank,
+            plan,
+            side.config,
+            epsilons,
+            side.code,
+            tuple(wholes),
+            world_size=plan.world_size,
+        )
+        return dict(enumerate(found))
+
+
+def _in_order(plan: LayoutPlan) -> list[str]:
+    """Return the modules in the order of their forward passes."""
+    language = plan.llm_module_name
+    behind = [name for name in plan.topology.get(language, ()) if name != language]
+    return [*(n for n in plan.modules if n not in (language, *behind)), language, *behind]
+
+
+def _same(one: Recording, again: Recording) -> bool:
+    """Whether two runs of one process recorded the same numbers."""
+    return all(
+        (values == other).all()
+        for seam, record in again.sketches.items()
+        for values, other in zip(record.values, one.sketches[seam].values, strict=True)
+    )
+
+
+def _sizes(config: ExperimentConfig, plan: LayoutPlan, module: str) -> Mapping[str, int]:
+    """Return what a wrong factor may be."""
+    names: Sequence[str] = [module] if module in plan.modules else [plan.llm_module_name]
+    others = [name for name in plan.modules if name not in names]
+    sizes: dict[str, int] = {}
+    for name in (*names, *others):
+        of_module = config.model.get_parallelism(name)
+        for axis in (Axis.TENSOR, Axis.CONTEXT, Axis.DATA, Axis.EXPERT, Axis.PIPELINE):
+            size = getattr(of_module, CONFIG_FIELDS[axis]) or 1
+            owner = "" if name in names else f" of {name}"
+            sizes[f"{CONFIG_FIELDS[axis]}{owner}"] = size
+    sizes["num_microbatches"] = plan.batch.num_microbatches
+    sizes["samples_per_microbatch"] = plan.batch.samples_per_microbatch
+    return sizes

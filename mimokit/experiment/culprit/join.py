@@ -1,0 +1,81 @@
+"""Joins what ranks have recorded: the sketch of every whole tensor from those of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mimokit.planning.seams import SIGNS, ByRank, Floats, Integers, Seam
+
+Joined = Mapping[Seam, Mapping[int, "Whole"]]
+"""Seam -> sample -> what all ranks together have of it."""
+
+
+@dataclass(slots=True)
+class SketchPart:
+    """A part of a tensor, of which several ranks may have copies.
+
+    Attributes:
+        complete: it is no summand of a sum that is not complete yet.
+        copies: rank -> sketch.
+    """
+
+    complete: bool
+    coverage: Integers
+    squares: float
+    copies: dict[int, Floats] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Whole:
+    """A tensor of one sample, or a parameter, by its parts."""
+
+    parts: dict[tuple[str, bytes], SketchPart] = field(default_factory=dict)
+
+    def add(
+        self, rank: int, share: str, coverage: Integers, squares: float, values: Floats
+    ) -> None:
+        """Add what a rank has."""
+        key = share, coverage.tobytes()
+        part = self.parts.setdefault(key, SketchPart(not share, coverage, squares))
+        part.copies.setdefault(rank, values)
+
+    @property
+    def coverage(self) -> Integers | None:
+        """The sketch of all places that some rank has; None for a sum."""
+        if not all(part.complete for part in self.parts.values()):
+            return None
+        return np.sum([part.coverage for part in self.parts.values()], axis=0)  # type: ignore[no-any-return]
+
+    @property
+    def squares(self) -> float:
+        """Sum of the squares of all entries, for what is no sum."""
+        return sum(part.squares for part in self.parts.values())
+
+    @property
+    def total(self) -> Floats:
+        """The sketch of the whole, from the first copy of every part."""
+        return sum((next(iter(p.copies.values())) for p in self.parts.values()), np.zeros(SIGNS))
+
+    def by_rank(self) -> Iterator[tuple[int, Floats]]:
+        """Yield, for every rank, the sketch of the whole if its copies are taken."""
+        total = self.total
+        for part in self.parts.values():
+            first = next(iter(part.copies.values()))
+            for rank, values in part.copies.items():
+                yield rank, total - first + values
+
+
+def joined(by_rank: ByRank) -> Joined:
+    """Join the records of all ranks."""
+    found: dict[Seam, dict[int, Whole]] = {}
+    for rank, recording in by_rank.items():
+        for seam, record in recording.sketches.items():
+            of_seam = found.setdefault(seam, {})
+            rows = zip(record.samples, record.coverage, record.squares, record.values, strict=True)
+            for sample, coverage, squares, values in rows:
+                whole = of_seam.setdefault(sample, Whole())
+                whole.add(rank, record.share, coverage, squares, values)
+    return found

@@ -1,0 +1,257 @@
+"""The report of `explain`: which tensor differs first, and what was compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from mimokit.experiment.culprit.first import Measured
+from mimokit.experiment.culprit.whole import Array, OnRank, assembled
+from mimokit.planning.seams import BRIDGE, PROJECTOR, ROWS, Integers, Seam, SeamPhase
+from mimokit.tables import Report, Section, html_table
+from mimokit.units import counted
+
+COLUMNS = ("step", "phase", "module", "seams", "largest", "allowed", "at")
+
+CELLS = 48
+"""Rows and columns of blocks in the picture of a tensor."""
+
+ROWS_AROUND = 15
+"""Rows of the table at most; with headings and sentences it has at most 20 lines."""
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first seam that differs.
+
+    Attributes:
+        microbatch: 0-based; None for what is of a whole step.
+        kind: what the tensor is instead, if that has a pattern.
+        code: file and line of what computes it, if known.
+        arrays: the right tensor, and the parts of the ranks.
+    """
+
+    found: Measured
+    microbatch: int | None
+    kind: str = ""
+    code: str = ""
+    arrays: tuple[Array, tuple[OnRank, ...]] | None = field(default=None, repr=False)
+
+    @property
+    def seam(self) -> Seam:
+        """Which tensor."""
+        return self.found.seam
+
+    def cells(self) -> list[dict[str, Any]]:
+        """Return the tensor in at most `CELLS` x `CELLS` blocks; see `charts.tensor_difference`."""
+        if self.arrays is None:
+            return []
+        whole, parts = self.arrays
+        found, rows = assembled(whole, parts), []
+        apart = np.nan_to_num(np.abs(found - whole.values), nan=np.inf)
+        height, width = (-(-length // CELLS) for length in apart.shape)
+        for row in range(0, apart.shape[0], height):
+            for column in range(0, apart.shape[1], width):
+                block = apart[row : row + height, column : column + width]
+                place = np.unravel_index(int(block.argmax()), block.shape)
+                at = row + int(place[0]), column + int(place[1])
+                rows.append(
+                    {
+                        "row": row, "row_stop": row + block.shape[0],
+                        "column": column, "column_stop": column + block.shape[1],
+                        "difference": float(apart[at]), "right": float(whole.values[at]),
+                        "found": float(found[at]),
+                    }
+                )  # fmt: skip
+        return rows
+
+    def borders(self) -> list[dict[str, Any]]:
+        """Return the part of every rank as a rectangle, where it is one."""
+        if self.arrays is None:
+            return []
+        return [
+            {
+                "rank": part.rank,
+                "row": int(part.rows.min()), "row_stop": int(part.rows.max()) + 1,
+                "column": int(part.columns.min()), "column_stop": int(part.columns.max()) + 1,
+            }
+            for part in self.arrays[1]
+            if _is_block(part.rows) and _is_block(part.columns)
+        ]  # fmt: skip
+
+    def sentence(self, against: str) -> str:
+        """Return what differs, where, by how much and what it is instead."""
+        found = self.found
+        where = f"Step {self.seam.step + 1}"
+        if self.microbatch is not None:
+            where += f", micro-batch {self.microbatch}, {_samples(found.samples)}"
+        ranks = f" on {_numbers('rank', found.ranks)}" if found.ranks else ""
+        by = "it is not there as a whole" if found.missing else f"by {found.difference:.1e}"
+        kind = f"; {self.kind}" if self.kind else ""
+        code = f" ({self.code})" if self.code else ""
+        return (
+            f"{where}: the first tensor that differs from {against} is {words_of(self.seam)}"
+            f"{ranks}: {by}, {found.allowed:.1e} is allowed{kind}.{code}"
+        )
+
+
+def words_of(seam: Seam) -> str:
+    """Return a tensor in words."""
+    module = f"module {seam.module!r}"
+    if seam.phase == SeamPhase.NORM:
+        return "the norm of all gradients before clipping"
+    if not seam.phase.is_of_samples:
+        if seam.step < 0:
+            return f"the weight {seam.operation} of {module} before the first step"
+        return f"the {seam.phase} {seam.operation} of {module}"
+    forward = seam.phase == SeamPhase.FORWARD
+    if seam.operation == BRIDGE:
+        what = "the output" if forward else "the gradient of the output"
+        return f"{what} of {module} behind its bridge"
+    if seam.operation == ROWS:
+        if forward:
+            return f"the output of {module}"
+        return f"the gradient that the next module gives to the output of {module}"
+    operation = "the projector" if seam.operation == PROJECTOR else seam.operation
+    if forward:
+        return f"the output of {operation} of {module} (forward)"
+    return f"the gradient from {operation} of {module} (backward)"
+
+
+@dataclass(frozen=True, repr=False)
+class CulpritReport(Report):
+    """A layout compared with one process, or another layout, tensor by tensor.
+
+    Attributes:
+        compared: every seam in the order of execution.
+        not_compared: operations that only the reference has recorded.
+        divergence: the first that differs; None: none does.
+        is_deterministic: two runs of one process gave the same numbers, where it was run twice.
+    """
+
+    name: str
+    against: str
+    steps: int
+    compared: tuple[Measured, ...]
+    not_compared: tuple[str, ...] = ()
+    divergence: Divergence | None = None
+    is_deterministic: bool = True
+
+    @property
+    def passed(self) -> bool:
+        """Whether no tensor differs by more than is allowed."""
+        return self.divergence is None
+
+    @property
+    def verdict(self) -> str:
+        """A sentence that names the first tensor that differs, or says that none does."""
+        prefix = ""
+        if not self.is_deterministic:
+            prefix = (
+                "Two runs of one process gave different numbers: an operation is not "
+                "deterministic, and what follows may be due to it. "
+            )
+        if self.divergence is not None:
+            return prefix + self.divergence.sentence(self.against)
+        return (
+            f"{prefix}{counted(len(self.compared), 'tensor')} of {counted(self.steps, 'step')} of "
+            f"{self.name!r} are those of {self.against}: none differs by more than is allowed."
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row per tensor in the order of execution; see `charts.seams`."""
+        return [
+            {
+                "number": number, "step": one.seam.step + 1, "phase": str(one.seam.phase),
+                "module": one.seam.module or "all modules", "operation": one.seam.operation,
+                "difference": min(one.difference, MOST), "allowed": one.allowed,
+                "share": min(one.difference / one.allowed, MOST),
+                "ranks": ", ".join(map(str, one.ranks)),
+            }
+            for number, one in enumerate(self.compared)
+        ]  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        first = self.divergence
+        return {
+            "name": self.name,
+            "against": self.against,
+            "steps": self.steps,
+            "passed": self.passed,
+            "tensors": len(self.compared),
+            "differing": sum(one.differs for one in self.compared),
+            "not_compared": list(self.not_compared),
+            "deterministic": self.is_deterministic,
+            "verdict": self.verdict,
+            "first": None
+            if first is None
+            else {
+                "step": first.seam.step,
+                "microbatch": first.microbatch,
+                "samples": list(first.found.samples),
+                "module": first.seam.module,
+                "operation": first.seam.operation,
+                "phase": str(first.seam.phase),
+                "ranks": list(first.found.ranks),
+                "difference": first.found.difference,
+                "allowed": first.found.allowed,
+                "kind": first.kind,
+                "code": first.code,
+            },
+        }
+
+    def section(self) -> Section:
+        """Return a row per step, phase and module; the last line is the sentence."""
+        return Section(f"Against {self.against}", COLUMNS, list(self._rows()), (self.verdict,))
+
+    def _rows(self) -> Iterator[list[str]]:
+        groups: dict[tuple[int, SeamPhase, str], list[Measured]] = {}
+        for one in self.compared:
+            key = one.seam.step, one.seam.phase, one.seam.module
+            groups.setdefault(key, []).append(one)
+        keys = list(groups)
+        start = 0
+        if self.divergence is not None:
+            seam = self.divergence.seam
+            place = keys.index((seam.step, seam.phase, seam.module))
+            start = max(0, min(place - ROWS_AROUND // 2, len(keys) - ROWS_AROUND))
+        for step, phase, module in keys[start : start + ROWS_AROUND]:
+            of_group = groups[step, phase, module]
+            worst = max(of_group, key=lambda one: one.difference / one.allowed)
+            first = self.divergence is not None and self.divergence.found in of_group
+            mark = " ← first" if first else ""
+            at = self.divergence.seam if first and self.divergence is not None else worst.seam
+            yield [
+                str(step + 1), str(phase), module, str(len(of_group)), f"{worst.difference:.1e}",
+                f"{worst.allowed:.1e}", at.operation + mark,
+            ]  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        mark = "✔" if self.passed else "✘"
+        table = html_table(COLUMNS, list(self._rows()))
+        return f"{table}<p>{mark} {escape(self.verdict)}</p>"
+
+
+MOST = 1e12
+"""In place of an infinite difference."""
+
+
+def _is_block(places: Integers) -> bool:
+    """Whether places are neighbours, in order."""
+    return bool(len(places)) and bool((np.diff(places) == 1).all())
+
+
+def _numbers(what: str, numbers: tuple[int, ...]) -> str:
+    if len(numbers) > 1 and numbers == tuple(range(numbers[0], numbers[-1] + 1)):
+        return f"{what}s {numbers[0]} to {numbers[-1]}"
+    text = ", ".join(map(str, numbers))
+    return f"{what} {text}" if len(numbers) == 1 else f"{what}s {text}"
+
+
+def _samples(samples: tuple[int, ...]) -> str:
+    return _numbers("sample", samples)

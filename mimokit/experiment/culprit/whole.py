@@ -1,0 +1,91 @@
+"""A tensor as one array, put together from the pieces of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mimokit.planning.seams import Floats, Integers, SeamPiece
+
+
+@dataclass(frozen=True)
+class Array:
+    """A tensor as [rows, columns].
+
+    Attributes:
+        samples: of every row.
+        rows: place of every row in its sample.
+        columns: place of every column in the whole tensor.
+    """
+
+    samples: Integers
+    rows: Integers
+    columns: Integers
+    values: Floats
+
+
+@dataclass(frozen=True)
+class OnRank:
+    """The part of a rank: where it lies in the whole array, and its values."""
+
+    rank: int
+    share: str
+    rows: Integers
+    columns: Integers
+    values: Floats
+
+
+def array_of(pieces: Sequence[SeamPiece]) -> Array:
+    """Return the whole of pieces that are all of it."""
+    rows = np.unique(np.concatenate([np.stack([p.samples, p.rows], 1) for p in pieces]), axis=0)
+    columns = np.unique(np.concatenate([p.columns[p.columns >= 0] for p in pieces]))
+    whole = Array(rows[:, 0], rows[:, 1], columns, np.zeros((len(rows), len(columns))))
+    for piece in pieces:
+        part = on_rank(whole, 0, piece)
+        if part is not None:
+            whole.values[np.ix_(part.rows, part.columns)] = part.values
+    return whole
+
+
+def on_rank(whole: Array, rank: int, piece: SeamPiece) -> OnRank | None:
+    """Return where a piece lies in the whole; None if some of it lies nowhere."""
+    place = {pair: n for n, pair in enumerate(_pairs(whole))}
+    pairs = _pairs(piece)
+    real = piece.columns >= 0
+    columns = piece.columns[real]
+    if not set(pairs) <= set(place) or not np.isin(columns, whole.columns).all():
+        return None
+    rows = np.array([place[pair] for pair in pairs], np.int64)
+    return OnRank(
+        rank, piece.share, rows, np.searchsorted(whole.columns, columns), piece.values[:, real]
+    )
+
+
+def _pairs(of: Array | SeamPiece) -> list[tuple[int, int]]:
+    """Return sample and place in it of every row."""
+    return list(zip(of.samples.tolist(), of.rows.tolist(), strict=True))
+
+
+def parts_of(whole: Array, by_rank: Mapping[int, Sequence[SeamPiece]]) -> list[OnRank]:
+    """Return the parts of all ranks."""
+    found = (on_rank(whole, rank, piece) for rank, pieces in by_rank.items() for piece in pieces)
+    return [part for part in found if part is not None]
+
+
+def assembled(whole: Array, parts: Sequence[OnRank]) -> Floats:
+    """Return the array that the parts make up; copies of one part count once.
+
+    Parts of different shares are added. What no rank has is not a number.
+    """
+    total = np.zeros_like(whole.values)
+    there = np.zeros(whole.values.shape, bool)
+    shares = dict.fromkeys(part.share for part in parts)
+    for share in shares:
+        own = np.zeros_like(total)
+        for part in reversed([part for part in parts if part.share == share]):
+            own[np.ix_(part.rows, part.columns)] = part.values
+            there[np.ix_(part.rows, part.columns)] = True
+        total += own
+    return np.where(there, total, np.nan)

@@ -1,0 +1,84 @@
+"""The memory that modules held in a run, next to what is predicted for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.prediction import predict
+from mimokit.prediction.step_time.software import MEGATRON_CORE
+from mimokit.samples import HealthSample
+from mimokit.units import bytes_text
+
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "weights": ("weights",),
+    "gradients": ("gradients",),
+    "optimizer": ("optimizer",),
+    "activations": ("activations", "logits", "buffers"),
+}
+"""Part that is measured -> the parts of a prediction that it consists of."""
+Predicted = Mapping[str, Mapping[str, float]]
+"""Module -> part -> bytes."""
+
+
+@dataclass(frozen=True)
+class HeldMemory:
+    """What the rank with the most memory of a module held for it.
+
+    Attributes:
+        measured: part -> bytes.
+        predicted: likewise; empty if the module is not predicted.
+    """
+
+    module: str
+    rank: int
+    measured: Mapping[str, int]
+    predicted: Mapping[str, float]
+
+    def __str__(self) -> str:
+        """Return a sentence."""
+        total = sum(self.measured.values())
+        of_parts = ", ".join(f"{part} {bytes_text(size)}" for part, size in self.measured.items())
+        sentence = (
+            f"Module '{self.module}' holds most on rank {self.rank}, {bytes_text(total)}: "
+            f"{of_parts}"
+        )
+        if not self.predicted:
+            return f"{sentence}."
+        predicted = sum(self.predicted.values())
+        return f"{sentence}; predicted are {bytes_text(round(predicted))}."
+
+
+def held_memory(samples: Iterable[HealthSample], predicted: Predicted) -> Iterator[HeldMemory]:
+    """Yield what was held for each module; nothing if ranks did not measure it."""
+    most: dict[str, HealthSample] = {}
+    for sample in samples:
+        for module, parts in sample.held.items():
+            known = most.get(module)
+            if known is None or sum(parts.values()) > sum(known.held[module].values()):
+                most[module] = sample
+    for module, sample in most.items():
+        yield HeldMemory(module, sample.rank, sample.held[module], predicted.get(module, {}))
+
+
+def predicted_memory(config: ExperimentConfig) -> Predicted:
+    """Return the memory that is predicted for each module on its rank with the most.
+
+    Attention keeps its scores where a run has Megatron's own core, which is not fused. Nothing is
+    returned for what cannot be predicted, as modules behind the language model.
+    """
+    modules = config.model.module_parallelisms.values()
+    fused = config.data.pack_sequences_in_batch or any(m.context_parallel > 1 for m in modules)
+    # Runs add up gradients outside of the products, without Transformer Engine.
+    own = replace(MEGATRON_CORE, fused_attention=fused, dummy_gradients=False)
+    try:
+        found = predict(config, software=own).memory
+    except ConfigError:
+        return {}
+    return {
+        module: {
+            part: sum(parts.get(one, 0.0) for one in of_part) for part, of_part in PARTS.items()
+        }
+        for module, parts in found.items()
+    }

@@ -1,0 +1,102 @@
+"""The config and the plan of the one process that a layout is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mimokit.config import ExperimentConfig, ModuleArchitecture, ModuleParallelismConfig
+from mimokit.config.runtime import AS_DRAWN, PRECISION_OF_RUNS
+from mimokit.config.strategy import OPTIMIZER_TAKES
+from mimokit.experiment.verification_report import ADAM_EPSILON, NOISY_ADAM_EPSILON
+from mimokit.planning import plan_layout
+from mimokit.planning.execution import plan_executions
+from mimokit.planning.types import LayoutPlan
+
+
+def plan_of_one(alone: ExperimentConfig) -> LayoutPlan:
+    """Return the plan of a single-rank config, of which all modules may be frozen."""
+    plan = plan_layout(_unfrozen(alone))
+    return replace(plan, executions=plan_executions(alone, plan.modules))
+
+
+def for_verification(config: ExperimentConfig) -> ExperimentConfig:
+    """Return a config with the full learning rate from the first step, above rounding noise."""
+    in_fp32 = config.runtime.precision in (None, PRECISION_OF_RUNS)
+    epsilon = ADAM_EPSILON if in_fp32 else NOISY_ADAM_EPSILON
+    runtime = config.runtime.model_copy(
+        update={
+            "adam_epsilon": epsilon,
+            "learning_rate_warmup": 0,
+            "learning_rate_decay": 0,
+            "checkpoint": None,
+            "resume_from": None,
+        }
+    )
+    data = config.data.model_copy(update={"num_workers": 0})
+    changed = config.model_copy(update={"runtime": runtime, "data": data})
+    inner = None if config.strategy is None else config.strategy.inner_optimizer
+    if config.strategy is not None and inner is not None:
+        eps = epsilon if "eps" in OPTIMIZER_TAKES[inner.name] else None
+        plain = inner.model_copy(update={"eps": eps})
+        changed.strategy = config.strategy.model_copy(update={"inner_optimizer": plain})
+    return changed
+
+
+def single_rank(config: ExperimentConfig) -> ExperimentConfig:
+    """Return the same encoders, language model and global batch on one rank.
+
+    A homogeneous layout has no modules behind the language model; see `run_oracle`.
+    """
+    language = config.model.get_parallelism(config.model.llm_module_name)
+    behind = decoders_of(config)
+    model = config.model.model_copy(
+        update={
+            "deployment_mode": "homogeneous",
+            "module_parallelisms": {
+                name: ModuleParallelismConfig(data_parallel=1)
+                for name in config.model.module_parallelisms
+                if name not in behind
+            },
+            "module_architectures": {
+                name: network
+                for name, network in config.model.module_architectures.items()
+                if name not in behind
+            },
+            "topology": None,
+        }
+    )
+    data = config.data.model_copy(
+        update={
+            "base_batch_size": config.data.base_batch_size * (language.data_parallel or 1),
+            "pack_sequences_in_batch": False,
+        }
+    )
+    whole: dict[str, object] = {
+        "pipeline_schedule": "homogeneous",
+        "encoder_microbatches": None,
+        "pipeline_order": None,
+        "patch_type": [],
+        "sample_order": AS_DRAWN,
+    }
+    runtime = config.runtime.model_copy(update=whole)
+    return ExperimentConfig(
+        model=model, data=data, runtime=runtime, name="one process", strategy=config.strategy
+    )
+
+
+def decoders_of(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
+    """Return the networks of the modules behind the language model, by name."""
+    model = config.model
+    return {name: model.get_architecture(name) for name in model.decoder_module_names}
+
+
+def _unfrozen(config: ExperimentConfig) -> ExperimentConfig:
+    """Return a config without frozen modules: a plan needs a trained one, and all trained modules
+    may be behind the language model. On one rank, freezing affects only how modules are executed.
+    """
+    networks = {
+        name: network.model_copy(update={"frozen": False})
+        for name, network in config.model.module_architectures.items()
+    }
+    model = config.model.model_copy(update={"module_architectures": networks})
+    return config.model_copy(update={"model": model})

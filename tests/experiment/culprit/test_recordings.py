@@ -1,0 +1,106 @@
+"""`mimokit.watch` in loops of one's own, and `mimokit.compare` of what they leave."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import mimokit
+from tests.experiment.culprit.loops import Network, train
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Record a loop in one process, and in two ranks of three kinds at the same time."""
+    folder = tmp_path_factory.mktemp("recordings")
+    runs = []
+    for name, kind, fault in (
+        ("ddp", "ddp", "-"),
+        ("dtensor", "dtensor", "-"),
+        ("wrong", "ddp", "scale"),
+    ):
+        for rank in range(2):
+            command = [
+                sys.executable, "-m", "tests.experiment.culprit.loops", kind, str(folder / name),
+                str(rank), "2", str(folder / f"{name}.store"), fault,
+            ]  # fmt: skip
+            runs.append(subprocess.Popen(command))
+    train("one", folder / "one", 0, 1)
+    assert [run.wait(timeout=120) for run in runs] == [0] * len(runs)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["ddp", "dtensor"])
+def test_ranks_compute_what_one_process_computes(recorded: Path, kind: str) -> None:
+    found = mimokit.compare(recorded / "one", recorded / kind)
+    assert found.passed, found.verdict
+    assert not found.unlike
+    assert not found.untold
+    assert {one.key[2] for one in found.compared} == {"forward", "backward", "gradient", "weight"}
+    assert {one.key[0] for one in found.compared} == {0, 1}
+
+
+def test_the_first_wrong_tensor_of_a_loop_is_named(recorded: Path) -> None:
+    found = mimokit.compare(recorded / "one", recorded / "wrong")
+    assert found.verdict.startswith("Step 1, call 1: the first tensor of ")
+    assert "is the output of down on ranks 0, 1, by " in found.verdict
+    assert not found.passed
+
+
+def test_what_is_no_whole_recording_is_said(recorded: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is no recording, or one that was cut off"):
+        mimokit.compare(recorded / "one", tmp_path)
+    for name in ("rank-0.json", "rank-0.safetensors"):
+        (tmp_path / name).write_bytes((recorded / "ddp" / name).read_bytes())
+    with pytest.raises(ValueError, match="rank 1 of 2 has left no whole recording"):
+        mimokit.compare(recorded / "one", tmp_path)
+    (tmp_path / "rank-0.safetensors").write_bytes(b"cut")
+    about = json.loads((tmp_path / "rank-0.json").read_text())
+    (tmp_path / "rank-0.json").write_text(json.dumps({**about, "world_size": 1}))
+    with pytest.raises(ValueError, match=r"rank-0\.safetensors cannot be read"):
+        mimokit.compare(recorded / "one", tmp_path)
+    (tmp_path / "rank-0.json").write_text(json.dumps({**about, "world_size": 1, "steps": 1}))
+    (tmp_path / "rank-0.safetensors").write_bytes(
+        (recorded / "ddp" / "rank-0.safetensors").read_bytes()
+    )
+    with pytest.raises(ValueError, match=r"has 2 steps, .* has 1 step; record as many"):
+        mimokit.compare(recorded / "one", tmp_path)
+
+
+def test_recordings_of_different_models_are_listed(recorded: Path, tmp_path: Path) -> None:
+    other = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(other.parameters())
+    with mimokit.watch(other, tmp_path, optimizer=optimizer, steps=2):
+        for _ in range(2):
+            other(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+    with pytest.raises(ValueError, match=r"have no tensor in common: the first has down.*0\.bias"):
+        mimokit.compare(recorded / "one", tmp_path)
+
+
+def test_a_cut_that_cannot_be_told_is_named_and_the_rest_compared(
+    recorded: Path, tmp_path: Path
+) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    for rank in range(2):
+        name = f"rank-{rank}.json"
+        (tmp_path / name).write_bytes((recorded / "ddp" / name).read_bytes())
+        tensors = load_file(recorded / "ddp" / f"rank-{rank}.safetensors")
+        save_file({**tensors, "0": tensors["0"][:1]}, tmp_path / f"rank-{rank}.safetensors")
+    found = mimokit.compare(recorded / "one", tmp_path)
+    assert "How ranks share up cannot be told; not compared." in found.verdict
+    assert found.passed
+
+
+def test_a_model_that_is_never_run_is_said(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ValueError, match="Network was not called inside the block"),
+        mimokit.watch(Network(), tmp_path),
+    ):
+        pass
