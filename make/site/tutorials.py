@@ -12,7 +12,6 @@ from typing import Any
 
 import nbformat
 from nbconvert import MarkdownExporter
-from nbconvert.preprocessors import ExtractOutputPreprocessor, TagRemovePreprocessor
 from traitlets.config import Config
 
 ROOT = Path(__file__).parents[2]
@@ -72,9 +71,6 @@ def _exporter(stem: str) -> MarkdownExporter:
         "ExtractOutputPreprocessor": {
             "output_filename_template": names,
             "extract_output_types": {"image/svg+xml", "image/png"},
-        },
-        "MarkdownExporter": {
-            "preprocessors": [ExtractOutputPreprocessor, TagRemovePreprocessor],
         },
     }
     return MarkdownExporter(config=Config(settings))
