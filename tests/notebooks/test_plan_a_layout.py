@@ -42,6 +42,7 @@ def test_it_compares_three_layouts_and_names_the_best(executed: tuple[Any, str])
         line.split()[0]: line.split()[1:]
         for line in told.splitlines()
         if line.startswith(("homogeneous ", "colocated ", "heterogeneous "))
+        and line.split()[-1].isdigit()
     }
     assert set(rows) == {"homogeneous", "colocated", "heterogeneous"}
     per_gpu = {name: int(cells[-1]) for name, cells in rows.items()}
