@@ -14,6 +14,8 @@ import nbformat
 from nbconvert import MarkdownExporter
 from traitlets.config import Config
 
+from mimokit_widgets.notebooks.page import WIDGET
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 EXECUTED = ROOT / "build" / "tutorials"
@@ -94,7 +96,8 @@ def _cleaned(notebook: Any) -> Any:
 def _is_shown(output: Any) -> bool:
     if output.output_type == "stream":
         return bool(output.text.strip())
-    return any(kind in output.get("data", {}) for kind in KINDS)
+    data = output.get("data", {})
+    return WIDGET not in data and any(kind in data for kind in KINDS)
 
 
 def _linked(text: str) -> str:

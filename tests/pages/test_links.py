@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 
 from make.site import commands, pictures, python_reference, tutorials
 from make.site.check import loaded_from_elsewhere
+from mimokit_widgets.notebooks.page import WIDGET
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -113,7 +114,9 @@ def test_a_notebook_becomes_a_page_with_its_pictures(
     (cell,) = [cell for cell in notebook.cells if cell.source.endswith("charts.rank_map(plan)")]
     chart = {"image/svg+xml": "<svg/>", "text/plain": "<chart: of ranks>"}
     table = {"text/html": "<table>\n\n</table>", "text/plain": "a table"}
-    cell.outputs = [nbformat.v4.new_output("display_data", bundle) for bundle in (chart, table)]
+    view = {WIDGET: {}, "text/plain": "<LayoutPlanner object at 0x7f>"}
+    bundles = (chart, table, view)
+    cell.outputs = [nbformat.v4.new_output("display_data", bundle) for bundle in bundles]
     nbformat.write(notebook, tmp_path / "01_first_light.ipynb")
     monkeypatch.setattr(tutorials, "EXECUTED", tmp_path)
     made = tutorials.pages_of(ROOT / "notebooks" / "01_first_light.ipynb")
@@ -121,6 +124,7 @@ def test_a_notebook_becomes_a_page_with_its_pictures(
     assert page.startswith("# First light\n")
     assert "](../" not in page
     assert "<table>\n</table>" in page  # a blank line would end it
+    assert "object at" not in page
     (picture,) = [path for path in made if path.endswith(".svg")]
     assert f"({Path(picture).name})" in page
 
