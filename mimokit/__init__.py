@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from mimokit.engine.watch.recorder import watch as watch
     from mimokit.experiment.calibration import calibrate as calibrate
     from mimokit.experiment.culprit.recordings import compare as compare
+    from mimokit.experiment.own_runs import calibrate_from as calibrate_from
     from mimokit.layout_search import Constraints as Constraints
     from mimokit.layout_search import search as search
     from mimokit.planning.proof import prove_layout as prove_layout

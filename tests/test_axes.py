@@ -80,6 +80,8 @@ def _texts(node: ast.AST | None) -> Iterator[str]:
 
 OTHER_FACTS = {
     "mimokit/charts/_palette.py": 1,
+    "mimokit/prediction/explanation.py": 1,
+    "mimokit/prediction/step_time/layer.py": 1,
     "mimokit/prediction/traffic.py": 1,
     "mimokit/prediction/step_time/breakdown.py": 1,
     "widgets/mimokit_widgets/view_models/traffic_blocks.py": 1,

@@ -56,6 +56,14 @@ ModelName = Annotated[
         "is laid out or it is to be another.",
     ),
 ]
+SoftwareName = Annotated[
+    str | None,
+    typer.Option(
+        "--software",
+        help="Training stack by name, or a file that calibrate wrote; by default what the file "
+        "says.",
+    ),
+]
 WorldSize = Annotated[int | None, typer.Option("--gpus", help="GPUs, where the file does not say.")]
 Output = Annotated[Path | None, typer.Option(help="File to write to; by default printed.")]
 
@@ -76,6 +84,7 @@ def search(
     ] = "step_time",
     seq_length: SeqLength = None,
     global_batch: GlobalBatch = None,
+    software: SoftwareName = None,
     mode: Annotated[
         list[str] | None,
         typer.Option(
@@ -116,7 +125,7 @@ def search(
                 objective=objective,  # type: ignore[arg-type]
                 constraints=rules,
                 workload=asked.workload,
-                software=asked.prediction.software,
+                software=software or asked.prediction.software,
                 price_per_gpu_hour=asked.prediction.price_per_gpu_hour,
                 finalists=max(top, 32),
                 progress=show,
@@ -150,6 +159,10 @@ def predict(
     seq_length: SeqLength = None,
     global_batch: GlobalBatch = None,
     price: Price = None,
+    software: SoftwareName = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show what every module does in a step.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Predict step time and memory of a layout."""
@@ -169,15 +182,18 @@ def predict(
             imported.layout,
             imported.workload,
             gpu=gpu or supposed.chosen_gpu,
-            software=supposed.chosen_software,
+            software=software or supposed.chosen_software,
             price_per_gpu_hour=supposed.price_per_gpu_hour,
         )
     if as_json:
-        typer.echo(json.dumps(known.to_json()))
+        explained = {"explanation": known.explain().to_json()} if explain else {}
+        typer.echo(json.dumps({**known.to_json(), **explained}))
         return
     from mimokit.cli.prediction_text import prediction_to_rich
 
     console().print(prediction_to_rich(known))
+    if explain:
+        console().print(str(known.explain()), markup=False, highlight=False, soft_wrap=True)
 
 
 def export(

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from mimokit.cli.analyze_command import analyze
+from mimokit.cli.calibrate_command import calibrate
 from mimokit.cli.checkpoint_commands import checkpoints
 from mimokit.cli.cluster_commands import clusters
 from mimokit.cli.compare_command import compare
@@ -143,6 +144,7 @@ app.command()(check)
 app.command()(generate)
 app.command()(memory)
 app.command()(advise)
+app.command()(calibrate)
 
 
 def main() -> None:

@@ -33,8 +33,8 @@ class PredictionConfig(ConfigModel):
     price_per_gpu_hour: PositiveFloat | None = None
     """In dollars, for the cost per million tokens."""
 
-    software: Name | None = None
-    """The training stack. None: megatron-bridge."""
+    software: Annotated[str, Field(min_length=1)] | None = None
+    """The training stack by name, or a file of calibrated constants. None: megatron-bridge."""
 
     inputs: dict[Name, PredictedInput] | None = None
     """Encoder -> what it sees. Absent: images and windows of full size."""

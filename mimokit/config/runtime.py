@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mimokit.config.base import ConfigModel, Name, NotNegative, Positive
+from mimokit.config.recipe import RecipeConfig
 
 PipelineSchedule = Literal["homogeneous", "colocated", "three_phase", "1f1b"]
 DeploymentMode = Literal["homogeneous", "colocated", "heterogeneous"]
@@ -149,6 +150,9 @@ class RuntimeConfig(ConfigModel):
     hardware: str | None = None
     """The machine: a GPU by name, or a hardware file such as `calibrate` writes. Of its peak
     model_flop_utilisation is a share. None: the GPU of the ranks; without one it is unknown."""
+
+    recipe: RecipeConfig | None = None
+    """How the training stack runs the model, for predictions. None: unknown."""
 
     validation: ValidationConfig | None = None
     """Loss on held-out samples. None: no validation."""

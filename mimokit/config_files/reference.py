@@ -18,6 +18,7 @@ from mimokit.config.layer_architecture import ProjectorArchitecture, RopeScaling
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.prediction import PredictedInput, PredictionConfig
+from mimokit.config.recipe import RecipeConfig
 from mimokit.config.runtime import CheckpointConfig, RuntimeConfig, ValidationConfig
 from mimokit.config.strategy import NetworkConfig, OptimizerConfig, StrategyConfig
 from mimokit.config_files import sweep
@@ -34,6 +35,7 @@ SECTIONS: Mapping[str, type[ConfigModel]] = {
     "`data.modality_presence.MODULE`": ModalityPresence,
     "`runtime`": RuntimeConfig,
     "`runtime.validation`": ValidationConfig,
+    "`runtime.recipe`": RecipeConfig,
     "`runtime.checkpoint`": CheckpointConfig,
     "`prediction`": PredictionConfig,
     "`prediction.inputs.MODULE`": PredictedInput,

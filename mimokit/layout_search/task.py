@@ -46,7 +46,7 @@ class SearchTask:
     @cached_property
     def system(self) -> System:
         """Hardware, software and precision of matrix products."""
-        return system_of(self.hardware, self.software, self.workload)
+        return system_of(self.hardware, self.software, self.workload, self.model)
 
     @property
     def language(self) -> LanguageModel:

@@ -53,11 +53,12 @@ def _task(config: ExperimentConfig, world_size: int) -> PredictionTask:
     """Return the task of a config that has been checked; see `task_of`."""
     section, workload = section_of(config), workload_of_config(config, world_size)
     hardware, software = load_hardware(section.chosen_gpu), load_software(section.chosen_software)
+    model = model_of_config(config.model, config.name)
     return PredictionTask(
-        model=model_of_config(config.model, config.name),
+        model=model,
         layout=layout_of_config(config, world_size),
         workload=workload,
-        system=system_of(hardware, software, workload),
+        system=system_of(hardware, software, workload, model),
     )
 
 

@@ -82,7 +82,7 @@ def language_cost(
     """Return the cost of the language model."""
     micro_batches = workload.global_batch_size / (sizes.data * sizes.micro_batch)
     frozen = model.name in workload.frozen
-    inputs = ModuleInput(workload.seq_length, sizes.micro_batch, not frozen, encoders_trained)
+    inputs = language_input(model, sizes, workload, encoders_trained=encoders_trained)
     step = module_step(model, sizes, inputs, system, micro_batches)
 
     def memory(stage: Numbers) -> Mapping[str, Numbers]:
@@ -98,6 +98,23 @@ def language_cost(
         )
 
     return LanguageCost(sizes, micro_batches, step, memory(0), memory(sizes.pipeline - 1))
+
+
+def language_input(
+    model: LanguageModel, sizes: ParallelSizes, workload: Workload, *, encoders_trained: bool
+) -> ModuleInput:
+    """Return what the language model computes per micro-batch."""
+    trained = model.name not in workload.frozen
+    return ModuleInput(workload.seq_length, sizes.micro_batch, trained, encoders_trained)
+
+
+def encoder_input(branch: EncoderBranch, sizes: ParallelSizes, workload: Workload) -> ModuleInput:
+    """Return what an encoder computes per micro-batch."""
+    seen = workload.input_of(branch)
+    uneven = seen.imbalance_over(sizes.data, sizes.micro_batch)
+    sequences = seen.count * sizes.micro_batch * uneven
+    trained = branch.name not in workload.frozen
+    return ModuleInput(seen.length, sequences, trained, passes_gradient=False)
 
 
 def encoder_cost(
@@ -126,14 +143,12 @@ def _encoder_cost(
     language_hidden: int,
 ) -> EncoderCost:
     seen = workload.input_of(branch)
-    uneven = seen.imbalance_over(sizes.data, sizes.micro_batch)
-    sequences = seen.count * sizes.micro_batch * uneven
     frozen = branch.name in workload.frozen
-    inputs = ModuleInput(seen.length, sequences, not frozen, passes_gradient=False)
+    inputs = encoder_input(branch, sizes, workload)
     step = module_step(branch, sizes, inputs, system, micro_batches)
     parts = stage_memory(
         branch, sizes, seen.length, micro_batches, 0,
-        samples=sequences, frozen=frozen, held_for=1, storage=system.storage,
+        samples=inputs.sequences, frozen=frozen, held_for=1, storage=system.storage,
     )  # fmt: skip
     held = total_bytes(parts) - parts["activations"] - parts["logits"]
     share = np.where(np.greater(step.work.total, 0), step.forward / step.work.total, 1.0)

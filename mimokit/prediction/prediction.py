@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
 from mimokit.architecture.modules import Model
 from mimokit.config.errors import refuse_if_any
 from mimokit.planning.layout import ConfigSource
+from mimokit.prediction.band import band_of
 from mimokit.prediction.deployment_modes import (
     LayoutCost,
     colocated,
@@ -16,6 +18,7 @@ from mimokit.prediction.deployment_modes import (
     heterogeneous,
     homogeneous,
 )
+from mimokit.prediction.explanation import explain_task
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.memory import MemoryLine, memory_lines, total_bytes
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost, encoder_cost, language_cost
@@ -26,12 +29,6 @@ from mimokit.prediction.step_time import Software, System
 from mimokit.prediction.task import HardwareSource, PredictionTask, task_of
 from mimokit.prediction.validity import check_layout, check_precision, misplaced
 from mimokit.prediction.workload import Workload, branches_of, language_of, step_flops
-
-BAND, BAND_OF_MIXTURES = 0.08, 0.14
-"""Relative error that four of five predictions stay within, dense models and mixtures of experts.
-
-On models that no constant was fitted to, `python -m tests.benchmarks.prediction` measures 0.06 and
-0.113. The bands are a quarter wider, because those models influenced which effects are modelled."""
 
 
 def predict(
@@ -89,7 +86,7 @@ def predict_task(task: PredictionTask) -> Prediction:
     exact = simulated_passes(layout, language, encoders, system)
     if exact is not None:
         seconds += exact - float(cost.seconds - cost.update)
-    band = BAND if language_of(model).net.moe is None else BAND_OF_MIXTURES
+    band, why = band_of(language_of(model), system)
     tflops = step_flops(model, workload) / seconds / layout.gpus
     return Prediction(
         layout=layout,
@@ -108,6 +105,8 @@ def predict_task(task: PredictionTask) -> Prediction:
         exchange_seconds=None
         if task.replicas is None
         else waiting_seconds_of_replicas(task.replicas, seconds),
+        supposed=why,
+        work=partial(explain_task, task, language, encoders),
     )
 
 
@@ -155,7 +154,12 @@ def _parts(language: LanguageCost, cost: LayoutCost, seconds: float) -> dict[str
     parts["pipeline"] = float(language.step.pipeline)
     for name in ("encoder", "bridge", "update"):
         parts[name] = float(np.asarray(getattr(cost, name)))
-    parts["bubble"] = max(0.0, seconds - sum(parts.values()))
+    rest = seconds - sum(parts.values())
+    parts["bubble"] = max(0.0, rest)
+    for name in ("pipeline", "bridge"):  # sends that the simulated pipeline hides
+        hidden = min(parts[name], max(0.0, -rest))
+        parts[name] -= hidden
+        rest += hidden
     return parts
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.runtime import PRECISION_OF_RUNS
+from mimokit.prediction.explanation import StepExplanation
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.memory import MemoryLine
 from mimokit.units import GIB, seconds_text
+
+_NOT_WRITTEN = ("lines", "work")
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class Prediction:
         exchange_seconds: how long replicas wait for exchanges per step, on average. It comes on
             top of `seconds` and of what follows from it, all of which are those of one replica.
             None: no strategy between replicas, or it does not describe the links.
+        supposed: sentences about what widens the band.
+        work: makes the explanation.
     """
 
     layout: Layout
@@ -45,6 +51,19 @@ class Prediction:
     dollars_per_million_tokens: float | None
     precision: str
     exchange_seconds: float | None = None
+    supposed: tuple[str, ...] = ()
+    work: Callable[[], StepExplanation] | None = field(default=None, repr=False, compare=False)
+
+    def explain(self) -> StepExplanation:
+        """Return what every module does in a step: operations, bytes, launches, rates, seconds.
+
+        Raises:
+            ConfigError: the prediction was not made by `predict`.
+        """
+        if self.work is None:
+            sentence = "Prediction: it does not know what it was made of; make it with predict."
+            raise ConfigError([Problem("prediction", "work", None, sentence)])
+        return self.work()
 
     @property
     def fits(self) -> bool:
@@ -123,7 +142,8 @@ class Prediction:
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return {
-            **{name: value for name, value in vars(self).items() if name != "lines"},
+            **{name: value for name, value in vars(self).items() if name not in _NOT_WRITTEN},
+            "supposed": list(self.supposed),
             "parts": dict(self.parts),
             "memory": {name: dict(parts) for name, parts in self.memory.items()},
             "memory_rows": self.memory_rows(),

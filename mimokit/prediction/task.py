@@ -24,8 +24,9 @@ from mimokit.prediction.memory.states import (
     state_bytes_of,
 )
 from mimokit.prediction.step_time import Software, System, load_software
-from mimokit.prediction.validity import check_price
-from mimokit.prediction.workload import EncoderInput, Workload, frame_pattern
+from mimokit.prediction.step_time.recipe import recipe_of
+from mimokit.prediction.validity import check_calibrated, check_price
+from mimokit.prediction.workload import EncoderInput, Workload, frame_pattern, language_of
 
 HardwareSource = str | os.PathLike[str] | Hardware
 """A GPU's name, a hardware file, or hardware."""
@@ -81,7 +82,7 @@ def task_of(
         model = model_of_config(config.model, config.name)
     chosen = chosen_hardware(hardware, gpu, section)
     stack = chosen_software(software, section)
-    system = system_of(chosen, stack, workload)
+    system = system_of(chosen, stack, workload, model)
     price = chosen_price(price_per_gpu_hour, section)
     return PredictionTask(model, layout, workload, system, price, replicas)
 
@@ -93,10 +94,18 @@ def _linked_replicas(config: ExperimentConfig, world_size: int | None) -> Replic
     return plan_checked(config, world_size).replicas
 
 
-def system_of(hardware: Hardware, software: Software, workload: Workload) -> System:
-    """Return the system on which a workload runs."""
+def system_of(hardware: Hardware, software: Software, workload: Workload, model: Model) -> System:
+    """Return the system on which a workload runs.
+
+    Raises:
+        ConfigError: the recipe states facts of experts that the model has not, or the software was
+            calibrated on another GPU.
+    """
+    check_calibrated(software, hardware)
+    has_experts = language_of(model).net.moe is not None
+    recipe = recipe_of(workload.recipe, hardware.name, software.name, has_experts)
     stored = (workload.strategy_bytes, workload.optimizer_bytes)
-    return System(hardware, software, workload.precision, *stored)
+    return System(hardware, software, workload.precision, *stored, recipe)
 
 
 def section_of(source: object) -> PredictionConfig:
@@ -195,6 +204,7 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
         if strategy is None
         else MASTER_WEIGHT + inner_state_bytes_of(strategy),
         encoder_microbatches=config.runtime.encoder_microbatches,
+        recipe=config.runtime.recipe,
     )
 
 

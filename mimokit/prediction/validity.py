@@ -26,6 +26,7 @@ from mimokit.config.rules.pair_rules import (
 from mimokit.config.runtime import DeploymentMode
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.layout import Layout
+from mimokit.prediction.step_time import Software
 from mimokit.prediction.workload import Workload, branches_of, language_of
 
 WITHOUT_SAMPLES = tuple(rule for rule in PAIR_RULES if rule not in (SAMPLES, SAME_SAMPLES))
@@ -132,6 +133,20 @@ def facts_of(module: Module, workload: Workload, name: str | None = None) -> Mod
         seq=workload.seq_length if is_language else 0,
         global_batch_size=workload.global_batch_size,
     )
+
+
+def check_calibrated(software: Software, hardware: Hardware) -> None:
+    """Refuse a training stack whose constants come from runs on another GPU.
+
+    Raises:
+        ConfigError: with both names.
+    """
+    if software.gpu and software.gpu != hardware.name:
+        sentence = (
+            f"Software '{software.name}': it was calibrated on {software.gpu}, and the prediction "
+            f"is for {hardware.name}; calibrate on runs of that GPU, or predict for the first."
+        )
+        raise ConfigError([Problem("prediction", "software", software.name, sentence)])
 
 
 def check_price(price: float | None) -> None:

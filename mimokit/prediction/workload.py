@@ -23,6 +23,7 @@ from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import Problem, refuse_if_any
+from mimokit.config.recipe import RecipeConfig
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from mimokit.planning.frames.plan import plan_frames
 from mimokit.planning.frames.routing import TOLERANCE
@@ -173,6 +174,7 @@ class Workload:
         strategy_bytes: what a strategy between replicas keeps per parameter that trains.
         optimizer_bytes: fp32 master weight and what the optimizer keeps, likewise.
         encoder_microbatches: for which colocated encoders run at once. None: all of a step.
+        recipe: how the training stack runs the model. None: unknown.
     """
 
     seq_length: int
@@ -183,6 +185,7 @@ class Workload:
     strategy_bytes: float = 0.0
     optimizer_bytes: float = OPTIMIZER
     encoder_microbatches: int | None = None
+    recipe: RecipeConfig | None = None
 
     def __post_init__(self) -> None:
         refuse_if_any(

@@ -17,7 +17,7 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.local_cpu.module_costs import layer_amounts
 from mimokit.prediction.step_time import System, load_software
-from mimokit.prediction.step_time.layer import product_seconds
+from mimokit.prediction.step_time.products import product_seconds
 from tests.architecture.model_parallel import model_parallel
 from tests.architecture.test_gpt_of_megatron import build_gpt
 

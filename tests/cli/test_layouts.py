@@ -68,12 +68,12 @@ def test_a_step_can_be_another_than_the_files(tmp_path: Path) -> None:
     assert seconds_of(str(file)) > seconds_of(PRESET)
 
 
-COLOCATED_STEP = ["--seq-length", "4096", "--global-batch", "256"]
-"""With it the best colocated layout of Qwen3-VL 30B on 64 H200 has a pipeline."""
+COLOCATED_STEP = ["--seq-length", "16384", "--global-batch", "128"]
+"""With it the best colocated layout of Qwen3-VL 30B on 64 H100 has a pipeline."""
 
 
 def test_a_layout_that_cannot_be_written_is_shown_nevertheless() -> None:
-    options = ["--gpus", "64", "--gpu", "h200", "--mode", "colocated", "--export", "bridge"]
+    options = ["--gpus", "64", "--gpu", "h100", "--mode", "colocated", "--export", "bridge"]
     done = call("search", "qwen3-vl-30b-a3b", *options, *COLOCATED_STEP)
     assert done.exit_code == 2
     assert "Best layouts" in done.stdout
@@ -83,7 +83,7 @@ def test_a_layout_that_cannot_be_written_is_shown_nevertheless() -> None:
 
 def test_a_colocated_pipeline_that_was_found_is_planned_and_predicted_again(tmp_path: Path) -> None:
     file = tmp_path / "found.yaml"
-    options = ["--gpus", "64", "--gpu", "h200", "--mode", "colocated", "--export", "yaml"]
+    options = ["--gpus", "64", "--gpu", "h100", "--mode", "colocated", "--export", "yaml"]
     found = call(
         "search", "qwen3-vl-30b-a3b", *options, "--output", str(file), "--json", *COLOCATED_STEP
     )

@@ -8,9 +8,17 @@ import pytest
 
 from mimokit.prediction.hardware import hardware_names, load_hardware
 from mimokit.prediction.step_time import load_software
-from tests.benchmarks.prediction.fit import CONSTANTS, IN_STACKS, hardware_with, software_with
+from mimokit.prediction.step_time.constants import CONSTANTS, on_bound, value
+from tests.benchmarks.prediction.fit import (
+    FITTED,
+    IN_STACKS,
+    SAME_CHIP,
+    hardware_with,
+    software_with,
+)
+from tests.benchmarks.prediction.page import PAGE, with_table
 
-FOUND = json.loads(CONSTANTS.read_text(encoding="utf-8"))["all"]
+FOUND = json.loads(FITTED.read_text(encoding="utf-8"))["all"]
 
 
 @pytest.mark.parametrize("name", hardware_names())
@@ -21,8 +29,38 @@ def test_hardware_files_hold_the_fitted_constants(name: str) -> None:
         assert getattr(shipped, field) == pytest.approx(getattr(fitted, field), rel=1e-2)
 
 
+def test_constants_are_few_and_inside_their_bounds() -> None:
+    assert len(FOUND) <= 11
+    assert FOUND.keys() == {name for name, one in CONSTANTS.items() if one.fitted}
+    for name, one in CONSTANTS.items():
+        assert one.holds(one.value)
+        assert one.value == pytest.approx(FOUND.get(name, one.value), rel=1e-2)
+        assert one.source
+
+
+def test_a_constant_that_ends_on_a_bound_is_named() -> None:
+    (sentence,) = on_bound({"memory": 0.85, "matrix h100": 0.66})
+    assert sentence.startswith("memory ends on its bound 0.85 share: something is missing here")
+
+
+@pytest.mark.parametrize("name", ["b200", "b300", "gb200", "gb300", "h100", "h200"])
+def test_hardware_files_hold_the_constants_with_sources(name: str) -> None:
+    hardware = load_hardware(name)
+    chip = load_hardware(SAME_CHIP.get(name, name))
+    for field in ("memory", "links", "network"):
+        assert getattr(hardware.efficiency, field) == pytest.approx(value(field), rel=1e-2)
+    name = "attention b300" if name.endswith("b300") else "attention"
+    share = value(name) * chip.peak_flops["bf16"] / hardware.peak_flops["bf16"]
+    assert hardware.efficiency.attention == pytest.approx(share, rel=1e-2)
+
+
 @pytest.mark.parametrize("name", IN_STACKS)
 def test_training_stacks_hold_the_fitted_constants(name: str) -> None:
     shipped, fitted = vars(load_software(name)), vars(software_with(FOUND)(name))
     for attribute in IN_STACKS[name]:
         assert shipped[attribute] == pytest.approx(fitted[attribute], rel=1e-2)
+
+
+def test_the_page_states_every_constant() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert with_table(text) == text, "run python -m tests.benchmarks.prediction.page"

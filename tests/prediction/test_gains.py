@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks.prediction.gains import COLUMNS, FILE, predicted_outcome, read_gains
-from tests.benchmarks.prediction.tables import DataError
+from mimokit.architecture.layer_work.products import token_weights
+from tests.benchmarks.prediction.gains import (
+    COLUMNS,
+    FILE,
+    predicted_outcome,
+    read_gains,
+    stand_in,
+)
+from tests.benchmarks.prediction.tables import DataError, SkippedRowError
 
 HOMOGENEOUS = {
     "table": "A2", "mode": "H", "encoder": "1B", "llm": "14B", "seq": "8192", "vision_pct": "50.0",
@@ -55,3 +62,17 @@ def test_a_missing_column_is_named(tmp_path):
     _write(tmp_path, [HOMOGENEOUS], columns)
     with pytest.raises(DataError, match="peak_mem_gb"):
         read_gains(tmp_path)
+
+
+@pytest.mark.parametrize(("encoder", "language"), [("12B", "120B"), ("0.3B", "32B"), ("6B", "3B")])
+def test_sizes_without_a_published_model_become_networks(encoder: str, language: str) -> None:
+    model = stand_in(encoder, language)
+    vision, own = model.branches[0].encoder.net, model.language.net
+    for net, size in ((vision, encoder), (own, language)):
+        weights = token_weights(net)
+        assert weights == pytest.approx(1e9 * float(size[:-1]), rel=0.2)
+
+
+def test_a_size_that_is_none_is_named() -> None:
+    with pytest.raises(SkippedRowError, match="size large is not a number of parameters"):
+        stand_in("large", "7B")

@@ -20,12 +20,16 @@ from mimokit.architecture.layer_work.products import (
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.transformer import dense_layer, expert_layer
 from mimokit.axes import Axis
+from mimokit.config.recipe import Graphs
 from mimokit.prediction.calibration import fit_calibration
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import ModuleInput, System, load_software, module_step
 from mimokit.prediction.step_time.breakdown import LayerTime
 from mimokit.prediction.step_time.collectives import exchange_seconds, gather, tensor_seconds
-from mimokit.prediction.step_time.layer import layer_time, product_seconds
+from mimokit.prediction.step_time.constants import value
+from mimokit.prediction.step_time.layer import layer_terms, layer_time
+from mimokit.prediction.step_time.products import product_seconds
+from mimokit.prediction.step_time.recipe import Recipe
 from mimokit.prediction.step_time.system import HALF
 from tests.prediction.calibration.synthetic_machine import Machine
 
@@ -39,10 +43,10 @@ TOKENS = 8192.0
 def exposed(
     overlap: str, t: int, matrix: float, moe: MixtureOfExperts | None = None
 ) -> tuple[float, float]:
-    system = System(H100, replace(BRIDGE, tensor_overlap=overlap), "fp8")
+    system = System(H100, replace(BRIDGE, tensor_overlap=overlap), "bf16")
     sizes = ParallelSizes(t)
     collectives = layer_collectives(NET, moe, sizes, "forward")
-    moved = exchange_seconds(collectives, moe, sizes, TOKENS, system)[Axis.TENSOR]
+    moved = exchange_seconds(collectives, moe, sizes, TOKENS, system)[Axis.TENSOR].seconds
     found = tensor_seconds(moved, moe, sizes, matrix, system)
     return float(found[0]), float(found[1])
 
@@ -144,28 +148,42 @@ def test_narrow_experts_move_more_per_operation() -> None:
     assert written(EXPERTS, (ROUTED, ROUTED_INNER)) > 2 * written(None, (NORMED_AGAIN, INNER))
 
 
-def test_each_expert_of_a_rank_starts_kernels_of_its_own() -> None:
-    system = System(H100, replace(BRIDGE, expert_kernels=6.0), "bf16")
-    few, many = (
-        layer_time(NET, EXPERTS, ParallelSizes(expert=e, data=64), TOKENS, 2048.0, system)
-        for e in (64, 8)
-    )
-    more = float(many.forward.memory - few.forward.memory)
-    assert more == pytest.approx(6 * (8 - 1) * H100.efficiency.kernel)
+@pytest.mark.parametrize(
+    ("precision", "graphs", "kernels"),
+    [("bf16", "none", 3), ("fp8", "none", 6), ("mxfp8", "full", 4.5)],
+)
+def test_each_expert_of_a_rank_has_kernels_of_its_own(
+    precision: str, graphs: Graphs, kernels: float
+) -> None:
+    """One per product, and casts, of which one backward serves two; half the time in a graph."""
+    recipe = Recipe(graphs=graphs)
+    system = System(load_hardware("b200"), BRIDGE, precision, recipe=recipe)
+    busy = 64 * TOKENS  # so many that products take longer than they are launched
+    free = replace(system, recipe=replace(recipe, fused_experts=True))
+    sizes = ParallelSizes(expert=8, data=64)
+    own, fused = (
+        sum(float(term.seconds) for term in (*terms.forward, *terms.backward, *terms.weights)
+            if "products of experts" in term.name)
+        for terms in (layer_terms(NET, EXPERTS, sizes, busy, 2048.0, one) for one in (system, free))
+    )  # fmt: skip
+    assert own - fused == pytest.approx(2 * kernels * 8 * value("expert kernel"))
 
 
-def test_adding_gradients_takes_as_long_for_few_tokens_and_longer_for_sharded_weights() -> None:
+def test_adding_gradients_hides_in_products_and_not_where_weights_are_sharded() -> None:
     system = System(H100, BRIDGE, "bf16")
 
     def seconds(tokens: float, sharded: bool = False) -> float:
         sizes = ParallelSizes(data=64, fully_sharded=sharded)
-        return float(layer_time(NET, None, sizes, tokens, 2048.0, system).gradients)
+        terms = layer_terms(NET, None, sizes, tokens, 2048.0, system).weights
+        return sum(float(term.seconds) for term in terms if "accumulation" in term.name)
 
-    assert seconds(TOKENS) == seconds(1.0) > 0
-    assert seconds(TOKENS, sharded=True) > seconds(TOKENS)
+    assert seconds(TOKENS) == 0
+    moved = 2 * 2 * dense_layer(NET).sharded / (H100.memory_bandwidth * H100.efficiency.memory)
+    assert seconds(1.0) == pytest.approx(moved, rel=1e-2)
+    assert seconds(TOKENS, sharded=True) == seconds(1.0, sharded=True) > seconds(1.0)
 
 
-def test_a_frozen_model_adds_no_gradients() -> None:
+def test_a_frozen_model_computes_no_gradients_of_weights() -> None:
     model = load_model("llama-3-8b")
     assert isinstance(model, LanguageModel)
     model = replace(model, vocab=128)  # logits and their loss count too
@@ -174,9 +192,9 @@ def test_a_frozen_model_adds_no_gradients() -> None:
         module_step(model, ParallelSizes(data=8), ModuleInput(4096, 1, on), system, 8)
         for on in (True, False)
     )
-    one = layer_time(model.net, None, ParallelSizes(data=8), 4096.0, 2048.0, system)
-    less = float(trained.work.memory - frozen.work.memory)
-    assert less == pytest.approx(8 * model.net.layers * float(one.gradients), rel=1e-3)
+    products = product_seconds(model.net, None, ParallelSizes(data=8), 4096.0, system)
+    less = float(trained.work.matrix - frozen.work.matrix)
+    assert less == pytest.approx(8 * model.net.layers * float(products), rel=1e-3)
 
 
 def test_hosts_of_tensor_parallel_ranks_wait_for_each_other() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.prediction import predict
-from mimokit.prediction.step_time.system import MEGATRON_CORE
+from mimokit.prediction.step_time.software import MEGATRON_CORE
 from mimokit.samples import HealthSample
 from mimokit.units import bytes_text
 
@@ -70,8 +70,10 @@ def predicted_memory(config: ExperimentConfig) -> Predicted:
     """
     modules = config.model.module_parallelisms.values()
     fused = config.data.pack_sequences_in_batch or any(m.context_parallel > 1 for m in modules)
+    # Runs add up gradients outside of the products, without Transformer Engine.
+    own = replace(MEGATRON_CORE, fused_attention=fused, dummy_gradients=False)
     try:
-        found = predict(config, software=replace(MEGATRON_CORE, fused_attention=fused)).memory
+        found = predict(config, software=own).memory
     except ConfigError:
         return {}
     return {

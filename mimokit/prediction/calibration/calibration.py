@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from mimokit.config.base import ConfigModel
 from mimokit.config.errors import ConfigError, Problem
@@ -92,12 +92,23 @@ def _software(measured: Measurements, costs: SharedCosts) -> Software:
     )
 
 
+FORMER = frozenset({"host_expert_layer", "expert_kernels"})
+"""Fields of a training stack that files have from before its constants had bounds. Experts are not
+among what `calibrate` measures, so that they hold nothing."""
+
+
+def _without_former(software: object) -> object:
+    if not isinstance(software, dict):
+        return software
+    return {name: value for name, value in software.items() if name not in FORMER}
+
+
 class CalibrationFile(ConfigModel):
     """The content of the file next to the hardware file: fields of `Calibration`, and `FORMAT`."""
 
     format: int
     cores: Annotated[float, Field(gt=0)]
-    software: Software
+    software: Annotated[Software, BeforeValidator(_without_former)]
     costs: SharedCosts
     fits: tuple[FittedLaw, ...]
 

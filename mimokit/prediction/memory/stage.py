@@ -24,6 +24,7 @@ from mimokit.architecture.parameters_on_rank import (
     net_of,
     rank_parameters,
 )
+from mimokit.architecture.transformer import Transformer, dense_layer, expert_layer
 from mimokit.prediction.memory.states import IN_HALF, Storage, state_bytes
 
 ENTROPY = 4
@@ -108,7 +109,7 @@ def stage_memory(
     parts = dict(state_bytes(parameters, sizes, frozen=frozen, storage=storage))
     parts["activations"] = backward * alive * kept
     parts["logits"] = _logits(module, sizes, tokens, stage, storage)
-    parts["buffers"] = _buffers(module, sizes, tokens, backward, storage)
+    parts["buffers"] = _buffers(module, sizes, tokens, backward, storage, frozen=frozen)
     return parts
 
 
@@ -128,7 +129,13 @@ def _logits(
 
 
 def _buffers(
-    module: Module, sizes: ParallelSizes, tokens: Numbers, backward: float, storage: Storage
+    module: Module,
+    sizes: ParallelSizes,
+    tokens: Numbers,
+    backward: float,
+    storage: Storage,
+    *,
+    frozen: bool,
 ) -> Numbers:
     """Return the bytes of temporary buffers inside one layer.
 
@@ -139,7 +146,22 @@ def _buffers(
     layer = whole_layer(net, net.moe, sizes, tokens, number)
     rebuilt = np.equal(sizes.recompute, RECOMPUTE_FULL) * layer
     gathered = np.where(np.greater(sizes.sequence_shards, 1), number * net.hidden * tokens, 0)
-    return backward * (rebuilt + gathered)
+    unused = storage.number * _largest_matrices(net, sizes) * storage.dummy_gradients
+    return backward * (rebuilt + gathered + unused * (not frozen))
+
+
+def _largest_matrices(net: Transformer, sizes: ParallelSizes) -> Numbers:
+    """Return the numbers in one matrix of each shape on a rank: one layer's, and one expert's.
+
+    Where gradients are added up in the product, Transformer Engine hands autograd an unused tensor
+    instead, which it keeps for each shape (`get_dummy_wgrad`).
+    """
+    dense = dense_layer(net).sharded / sizes.tensor if net.dense_layers else 0.0
+    if net.moe is None:
+        return dense
+    layer = expert_layer(net, net.moe)
+    own = layer.sharded / sizes.tensor + layer.expert / net.moe.experts
+    return np.maximum(dense, own)
 
 
 SOURCES: Mapping[str, str] = {
@@ -151,7 +173,8 @@ SOURCES: Mapping[str, str] = {
     "and repeated per optimizer instance (arXiv 2605.27678)",
     "activations": "Korthikanti et al., arXiv 2205.05198, table 2; in flight as 1F1B says",
     "logits": "the logits and fp32 of the cross entropy",
-    "buffers": "one layer rebuilt by full recompute, one input gathered by sequence parallelism",
+    "buffers": "one layer rebuilt by full recompute, one input gathered by sequence parallelism, "
+    "Transformer Engine's unused gradient of each shape of a weight (2 B)",
     "strategy": "fp32 outer weights, state of the outer optimizer and residuals of the strategy "
     "between replicas, not cut over data parallel ranks",
 }

@@ -39,6 +39,7 @@ class Storage:
         number: an activation.
         weight: a weight, apart from those of `matrix_weight`.
         fused_attention: attention keeps no scores.
+        dummy_gradients: Transformer Engine keeps an unused gradient of each shape of a weight.
     """
 
     gradient: float = GRADIENT
@@ -49,6 +50,7 @@ class Storage:
     number: float = 2.0
     weight: float = WEIGHT
     fused_attention: bool = True
+    dummy_gradients: bool = False
 
 
 IN_HALF = Storage()

@@ -72,14 +72,11 @@ class LayerTime:
     """Seconds of one layer, without recomputation.
 
     Attributes:
-        backward: the backward pass, for the gradients of weights and input.
-        gradients: accumulation of weight gradients over micro-batches, for a trained layer. It
-            does not depend on the number of tokens.
+        backward: the backward pass, for the gradients of the input and, in training, of weights.
     """
 
     forward: TimeBreakdown
     backward: TimeBreakdown
-    gradients: Numbers
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ port), so its network bandwidth is the bandwidth of a port times the members per
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,12 +17,40 @@ from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.transformer import MixtureOfExperts
 from mimokit.axes import Axis
 from mimokit.prediction.hardware import Hardware
+from mimokit.prediction.step_time.constants import value
 from mimokit.prediction.step_time.system import System
+
+GATHERED_BYTES: Mapping[str, float] = {"fp8": 1.0, "mxfp8": 1.03, "nvfp4": 0.56}
+"""Bytes per number that a gather of a product's input moves, its scales included: inputs are cast
+before they are gathered. What is scattered has 16 bits."""
+
+
+@dataclass(frozen=True)
+class AxisTraffic:
+    """Collectives of a pass.
+
+    Attributes:
+        bytes: that a rank sends.
+    """
+
+    seconds: Numbers = 0.0
+    launches: Numbers = 0.0
+    bytes: Numbers = 0.0
+
+    def plus(self, count: Numbers, seconds: Numbers, moved: Numbers) -> AxisTraffic:
+        """Return the same with `count` more collectives."""
+        return AxisTraffic(
+            self.seconds + count * seconds, self.launches + count, self.bytes + count * moved
+        )
 
 
 def members_in_domain(hardware: Hardware, ranks: Numbers, stride: Numbers) -> Numbers:
-    """Return the number of ranks of a group in one domain."""
-    inside: Numbers = np.clip(hardware.domain_ranks // np.maximum(stride, 1), 1, ranks)
+    """Return the number of ranks of a group in one domain, all of which have as many.
+
+    Of 72 GPUs of a rack, groups of 128 ranks take 64.
+    """
+    most = np.clip(hardware.domain_ranks // np.maximum(stride, 1), 1, ranks)
+    inside: Numbers = ranks / np.ceil(ranks / most)
     return inside
 
 
@@ -73,22 +102,30 @@ def send(hardware: Hardware, volume: Numbers, distance: Numbers) -> Numbers:
 
 
 def dispatch(
-    hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers, copies: int
+    system: System, volume: Numbers, ranks: Numbers, stride: Numbers, copies: int
 ) -> Numbers:
     """Return the seconds in which each rank sends each of its tokens to `copies` random ranks.
 
-    A token crosses the network once per domain that needs it and is forwarded inside the domain
-    (DeepEP, HybridEP). Of n places, n (1 - (1 - 1/n)^k) receive at least one of k copies.
+    NCCL's all-to-all sends every copy to the rank of its expert. DeepEP and HybridEP send a token
+    to the network once per domain that needs it, and inside the domain once per rank. Of n places,
+    n (1 - (1 - 1/n)^k) receive at least one of k copies.
 
     Args:
         volume: bytes of all tokens of one rank, each counted once.
     """
+    hardware, kind = system.hardware, system.recipe.dispatcher
     inside = members_in_domain(hardware, ranks, stride)
     domains = ranks / inside
-    fast = hardware.domain.bandwidth * hardware.efficiency.links
+    share = value("dispatch all-to-all" if kind == "alltoall" else "dispatch fused")
+    fast = hardware.domain.bandwidth * share
     slow = hardware.network.bandwidth * hardware.efficiency.network
-    near = volume * _places(ranks, copies) * (inside - 1) / inside / fast
-    far = volume * _places(domains, copies) * (domains - 1) / domains / slow
+    slow = slow * system.software.network_share
+    if kind == "alltoall":
+        near = volume * copies * (inside - 1) / ranks / fast
+        far = volume * copies * (ranks - inside) / ranks / slow
+    else:
+        near = volume * _places(ranks, copies) / ranks * (inside - 1) / fast
+        far = volume * _places(domains, copies) * (domains - 1) / domains / slow
     return latency(hardware, ranks, stride) + np.maximum(near, far)
 
 
@@ -102,23 +139,37 @@ def exchange_seconds(
     sizes: ParallelSizes,
     tokens: Numbers,
     system: System,
-) -> Mapping[Axis, Numbers]:
-    """Return axis -> seconds of a layer's collectives along it, one after the other."""
+) -> Mapping[Axis, AxisTraffic]:
+    """Return axis -> a layer's collectives along it, one after the other."""
     hardware = system.hardware
-    seconds: dict[Axis, Numbers] = dict.fromkeys((Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT), 0.0)
+    found: dict[Axis, AxisTraffic] = dict.fromkeys(
+        (Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT), AxisTraffic()
+    )
     for each in collectives:
         # Gathered queries, keys and values are not predicted yet.
         if each.projected or not np.any(each.count):
             continue
-        volume = system.number_bytes * each.numbers * tokens
+        numbers = each.numbers * tokens
+        volume = system.number_bytes * numbers
         if each.axis == Axis.CONTEXT:
             once = ring(hardware, volume, sizes.context, sizes.tensor)
+            moved = volume * (sizes.context - 1) / sizes.context
         elif moe is not None and each.axis == Axis.EXPERT:
-            once = dispatch(hardware, volume, sizes.expert, 1, moe.top_k)
+            once = dispatch(system, volume, sizes.expert, 1, moe.top_k)
+            moved = volume * _copies(moe.top_k, sizes.expert, system)
         else:
+            if each.kind == "all-gather":
+                volume = numbers * GATHERED_BYTES.get(system.precision, system.number_bytes)
             once = gather(hardware, volume, sizes.tensor, 1)
-        seconds[each.axis] = seconds[each.axis] + each.gathers * once
-    return seconds
+            moved = volume * (sizes.tensor - 1) / sizes.tensor
+        found[each.axis] = found[each.axis].plus(each.gathers, once, moved)
+    return found
+
+
+def _copies(copies: int, ranks: Numbers, system: System) -> Numbers:
+    if system.recipe.dispatcher == "alltoall":
+        return copies * (ranks - 1) / ranks
+    return _places(ranks, copies) * (ranks - 1) / ranks
 
 
 def tensor_seconds(
@@ -152,3 +203,15 @@ def tensor_seconds(
         backward = moved / 2 * piece + np.maximum(0.0, 1.5 * moved * rest - 2 * matrix)
         return forward, backward
     return moved, moved / 2 + np.maximum(0.0, moved - 2 * matrix)
+
+
+def exposed_dispatch(seconds: Numbers, compute: Numbers, system: System) -> Numbers:
+    """Return what dispatch adds to a pass.
+
+    Beside a layer of another micro-batch (`overlap_moe_expert_parallel_comm`) it takes part of the
+    multiprocessors and of the memory, so that what is hidden still costs a share of it.
+    """
+    if not system.recipe.dispatch_overlap:
+        return seconds
+    beside = np.minimum(seconds, compute)
+    return seconds - beside + value("dispatch contention") * beside

@@ -9,7 +9,13 @@ import numpy as np
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module
 from mimokit.prediction.step_time.breakdown import StageTime, TimeBreakdown
-from mimokit.prediction.step_time.stage import ModuleInput, boundary_time, stage_time, update_time
+from mimokit.prediction.step_time.stage import (
+    ModuleInput,
+    boundary_time,
+    layer_times,
+    stage_time,
+    update_time,
+)
 from mimokit.prediction.step_time.system import System
 
 
@@ -59,8 +65,9 @@ def module_step(
     """
     last = sizes.pipeline - 1
     middle = np.minimum(1, last)
+    times = layer_times(module, sizes, inputs, system)
     first, between, end = (
-        stage_time(module, sizes, inputs, system, stage) for stage in (0, middle, last)
+        stage_time(module, sizes, inputs, system, stage, times) for stage in (0, middle, last)
     )
     stages = (first, between, end)
     slowest, once = slowest_and_once(first.total, between.total, end.total, sizes.pipeline)

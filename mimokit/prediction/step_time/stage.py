@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,6 @@ from mimokit.architecture.parallel_sizes import (
     ParallelSizes,
 )
 from mimokit.architecture.parameters_on_rank import Module, layers_of, net_of, rank_parameters
-from mimokit.architecture.transformer import Transformer
 from mimokit.prediction.step_time.breakdown import LayerTime, StageTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import gather, send
 from mimokit.prediction.step_time.layer import layer_time
@@ -43,60 +43,62 @@ class ModuleInput:
     passes_gradient: bool = True
 
 
-def stage_time(
-    module: Module, sizes: ParallelSizes, inputs: ModuleInput, system: System, stage: Numbers
-) -> StageTime:
-    """Return the time of a stage for one micro-batch."""
+LayerTimes = Mapping[bool, LayerTime]
+"""Whether a layer has experts -> its seconds; of the kinds that a module has."""
+
+
+def layer_times(
+    module: Module, sizes: ParallelSizes, inputs: ModuleInput, system: System
+) -> LayerTimes:
+    """Return the seconds of a module's kinds of layers, which no stage changes."""
     net = net_of(module)
     tokens = inputs.sequences * inputs.seq / sizes.context
-    layers = layers_of(module, sizes, stage)
-    forward, backward = _layers(net, sizes, tokens, inputs, system, layers.dense, layers.expert)
-    ends = _ends(module, sizes, tokens, system, stage)
-    factor = _backward_factor(inputs)
-    begin = TimeBreakdown(host=system.software.host_micro_batch)
-    return StageTime(begin + forward + ends, backward + ends.times(factor))
+    visible = visible_tokens(net, inputs.seq)
+    kinds = [moe for moe in (None, net.moe) if moe is not None or net.dense_layers]
+    return {
+        moe is not None: layer_time(
+            net, moe, sizes, tokens, visible, system, trained=inputs.trained
+        )
+        for moe in kinds
+    }
 
 
-def _layers(
-    net: Transformer,
+def stage_time(
+    module: Module,
     sizes: ParallelSizes,
-    tokens: Numbers,
     inputs: ModuleInput,
     system: System,
-    dense: Numbers,
-    expert: Numbers,
-) -> tuple[TimeBreakdown, TimeBreakdown]:
-    visible = visible_tokens(net, inputs.seq)
-    forward, backward = TimeBreakdown(), TimeBreakdown()
-    for moe, count in ((None, dense), (net.moe, expert)):
-        if moe is None and count is expert:
-            continue
-        layer = layer_time(net, moe, sizes, tokens, visible, system)
-        forward = forward + layer.forward.times(count)
-        backward = backward + _with_recompute(layer, sizes, inputs).times(count)
-    return forward, backward
+    stage: Numbers,
+    times: LayerTimes,
+) -> StageTime:
+    """Return the time of a stage for one micro-batch."""
+    tokens = inputs.sequences * inputs.seq / sizes.context
+    layers = layers_of(module, sizes, stage)
+    forward = TimeBreakdown(host=system.software.host_micro_batch)
+    backward = TimeBreakdown()
+    for has_experts, count in ((False, layers.dense), (True, layers.expert)):
+        if has_experts in times:
+            layer = times[has_experts]
+            forward = forward + layer.forward.times(count)
+            backward = backward + _with_recompute(layer, sizes, inputs, system, count)
+    ends = _ends(module, sizes, tokens, system, stage, times)
+    return StageTime(forward + ends, backward + ends.times(_backward_factor(inputs)))
 
 
-def _with_recompute(layer: LayerTime, sizes: ParallelSizes, inputs: ModuleInput) -> TimeBreakdown:
-    """Return the seconds of a layer's backward pass, recomputation included.
+def _with_recompute(
+    layer: LayerTime, sizes: ParallelSizes, inputs: ModuleInput, system: System, count: Numbers
+) -> TimeBreakdown:
+    """Return the seconds of the backward pass of `count` layers, recomputation included.
 
-    Without weight gradients, one of the two products is skipped. A frozen module with no trained
-    module before it has no backward pass.
+    A frozen module with no trained module before it has no backward pass.
     """
     if not inputs.trained and not inputs.passes_gradient:
         return layer.backward.times(0.0)
-    full = np.equal(sizes.recompute, RECOMPUTE_FULL) * 1.0
+    full = np.equal(sizes.recompute, RECOMPUTE_FULL)
     selective = np.equal(sizes.recompute, RECOMPUTE_SELECTIVE) * 1.0
-    backward = layer.backward
-    if inputs.trained:
-        backward = backward + TimeBreakdown(memory=layer.gradients)
-    else:
-        backward = TimeBreakdown(**{**vars(backward), "matrix": backward.matrix / 2})
-    return (
-        backward
-        + layer.forward.times(full)
-        + TimeBreakdown(attention=layer.forward.attention * selective)
-    )
+    again = np.where(full, count, np.minimum(system.recipe.recompute_layers, count))
+    scores = TimeBreakdown(attention=layer.forward.attention * selective * count)
+    return layer.backward.times(count) + layer.forward.times(again) + scores
 
 
 def _backward_factor(inputs: ModuleInput) -> float:
@@ -106,7 +108,12 @@ def _backward_factor(inputs: ModuleInput) -> float:
 
 
 def _ends(
-    module: Module, sizes: ParallelSizes, tokens: Numbers, system: System, stage: Numbers
+    module: Module,
+    sizes: ParallelSizes,
+    tokens: Numbers,
+    system: System,
+    stage: Numbers,
+    times: LayerTimes,
 ) -> TimeBreakdown:
     """Return the forward seconds of the first and the last stage outside their layers."""
     last = np.equal(stage, sizes.pipeline - 1)

@@ -20,44 +20,35 @@ from scipy.optimize import least_squares
 
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.step_time import Software, load_software
+from mimokit.prediction.step_time.constants import CONSTANTS, on_bound, value
 from tests.benchmarks.prediction.predicted import predict_seconds
 from tests.benchmarks.prediction.rows import Measured, read
 
-CONSTANTS = Path(__file__).with_name("constants.json")
+FITTED = Path(__file__).with_name("constants.json")
 """What the fit found: of all rows ("all": the shipped ones) and of every fold."""
 
 Bounds = tuple[float, float, float]
 """Where the fit begins, and the bounds within which a constant means what it says."""
 
-A100: Mapping[str, Bounds] = {
-    "matrix a100": (0.7, 0.4, 0.95),
-    "memory a100": (0.8, 0.3, 1.0),
-    "kernel a100": (5e-6, 1e-7, 3e-5),
-    "links a100": (0.67, 0.2, 1.0),
-    "network a100": (0.9, 0.2, 1.0),
-    "host_layer 2021": (1e-3, 1e-4, 3e-3),
-    "host_micro_batch 2021": (2e-3, 1e-4, 8e-3),
-    "host_softmax 2021": (3e-4, 1e-5, 1e-3),
-}
-LATER: Mapping[str, Bounds] = {
-    "matrix h100": (0.65, 0.3, 0.95),
-    "matrix b200": (0.65, 0.3, 0.95),
-    "matrix b300": (0.65, 0.3, 0.95),
-    "factor narrow": (0.85, 0.7, 0.9),
-    "attention": (0.5, 0.25, 0.8),
-    "expert_kernels": (6.0, 2.0, 8.0),
-    "expert_passes bridge": (5.0, 4.0, 12.0),
-    "expert_passes 2025": (7.0, 4.0, 16.0),
-    "matrix_share core": (0.9, 0.5, 1.0),
-    "host_collective": (4e-4, 1e-6, 1e-3),
-    "host_expert": (4e-3, 1e-4, 8e-3),
-    "host_expert dropping": (2e-3, 1e-4, 8e-3),
-}
+
+def _fitted(old: bool) -> dict[str, Bounds]:
+    return {
+        name: (one.value, one.low, one.high)
+        for name, one in CONSTANTS.items()
+        if one.fitted and name.endswith(("a100", "2021")) == old
+    }
+
+
+A100, LATER = _fitted(old=True), _fitted(old=False)
+"""The constants that are fitted: those of A100s, which share none with later GPUs, and others."""
+
 FOLDS: Mapping[str, frozenset[str]] = {
     "llama 70b": frozenset({"LLAMA3_70B"}),
     "llama 8b": frozenset({"LLAMA3_8B"}),
     "llama 70b, 12 layers": frozenset({"llama3-70b-L12"}),
     "qwen3 30b": frozenset({"Qwen3_30B_a3B"}),
+    "qwen3 235b": frozenset({"Qwen3_235B_a22B"}),
+    "gpt-oss": frozenset({"GPT OSS 120B"}),
     "deepseek v3": frozenset({"DeepSeekV3"}),
     "deepseek v2": frozenset({"deepseekv2-L4"}),
     "gpt of 1024": frozenset(f"GPT {layers} x 1024" for layers in (12, 16, 20, 24)),
@@ -76,9 +67,8 @@ SAME_CHIP = {"h200": "h100", "gb200": "b200", "gb300": "b300"}
 Power limits what a chip sustains, not the peak of the product's sheet: Llama 3 8B takes 1 to 5 %
 longer on B200 than on GB200, whose peak is 11 % higher. So the rate is the same, not the share."""
 
-NARROW = ("fp8", "mxfp8", "nvfp4")
-"""Precisions of 8 and 4 bits, which reach the same share of their peaks; what casting to them takes
-is counted on its own."""
+ROUNDS, STEP = 3, 0.02
+"""How often seconds are expanded to first order in the logs of the constants, and by which step."""
 
 PRIOR = 0.03
 """Pull towards the start, so that a constant that no row determines keeps its value."""
@@ -93,20 +83,17 @@ def hardware_with(constants: Constants) -> Callable[[str], Hardware]:
 
 def _with(hardware: Hardware, chip: str, constants: Constants) -> Hardware:
     efficiency = hardware.efficiency
-    if chip.startswith("a100"):
-        keys = ("memory", "kernel", "links", "network")
-        changed = {key: constants[f"{key} a100"] for key in keys if f"{key} a100" in constants}
-        base, narrow = constants.get("matrix a100"), 1.0
+    if chip.startswith(("a100", "a6000")):
+        base, narrow, memory = constants.get("matrix a100"), {}, constants.get("memory a100")
     else:
         sustained = load_hardware(chip).peak_flops["bf16"] / hardware.peak_flops["bf16"]
-        share = constants.get("attention")
-        changed = {} if share is None else {"attention": share * sustained}
-        base, narrow = constants.get(f"matrix {chip}"), constants.get("factor narrow", 1.0)
+        base, memory = constants.get(f"matrix {chip}"), constants.get("memory")
         base = None if base is None else base * sustained
-    matrix = dict(efficiency.matrix)
+        narrow = dict.fromkeys(("fp8", "mxfp8"), value("narrow 8")) | {"nvfp4": value("narrow 4")}
+    matrix, moved = dict(efficiency.matrix), {} if memory is None else {"memory": memory}
     if base is not None:
-        matrix = {kind: base * (narrow if kind in NARROW else 1.0) for kind in matrix}
-    return replace(hardware, efficiency=replace(efficiency, matrix=matrix, **changed))
+        matrix = {kind: base * narrow.get(kind, 1.0) for kind in matrix}
+    return replace(hardware, efficiency=replace(efficiency, matrix=matrix, **moved))
 
 
 IN_STACKS: Mapping[str, Mapping[str, str]] = {
@@ -115,33 +102,16 @@ IN_STACKS: Mapping[str, Mapping[str, str]] = {
         "host_micro_batch": "host_micro_batch 2021",
         "host_softmax": "host_softmax 2021",
     },
-    "megatron-bridge": {
-        "host_collective": "host_collective",
-        "expert_kernels": "expert_kernels",
-        "expert_passes": "expert_passes bridge",
-        "host_expert_layer": "host_expert",
-    },
-    "megatron-bridge-2025": {
-        "host_collective": "host_collective",
-        "expert_kernels": "expert_kernels",
-        "expert_passes": "expert_passes 2025",
-        "host_expert_layer": "host_expert",
-    },
-    "megatron-bridge-dropping": {
-        "host_collective": "host_collective",
-        "expert_kernels": "expert_kernels",
-        "expert_passes": "expert_passes 2025",
-        "host_expert_layer": "host_expert dropping",
-    },
-    "megatron-core": {
-        "host_collective": "host_collective",
-        "expert_kernels": "expert_kernels",
-        "matrix_share": "matrix_share core",
-        "expert_passes": "expert_passes 2025",
-        "host_expert_layer": "host_expert",
-    },
+    "megatron-bridge": {"expert_passes": "fused passes"},
+    "megatron-bridge-2025": {"expert_passes": "unfused passes"},
+    "megatron-bridge-dropping": {"expert_passes": "unfused passes"},
+    "megatron-core": {"expert_passes": "unfused passes"},
 }
 """Training stack -> its attribute -> the constant that it takes."""
+
+SIMUMAX = 0.49
+"""Share of the peak that 514 products reach by themselves on the B200s of SimuMax's laboratory
+(v1.2, `configs/system/b200_bf16_ceperm.json`): a machine of its own, whose power limit is lower."""
 
 
 def software_with(constants: Constants) -> Callable[[str], Software]:
@@ -153,7 +123,11 @@ def software_with(constants: Constants) -> Callable[[str], Software]:
             for attribute, constant in IN_STACKS[name].items()
             if constant in constants
         }
-        return replace(load_software(name), **changes)  # type: ignore[arg-type]
+        software = replace(load_software(name), **changes)  # type: ignore[arg-type]
+        if name == "megatron-core":
+            share = constants.get("matrix b200", value("matrix b200"))
+            return replace(software, matrix_share=min(1.0, SIMUMAX / share))
+        return software
 
     return load
 
@@ -170,26 +144,32 @@ def fit(rows: Sequence[Measured], start: Mapping[str, Bounds]) -> dict[str, floa
     group = [(row.table, row.name, row.hardware, row.precision) for row in rows]
     count = Counter(group)
     weight = np.array([1 / np.sqrt(count[one]) for one in group])
+    eye = np.eye(len(names))
     begin, low, high = (np.log([start[name][i] for name in names]) for i in range(3))
 
-    def residuals(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def seconds(values: NDArray[np.float64]) -> NDArray[np.float64]:
         constants = dict(zip(names, np.exp(values), strict=True))
         found = predict_seconds(rows, hardware_with(constants), software_with(constants))
-        pull = PRIOR * (values - begin)
-        return np.concatenate([weight * np.log(found / measured), pull])
+        return np.log(found / measured)
 
     best = begin
-    for loss in ("soft_l1", "cauchy"):
-        best = least_squares(
-            residuals,
-            best,
-            bounds=(low, high),
-            loss=loss,
-            f_scale=0.05,
-            diff_step=1e-3,
-            xtol=1e-4,
-            ftol=1e-4,
-        ).x
+    for _ in range(ROUNDS):
+        error = seconds(best)
+        slopes = np.stack([(seconds(best + step) - error) / STEP for step in STEP * eye], axis=1)
+
+        def residuals(
+            values: NDArray[np.float64],
+            at: NDArray[np.float64] = best,
+            error: NDArray[np.float64] = error,
+            slopes: NDArray[np.float64] = slopes,
+        ) -> NDArray[np.float64]:
+            missed = error + slopes @ (values - at)
+            return np.concatenate([weight * missed, PRIOR * (values - begin)])
+
+        best = np.clip(best, low + 1e-9, high - 1e-9)
+        for loss in ("soft_l1", "cauchy"):
+            found = least_squares(residuals, best, bounds=(low, high), loss=loss, f_scale=0.05)
+            best = found.x
     return dict(zip(names, np.exp(best).tolist(), strict=True))
 
 
@@ -260,18 +240,20 @@ def main() -> None:
     """Fit the shipped constants and those of every fold, and write them down."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with the tables")
-    parser.add_argument("--out", type=Path, default=CONSTANTS, help="where to write them")
+    parser.add_argument("--out", type=Path, default=FITTED, help="where to write them")
     arguments = parser.parse_args()
     rows, _ = read(arguments.data)
     found = fit_all([row for row in rows if row.seconds and row.name in FITTED_MODELS])
     arguments.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    for name, value in found["all"].items():
-        print(f"{name:24s} {value:.4g}")
+    for name, reached in found["all"].items():
+        print(f"{name:24s} {reached:.4g}")
+    for sentence in on_bound(found["all"]):
+        print(sentence)
 
 
 def constants_for(model: str) -> Constants:
     """Return constants that were fitted without a model."""
-    found: dict[str, dict[str, float]] = json.loads(CONSTANTS.read_text(encoding="utf-8"))
+    found: dict[str, dict[str, float]] = json.loads(FITTED.read_text(encoding="utf-8"))
     for name, left_out in FOLDS.items():
         if model in left_out:
             return found[name]

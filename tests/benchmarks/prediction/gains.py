@@ -27,7 +27,7 @@ from mimokit.prediction.deployment_modes import LayoutCost
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.step_time import System, load_software
-from tests.benchmarks.prediction.tables import Row, names, number, table, whole
+from tests.benchmarks.prediction.tables import Row, SkippedRowError, names, number, table, whole
 
 FILE = "heterogeneous-parallelism-2605.27678.csv"
 COLUMNS = names(
@@ -55,6 +55,8 @@ ENCODERS = {
 }
 """Layers, width, heads and inner width."""
 LANGUAGE = {"7B": "llama-2-7b", "14B": "qwen2.5-14b", "70B": "llama-3-70b"}
+WIDTHS_OF_LAYERS = 80
+"""Width over layers of networks whose dimensions nobody published; those of GPT-3 are 58 to 128."""
 MISTRAL_LARGE = LanguageModel("120B", Transformer(88, 12288, 96, 8, 128, 28672), 32768)
 
 
@@ -167,15 +169,48 @@ def _sizes_of(row: Row, prefix: str, micro_batch: float) -> ParallelSizes:
     )
 
 
+def derived(size: str, widths: int = WIDTHS_OF_LAYERS) -> tuple[int, int, int, int]:
+    """Return layers, width, heads and inner width of a network of 12 l h^2 parameters.
+
+    Args:
+        size: in billions, such as 12B.
+        widths: width over layers.
+
+    Raises:
+        SkippedRowError: the size is none.
+    """
+    try:
+        parameters = 1e9 * float(size.removesuffix("B"))
+    except ValueError:
+        raise SkippedRowError(f"size {size} is not a number of parameters") from None
+    heads = max(1, round((parameters * widths / 12) ** (1 / 3) / 128))
+    width = 128 * heads
+    return max(1, round(parameters / 12 / width**2)), width, heads, 4 * width
+
+
+def _language(size: str) -> LanguageModel:
+    if size == "120B":
+        return MISTRAL_LARGE
+    if size in LANGUAGE:
+        known = load_model(LANGUAGE[size])
+        assert isinstance(known, LanguageModel)
+        return known
+    layers, width, heads, ffn = derived(size)
+    net = Transformer(layers, width, heads, heads, 128, 2 * ffn // 3, gated=True)
+    return LanguageModel(size, net, 32000)
+
+
 def stand_in(encoder: str, language: str) -> MultimodalModel:
-    """Return a model whose modules have about the given numbers of parameters."""
-    layers, width, heads, ffn = ENCODERS[encoder]
+    """Return a model whose modules have about the given numbers of parameters.
+
+    Sizes of which no published model is listed become a network of the usual shape.
+    """
+    layers, width, heads, ffn = ENCODERS.get(encoder) or derived(encoder)
     net = Transformer(
         layers, width, heads, heads, width // heads, ffn, gated=False, norm="layer", causal=False
     )
     vision = VisionEncoder("images", net, image_size=448, patch_size=14, positions=PATCHES)
-    known = MISTRAL_LARGE if language == "120B" else load_model(LANGUAGE[language])
-    assert isinstance(known, LanguageModel)
+    known = _language(language)
     hidden = known.net.hidden
     branch = EncoderBranch("images", vision, Projector((width, hidden, hidden)))
     return MultimodalModel(f"{encoder}+{language}", known, (branch,))

@@ -19,6 +19,7 @@ from mimokit.prediction.step_time import (
     load_software,
     module_step,
 )
+from mimokit.prediction.step_time.recipe import recipe_of
 from tests.benchmarks.prediction.rows import Measured
 
 HardwareOf = Callable[[str], Hardware]
@@ -53,12 +54,17 @@ def _steps(
     """Yield which rows are predicted together, and their steps."""
     groups: dict[object, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
-        groups[(row.model, row.hardware, row.software, row.precision)].append(index)
-    for (model, hardware, software, precision), members in groups.items():  # type: ignore[misc]
+        facts = (row.model, row.hardware, row.software, row.precision, row.trained)
+        groups[(*facts, row.recipe.model_dump_json())].append(index)
+    for (model, hardware, software, precision, trained, _), members in groups.items():  # type: ignore[misc]
         chosen = [rows[index] for index in members]
         sizes = stacked([row.sizes for row in chosen])
-        work = ModuleInput(np.array([row.seq for row in chosen]), sizes.micro_batch)
-        system = System(hardware_of(hardware), software_of(software), precision)
+        work = ModuleInput(
+            np.array([row.seq for row in chosen]), sizes.micro_batch, trained, not trained
+        )
+        known = hardware_of(hardware)
+        recipe = recipe_of(chosen[0].recipe, known.name, software, model.net.moe is not None)
+        system = System(known, software_of(software), precision, recipe=recipe)
         micro_batches = np.array([row.micro_batches for row in chosen])
         yield members, module_step(model, sizes, work, system, micro_batches)
 

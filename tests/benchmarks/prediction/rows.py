@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from mimokit.architecture import (
     LanguageModel,
@@ -19,6 +20,7 @@ from mimokit.architecture.parallel_sizes import (
     ParallelSizes,
 )
 from mimokit.architecture.transformer import active_stack_parameters
+from mimokit.config.recipe import RecipeConfig
 from mimokit.prediction.hardware import hardware_names, load_hardware
 from tests.benchmarks.prediction.tables import Row, SkippedRowError, names, number, table, whole
 
@@ -56,6 +58,9 @@ class Measured:
         tflops: printed model TFLOP/s per GPU, None if it was not.
         memory_gib: measured peak memory, None if it was not.
         label: the row in words.
+        recipe: what is known of how it ran.
+        trained: False: only adapters train (LoRA).
+        stated: the table says how the stack ran; otherwise predictions suppose their defaults.
     """
 
     table: str
@@ -72,6 +77,15 @@ class Measured:
     tflops: float | None
     memory_gib: float | None
     label: str
+    recipe: RecipeConfig = field(default_factory=RecipeConfig)
+    trained: bool = True
+    stated: bool = True
+
+    @property
+    def published(self) -> object:
+        """What two rows of one published run share; unnamed releases are runs of their own."""
+        figures = (self.seconds, self.memory_gib, self.tflops)
+        return (self.label, self.workload, self.recipe.model_dump_json(), *figures)
 
     @property
     def micro_batches(self) -> float:
@@ -108,9 +122,14 @@ def read(folder: Path) -> tuple[list[Measured], dict[str, int]]:
         (A100, A100_COLUMNS, _a100),
     )
     for file, columns, reader in readers:
+        seen: set[object] = set()
         for row in table(folder / file, columns):
             try:
-                found.append(reader(row))
+                measured = reader(row)
+                if measured.published in seen:
+                    raise SkippedRowError("the same run is published twice")
+                seen.add(measured.published)
+                found.append(measured)
             except SkippedRowError as why:
                 skipped[str(why)] = skipped.get(str(why), 0) + 1
     return found, skipped
@@ -167,10 +186,42 @@ def _published(row: Row) -> Measured:
         tflops=number(row, "tflops_per_gpu"),
         memory_gib=number(row, "mem_gib"),
         label=f"{row['release']} {row['model']} {row['gpu']} {row['precision']} {layout}",
+        recipe=recipe_of_row(row, model.net.moe is not None),
+        trained=row["task"].lower() != "lora",
+        stated=old or "SimuMax" in row["source"] or bool((row.get("graphs") or "").strip()),
     )
     if measured.seconds is None and measured.tflops is not None:
         return replace(measured, seconds=model_tflops(measured, 1.0) / measured.tflops)
     return measured
+
+
+_FLAGS = {
+    "dispatch_overlap": "dispatch_overlap",
+    "fused_experts": "fused_experts",
+    "attention_8bit": "attention_8bit",
+    "dropped": "drops_tokens",
+}
+"""Column -> field of a recipe."""
+_OF_EXPERTS = ("dispatcher", "dispatch_overlap", "fused_experts", "dropped")
+
+
+def recipe_of_row(row: Row, has_experts: bool) -> RecipeConfig:
+    """Return what a row says of how its training stack ran; empty columns are unknown."""
+    said: dict[str, Any] = {}
+    for column in ("graphs", "dispatcher", *_FLAGS):
+        text = (row.get(column) or "").strip()
+        if text and (has_experts or column not in _OF_EXPERTS):
+            is_flag = column in _FLAGS
+            said[_FLAGS.get(column, column)] = text.lower() == "true" if is_flag else text
+    modules = (row.get("recompute_modules") or "").strip()
+    if modules:
+        said["recompute_modules"] = modules.split("+")
+    if (row.get("recompute_layers") or "").strip():
+        said["recompute_layers"] = whole(row, "recompute_layers")
+    if "SimuMax" in row["source"] and has_experts:
+        said.setdefault("dispatcher", "alltoall")
+        said.setdefault("graphs", "none")
+    return RecipeConfig(**said)
 
 
 def _software(row: Row) -> str:

@@ -1,0 +1,72 @@
+"""Adjusts the constants of a training stack to a user's own runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from mimokit.config.errors import ConfigError, Problem
+from mimokit.prediction.hardware import Hardware, load_hardware
+from mimokit.prediction.own_runs import Adjusted, OwnRun, adjust, read_runs
+from mimokit.prediction.step_time import Software, load_software
+from mimokit.prediction.step_time.software import save_software
+from mimokit.prediction.task import HardwareSource, task_of
+
+Source = str | os.PathLike[str]
+
+
+def calibrate_from(
+    runs: Source,
+    gpu: HardwareSource = "h100",
+    *,
+    software: str | Software = "megatron-bridge",
+    save: Source | None = None,
+) -> Adjusted:
+    """Adjust the constants of a training stack to own runs, inside the bounds of their sources.
+
+    Args:
+        runs: a CSV (`mimokit.prediction.own_runs.read_runs` has its columns), or folders of
+            results.
+        gpu: that the runs were on.
+        software: the stack that they ran with; its constants are the prior.
+        save: a file to write, for `software=` of `predict` and `search`.
+
+    Returns:
+        Which constants moved, and the error with each run left out; `print` shows them.
+
+    Raises:
+        ConfigError: the runs cannot be read, their units are wrong, or there is a single one.
+    """
+    hardware, stack = load_hardware(gpu), load_software(software)
+    path = Path(runs)
+    read = read_runs if path.suffix == ".csv" else _folders
+    found = adjust(read(path, hardware, stack), stack)
+    if save is not None:
+        save_software(found.software, found.base, save)
+    return found
+
+
+def _folders(path: Path, hardware: Hardware, software: Software) -> tuple[OwnRun, ...]:
+    from mimokit.analysis import load_runs
+    from mimokit.analysis.run_folders import RunFolderError
+
+    try:
+        loaded = load_runs(path)
+    except RunFolderError as error:
+        raise _refused(path, str(error)) from None
+    found = []
+    for name in loaded:
+        config, steps = loaded.config(name), loaded.only([name]).iterations
+        times = steps.loc[steps["iteration"] >= config.runtime.warmup_iterations, "total_time"]
+        if times.empty:
+            continue
+        task = task_of(config, gpu=hardware, software=software)
+        found.append(OwnRun(name, task, float(times.median())))
+    if not found:
+        raise _refused(path, "no step of its runs was measured")
+    return tuple(found)
+
+
+def _refused(path: Path, why: str) -> ConfigError:
+    sentence = f"Own runs '{path}': {why}"
+    return ConfigError([Problem("calibration", "runs", str(path), sentence)])

@@ -1,0 +1,91 @@
+"""How far from a prediction four of five measured steps are, and what widens that.
+
+The bands are those of `python -m tests.benchmarks.prediction`: models that no constant was fitted
+to. They are wider where nobody says how the stack runs a model, and where nothing like it was
+measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mimokit.architecture.modules import LanguageModel
+from mimokit.prediction.step_time import System
+
+DENSE, EXPERTS = 0.08, 0.10
+"""Relative error that 80 % of left-out models stay within, their recipes known."""
+UNKNOWN_RECIPE, OUTSIDE = 1.7, 1.5
+"""Times the band: with the defaults instead of recipes, 80 % stay within 0.14 and 0.17; a model
+unlike those fitted is not measured, and has half as much again."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What was fitted for one chip and one kind of model.
+
+    Attributes:
+        hidden: narrowest and widest.
+        experts: fewest and most.
+    """
+
+    hidden: tuple[int, int]
+    precisions: tuple[str, ...]
+    experts: tuple[int, int] = (0, 0)
+
+
+_DENSE = {
+    "A100": Fitted((1024, 25600), ("fp16", "bf16")),
+    "H100": Fitted((4096, 8192), ("fp8",)),
+    "B200": Fitted((4096, 8192), ("bf16", "fp8", "mxfp8")),
+    "GB200": Fitted((4096, 8192), ("fp8", "mxfp8", "nvfp4")),
+    "GB300": Fitted((4096, 8192), ("fp8", "mxfp8", "nvfp4")),
+}
+_EXPERTS = {
+    "H100": Fitted((2048, 7168), ("fp8",), (128, 256)),
+    "B200": Fitted((2048, 7168), ("bf16", "fp8", "mxfp8"), (128, 256)),
+    "GB200": Fitted((2048, 7168), ("bf16", "fp8", "mxfp8"), (128, 256)),
+    "B300": Fitted((2048, 7168), ("mxfp8",), (128, 256)),
+    "GB300": Fitted((2048, 7168), ("bf16", "mxfp8"), (128, 256)),
+}
+"""Chip -> what the published steps that constants were fitted to are of."""
+
+
+def band_of(model: LanguageModel, system: System) -> tuple[float, tuple[str, ...]]:
+    """Return the band of a model's predictions, as a share, and why it is wider than the least."""
+    has_experts = model.net.moe is not None
+    band, why = EXPERTS if has_experts else DENSE, []
+    recipe = system.recipe
+    deciding = ("dispatcher", "graphs") if has_experts else ("graphs",)
+    unknown = [name for name in deciding if name in recipe.unknown]
+    if unknown:
+        band *= UNKNOWN_RECIPE
+        values = ", ".join(f"{name} {getattr(recipe, name)}" for name in unknown)
+        why.append(
+            f"The recipe says nothing of {' and '.join(unknown)} (runtime.recipe); supposed are "
+            f"the defaults '{recipe.default}': {values}."
+        )
+    unlike = _unlike(model, system)
+    if unlike:
+        band *= OUTSIDE
+        why.append(unlike)
+    return min(band, 0.5), tuple(why)
+
+
+def _unlike(model: LanguageModel, system: System) -> str:
+    """Return a sentence about what was never fitted, empty if something like it was."""
+    net, gpu = model.net, system.hardware.name
+    words = gpu.upper().replace("-", " ").split()
+    table = _DENSE if net.moe is None else _EXPERTS
+    chip = next((name for name in table if name in words), None)
+    kind = "dense model" if net.moe is None else f"model with {net.moe.experts} experts"
+    if chip is None:
+        return f"No {kind} on {gpu} was fitted."
+    known = table[chip]
+    if system.precision not in known.precisions:
+        return f"No {kind} in {system.precision} on this GPU was fitted."
+    if net.moe is not None and not known.experts[0] <= net.moe.experts <= known.experts[1]:
+        return f"No {kind} on this GPU was fitted."
+    least, most = known.hidden
+    if not least <= net.hidden <= most:
+        return f"No {kind} of width {net.hidden:,} on this GPU was fitted."
+    return ""

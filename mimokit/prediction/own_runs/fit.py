@@ -1,0 +1,198 @@
+"""Constants of a stack that fit own runs best, near those that ship and inside their bounds."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from mimokit.config.errors import ConfigError, Problem
+from mimokit.prediction.own_runs.run import OwnRun
+from mimokit.prediction.step_time import Software
+from mimokit.prediction.step_time.software import movable
+
+NOISE, PRIOR = 0.03, 0.15
+"""Relative standard deviations: of a run's seconds, by which one configuration differs between
+releases; and of a constant around the one that ships."""
+LEAST_EFFECT = 0.02
+"""Change of the log of any run's seconds, per change of the log of a constant, below which runs
+tell nothing of the constant."""
+APART = 0.2
+"""Share by which runs of one layout differ that contradict each other."""
+STEP = 0.02
+FEWEST = 2
+
+
+@dataclass(frozen=True)
+class Adjusted:
+    """What own runs say.
+
+    Attributes:
+        software: the stack with its constants adjusted.
+        base: name of the stack that it was.
+        moved: constant -> its value before and after, of those that runs tell about.
+        on_bounds: sentences about constants that end on a bound.
+        before: run -> predicted over measured seconds, less 1, with the constants that ship.
+        after: the same with the adjusted ones.
+        left_out: the same with constants that were adjusted without the run.
+        contradicting: pairs of runs of one layout whose seconds differ by more than `APART`.
+    """
+
+    software: Software
+    base: str
+    moved: Mapping[str, tuple[float, float]]
+    on_bounds: tuple[str, ...]
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+    left_out: Mapping[str, float]
+    contradicting: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{name}: {old:.4g} becomes {new:.4g} ({new / old - 1:+.1%})"
+            for name, (old, new) in self.moved.items()
+        ]
+        lines += self.on_bounds
+        for what, errors in (
+            ("as shipped", self.before),
+            ("adjusted", self.after),
+            ("each run left out", self.left_out),
+        ):
+            lines.append(f"mean error, {what}: {mean_error(errors):.1%}")
+        lines += [f"{one} and {other} contradict each other" for one, other in self.contradicting]
+        return "\n".join(lines)
+
+
+def mean_error(errors: Mapping[str, float]) -> float:
+    """Return the mean absolute error."""
+    return float(np.mean(np.abs(list(errors.values()))))
+
+
+def adjust(runs: Sequence[OwnRun], software: Software) -> Adjusted:
+    """Return the constants that fit runs best.
+
+    Raises:
+        ConfigError: there is a single run, or they are of several GPUs.
+    """
+    _check(runs)
+    gpu = runs[0].task.system.hardware.name
+    found = replace(_fitted(runs, software, gpu), gpu=gpu)
+    told = _told(runs, software, gpu)
+    moved = {
+        name: (getattr(software, name), getattr(found, name))
+        for name in told
+        if not math.isclose(getattr(software, name), getattr(found, name), rel_tol=1e-3)
+    }
+    bounds = movable(gpu)
+    on_bounds = tuple(
+        f"{name} ends on its bound {bound:.4g}: something is missing here, which it stands for"
+        for name in moved
+        for bound in bounds[name]
+        if math.isclose(getattr(found, name), bound, rel_tol=5e-3)
+    )
+    left_out = {
+        run.label: _error(
+            run, _fitted([other for other in runs if other is not run], software, gpu)
+        )
+        for run in runs
+    }
+    return Adjusted(
+        software=found,
+        base=software.name,
+        moved=moved,
+        on_bounds=on_bounds,
+        before={run.label: _error(run, software) for run in runs},
+        after={run.label: _error(run, found) for run in runs},
+        left_out=left_out,
+        contradicting=contradictions(runs),
+    )
+
+
+def contradictions(runs: Sequence[OwnRun]) -> tuple[tuple[str, str], ...]:
+    """Return pairs of runs of one layout whose seconds differ too much."""
+    groups: dict[object, list[OwnRun]] = defaultdict(list)
+    for run in runs:
+        groups[run.layout_key].append(run)
+    return tuple(
+        (one.label, other.label)
+        for group in groups.values()
+        for one, other in combinations(group, 2)
+        if abs(math.log(one.seconds / other.seconds)) > math.log1p(APART)
+    )
+
+
+def _check(runs: Sequence[OwnRun]) -> None:
+    gpus = sorted({run.task.system.hardware.name for run in runs})
+    if len(runs) < FEWEST:
+        sentence = (
+            f"Calibration from runs: there is {len(runs)} run, and at least {FEWEST} are needed, "
+            "so that each can be predicted from the others; add runs of other layouts."
+        )
+    elif len(gpus) > 1:
+        sentence = (
+            f"Calibration from runs: they are of {' and '.join(gpus)}; give the runs of one GPU."
+        )
+    else:
+        return
+    raise ConfigError([Problem("calibration", "runs", len(runs), sentence)])
+
+
+def _error(run: OwnRun, software: Software) -> float:
+    return run.predicted(software) / run.seconds - 1
+
+
+def _told(runs: Sequence[OwnRun], software: Software, gpu: str) -> list[str]:
+    """Return the constants that change the seconds of any run."""
+    names = [name for name in movable(gpu) if getattr(software, name) > 0]
+    base = _logs(runs, software)
+    return [
+        name for name in names if np.max(np.abs(_slope(runs, software, name, base))) > LEAST_EFFECT
+    ]
+
+
+def _fitted(runs: Sequence[OwnRun], software: Software, gpu: str) -> Software:
+    """Return the constants with the greatest posterior probability, expanded to first order."""
+    names = _told(runs, software, gpu)
+    if not names:
+        return software
+    bounds = movable(gpu)
+    low, high = (np.log([bounds[name][side] for name in names]) for side in (0, 1))
+    measured = np.log([run.seconds for run in runs])
+    start = np.clip(np.log([getattr(software, name) for name in names]), low, high)
+    found = software
+    for _ in range(3):
+        at = np.clip(np.log([getattr(found, name) for name in names]), low, high)
+        base = _logs(runs, found)
+        slopes = np.stack([_slope(runs, found, name, base) for name in names], axis=1)
+
+        def residuals(
+            values: NDArray[np.float64],
+            at: NDArray[np.float64] = at,
+            base: NDArray[np.float64] = base,
+            slopes: NDArray[np.float64] = slopes,
+        ) -> NDArray[np.float64]:
+            missed = (base + slopes @ (values - at) - measured) / NOISE
+            return np.concatenate([missed, (values - start) / PRIOR])
+
+        inside = np.clip(at, low + 1e-9, high - 1e-9)
+        best = least_squares(residuals, inside, bounds=(low, high), loss="soft_l1").x
+        found = replace(found, **dict(zip(names, np.exp(best).tolist(), strict=True)))
+    return found
+
+
+def _logs(runs: Sequence[OwnRun], software: Software) -> NDArray[np.float64]:
+    return np.log([run.predicted(software) for run in runs])
+
+
+def _slope(
+    runs: Sequence[OwnRun], software: Software, name: str, base: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    changed = replace(software, **{name: getattr(software, name) * math.exp(STEP)})
+    slope: NDArray[np.float64] = (_logs(runs, changed) - base) / STEP
+    return slope

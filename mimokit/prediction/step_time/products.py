@@ -1,0 +1,131 @@
+"""Seconds of matrix products: those of all tokens with one matrix, and those of experts.
+
+| product | seconds |
+|---|---|
+| one matrix | operations / rate |
+| experts | operations / rate + bytes / memory rate, + kernels of each expert |
+
+Products of experts are short and many: each reads the weights of its expert once, and each has
+kernels of its own for casts, copies and padding, unless one kernel has all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import numpy as np
+
+from mimokit.architecture.layer_work.products import (
+    ROUTED,
+    ROUTED_INNER,
+    ROUTER,
+    MatrixProduct,
+    layer_products,
+)
+from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.architecture.transformer import MixtureOfExperts, Transformer
+from mimokit.prediction.step_time.constants import value
+from mimokit.prediction.step_time.system import System
+from mimokit.prediction.step_time.terms import Term
+
+CASTS_PER_EXPERT: Mapping[str, float] = {"fp8": 1.5, "mxfp8": 3.0, "nvfp4": 3.0}
+"""Kernels per expert that cast what a product multiplies: a cast, half of the times a copy; a cast
+and two swizzles of scales (Transformer Engine). Backward, one cast of the gradient of an output
+serves both products."""
+CAPTURED_KERNEL = 0.5
+"""Of the seconds of such a kernel what remains in a CUDA graph, without gaps between kernels."""
+ProductKind = Literal["forward", "input", "weights"]
+_OF_EXPERTS = (ROUTED, ROUTED_INNER)
+
+
+def dense_products(
+    net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes
+) -> tuple[MatrixProduct, ...]:
+    """Return the products of a layer without those of routed experts."""
+    return tuple(one for one in layer_products(net, moe, sizes) if one.of not in _OF_EXPERTS)
+
+
+def product_seconds(
+    net: Transformer,
+    moe: MixtureOfExperts | None,
+    sizes: ParallelSizes,
+    tokens: Numbers,
+    system: System,
+) -> Numbers:
+    """Return the seconds of a layer's products in one forward pass on one rank."""
+    terms = [*dense_terms(net, moe, sizes, tokens, system)]
+    if moe is not None:
+        terms += expert_terms(net, moe, sizes, tokens, system, "forward")
+    return sum((term.seconds for term in terms), 0.0)
+
+
+def dense_terms(
+    net: Transformer,
+    moe: MixtureOfExperts | None,
+    sizes: ParallelSizes,
+    tokens: Numbers,
+    system: System,
+) -> Iterator[Term]:
+    """Yield the products of one forward pass, without those of routed experts."""
+    half_width = system.hardware.efficiency.half_width
+    for product in dense_products(net, moe, sizes):
+        narrow = 1 + half_width / product.width if half_width else 1
+        precision = system.half if product.of == ROUTER else None
+        operations = 2 * tokens * (product.weights + product.bias)
+        rate = system.matrix_rate(precision) / narrow
+        yield Term(
+            "matrix", f"product with {product.of}", operations / rate,
+            operations=operations, launches=1.0, rate=rate,
+        )  # fmt: skip
+
+
+def expert_terms(
+    net: Transformer,
+    moe: MixtureOfExperts,
+    sizes: ParallelSizes,
+    tokens: Numbers,
+    system: System,
+    kind: ProductKind,
+) -> Iterator[Term]:
+    """Yield the products of experts.
+
+    Args:
+        kind: forward, input (the gradients of inputs) or weights (those of weights). Gradients of
+            weights are read and written where they are added up.
+    """
+    experts = moe.experts / sizes.expert
+    number, kept = system.number_bytes, system.kept_bytes
+    for product in layer_products(net, moe, sizes):
+        if product.of not in _OF_EXPERTS:
+            continue
+        rows = tokens * product.rows
+        operations = 2 * rows * product.inputs * product.outputs
+        matrix = experts * product.inputs * product.outputs
+        weights = matrix * (2 * system.main_gradient_bytes if kind == "weights" else kept)
+        written = 0 if kind == "weights" else product.outputs
+        read = product.inputs + (product.outputs if kind == "weights" else 0)
+        moved = weights + rows * (kept * read + number * written)
+        seconds = operations / system.matrix_rate() + system.memory_seconds(moved)
+        casts = 0.0 if kind == "weights" else CASTS_PER_EXPERT.get(system.precision, 0.0)
+        seconds, launches = _with_kernels(seconds, experts, 1 + casts, system)
+        yield Term(
+            "matrix", f"products of experts with {product.of} ({kind})", seconds,
+            operations=operations, bytes=moved, launches=launches, rate=system.matrix_rate(),
+        )  # fmt: skip
+
+
+def _with_kernels(
+    seconds: Numbers, experts: Numbers, kernels: float, system: System
+) -> tuple[Numbers, Numbers]:
+    """Return the seconds of one product of all experts with their kernels, and how many these are.
+
+    Products that are launched one by one take no less than a small one does each.
+    """
+    recipe = system.recipe
+    if recipe.fused_experts:
+        return seconds, 1.0 + 0 * experts
+    each = value("expert kernel") * (CAPTURED_KERNEL if recipe.graphs == "full" else 1.0)
+    if recipe.graphs == "none":
+        seconds = np.maximum(seconds, experts * value("expert product"))
+    return seconds + experts * kernels * each, experts * kernels

@@ -1,0 +1,236 @@
+"""Training stacks: shipped ones by name, and those that a user's runs calibrated."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from mimokit.config.errors import ConfigError, Problem, unknown_name
+from mimokit.prediction.step_time.constants import CONSTANTS, chip_of, value
+
+TensorOverlap = Literal["none", "async", "pipelined"]
+
+
+@dataclass(frozen=True)
+class Software:
+    """A training stack. The constants have bounds and sources in `step_time.constants`.
+
+    Attributes:
+        rotates: rotary positions in each layer; otherwise learned positions are added once.
+        host_layer: host seconds of launching the forward or backward pass of a dense layer, or of
+            what a layer has besides experts, in 16 bits.
+        host_experts: host seconds that experts add to it: routing, permutation, their products.
+        host_collective: host seconds of a tensor-parallel gather, scatter or all-reduce.
+        host_counts: host seconds of waiting for the counts of tokens per expert.
+        host_micro_batch: host seconds at the start of a micro-batch in which the GPU of a stage
+            waits: samples are read and broadcast to tensor-parallel ranks.
+        host_softmax: additional host seconds per pass of a layer if the fused softmax does not
+            support its number of scores (`host.SCORES_PER_BLOCK`).
+        launches_ahead: the host launches the next kernels while a tensor-parallel collective runs.
+            Otherwise the time of collectives is added to the launch time.
+        matrix_share: share of the GPU's sustained matrix rate that the products of this stack
+            reach. Kernels tuned for the shapes of a model reach 1.
+        memory_share: the same of memory bandwidth.
+        network_share: the same of the bandwidth between domains.
+        tensor_overlap: overlap of tensor-parallel communication with matrix products; see
+            `tensor_seconds`.
+        overlaps_data: gradients are reduced during the backward pass, weights are gathered during
+            the forward pass.
+        main_gradient_bytes: bytes per gradient in memory, between backward passes and optimizer.
+        fp8_weight_bytes: bytes per weight in the matrices of a dense model that trains in fp8: 1
+            if only 8 bits are stored, 2 with a transposed copy or in 16 bits.
+        expert_passes: number of times that a token is moved through memory between the router and
+            the matrix product of its expert, and back.
+        dummy_gradients: gradients are added up in the products, and Transformer Engine keeps an
+            unused gradient of each shape of a weight.
+        gpu: name of the GPU on whose runs the constants were calibrated; empty: on published ones.
+    """
+
+    name: str
+    fused_attention: bool = True
+    fused_elementwise: bool = True
+    rotates: bool = True
+    host_layer: float = 0.0
+    host_experts: float = 0.0
+    host_collective: float = 0.0
+    host_counts: float = 0.0
+    host_micro_batch: float = 0.0
+    host_softmax: float = 0.0
+    launches_ahead: bool = True
+    matrix_share: float = 1.0
+    memory_share: float = 1.0
+    network_share: float = 1.0
+    tensor_overlap: TensorOverlap = "none"
+    overlaps_data: bool = True
+    gradient_bytes: int = 4
+    main_gradient_bytes: int = 4
+    fp8_weight_bytes: float = 2.0
+    expert_passes: float = 4.0
+    dummy_gradients: bool = False
+    gpu: str = ""
+
+
+BRIDGE = Software(
+    "megatron-bridge",
+    gradient_bytes=2,
+    main_gradient_bytes=2,
+    fp8_weight_bytes=1.0,
+    host_layer=value("host_layer"),
+    host_collective=value("host_collective"),
+    host_experts=value("host_experts"),
+    host_counts=value("host_counts"),
+    tensor_overlap="pipelined",
+    expert_passes=value("fused passes"),
+    dummy_gradients=True,
+)
+"""Megatron-Bridge's performance recipes since 26.02.01 (`grad_reduce_in_fp32=False`; for dense
+models in fp8 `fp8_param_gather=True` and `disable_parameter_transpose_cache=True`)."""
+
+BRIDGE_2025 = replace(BRIDGE, name="megatron-bridge-2025", expert_passes=value("unfused passes"))
+"""The same from 25.09 to 26.02: the permutations of expert dispatch are not fused."""
+
+BRIDGE_DROPPING = replace(BRIDGE_2025, name="megatron-bridge-dropping")
+"""The same in 25.09: experts drop tokens above their capacity, so the host does not wait for token
+counts."""
+
+MEGATRON_CORE = replace(
+    BRIDGE_2025,
+    name="megatron-core",
+    fused_elementwise=False,
+    gradient_bytes=4,
+    main_gradient_bytes=4,
+    fp8_weight_bytes=2.0,
+    tensor_overlap="async",
+    overlaps_data=False,
+    host_layer=2 * value("host_layer"),
+)
+"""Megatron-LM on megatron-core with default options: flash attention; gradient reduction and weight
+gathering are not overlapped (no `--overlap-grad-reduce`, no `--overlap-param-gather`). A layer has
+twice the kernels of a fused one (`traffic.UNFUSED_KERNELS`), and its launch takes twice as long."""
+
+MEGATRON_MIMO = Software(
+    "megatron-mimo",
+    host_layer=value("host_layer"),
+    host_collective=value("host_collective"),
+    overlaps_data=False,
+    gradient_bytes=2,
+    main_gradient_bytes=2,
+)
+"""Megatron-LM with modules of different layouts (arXiv 2605.27678): gradients are reduced after the
+last backward pass, in bf16 (fp32 gradients would not fit in the memory of those runs)."""
+
+MEGATRON_2021 = Software(
+    "megatron-2021",
+    fused_attention=False,
+    rotates=False,
+    host_layer=value("host_layer 2021"),
+    host_micro_batch=value("host_micro_batch 2021"),
+    host_softmax=value("host_softmax 2021"),
+    launches_ahead=False,
+    overlaps_data=False,
+    gradient_bytes=2,
+)
+"""Megatron-LM of 2021 and 2022 (arXiv 2104.04473, 2205.05198): learned positions; bias and GELU,
+bias, dropout and residual are one kernel each (2104.04473, sec. 4.2), attention is not."""
+
+_ALL = {
+    stack.name: stack
+    for stack in (BRIDGE, BRIDGE_2025, BRIDGE_DROPPING, MEGATRON_CORE, MEGATRON_MIMO, MEGATRON_2021)
+}
+
+
+def software_names() -> tuple[str, ...]:
+    """Return the names of the known training stacks."""
+    return tuple(_ALL)
+
+
+def load_software(name: str | os.PathLike[str] | Software) -> Software:
+    """Return a training stack by its name, or from a file that calibration from runs wrote.
+
+    Raises:
+        ConfigError: the name is unknown (the sentence suggests similar names), or the file is not
+            such a file, or has a constant outside its bounds.
+    """
+    if isinstance(name, Software):
+        return name
+    if not isinstance(name, str) or name.endswith(".json"):
+        return _from_file(Path(name))
+    if name not in _ALL:
+        raise unknown_name("Software", name, _ALL)
+    return _ALL[name]
+
+
+FORMAT = 1
+"""Of the files of calibrated training stacks."""
+
+
+def movable(gpu: str) -> Mapping[str, tuple[float, float]]:
+    """Return constant of a stack -> its bounds, of those that runs on a GPU can tell about.
+
+    Shares are those of the rates of the GPU's file, so that their products stay inside the bounds
+    of `CONSTANTS`.
+
+    Args:
+        gpu: `Hardware.name`.
+    """
+    chip = chip_of(gpu)
+    is_old = chip == "a100"
+    matrix = CONSTANTS.get(f"matrix {chip}")
+    memory = CONSTANTS["memory a100" if is_old else "memory"]
+    found = {
+        "matrix_share": (0.5, 1.2)
+        if matrix is None
+        else (matrix.low / matrix.value, matrix.high / matrix.value),
+        "memory_share": (memory.low / memory.value, memory.high / memory.value),
+    }
+    for field_name in ("host_layer", "host_experts"):
+        known = CONSTANTS[field_name]
+        found[field_name] = (known.low, known.high)
+    network = CONSTANTS["network"]
+    found["network_share"] = (0.5, network.high / network.value)
+    return found
+
+
+def save_software(software: Software, base: str, path: str | os.PathLike[str]) -> Path:
+    """Write the constants of a calibrated stack to a file that `load_software` reads.
+
+    Args:
+        base: name of the stack that it changes.
+    """
+    target = Path(path)
+    constants = {name: getattr(software, name) for name in movable(software.gpu)}
+    content = {"format": FORMAT, "base": base, "gpu": software.gpu, "constants": constants}
+    target.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return target
+
+
+def _from_file(path: Path) -> Software:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _refused(path, f"it cannot be read ({error.strerror})") from None
+    except ValueError:
+        raise _refused(path, "it is not JSON") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise _refused(path, f"it has no format {FORMAT}, which calibration from runs writes")
+    gpu, base, constants = (content.get(key) for key in ("gpu", "base", "constants"))
+    if not isinstance(gpu, str) or not isinstance(constants, dict) or base not in _ALL:
+        raise _refused(path, "base, gpu and constants are not as calibration writes them")
+    bounds = movable(gpu)
+    for name, reached in constants.items():
+        if name not in bounds:
+            raise _refused(path, f"{name} is none of {', '.join(bounds)}")
+        low, high = bounds[name]
+        if not isinstance(reached, int | float) or not low <= reached <= high:
+            least, most = f"{low:.3g}", f"{high:.3g}"
+            raise _refused(path, f"{name} is {reached}, outside its bounds {least} to {most}")
+    return replace(_ALL[base], gpu=gpu, **constants)
+
+
+def _refused(path: Path, why: str) -> ConfigError:
+    sentence = f"Software file '{path}': {why}; write one with `mimokit calibrate --from`."
+    return ConfigError([Problem("prediction", "software", str(path), sentence)])

@@ -1,0 +1,114 @@
+"""How a stack runs a model decides its step, and what nobody states widens the band."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mimokit.architecture import LanguageModel, load_model
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config import ExperimentConfig
+from mimokit.config.errors import ConfigError
+from mimokit.config.recipe import RecipeConfig
+from mimokit.config_files import load_experiment_config
+from mimokit.prediction import Layout, Prediction, Workload, predict
+from mimokit.prediction.band import UNKNOWN_RECIPE
+from mimokit.prediction.hardware import load_hardware
+from mimokit.prediction.step_time import System, load_software
+from mimokit.prediction.step_time.collectives import dispatch
+from mimokit.prediction.step_time.host import launch_seconds
+from mimokit.prediction.step_time.recipe import recipe_of
+
+KNOWN = {"graphs": "none", "dispatcher": "hybridep"}
+
+
+def predicted(name: str = "qwen3-30b-a3b", gpu: str = "gb200", **facts: Any) -> Prediction:
+    sizes = ParallelSizes(data=8, expert=8 if "a3b" in name else 1)
+    recipe = RecipeConfig(**facts) if facts else None
+    work = Workload(4096, 64, "mxfp8" if gpu == "gb200" else "fp8", recipe=recipe)
+    return predict(load_model(name), Layout("homogeneous", {name: sizes}), work, gpu=gpu)
+
+
+def test_graphs_leave_the_host_less_to_launch() -> None:
+    seconds = [
+        predicted(**{**KNOWN, "graphs": graphs}).parts["host"]
+        for graphs in ("none", "part", "part+attention", "full")
+    ]
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[0] > 0 == seconds[-1]
+
+
+def test_the_law_of_launches_is_that_of_the_published_passes() -> None:
+    """4.4 ms with partial graphs, 2.2 with attention, 4.8 without, 0 in full, in 8 bits."""
+    model = load_model("qwen3-30b-a3b")
+    assert isinstance(model, LanguageModel)
+    system = System(load_hardware("b200"), load_software("megatron-bridge"), "mxfp8")
+    for graphs, expected in (("part", 4.4), ("part+attention", 2.2), ("none", 4.8), ("full", 0)):
+        recipe = replace(system.recipe, graphs=graphs)
+        found = launch_seconds(
+            model.net, model.net.moe, ParallelSizes(), replace(system, recipe=recipe)
+        )
+        assert 1e3 * float(found) == pytest.approx(expected, abs=0.1)
+
+
+def _dispatching(system: System, kind: str) -> System:
+    return replace(system, recipe=replace(system.recipe, dispatcher=kind))
+
+
+def test_an_all_to_all_sends_every_copy_and_deepep_one_per_rank_and_domain() -> None:
+    system = System(load_hardware("h100"), load_software("megatron-bridge"))
+    for ranks, copies in ((8, 8), (64, 8)):
+        plain, once = (
+            float(dispatch(_dispatching(system, kind), 1e9, ranks, 1, copies))
+            for kind in ("alltoall", "deepep")
+        )
+        assert plain > 1.3 * once
+    rack = System(load_hardware("gb200"), load_software("megatron-bridge"))
+    assert float(dispatch(rack, 1e9, 64, 1, 8)) < float(dispatch(system, 1e9, 64, 1, 8)) / 4
+
+
+def test_dispatch_beside_another_micro_batch_is_hidden_in_part() -> None:
+    apart, beside = (
+        predicted(**KNOWN, dispatch_overlap=overlap).parts["expert"] for overlap in (False, True)
+    )
+    assert 0.16 * apart <= beside <= 0.65 * apart
+
+
+def test_what_is_unknown_widens_the_band_and_says_so() -> None:
+    unknown, known = predicted(), predicted(**KNOWN)
+    wide, narrow = ((one.high - one.low) / one.seconds for one in (unknown, known))
+    assert wide == pytest.approx(UNKNOWN_RECIPE * narrow)
+    assert unknown.supposed == (
+        "The recipe says nothing of dispatcher and graphs (runtime.recipe); supposed are the "
+        "defaults 'blackwell': dispatcher hybridep, graphs part+attention.",
+    )
+    assert known.supposed == ()
+    assert unknown.to_json()["supposed"] == list(unknown.supposed)
+
+
+def test_a_model_unlike_those_fitted_widens_the_band_and_says_so() -> None:
+    known, other = (
+        predicted(name, "h100", graphs="none") for name in ("llama-3-8b", "llama-3.2-1b")
+    )
+    assert known.supposed == ()
+    assert other.supposed == ("No dense model of width 2,048 on this GPU was fitted.",)
+    assert (other.high - other.low) / other.seconds > (known.high - known.low) / known.seconds
+
+
+def test_a_fact_of_experts_that_a_model_has_not_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match="dispatcher is deepep, but the language model has no exp"
+    ):
+        recipe_of(RecipeConfig(dispatcher="deepep"), "NVIDIA H100", "megatron-bridge", False)
+
+
+def test_an_experiment_states_its_recipe() -> None:
+    config: ExperimentConfig = load_experiment_config("preset:llava_7b_colocated")
+    runtime = config.runtime.model_copy(update={"recipe": RecipeConfig(graphs="full")})
+    captured = config.model_copy(update={"runtime": runtime})
+    plain, full = (
+        predict(one, gpu="h100", software="megatron-bridge") for one in (config, captured)
+    )
+    assert full.seconds < plain.seconds
