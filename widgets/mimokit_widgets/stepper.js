@@ -8,8 +8,11 @@ export default {
   render({ model, el }) {
     const root = element("div", { class: "mimokit stepper", tabindex: "0",
       "data-lm-suppress-shortcuts": "true" });
+    let busy = false; // a button that is disabled loses the focus, and the notebook gets the keys
     const ask = (type, more = {}) => {
-      tools.querySelectorAll("button").forEach((each) => { each.disabled = true; });
+      if (busy) return;
+      busy = true;
+      root.setAttribute("aria-busy", "true");
       kernel.send({ type, ...more });
     };
     const kernel = new KernelLink(model, root, () => {
@@ -51,7 +54,9 @@ export default {
       slider.disabled = shown.taken < 2;
       setText(place, shown.taken ? `step ${shown.number} of ${shown.taken} taken` : "no step taken");
       setText(found, shown.found);
-      for (const each of [next, crossing, difference, iteration]) each.disabled = false;
+      busy = false;
+      root.removeAttribute("aria-busy");
+      if (shown.number < 1 && document.activeElement === back) root.focus();
       back.disabled = shown.number < 1;
     };
     const theme = () => { root.dataset.theme = isDark(root.parentElement) ? "dark" : "light"; };

@@ -232,7 +232,8 @@ def _comparison(
     assert session.valid_draft is not None, "what is shown is valid"
     pinned = session.pinned
     shown = [*pinned, (session.valid_draft, DraftOutcome(config, plan))]
-    sides, cells = [], []
+    sides: list[dict[str, Any]] = []
+    cells: list[bytes] = []
     for _, outcome in (pinned[0], shown[-1]):
         if outcome.plan is None or outcome.config is None:
             sides.append({"name": "", "headline": outcome.problems[0].sentence, "ranks": None})

@@ -4,6 +4,8 @@ import { element } from "./dom.js";
 
 const ENDED = "The kernel has ended: this view shows what stood in it last. Run its cell to go on.";
 
+const USED = ["pointerenter", "focusin"];
+
 export class KernelLink {
   /** root: the view, into which the sentence goes; ended() is called once. */
   constructor(model, root, ended = () => {}) {
@@ -16,6 +18,7 @@ export class KernelLink {
       if (root.closest(".jupyter-widgets-disconnected")) this.end();
     };
     model.on("comm_live_update", this.look);
+    for (const event of USED) root.addEventListener(event, this.look);
   }
 
   send(message) {
