@@ -47,7 +47,7 @@ test-versions:
 
 # Its root is this folder, so that configs and results can be reached.
 lab: setup
-	$(BIN)/jupyter lab --notebook-dir . notebooks/start.ipynb
+	$(BIN)/jupyter lab --notebook-dir . --LabApp.default_url=/lab/tree/notebooks/start.ipynb
 
 # The pages, in build/site: see mkdocs.yml. A notebook is executed again when it has changed.
 DOCS_READY := $(VENV)/.docs-ready

@@ -30,6 +30,8 @@ LONGEST_FIRST = (
     "tests/notebooks/test_step_through.py",
     "tests/cluster/test_notebook.py",
     "tests/test_wheel.py",
+    "tests/experiment/test_reconnecting.py",
+    "tests/test_fuzz.py",
     "tests/interop/test_lossless.py",
     "tests/experiment/results/test_run_folder.py",
     "tests/cli/test_run.py",

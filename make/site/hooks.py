@@ -41,6 +41,7 @@ def generated() -> dict[str, str | bytes]:
     made: dict[str, str | bytes] = {
         "commands.md": commands.page(),
         "changelog.md": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"),
+        "security.md": (ROOT / "SECURITY.md").read_text(encoding="utf-8"),
     }
     made |= python_reference.pages()
     made |= pictures.svgs()

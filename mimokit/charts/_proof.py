@@ -19,8 +19,8 @@ WIDTH, HEIGHT = 520, 150
 class Differences(Protocol):
     """What of a `VerificationReport` is drawn."""
 
-    tolerance: float
-
+    @property
+    def tolerance(self) -> float: ...
     @property
     def loss_differences(self) -> tuple[float, ...]: ...
     @property

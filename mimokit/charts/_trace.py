@@ -82,9 +82,11 @@ def _bars(kinds: Mapping[str, pd.DataFrame], title: str, subtitle: str) -> alt.L
         ],
     )
     color = _axes.parts("key", rows, colors, columns=5)
-    shades = alt.Scale(domain=list(kinds), range=[1.0, 0.55][: len(kinds)])
     bars = base.mark_bar(stroke=_palette.PAPER, strokeWidth=0.4)
-    opacity = alt.Opacity("kind:N", legend=None, scale=shades)
+    # A scale from one kind to one opacity is NaN in Vega, and a bar of that opacity is not seen.
+    shades = alt.Scale(domain=list(kinds), range=[1.0, 0.55])
+    shaded = alt.Opacity("kind:N", legend=None, scale=shades)
+    opacity = shaded if len(kinds) > 1 else alt.value(1.0)
     return titled(
         layered(bars.encode(color=color, opacity=opacity)),
         title,

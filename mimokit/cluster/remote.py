@@ -25,7 +25,7 @@ class ConnectedPool:
     """Engines that are not ours: they are used, watched, and left running."""
 
     link: EngineLink
-    runs = None
+    runs: Path | None = None
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ def _connect(profile: str | None, cluster_file: str | Path | None) -> object:
 class PoolPart:
     """Engines of a pool that others share; only what is asked of the part concerns them alone."""
 
-    runs = None
+    runs: Path | None = None
 
     def __init__(
         self, pool: EnginePool, slots: Sequence[int], give_back: Callable[[], None]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from mimokit.experiment.inference.weight_check import check_weights as check_weights
     from mimokit.experiment.inference.weights_on_rank import Generation as Generation
     from mimokit.experiment.reconnecting import reconnect as reconnect
-    from mimokit.experiment.resume_proof import ResumeReport as ResumeReport
     from mimokit.experiment.resume_proof import resume_check as resume_check
+    from mimokit.experiment.resume_report import ResumeReport as ResumeReport
     from mimokit.experiment.snapshot import StepSnapshot as StepSnapshot
     from mimokit.experiment.stepper import Stepper as Stepper
     from mimokit.experiment.stepper import StepperError as StepperError

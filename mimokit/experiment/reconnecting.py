@@ -30,7 +30,8 @@ def reconnect(cluster: EngineCluster) -> TrainingRun:
         cluster: what `EngineCluster.connect` has returned.
 
     Raises:
-        ValueError: the cluster's last run does not train.
+        ValueError: the cluster's last run does not train, or has begun again from a checkpoint
+            after it lost a rank.
         ConfigError: the folder of the run cannot be written, or is being written.
     """
     run = cluster.last_run
@@ -40,6 +41,12 @@ def reconnect(cluster: EngineCluster) -> TrainingRun:
         raise ValueError(
             f"the last run of the cluster {cluster.name!r} is {last}, which does not train: "
             "EngineCluster.last_run has it"
+        )
+    if note["from_step"] is not None:
+        raise ValueError(
+            f"the run of the cluster {cluster.name!r} has begun again at step {note['from_step']}, "
+            f"and the samples before are gone with the process that had them: its tables in "
+            f"{note['directory']} stay as they are, and EngineCluster.last_run has what came later"
         )
     config = _config_of(note["config"])
     plan = plan_layout(config)

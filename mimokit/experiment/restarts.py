@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -61,6 +61,9 @@ class RunOnRanks(Protocol):
 
     def wait_ended(self, timeout: float | None = None) -> bool:
         """Wait until every rank is back or gone."""
+
+    def remember(self, note: Mapping[str, Any]) -> None:
+        """Remember something with the run, for a client that connects later."""
 
 
 class FailedTwiceError(ClusterError):
@@ -122,6 +125,7 @@ class RestartedRun:
         self._stopping = False
         self._error: BaseException | None = None
         self._results: list[Any] = []
+        self._note: Mapping[str, Any] | None = None
         self._finished, self._ended = threading.Event(), threading.Event()
         self._started = time.monotonic()
         self._stopped: float | None = None
@@ -182,9 +186,16 @@ class RestartedRun:
         """Wait until every rank of the last attempt is back or gone."""
         return self._ended.wait(timeout)
 
+    def remember(self, note: Mapping[str, Any]) -> None:
+        """Remember something with this attempt and those after it."""
+        self._note = note
+        self._run.remember(note)
+
     def _attempt(self, checkpoint: Checkpoint | None) -> ClusterRun:
         self._reached = self._begun if checkpoint is None else checkpoint.step
         run = self._begin(checkpoint)
+        if self._note is not None:
+            run.remember(self._note)
         run.on_sample(self._hear)
         return run
 

@@ -199,6 +199,17 @@ class Stepper:
                 return self.next(number - self._position)
         raise StepperError("The steps of this layout transfer nothing between ranks.")
 
+    def run_until_difference(self) -> StepSnapshot:
+        """Go forwards until something differs from the plan, at most to the end of the iteration.
+
+        Steps that were done already are looked at again, not done again.
+        """
+        while True:
+            snapshot = self.next()
+            last = snapshot.number % len(self.clock) == len(self.clock) - 1
+            if snapshot.differences or last:
+                return snapshot
+
     # Inspection.
 
     def next_step(self, rank: int) -> PlannedStep:

@@ -218,7 +218,7 @@ def train(
 
     def begin(checkpoint: Checkpoint | None) -> ClusterRun:
         given = remote if checkpoint is None else _going_on(remote, checkpoint)
-        return cluster.submit(
+        attempt = cluster.submit(
             on_rank.train_rank,
             plan,
             given,
@@ -228,6 +228,8 @@ def train(
             code,
             world_size=plan.world_size,
         )
+        attempt.remember({TRAINING: {**writer.note, "from_step": checkpoint and checkpoint.step}})
+        return attempt
 
     try:
         remote = _for_ranks(ready, folder)
@@ -291,7 +293,6 @@ def _begun(writer: RunWriter, run: RunOnRanks, directory: Path) -> RunWriter:
     """Write the first files of a run; abort it if that fails."""
     try:
         writer.begin()
-        run.remember({TRAINING: writer.note})
     except OSError as error:
         run.abort()
         writer.release()

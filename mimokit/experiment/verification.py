@@ -16,6 +16,8 @@ from mimokit.config import (
 )
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
+from mimokit.experiment.culprit.explain import STEPS as FEW_STEPS
+from mimokit.experiment.culprit.explain import Side, explain_side
 from mimokit.experiment.prepare import Config, check_room, placed, prepared
 from mimokit.experiment.reference import decoders_of, for_verification, plan_of_one, single_rank
 from mimokit.experiment.verification_report import (
@@ -153,6 +155,7 @@ def verify(
     modules: Mapping[str, OwnModule] | None = None,
     loss_func: OwnLoss | None = None,
     forward_step: ForwardStep | None = None,
+    explain: bool = False,
 ) -> VerificationReport:
     """Train a layout and the one-process oracle from the same seed on the same global batches.
 
@@ -164,11 +167,13 @@ def verify(
         oracle: of the same model, global batches and data, for at least `steps` steps; computed
             if None. All layouts of a model can share one.
         modules, loss_func, forward_step: as for `train`.
+        explain: compare tensor by tensor as well, and name the first that differs; see `explain`.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet.
         RankError: a rank fails.
-        ValueError: the oracle is of another model, batch or data, or has too few steps.
+        ValueError: the oracle is of another model, batch or data, or has too few steps; or a
+            strategy between replicas is to be explained.
     """
     layout = for_verification(prepared(config))
     check_runnable(layout)
@@ -215,9 +220,13 @@ def verify(
             layout.runtime.precision, [one for own in oracle.noise for one in own[:steps]]
         ),
     )
-    if report.yardstick or not report.is_near or _cut_by_rank(layout):
-        return report  # where a rank cuts, choices flip as weights change
-    return _with_rounding(report, cluster, oracle, expected)
+    # Where a rank cuts, choices flip as weights change.
+    if report.is_near and not report.yardstick and not _cut_by_rank(layout):
+        report = _with_rounding(report, cluster, oracle, expected)
+    if explain:
+        side = Side(layout.name, layout, code)
+        report = replace(report, explanation=explain_side(cluster, side, min(steps, FEW_STEPS)))
+    return report
 
 
 def _yardstick(precision: str | None, noise: Sequence[Noise]) -> Yardstick | None:

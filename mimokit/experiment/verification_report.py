@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from mimokit.experiment.culprit.report import CulpritReport
 from mimokit.experiment.yardstick import MOST_NOISE, Yardstick
 from mimokit.tables import Report, Section, html_table
 
@@ -70,6 +71,7 @@ class VerificationReport(Report):
             where a difference is above the tolerance, by less than `MOST_ROUNDED` times.
         weight_rounding: the same for the weights after the step.
         yardstick: of a layout in fewer bits than fp32, what it is judged by; None: the tolerance.
+        explanation: tensor by tensor; None: it was not asked for.
     """
 
     name: str
@@ -89,6 +91,7 @@ class VerificationReport(Report):
     gradient_rounding: tuple[dict[str, float], ...] = ()
     weight_rounding: tuple[dict[str, float], ...] = ()
     yardstick: Yardstick | None = None
+    explanation: CulpritReport | None = None
 
     @property
     def loss_differences(self) -> tuple[float, ...]:
@@ -175,8 +178,12 @@ class VerificationReport(Report):
             f"{outcome} ({differences}; {self._judged_by()}, "
             f"Adam epsilon {self.adam_epsilon:.0e}).{self._where()}{self._lost()}{self._rounded()}"
             f"{self._noisy()}"
-            f"{self._open()}{self._halfway()}{self._large()}{self._unproved()}"
+            f"{self._open()}{self._halfway()}{self._large()}{self._unproved()}{self._explained()}"
         )
+
+    def _explained(self) -> str:
+        """Return the sentence about the first tensor that differs, where tensors were compared."""
+        return "" if self.explanation is None else f" {self.explanation.verdict}"
 
     def _judged_by(self) -> str:
         if self.yardstick is None:
@@ -300,6 +307,7 @@ class VerificationReport(Report):
             "gradient_differences": list(self.gradient_differences),
             "weight_differences": list(self.weight_differences),
             "worst_parameters": self.worst_parameters,
+            "explanation": None if self.explanation is None else self.explanation.to_json(),
         }
 
     def section(self) -> Section:

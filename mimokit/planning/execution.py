@@ -18,6 +18,9 @@ _WEIGHTS: Mapping[str, Dtype] = {"fp32": "fp32", "tf32": "fp32", "fp16": "fp16"}
 """Precision of matrix products -> dtype of the weights; with all others weights are bf16."""
 
 
+NUMBER_BYTES: Mapping[Dtype, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
+
+
 @dataclass(frozen=True)
 class ModuleExecution:
     """How the ranks of one module compute it; which ranks they are, its `ModuleRanks` says.
@@ -69,6 +72,11 @@ class ModuleExecution:
     frozen_parts: frozenset[str] = frozenset()
     learning_rate: float | None = None
     weight_decay: float | None = None
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes of a number in its activations and their gradients, as they cross between ranks."""
+        return NUMBER_BYTES[self.weights]
 
     @property
     def is_frozen(self) -> bool:

@@ -23,7 +23,6 @@ from mimokit.config.rules.sharding import pair_problems
 from mimokit.config.world_size import resolve, unknown_world_size
 from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.planning.bridges.plan import (
-    BYTES_PER_NUMBER,
     plan_colocated_bridge,
     plan_disjoint_bridge,
     plan_first_stage_bridge,
@@ -105,7 +104,13 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
         executions=executions,
         batch=batch,
         bridges=tuple(
-            _bridge(config, modules[source], modules[target], batch.samples_per_microbatch)
+            _bridge(
+                config,
+                modules[source],
+                modules[target],
+                batch.samples_per_microbatch,
+                executions[source].activation_bytes,
+            )
             for source, targets in topology.items()
             for target in targets
         ),
@@ -138,9 +143,14 @@ def _bridge(
     source: ModuleRanks,
     destination: ModuleRanks,
     samples_per_microbatch: int,
+    number_bytes: int,
 ) -> Bridge:
-    """Return how the output of one module reaches the next."""
-    bytes_per_sample = _numbers_per_sample(config, source.module) * BYTES_PER_NUMBER
+    """Return how the output of one module reaches the next.
+
+    Args:
+        number_bytes: bytes of a number in the output.
+    """
+    bytes_per_sample = _numbers_per_sample(config, source.module) * number_bytes
     mode = config.model.deployment_mode
     staged = mode == "colocated" and destination.pipeline_parallel > 1
     if mode != "heterogeneous" and not staged:

@@ -32,8 +32,8 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, rank_parameters
 from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig
-from mimokit.planning.bridges.plan import BYTES_PER_NUMBER
 from mimokit.planning.bridges.routes import Route
+from mimokit.planning.execution import NUMBER_BYTES
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
@@ -190,18 +190,19 @@ def _modules(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Flow]:
         samples = plan.batch.modules[name].micro_batch_size * plan.batch.num_microbatches
         rows = samples * tokens / ranks.context_parallel
         backward = config.model.has_backward(name)
-        yield from _stages(ranks, rows * architecture.hidden_size * BYTES_PER_NUMBER, backward)
+        execution = plan.executions[name]
+        number_bytes, sizes = execution.activation_bytes, execution.sizes
+        yield from _stages(ranks, rows * architecture.hidden_size * number_bytes, backward)
         net = net_of_config(architecture, causal=True)
-        sizes = plan.executions[name].sizes
         for way in WAYS[: 1 + backward]:
             dense = layer_collectives(net, None, sizes, way)
-            yield from _layers(dense, ranks, rows * net.dense_layers)
+            yield from _layers(dense, ranks, rows * net.dense_layers * number_bytes)
             if net.moe is not None:
                 mixed = layer_collectives(net, net.moe, sizes, way)
-                of_mixtures = rows * (net.layers - net.dense_layers)
+                of_mixtures = rows * (net.layers - net.dense_layers) * number_bytes
                 yield from _layers(mixed, ranks, of_mixtures, net.moe.top_k)
         if name in nets and not config.model.is_frozen(name):
-            yield from _gradients(nets[name], ranks, sizes)
+            yield from _gradients(nets[name], ranks, sizes, NUMBER_BYTES[execution.gradients])
 
 
 def _stages(ranks: ModuleRanks, activation: float, backward: bool) -> Iterator[Flow]:
@@ -215,15 +216,15 @@ def _stages(ranks: ModuleRanks, activation: float, backward: bool) -> Iterator[F
 
 
 def _layers(
-    collectives: Iterable[LayerCollective], ranks: ModuleRanks, rows: float, visits: int = 1
+    collectives: Iterable[LayerCollective], ranks: ModuleRanks, held: float, visits: int = 1
 ) -> Iterator[Flow]:
     """Yield the flows of a layer's collectives.
 
     Args:
-        rows: tokens times layers, per step.
+        held: tokens times layers times the bytes of a number, per step.
         visits: experts that a token is sent to.
     """
-    moved = rows * BYTES_PER_NUMBER / ranks.pipeline_parallel
+    moved = held / ranks.pipeline_parallel
     for each in collectives:
         if not each.count:
             continue
@@ -246,7 +247,9 @@ def _all_to_all(kind: str, groups: Ranks, held: float) -> Iterator[Flow]:
         yield _pairs(kind, groups.reshape(-1), others.reshape(-1), held / members)
 
 
-def _gradients(module: Module, ranks: ModuleRanks, sizes: ParallelSizes) -> Iterator[Flow]:
+def _gradients(
+    module: Module, ranks: ModuleRanks, sizes: ParallelSizes, number_bytes: int
+) -> Iterator[Flow]:
     """Yield the all-reduces of gradients: those of experts over the replicas of these alone."""
     experts = ranks.expert_view()
     for stage in range(ranks.pipeline_parallel):
@@ -257,7 +260,7 @@ def _gradients(module: Module, ranks: ModuleRanks, sizes: ParallelSizes) -> Iter
         ):
             replicas = groups.shape[1]
             if replicas > 1 and held:
-                sent = 2 * (replicas - 1) / replicas * float(held) * BYTES_PER_NUMBER
+                sent = 2 * (replicas - 1) / replicas * float(held) * number_bytes
                 yield _ring("data", _of_stage(groups, ranks.stage(stage)), sent)
 
 

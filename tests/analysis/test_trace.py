@@ -21,10 +21,11 @@ from mimokit.analysis import (
     traced_iteration,
     write_trace,
 )
-from mimokit.charts import _palette
+from mimokit.charts import _palette, _renderer
 from mimokit.planning.schedule import simulate
 from mimokit.prediction.local_cpu import RankSpan, SharedPrediction, Span
 from mimokit.samples import StepSample, TraceSample
+from tests.charts.pictures import faults
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.layouts_pipelines import shared_pipeline
@@ -159,6 +160,8 @@ def test_the_chart_has_both_timelines_on_one_axis():
     assert colors["range"][1] == _palette.MODULE_HUES[0]
     alone = charts.trace_timeline(traced_iteration(trace))
     assert {row["kind"] for row in alone.data.values} == {"measured"}
+    for drawn in (chart, alone):
+        assert faults(str(_renderer.svg(drawn.to_dict()))) == []
 
 
 def test_the_trace_lies_over_the_prediction_on_one_axis():

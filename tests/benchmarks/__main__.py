@@ -42,6 +42,7 @@ TITLES = {
     "sixteen_ranks": "Layout invariance on 16 ranks",
     "prediction_here": "Prediction on this machine",
     "load_runs": "Loading runs",
+    "checkpoints": "Checkpoints",
     "watching_cost": "What watching costs",
     "fuzz": "Files that are almost right",
     "soak": "Files, threads and memory over many runs",

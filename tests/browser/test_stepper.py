@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from playwright.sync_api import expect
+
 from tests.browser.notebook_page import DARK, LIGHT, OpenNotebook
 
 CELL = """
@@ -54,6 +58,19 @@ def test_a_difference_is_red_and_a_error_is_told(open_notebook: OpenNotebook) ->
     )
     assert red > 2 * max(green, blue)
     notebook.screenshot("stepper difference", view)
+    # What was found is kept: a count, and a red tick for each step that differed.
+    expect(view.locator(".found-differences")).to_have_text(re.compile(r"^\d+ differences? so far"))
+    view.get_by_role("button", name="End of iteration").click()
+    expect(view.locator(".tick.differs").first).to_be_attached()
+    view.get_by_role("button", name="Next difference").click()
+    view.locator("tr.wrong").first.wait_for()
+    # A key that is a shortcut of the notebook stays in the view.
+    cells = notebook.page.locator(".jp-Notebook .jp-Cell")
+    before = cells.count()
+    view.get_by_role("button", name="Back").focus()
+    for key in ("a", "b"):
+        notebook.page.keyboard.press(key)
+    assert cells.count() == before
     notebook.execute("stepper.close()")
     view.get_by_role("button", name="Next ›").click()
     view.get_by_text("This stepper has ended: it was closed; open a new one.").wait_for()

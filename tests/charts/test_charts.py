@@ -15,7 +15,9 @@ from mimokit.charts import _palette, _renderer
 from mimokit.experiment import VerificationReport
 from mimokit.planning.frames import plan_frames
 from tests.charts.fakes import samples
+from tests.charts.pictures import faults
 from tests.charts.plans import plan, weight_plan
+from tests.experiment.culprit.reports import CULPRIT
 
 STEPS = samples_to_steps(samples())
 EVALUATIONS = samples_to_evaluations(samples())
@@ -47,6 +49,10 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "training": lambda: charts.training(STEPS, EVALUATIONS),
     "training without evaluations": lambda: charts.training(STEPS),
     "training after one step": lambda: charts.training(STEPS[STEPS["iteration"] == 0]),
+    "seams": lambda: charts.seams(CULPRIT.rows()),
+    "tensor_difference": lambda: charts.tensor_difference(
+        CULPRIT.divergence.cells(), CULPRIT.divergence.borders()
+    ),
     "weight_map": lambda: charts.weight_map(weight_plan("llama", 2, 2)),
     "weight_map of a tower": lambda: charts.weight_map(weight_plan("clip", 8)),
     "weight_map of 160 ranks": lambda: charts.weight_map(weight_plan("70b", 8, 20)),
@@ -56,7 +62,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("name", MAKERS)
 def test_is_a_valid_spec_and_a_picture(name: str) -> None:
     bundle = _renderer.bundle_of(MAKERS[name]())  # to_dict validates against the schema
-    assert bundle["image/svg+xml"].startswith("<svg")
+    assert faults(bundle["image/svg+xml"]) == []
     assert bundle["text/plain"].startswith("<chart: ")
     assert "no description" not in bundle["text/plain"]
 

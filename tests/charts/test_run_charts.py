@@ -25,6 +25,7 @@ from mimokit.charts import _renderer
 from mimokit.samples import expert_column
 from mimokit_widgets.notebooks.page import external_references
 from tests.analysis.planted_runs import Planted, write_run
+from tests.charts.pictures import faults
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 CALIBRATION = FIXTURES / "first_release" / "calibration" / "this-machine.json"
@@ -59,10 +60,21 @@ MAKERS: dict[str, Callable[[Runs], Any]] = {
     "stragglers": lambda runs: charts.stragglers(runs["slow_rank"].ranks),
     "rank_memory": lambda runs: charts.rank_memory(runs["apart"].ranks, 600e6),
     "rank_memory without a limit": lambda runs: charts.rank_memory(runs["apart"].ranks),
+    "held_memory": lambda runs: charts.held_memory(held()),
     "scaling": lambda runs: charts.scaling(scaling(runs)),
     "losses": lambda runs: charts.losses(loss_over_tokens(runs)),
     "planned_and_measured": lambda runs: charts.planned_and_measured(planned(runs)),
 }
+
+
+def held() -> pd.DataFrame:
+    """Return what two modules held, of which one is not predicted."""
+    rows = [
+        {"run": "a", "module": module, "rank": 0, "part": part, "measured": 3e6, "predicted": known}
+        for module, known in (("images", 2e6), ("writer", None))
+        for part in ("weights", "gradients", "optimizer", "activations")
+    ]
+    return pd.DataFrame(rows)
 
 
 def scaling(runs: Runs) -> pd.DataFrame:
@@ -75,7 +87,7 @@ def scaling(runs: Runs) -> pd.DataFrame:
 @pytest.mark.parametrize("name", MAKERS)
 def test_is_a_valid_spec_and_a_picture(runs: Runs, name: str) -> None:
     bundle = _renderer.bundle_of(MAKERS[name](runs))
-    assert bundle["image/svg+xml"].startswith("<svg")
+    assert faults(bundle["image/svg+xml"]) == []
     assert "no description" not in bundle["text/plain"]
 
 

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -80,6 +82,21 @@ def test_a_run_goes_on_without_its_notebook_and_is_found_by_another(tmp_path: Pa
     assert gone_within(pids, PATIENCE)
     assert not directory.exists()
     refused(name, f"no cluster is called '{name}'")
+
+
+@pytest.mark.parametrize(
+    ("note", "sentence"),
+    [
+        (None, "is nothing, which does not train"),
+        ({}, "is f, which does not train: EngineCluster.last_run has it"),
+        ({"training": {"from_step": 4, "directory": "d"}}, "has begun again at step 4.* in d stay"),
+    ],
+)
+def test_what_cannot_be_reconnected(note: dict[str, Any] | None, sentence: str) -> None:
+    run = None if note is None else SimpleNamespace(name="f", note=note)
+    cluster: Any = SimpleNamespace(name="digits", last_run=run)
+    with pytest.raises(ValueError, match=sentence):
+        reconnect(cluster)
 
 
 def connected(name: str) -> EngineCluster:

@@ -16,6 +16,7 @@ from mimokit.analysis import read_run
 from mimokit.cluster import RankDied, RankError
 from mimokit.config import ConfigError
 from mimokit.config_files import load_experiment_config
+from mimokit.engine import DigitStrips
 from mimokit.experiment import Evaluations, train
 from tests.layouts import digits_config
 from tests.processes import interrupt_in
@@ -68,9 +69,18 @@ def test_a_run_streams_every_step_of_every_rank_and_leaves_its_folder(cluster, t
 
 def test_the_model_learns(cluster, tmp_path):
     config = digits_config((1, 2), (2, 1), num_iterations=60, learning_rate=3e-3)
-    steps = train(cluster, config, evaluations=QUICK, directory=tmp_path).result().steps
-    losses = steps[steps["rank"] == 0]["loss"]
+    run = train(cluster, config, evaluations=QUICK, directory=tmp_path)
+    result = run.result()
+    losses = result.steps[result.steps["rank"] == 0]["loss"]
     assert losses.iloc[-5:].mean() < losses.iloc[0] - 0.3
+
+    strips = DigitStrips("test")
+    answers = [(strips[number]["answer"], read) for number, read in run.answers.items()]
+    right = [
+        said == told for answer, read in answers for said, told in zip(answer, read, strict=True)
+    ]
+    assert len(answers) == 16
+    assert sum(right) / len(right) == pytest.approx(result.evaluations["digit_accuracy"].iloc[-1])
 
 
 def test_stop_ends_all_ranks_after_the_same_iteration_and_keeps_the_result(cluster, tmp_path):

@@ -47,7 +47,7 @@ def test_it_compares_three_layouts_and_names_the_best(executed: tuple[Any, str])
     assert set(rows) == {"homogeneous", "colocated", "heterogeneous"}
     per_gpu = {name: int(cells[-1]) for name, cells in rows.items()}
     best = max(per_gpu, key=lambda name: per_gpu[name])
-    assert f"{best} saved as runs/llava_on_64.yaml\ntorchrun --nnodes 8" in told
+    assert f"The {best} layout is saved as runs/llava_on_64.yaml.\ntorchrun --nnodes 8" in told
 
 
 def test_its_conclusions_are_computed_and_their_directions_hold(executed: tuple[Any, str]) -> None:

@@ -16,6 +16,7 @@ DOCS = ROOT / "docs"
 GENERATED = {
     "commands.md",
     "changelog.md",
+    "security.md",
     "python/index.md",
     *(f"python/{package}.md" for package in python_reference.PACKAGES),
     *(f"pictures/{name}.svg" for name in pictures.PICTURES),
@@ -65,7 +66,8 @@ def test_a_link_to_nothing_is_found(link: str) -> None:
 def test_the_menu_names_every_page_once() -> None:
     menu = pages_in(YAML(typ="safe").load(ROOT / "mkdocs.yml")["nav"])
     there = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
-    assert sorted(menu) == sorted(there | {page for page in GENERATED if page.endswith(".md")})
+    wanted = there | {page for page in GENERATED if page.endswith(".md")}
+    assert sorted(menu) == sorted(wanted), "a page under docs/ has a line under `nav` in mkdocs.yml"
 
 
 def pages_in(entry: object) -> list[str]:

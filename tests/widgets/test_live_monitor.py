@@ -331,6 +331,15 @@ def test_the_layout_in_words_counts_replicas(replicas: int, words: str) -> None:
     assert LiveMonitor(run)._layout_in_words.split(":")[0] == words
 
 
+def test_the_layout_in_words_has_every_size_that_takes_ranks() -> None:
+    run = FakeRun()
+    run.plan = mimokit.plan("preset:llava_7b_heterogeneous")
+    run.end()
+    assert LiveMonitor(run)._layout_in_words == (
+        "heterogeneous on 24 ranks: images TP2·DP2·PP2, language_module TP4·DP2·PP2"
+    )
+
+
 def test_state_that_the_browser_needs() -> None:
     run = FakeRun()
     run.end()

@@ -218,13 +218,66 @@ def test_two_layouts_side_by_side_show_what_differs() -> None:
     assert same["differing"] == 0
     driver.type(LANGUAGE + "data_parallel", "4")
     lines = {line["label"]: line for line in driver.screen.state["compare"]["lines"]}
-    assert lines["language_module: sizes"]["left"] == "TP 4 · PP 2 · DP 2"
-    assert lines["language_module: sizes"]["right"] == "TP 4 · PP 2 · DP 4"
-    assert lines["language_module: executed with"]["right"] == "SP · distributed optimizer"
+    assert lines["language_module: sizes"]["values"] == ("TP 4 · PP 2 · DP 2", "TP 4 · PP 2 · DP 4")
+    assert lines["language_module: executed with"]["values"][1] == "SP · distributed optimizer"
     assert lines["language_module: sizes"]["differs"]
     assert not lines["images: sizes"]["differs"]
-    driver.send("pin", off=True)
+    driver.send("unpin")
     assert driver.screen.state["tab"] == "ranks"
+
+
+def test_how_a_module_is_executed_is_edited_in_fields() -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    driver.type(LANGUAGE + "recompute_granularity", "full")
+    driver.type(LANGUAGE + "virtual_pipeline_model_parallel_size", "2")
+    driver.send("flag", path=(LANGUAGE + "use_distributed_optimizer").split("."), on=False)
+    execution = driver.plan.executions["language_module"]
+    assert (execution.recompute, execution.virtual_stages) == ("full", 2)
+    assert not execution.distributed_optimizer
+    module = driver.screen.state["fields"]["modules"][1]
+    assert module["sizes"]["recompute_granularity"] == "full"
+    assert not module["execution_flags"]["use_distributed_optimizer"]
+    driver.type(LANGUAGE + "recompute_granularity", "all")
+    assert not driver.screen.state["valid"]
+    assert any("recompute_granularity" in sentence for sentence in driver.sentences)
+
+
+def test_the_verdict_follows_edits_and_pins() -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    seconds = driver.screen.state["verdict"]["lines"][0]
+    assert (seconds["label"], seconds["change"]) == ("time per step", "")
+    driver.type("data.num_microbatches", "4")
+    after = driver.screen.state["verdict"]
+    assert after["lines"][0]["change"].startswith(seconds["value"].removesuffix(" s"))
+    assert "last edit" in after["against"]
+    driver.send("pin")
+    assert driver.screen.state["verdict"]["against"] == ""  # it is the same layout
+    driver.type("prediction.gpu", "none")
+    assert "Nothing is predicted" in driver.screen.state["verdict"]["sentence"]
+    driver.send("undo")
+    driver.type(LANGUAGE + "num_distributed_optimizer_instances", "x")
+    assert not driver.screen.state["valid"]
+    assert driver.screen.state["verdict"]["lines"][0]["value"]
+
+
+def test_pinned_layouts_follow_the_batch_and_the_model() -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    driver.send("pin")
+    driver.type(LANGUAGE + "data_parallel", "4")
+    driver.send("pin")
+    driver.send("pin")  # the same again is no other layout
+    driver.type(LANGUAGE + "data_parallel", "8")
+    driver.type("data.num_microbatches", "3")
+    compared = driver.screen.state["compare"]
+    lines = {line["label"]: line["values"] for line in compared["lines"]}
+    assert lines["samples per step"] == ("24", "48", "96")
+    verdict = {line["label"]: line["values"] for line in compared["verdicts"]}
+    assert all(value.endswith("%)") for value in verdict["tokens/s per GPU"][1:])
+    driver.send("unpin", place=0)
+    assert len(driver.screen.state["compare"]["names"]) == 2
+    driver.send("undo")
+    values = {line["label"]: line["values"] for line in driver.screen.state["compare"]["lines"]}
+    assert values["samples per step"] == ("128", "256")
 
 
 def test_tabs_of_what_a_plan_lacks_are_absent() -> None:

@@ -1,6 +1,7 @@
 // The browser's half of LayoutPlanner: draws what Python says and reports what the user does.
 
 import { button, choices, element, setAttribute, setText } from "./views/dom.js";
+import { KernelLink } from "./views/kernel_link.js";
 import { Outbox } from "./views/outbox.js";
 import { FieldErrors } from "./views/planner_field_errors.js";
 import { Field } from "./views/planner_field.js";
@@ -10,6 +11,7 @@ import { Numbers } from "./views/planner_numbers.js";
 import { Pictures } from "./views/planner_pictures.js";
 import { Toolbar } from "./views/planner_toolbar.js";
 import { themeOf, watchTheme } from "./views/theme.js";
+import { VerdictStrip } from "./views/verdict_strip.js";
 
 const MODES = [
   ["homogeneous", "homogeneous", "same sizes, same ranks"],
@@ -24,9 +26,11 @@ class Planner {
     this.rows = [];
     this.state = model.get("_state");
     this.inputs = model.get("_inputs");
-    this.outbox = new Outbox((message) => model.send(message), (late) => this.showLate(late));
+    this.outbox = new Outbox((message) => this.kernel.send(message),
+      (late) => this.showLate(late));
     this.send = (message) => this.outbox.put(message);
     this.build(host);
+    this.kernel = new KernelLink(model, this.root, () => this.outbox.close());
     this.take = () => this.update();
     this.answer = (message) => this.receive(message);
     this.look = () => {
@@ -40,7 +44,7 @@ class Planner {
     model.on("change:_details", this.look);
     model.on("change:_search", this.searching);
     model.on("msg:custom", this.answer);
-    this.stopWatching = watchTheme(() => themeOf(this.root.firstChild));
+    this.stopWatching = watchTheme(() => themeOf(this.page));
     this.update();
   }
 
@@ -50,19 +54,21 @@ class Planner {
     this.late = element("span", { class: "late", role: "status" });
     this.notice = element("p", { class: "notice", role: "status" });
     this.general = new FieldErrors(this);
+    this.verdict = new VerdictStrip();
     this.numbers = new Numbers();
     this.pictures = new Pictures(this);
-    this.dimmed = element("div", { class: "follows" }, this.numbers.node, this.pictures.node);
+    this.dimmed = element("div", { class: "follows" }, this.verdict.node, this.numbers.node,
+      this.pictures.node);
     const body = element("div", { class: "body" },
       element("div", { class: "asks" }, this.world(), this.modules(), this.batch()), this.dimmed);
-    const page = element("div", { class: "page" }, this.toolbar.node,
+    this.page = element("div", { class: "page" }, this.toolbar.node,
       element("div", { class: "status" }, this.headline, this.late), this.notice,
       this.general.node, body);
     this.root = element("div", { class: "mimokit mimokit-planner", role: "region",
       "aria-label": "Layout planner", "data-lm-suppress-shortcuts": "true",
       keydown: (event) => this.key(event), dragover: (event) => this.drag(event, true),
       dragleave: (event) => this.drag(event, false), drop: (event) => this.drop(event),
-      paste: (event) => this.paste(event) }, page);
+      paste: (event) => this.paste(event) }, this.page);
     host.append(this.root);
   }
 
@@ -122,7 +128,7 @@ class Planner {
     this.state = state;
     const { fields } = state;
     const heterogeneous = fields.mode === "heterogeneous";
-    themeOf(this.root.firstChild);
+    themeOf(this.page);
     this.toolbar.update(state);
     setText(this.headline, state.headline || "No valid layout yet");
     setText(this.notice, "");
@@ -138,6 +144,8 @@ class Planner {
     drawGraph(this.graph, fields.layers, fields.modules);
     this.updateModules(fields.modules, heterogeneous);
     this.complain(state);
+    this.verdict.update(state.verdict, new Map(fields.modules.map((each) =>
+      [each.name, each.color])));
     this.numbers.update(state.figures);
     this.pictures.update(state);
     this.root.classList.toggle("invalid", !state.valid);
@@ -273,6 +281,7 @@ class Planner {
     this.model.off("change:_details", this.look);
     this.model.off("change:_search", this.searching);
     this.model.off("msg:custom", this.answer);
+    this.kernel.remove();
     this.pictures.remove();
     this.stopWatching();
   }

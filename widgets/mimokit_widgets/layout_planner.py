@@ -141,6 +141,8 @@ class LayoutPlanner(PersistentWidget):
     def compare_with(self, config: Source | None = None) -> None:
         """Compare a layout with the one in the fields: the current one, or another.
 
+        Any number of layouts are compared. Later edits of the model and of the batch hold for all.
+
         Raises:
             ConfigError: the other one has problems.
         """
@@ -148,10 +150,9 @@ class LayoutPlanner(PersistentWidget):
             other = self._session
             if config is not None:
                 other = Session(Draft(content_of(config), None, self.ranks_per_node))
-            if other.problems or other.valid is None:
+            if other.problems or other.valid_draft is None:
                 raise ConfigError(other.problems)
-            self._session.pinned = other.valid
-            self._session.tab = "compare"
+            self._session.pin(other.valid_draft)
             self._settle()
 
     def save(self, path: str | os.PathLike[str] | None = None, *, replace: bool = True) -> Path:

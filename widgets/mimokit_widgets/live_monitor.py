@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import anywidget
 import traitlets
 from IPython.display import DisplayHandle, display
 
-from mimokit.axes import Axis
+from mimokit.axes import GRID_AXES, Axis
 from mimokit.charts._palette import ACCENT, LINE, PHASE_COLORS, forward_color, module_colors
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.samples import EvaluationSample, Sample, StepSample, module_column
 from mimokit.step_kinds import REMAINDER
 from mimokit.units import counted
@@ -310,9 +311,8 @@ def _colored(columns: Mapping[str, str], hues: Mapping[str, str]) -> list[dict[s
 
 def _layout_in_words(plan: Any) -> str:
     """Return mode, ranks and sizes: of a layout, of each of its replicas, or of a fit's nodes."""
-    shown = (Axis.TENSOR, Axis.DATA)
     modules = ", ".join(
-        f"{name} " + "·".join(f"{axis.label}{ranks.size_of(axis)}" for axis in shown)
+        f"{name} " + "·".join(f"{axis.label}{size}" for axis, size in _sizes(ranks))
         for name, ranks in plan.modules.items()
         if ranks is not None
     )
@@ -323,6 +323,14 @@ def _layout_in_words(plan: Any) -> str:
         name = replicas.config.name
         words += f", {counted(replicas.replicas, 'replica')} of {each} with {name}"
     return f"{words}: {modules}" if modules else words
+
+
+def _sizes(ranks: ModuleRanks) -> Iterator[tuple[Axis, int]]:
+    """Yield the sizes that a header shows: TP and DP always, the others where they are not 1."""
+    for axis in GRID_AXES:
+        size = ranks.size_of(axis)
+        if size > 1 or axis in (Axis.TENSOR, Axis.DATA):
+            yield axis, size
 
 
 def _wrong(run: Any) -> str:

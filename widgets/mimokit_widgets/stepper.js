@@ -1,24 +1,33 @@
 // The browser's half of StepperView: buttons and keys here, the pictures come drawn.
 
 import { button, element, setText } from "./views/dom.js";
+import { KernelLink } from "./views/kernel_link.js";
 import { isDark, watchTheme } from "./views/theme.js";
 
 export default {
   render({ model, el }) {
-    const root = element("div", { class: "mimokit stepper", tabindex: "0" });
+    const root = element("div", { class: "mimokit stepper", tabindex: "0",
+      "data-lm-suppress-shortcuts": "true" });
     const ask = (type, more = {}) => {
       tools.querySelectorAll("button").forEach((each) => { each.disabled = true; });
-      model.send({ type, ...more });
+      kernel.send({ type, ...more });
     };
+    const kernel = new KernelLink(model, root, () => {
+      tools.querySelectorAll("button, input").forEach((each) => { each.disabled = true; });
+    });
     const back = button("‹ Back", () => ask("back"), { title: "Look at the step before (←)" });
     const next = button("Next ›", () => ask("next"), { title: "All ranks do one step (→)" });
     const crossing = button("Next transfer", () => ask("crossing"),
       { title: "Go on until something crosses between ranks" });
+    const difference = button("Next difference", () => ask("difference"),
+      { title: "Go on until something differs from the plan, or the iteration ends" });
     const iteration = button("End of iteration", () => ask("iteration"));
+    const found = element("span", { class: "found-differences", role: "status" });
     const slider = element("input", { type: "range", min: "0", "aria-label": "Step looked at",
       change: () => ask("look", { number: Number(slider.value) }) });
     const place = element("span", { class: "muted" });
-    const tools = element("div", { class: "tools" }, back, next, crossing, iteration, slider, place);
+    const tools = element("div", { class: "tools" }, back, next, crossing, difference, iteration,
+      slider, place, found);
     const told = element("div", { class: "told", "aria-live": "polite" });
     const error = element("p", { class: "error", role: "alert" });
     const parts = Object.fromEntries(["clock", "picture", "crossings", "tensors", "code"]
@@ -41,7 +50,8 @@ export default {
       slider.value = String(Math.max(shown.number, 0));
       slider.disabled = shown.taken < 2;
       setText(place, shown.taken ? `step ${shown.number} of ${shown.taken} taken` : "no step taken");
-      for (const each of [next, crossing, iteration]) each.disabled = false;
+      setText(found, shown.found);
+      for (const each of [next, crossing, difference, iteration]) each.disabled = false;
       back.disabled = shown.number < 1;
     };
     const theme = () => { root.dataset.theme = isDark(root.parentElement) ? "dark" : "light"; };
@@ -54,7 +64,7 @@ export default {
       }
     };
     const pressed = (event) => {
-      if (event.target !== root) return;
+      if (event.target.matches("input")) return;
       if (event.key === "ArrowRight" && !next.disabled) ask("next");
       else if (event.key === "ArrowLeft" && !back.disabled) ask("back");
       else return;
@@ -71,6 +81,7 @@ export default {
       model.off("change:_shown", draw);
       model.off("msg:custom", draw);
       stop();
+      kernel.remove();
     };
   },
 };

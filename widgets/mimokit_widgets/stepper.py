@@ -9,6 +9,7 @@ import traitlets
 from IPython.display import HTML
 
 from mimokit.experiment import Stepper, StepperError
+from mimokit.units import counted, listed
 from mimokit_widgets._widget import PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.view_models.step_clock import clock_svg
@@ -62,6 +63,7 @@ class StepperView(PersistentWidget):
             "selected": self.selected,
             "number": -1 if snapshot is None else snapshot.number,
             "taken": len(stepper.snapshots),
+            "found": _found(stepper),
             "error": self._error or self._ended(),
         }
         self._saved.follow()
@@ -91,6 +93,8 @@ class StepperView(PersistentWidget):
             stepper.look_at(int(content["number"]))
         elif kind == "crossing":
             stepper.run_until_crossing()
+        elif kind == "difference":
+            stepper.run_until_difference()
         elif kind == "iteration":
             stepper.run_until(action="report")
         elif kind == "select":
@@ -98,6 +102,15 @@ class StepperView(PersistentWidget):
             self.selected = None if rank == self.selected else rank
         else:
             raise StepperError(f"The view does not know what {kind!r} is.")
+
+
+def _found(stepper: Stepper) -> str:
+    """Return how many differences from the plan have been found, and in which steps."""
+    steps = [str(each.number) for each in stepper.snapshots if each.differences]
+    if not steps:
+        return ""
+    where = f"step{'s' if steps[1:] else ''} {listed(steps)}"
+    return f"{counted(len(stepper.differences), 'difference')} so far, in {where}"
 
 
 def step_html(stepper: Stepper) -> str:

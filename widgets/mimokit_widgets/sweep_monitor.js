@@ -1,6 +1,7 @@
 // The browser's half of SweepMonitor: a table that changes in place, so that buttons stay in hand.
 
 import { button, element, setAttribute, setText } from "./views/dom.js";
+import { KernelLink } from "./views/kernel_link.js";
 import { isDark, watchTheme } from "./views/theme.js";
 
 /** One experiment: a row of texts with its button, and below it what it has to say. */
@@ -43,7 +44,7 @@ class SweepView {
     this.title = element("h3");
     this.stop = button("Stop", () => {
       this.stop.disabled = true;
-      model.send({ type: "stop" });
+      this.kernel.send({ type: "stop" });
     }, { title: "End after this iteration and begin no other experiment" });
     this.fill = element("div");
     this.progress = element("div", { class: "progress", role: "progressbar",
@@ -59,6 +60,9 @@ class SweepView {
     element("div", { class: "rows", tabindex: "0" }, element("table", {},
       element("thead", {}, this.columns), this.body)));
     host.append(this.root);
+    this.kernel = new KernelLink(model, this.root, () => {
+      this.root.querySelectorAll("button").forEach((each) => { each.disabled = true; });
+    });
     this.draw = this.draw.bind(this);
     this.paint = this.paint.bind(this);
     model.on("change:_shown", this.draw);
@@ -91,7 +95,7 @@ class SweepView {
   rowOf(name, columns) {
     if (!this.rows.has(name)) {
       const made = new ExperimentRow(name, columns, (each) =>
-        this.model.send({ type: "skip", name: each }));
+        this.kernel.send({ type: "skip", name: each }));
       this.rows.set(name, made);
       this.body.append(made.line, made.message);
     }
@@ -101,6 +105,7 @@ class SweepView {
   remove() {
     this.model.off("change:_shown", this.draw);
     this.endWatching();
+    this.kernel.remove();
   }
 }
 

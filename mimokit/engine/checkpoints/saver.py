@@ -82,7 +82,9 @@ class Saver:
         self._config, self._model, self._update, self._data = config, model, update, data
         self._rank = dist.get_rank()
         self._buffers: dict[tuple[int, str], torch.Tensor] = {}
-        self._pending: tuple[int, Path] | None = None
+        self._own: dict[str, Shape] = {}
+        self._shapes: dict[str, Shape] = {}
+        self._pending: Path | None = None
         self._content: Checkpoint | None = None
         self._thread: threading.Thread | None = None
         self._error: OSError | None = None
@@ -102,14 +104,12 @@ class Saver:
         self.finish()
         folder = self._directory / f".{folder_of_step(step)}.{self._token}{_PARTIAL}"
         files, shapes = self._copied()
-        # Not known on every rank before: what stages and experts of other ranks have.
-        every = {name: shape for own in gather_json(shapes) for name, shape in own.items()}
-        self._pending, self._saved = (step, folder), step
+        self._pending, self._saved = folder, step
         self._content = Checkpoint(
             folder,
             step,
             layout_json(self._config),
-            {name: tuple(shape) for name, shape in every.items()},
+            self._everywhere(shapes),
             {},
             self._data,
             self._update.progress(),
@@ -133,7 +133,7 @@ class Saver:
         if writing:
             return
         self._thread.join()
-        (_, folder), self._pending = self._pending, None
+        folder, self._pending = self._pending, None
         if self._rank == 0:
             if failed:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -201,6 +201,19 @@ class Saver:
             files[0][name] = (0,), state.clone()
         return [files[number] for number in sorted(files)], shapes
 
+    def _everywhere(self, own: dict[str, Shape]) -> dict[str, Shape]:
+        """Return the shapes of the tensors of all ranks; they travel when those of a rank change.
+
+        Stages and experts of other ranks have others, and an optimizer none before its first step.
+        """
+        changed = torch.tensor([float(own != self._own)], device=rank_device())
+        dist.all_reduce(changed)
+        if changed.item():
+            ranks = gather_json({name: list(shape) for name, shape in own.items()})
+            self._shapes = {name: tuple(shape) for rank in ranks for name, shape in rank.items()}
+            self._own = own
+        return self._shapes
+
     def _copy(self, number: int, name: str, block: torch.Tensor) -> torch.Tensor:
         kept = self._buffers.get((number, name))
         if kept is None or kept.shape != block.shape:
@@ -212,8 +225,8 @@ class Saver:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_files(folder, self._rank, files)
-        except OSError as error:
-            self._error = error
+        except Exception as error:  # else its files would be missing from a whole checkpoint
+            self._error = error if isinstance(error, OSError) else OSError(repr(error))
 
     def _complete(self, folder: Path) -> None:
         """Write the marker, give the folder its name, and remove checkpoints that are not kept."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -45,7 +46,7 @@ class Evaluation:
 
 
 SHOWN_ANSWERS = 16
-"""Samples whose answers are sent; at most those of the first micro-batch of a replica."""
+"""Samples whose answers are sent; at most those that the first replica tests."""
 
 
 def evaluate(
@@ -86,8 +87,9 @@ def evaluate(
         right = count_right(logits, predicted, batch["labels"], mask, language.tp)
         if model.modules()[model.language_module_name].ownership.counts_samples():
             totals += right
-            if start == seen == 0 and language.cp.size() == 1 and "cu_seqlens" not in batch:
-                answers.extend(zip(numbers, _answers(predicted, mask), strict=False))
+            whole = language.cp.size() == 1 and "cu_seqlens" not in batch
+            if start == 0 and whole and len(answers) < SHOWN_ANSWERS:
+                answers.extend(_answers(predicted, mask, numbers[seen * batch_size :]))
         seen += 1
 
     observe_logits(iterator, model, batches, count)
@@ -98,14 +100,17 @@ def evaluate(
         token_accuracy=right / max(tokens, 1),
         loss=loss / max(tokens, 1),
         samples=round(tested),
-        answers=tuple(answers),
+        answers=tuple(answers[:SHOWN_ANSWERS]),
     )
 
 
-def _answers(predicted: torch.Tensor, mask: torch.Tensor) -> list[tuple[int, ...]]:
-    """Return the predicted tokens of the first samples' answers."""
-    rows = zip(predicted[:SHOWN_ANSWERS], mask[:SHOWN_ANSWERS] > 0, strict=True)
-    return [tuple(tokens[asked].tolist()) for tokens, asked in rows]
+def _answers(
+    predicted: torch.Tensor, mask: torch.Tensor, numbers: Sequence[int]
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield the numbers of the first samples that have answers, and the predicted tokens."""
+    for number, tokens, asked in zip(numbers, predicted, mask > 0, strict=False):
+        if asked.any():
+            yield number, tuple(tokens[asked].tolist())
 
 
 def emit_evaluation(

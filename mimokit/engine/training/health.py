@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -55,12 +55,7 @@ class CollectiveCount:
         }
 
 
-def health_sample(
-    model: RankModel,
-    iteration: int,
-    collectives: CollectiveCount,
-    held: Mapping[str, Mapping[str, int]] | None = None,
-) -> HealthSample:
+def health_sample(model: RankModel, iteration: int, collectives: CollectiveCount) -> HealthSample:
     """Return what this rank holds and had after an iteration. No communication.
 
     Ranks have a name in common only if they hold the same tensor or the same shard of it: data
@@ -84,7 +79,6 @@ def health_sample(
             module: int(digest(state)) for module, state in states_inside(model.modules()).items()
         },
         collectives=collectives.last,
-        held=held or {},
     )
 
 

@@ -329,7 +329,7 @@ def _train(
             profile.step(iteration)
             if iteration == first:
                 held = {} if monitor is None else _held(state, watchers.kept)
-                emit(health_sample(model, iteration, watchers.collectives, held))
+                emit(replace(health_sample(model, iteration, watchers.collectives), held=held))
             if result.stop:
                 break
             if evaluations.due(iteration, runtime.num_iterations):
@@ -340,7 +340,7 @@ def _train(
         state.saver.save(state.iteration)
         state.saver.finish()
     if iteration > first:
-        emit(health_sample(model, iteration, watchers.collectives, held))
+        emit(replace(health_sample(model, iteration, watchers.collectives), held=held))
     emit_evaluation(model, state.data, config.data, evaluations.final_samples, iteration, emit)
     if monitor is None:
         return []

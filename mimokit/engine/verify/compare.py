@@ -37,6 +37,11 @@ FLOOR = 1e-3
 # process, which were 2e-2 to 8e-2; with 0.1 they are 0.9 to 1.3 times 1.0e-2 to 1.7e-2.
 FLOOR_OF_NOISE = 0.1
 
+ROUNDED_STEPS = 4 * 2.0**-23
+"""Share of a weight that is left out of its difference in fewer bits, where it is measured by what
+the updates have changed: fp32 rounds a weight in every step, here and in the oracle. The norms of a
+new model are 1, and the updates of some are as small as a hundred such roundings."""
+
 NORM = "the norm of all gradients before clipping"
 """In place of a parameter: clipping gives gradients of a wrong scale the right one."""
 
@@ -141,7 +146,10 @@ def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
         if expected.gradients[name]:
             gradient = max(gradient, norm)
         scales = _weight_scales(expected, name, in_fp32)
-        weight = largest_difference(local_weights(module), expected.weights[name], scales, module)
+        exact = 0.0 if in_fp32 else ROUNDED_STEPS
+        weight = largest_difference(
+            local_weights(module), expected.weights[name], scales, module, exact
+        )
         gradients[name], weights[name] = gradient[0], weight[0]
         parameters[name] = max(gradient, weight)[1]
     return StepDifference(result.loss, gradients, weights, parameters, rounded)
@@ -222,14 +230,18 @@ def _noise_of(expected: OracleStep, rounded: OracleStep) -> Noise:
         gradients.append(_most(rounded.gradients[name], whole, scales))
     for name, whole in expected.weights.items():
         scales = _weight_scales(expected, name, in_fp32=False)
-        weights.append(_most(rounded.weights[name], whole, scales))
+        weights.append(_most(rounded.weights[name], whole, scales, ROUNDED_STEPS))
     loss = abs(rounded.loss - expected.loss) / abs(expected.loss or 1.0)
     return Noise(loss, max(gradients), max(weights))
 
 
-def _most(found: Tensors, whole: Tensors, scales: Mapping[str, float]) -> float:
+def _most(
+    found: Tensors, whole: Tensors, scales: Mapping[str, float], rounding: float = 0.0
+) -> float:
     """Return the largest difference of a whole module in terms of the scale of each tensor."""
-    differences = (_relative(found[name], one, scales[name]) for name, one in whole.items())
+    differences = (
+        _relative(found[name], one, scales[name], rounding) for name, one in whole.items()
+    )
     return max(differences, default=0.0)
 
 
@@ -255,10 +267,17 @@ def _scales(largest: Mapping[str, float], floor: float) -> dict[str, float]:
     return {name: max(value, most) for name, value in largest.items()}
 
 
-def _relative(piece: np.ndarray, expected: np.ndarray, scale: float) -> float:
-    """Return the largest difference of an entry in terms of a scale; infinite if not finite."""
-    difference = float(np.abs(piece - expected).max()) if expected.size else 0.0
-    if difference == 0:
+def _relative(
+    piece: np.ndarray, expected: np.ndarray, scale: float, rounding: float = 0.0
+) -> float:
+    """Return the largest difference of an entry in terms of a scale; infinite if not finite.
+
+    Args:
+        rounding: share of an entry by which it may differ without being counted.
+    """
+    differences = np.abs(piece - expected) - rounding * np.abs(expected)
+    difference = float(differences.max()) if expected.size else 0.0
+    if difference <= 0:
         return 0.0
     return difference / scale if scale > 0 and math.isfinite(difference) else float("inf")
 
@@ -291,6 +310,7 @@ def largest_difference(
     whole: Mapping[str, np.ndarray],
     scales: Mapping[str, float],
     module: ModuleDataParallel,
+    rounding: float = 0.0,
 ) -> tuple[float, str]:
     """Return the largest relative difference of any entry of this rank's shards, and its parameter.
 
@@ -303,7 +323,7 @@ def largest_difference(
     worst = 0.0, ""
     for name in shards:
         expected = shard_of(parameters[name]).of(whole[name])
-        difference = _relative(shards[name], expected, scales[name])
+        difference = _relative(shards[name], expected, scales[name], rounding)
         if difference > 0:
             worst = max(worst, (difference, name))
     return worst

@@ -33,7 +33,7 @@ WEIGHT = "weight"
 
 
 @dataclass(frozen=True)
-class HeldShard:
+class RecordedShard:
     """A shard of a weight or of a state of the optimizer; `is_first` of all that hold the same."""
 
     shard: TensorShard
@@ -53,7 +53,7 @@ class StateRecord:
         random: random state -> digest; of a module with its tensor parallel rank.
     """
 
-    shards: dict[tuple[str, str, str], HeldShard]
+    shards: dict[tuple[str, str, str], RecordedShard]
     counts: dict[tuple[str, str, str], float]
     rounded: list[str]
     progress: dict[str, Any]
@@ -171,7 +171,7 @@ def record(state: TrainingState) -> StateRecord:
             first = shard.is_written and not is_tied_copy(parameter)
             for part, values in parts.items():
                 array = values.detach().float().cpu().numpy().copy()
-                shards[part, module, name] = HeldShard(shard, array, first)
+                shards[part, module, name] = RecordedShard(shard, array, first)
     return StateRecord(shards, counts, rounded, state.update.progress(), _digests(state))
 
 

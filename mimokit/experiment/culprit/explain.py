@@ -83,7 +83,10 @@ def compute_reference(
         ConfigError: the config is wrong or cannot run yet.
         RankError: it fails.
     """
-    side = _side(config, data)
+    return _reference(cluster, _side(config, data), steps)
+
+
+def _reference(cluster: EngineCluster, side: Side, steps: int) -> Reference:
     recording = _alone(cluster, side, steps)
     nudged = [joined({0: _alone(cluster, side, steps, nudge=seed)}) for seed in NUDGES]
     return Reference(side, steps, recording, spread_of(joined({0: recording}), nudged))
@@ -132,15 +135,25 @@ def explain(
     return _Comparison(cluster, layout, other, reference).explanation()
 
 
+def explain_side(cluster: EngineCluster, side: Side, steps: int = STEPS) -> CulpritReport:
+    """Compare a layout that was checked, with the code of the user that it runs."""
+    _reject_strategies(side.config)
+    return _Comparison(cluster, side, None, _reference(cluster, side, steps)).explanation()
+
+
 def _side(config: Config, data: DataSource | None) -> Side:
     layout = for_verification(prepared(config))
     check_runnable(layout)
+    _reject_strategies(layout)
+    return Side(layout.name, layout, checked_code(layout, data=data))
+
+
+def _reject_strategies(layout: ExperimentConfig) -> None:
     if layout.strategy is not None:
         raise ValueError(
             f"{layout.name!r} has the strategy {layout.strategy.name!r} between replicas, whose "
             "exchanges are not recorded; remove the section strategy to compare one replica."
         )
-    return Side(layout.name, layout, checked_code(layout, data=data))
 
 
 def _check_alike(one: ExperimentConfig, other: ExperimentConfig) -> None:

@@ -41,8 +41,8 @@ def _patterns(
         yield "no rank has it"
         return
     if np.isnan(found).any():
-        rows = np.isnan(found).any(1)
-        yield f"{rows.sum()} of its {len(rows)} rows are not complete on any rank"
+        rows = int(np.isnan(found).any(1).sum())
+        yield f"{rows} of its {len(found)} rows are not complete on any rank"
         return
     if not np.isfinite(found).all():
         yield "it is not finite"
@@ -79,9 +79,10 @@ def _copies(whole: Array, parts: Sequence[OnRank]) -> Iterator[str]:
         right = whole.values[np.ix_(first.rows, first.columns)]
         ranks = _listed("rank", [part.rank for part in group])
         unlike = _distinct(group)
-        if _close(sum(part.values for part in unlike), right):
+        together = np.sum([part.values for part in unlike], axis=0)
+        if _close(together, right):
             yield f"{ranks} hold summands of it that were not added up"
-        elif _close(sum(part.values for part in unlike) / len(unlike), right):
+        elif _close(together / len(unlike), right):
             yield f"{ranks} hold different values, of which it is the mean"
         else:
             wrong = [part.rank for part in group if not _close(part.values, right)]

@@ -7,13 +7,18 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from mimokit.experiment.culprit.first import Measured
-from mimokit.experiment.culprit.whole import Array, OnRank
-from mimokit.planning.seams import BRIDGE, PROJECTOR, ROWS, Seam, SeamPhase
+from mimokit.experiment.culprit.whole import Array, OnRank, assembled
+from mimokit.planning.seams import BRIDGE, PROJECTOR, ROWS, Integers, Seam, SeamPhase
 from mimokit.tables import Report, Section, html_table
 from mimokit.units import counted
 
 COLUMNS = ("step", "phase", "module", "seams", "largest", "allowed", "at")
+
+CELLS = 48
+"""Rows and columns of blocks in the picture of a tensor."""
 
 ROWS_AROUND = 15
 """Rows of the table at most; with headings and sentences it has at most 20 lines."""
@@ -40,6 +45,43 @@ class Divergence:
     def seam(self) -> Seam:
         """Which tensor."""
         return self.found.seam
+
+    def cells(self) -> list[dict[str, Any]]:
+        """Return the tensor in at most `CELLS` x `CELLS` blocks; see `charts.tensor_difference`."""
+        if self.arrays is None:
+            return []
+        whole, parts = self.arrays
+        found, rows = assembled(whole, parts), []
+        apart = np.nan_to_num(np.abs(found - whole.values), nan=np.inf)
+        height, width = (-(-length // CELLS) for length in apart.shape)
+        for row in range(0, apart.shape[0], height):
+            for column in range(0, apart.shape[1], width):
+                block = apart[row : row + height, column : column + width]
+                place = np.unravel_index(int(block.argmax()), block.shape)
+                at = row + int(place[0]), column + int(place[1])
+                rows.append(
+                    {
+                        "row": row, "row_stop": row + block.shape[0],
+                        "column": column, "column_stop": column + block.shape[1],
+                        "difference": float(apart[at]), "right": float(whole.values[at]),
+                        "found": float(found[at]),
+                    }
+                )  # fmt: skip
+        return rows
+
+    def borders(self) -> list[dict[str, Any]]:
+        """Return the part of every rank as a rectangle, where it is one."""
+        if self.arrays is None:
+            return []
+        return [
+            {
+                "rank": part.rank,
+                "row": int(part.rows.min()), "row_stop": int(part.rows.max()) + 1,
+                "column": int(part.columns.min()), "column_stop": int(part.columns.max()) + 1,
+            }
+            for part in self.arrays[1]
+            if _is_block(part.rows) and _is_block(part.columns)
+        ]  # fmt: skip
 
     def sentence(self, against: str) -> str:
         """Return what differs, where, by how much and what it is instead."""
@@ -120,6 +162,19 @@ class CulpritReport(Report):
             f"{self.name!r} are those of {self.against}: none differs by more than is allowed."
         )
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row per tensor in the order of execution; see `charts.seams`."""
+        return [
+            {
+                "number": number, "step": one.seam.step + 1, "phase": str(one.seam.phase),
+                "module": one.seam.module or "all modules", "operation": one.seam.operation,
+                "difference": min(one.difference, MOST), "allowed": one.allowed,
+                "share": min(one.difference / one.allowed, MOST),
+                "ranks": ", ".join(map(str, one.ranks)),
+            }
+            for number, one in enumerate(self.compared)
+        ]  # fmt: skip
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         first = self.divergence
@@ -180,6 +235,15 @@ class CulpritReport(Report):
         mark = "✔" if self.passed else "✘"
         table = html_table(COLUMNS, list(self._rows()))
         return f"{table}<p>{mark} {escape(self.verdict)}</p>"
+
+
+MOST = 1e12
+"""In place of an infinite difference."""
+
+
+def _is_block(places: Integers) -> bool:
+    """Whether places are neighbours, in order."""
+    return bool(len(places)) and bool((np.diff(places) == 1).all())
 
 
 def _numbers(what: str, numbers: tuple[int, ...]) -> str:

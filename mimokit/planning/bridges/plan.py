@@ -23,9 +23,6 @@ from mimokit.planning.ranks import ModuleRanks, RankGrid, RankRanges
 from mimokit.planning.types import Bridge, ColocatedBridge, DisjointBridge
 from mimokit.units import bytes_text, counted
 
-BYTES_PER_NUMBER = 4
-"""Activations cross in fp32."""
-
 End = tuple[str, RankGrid]
 """Name and ranks of a module. The dimensions may be in any order: "dp" counts replicas, "pp"
 stages; all others make up the group of a replica."""

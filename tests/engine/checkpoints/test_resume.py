@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
+from typing import Any
 
-from mimokit.cluster import EngineCluster
-from mimokit.config import ExperimentConfig
-from mimokit.experiment import train
+import pytest
+
+from mimokit.analysis import read_run
+from mimokit.cluster import EngineCluster, RankError
+from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.experiment import Evaluations, train
 from mimokit.experiment.prepare import prepared
 from mimokit.experiment.resume_proof import find_differences
 from mimokit.planning import plan_layout
+from mimokit.samples import StepSample
 from tests.engine.checkpoints.resumes import resumes_with_faults
 from tests.layouts import digits_config
 
@@ -56,6 +63,70 @@ def test_every_fault_of_a_resume_is_named(cluster: EngineCluster, tmp_path: Path
     )
 
 
-def _losses(cluster: EngineCluster, config: ExperimentConfig, **given: object) -> list[float]:
-    steps = train(cluster, config, **given).result().steps  # type: ignore[arg-type]
-    return steps.groupby("iteration").loss.first().tolist()
+QUICK = Evaluations(final_samples=16)
+SAVED, LAST = 4, 7
+
+
+def _losses(cluster: EngineCluster, config: ExperimentConfig, **given: Any) -> list[float]:
+    steps = train(cluster, config, evaluations=QUICK, **given).result().steps
+    losses: list[float] = steps.groupby("iteration").loss.first().tolist()
+    return losses
+
+
+def test_a_run_goes_on_under_other_layouts_as_if_it_had_not_stopped(
+    cluster: EngineCluster, tmp_path: Path
+) -> None:
+    colocated = digits_config((1, 4), (2, 2), num_iterations=LAST, num_microbatches=2)
+    expected = _losses(cluster, colocated, directory=tmp_path / "saved", checkpoints=SAVED)
+    resume = {"resume": tmp_path / "saved", "from_step": SAVED}
+    again = _losses(cluster, colocated, directory=tmp_path / "again", **resume)
+    assert again == expected[SAVED:], "bit for bit under the same layout"
+    assert read_run(tmp_path / "again").metrics["iteration"].tolist() == [*range(SAVED, LAST)]
+    assert read_run(tmp_path / "again").info["status"] == "completed"
+    sharded = digits_config((1, 4), (1, 4), num_iterations=LAST, num_microbatches=2)
+    for sizes in sharded.model.module_parallelisms.values():
+        sizes.use_distributed_optimizer = True
+    alone = digits_config(num_iterations=LAST, num_microbatches=2)
+    others = {
+        "one process": alone,
+        "sharded states": sharded,
+        "a pipeline apart": alone.with_layout(
+            "heterogeneous",
+            images={"data_parallel": 1},
+            language_module={"pipeline_parallel": 2, "data_parallel": 1},
+        ),
+    }
+    for name, other in others.items():
+        resumed = _losses(cluster, other, directory=tmp_path / name, **resume)
+        assert resumed == pytest.approx(expected[SAVED:], rel=1e-5), name
+    larger = digits_config(num_iterations=LAST, num_microbatches=2)
+    larger.model.module_architectures["images"].num_layers = 2
+    with pytest.raises(ConfigError, match=r"of another model: it lacks images/enc.*layers\.1"):
+        train(cluster, larger, directory=tmp_path / "larger", **resume)  # before any rank works
+    changed = digits_config(num_iterations=LAST, num_microbatches=2, seed=1)
+    with pytest.raises(RankError, match=r"data have changed \(runtime.seed is 1, was 1234"):
+        _losses(cluster, changed, directory=tmp_path / "changed", **resume)
+
+
+def test_a_killed_rank_costs_the_steps_since_the_last_checkpoint(
+    cluster: EngineCluster, tmp_path: Path
+) -> None:
+    config = digits_config((1, 2), (2, 1), num_iterations=40)
+    process = cluster.run(os.getpid, world_size=2)[1]
+    run = train(cluster, config, directory=tmp_path, checkpoints=5, restarts=2, evaluations=QUICK)
+    killed: list[int] = []
+
+    def kill(sample: Any) -> None:
+        if isinstance(sample, StepSample) and sample.iteration >= 7 and not killed:
+            killed.append(sample.iteration)
+            os.kill(process, signal.SIGKILL)
+
+    run.on_sample(kill)
+    steps = run.result().steps
+    (restart,) = run.restarts
+    assert 5 <= restart.resumed <= restart.step
+    assert "SIGKILL" in restart.cause
+    assert len(steps) == 80, "every row once"
+    read = read_run(tmp_path)
+    assert read.metrics["iteration"].tolist() == [*range(40)]
+    assert read.info["restarts"][0]["resumed"] == restart.resumed

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from mimokit.engine.verify.compare import noise_of
+from mimokit.engine.verify.oracle import OracleStep
 from mimokit.experiment import verify
 from tests.invariance import assert_within_its_noise, oracle_of
 from tests.layouts import digits_config
@@ -26,6 +29,26 @@ def test_layout_in_bf16_computes_what_one_process_computes(cluster, run):
 def test_layout_in_fp16_computes_what_one_process_computes(cluster, run):
     report = assert_within_its_noise(cluster, run.make(), run.steps)
     assert "fp16 against fp32" in report.verdict
+
+
+def _step(updates):
+    """Return a step that has moved norms of 1 and small weights by as much."""
+    moved = {"norm": 2e-5, "weight": 2e-5}
+    start = {"norm": np.float32(1.0), "weight": np.float32(0.02)}
+    weights = {name: np.full(3, start[name] + updates[name], np.float32) for name in start}
+    return OracleStep(1.0, {"one": {}}, {"one": weights}, 1.0, moved={"one": moved})
+
+
+def test_roundings_of_fp32_weights_are_no_difference_of_fewer_bits():
+    right = _step({"norm": 2e-5, "weight": 2e-5})
+    rounded = _step({"norm": 2e-5 + 2**-22, "weight": 2e-5})
+    assert abs(rounded.weights["one"]["norm"] - right.weights["one"]["norm"]).max() > 1e-7
+    (noise,) = noise_of([right], [rounded])
+    assert noise.weights == 0
+    for name in ("norm", "weight"):
+        wrong = _step({"norm": 2e-5, "weight": 2e-5, name: 2.2e-5})
+        (noise,) = noise_of([right], [wrong])
+        assert noise.weights > 0.05, f"a tenth of the updates of the {name}"
 
 
 def _own_gradients_only(original):

@@ -16,7 +16,6 @@ from tests.layouts_apart import apart_config
 from tests.layouts_experts import experts_config
 from tests.planted import planted
 from tests.whole_runs import (
-    SHARED_STATES,
     learned_positions_in_slices,
     learned_positions_on_contexts,
     tied_on_stages,
@@ -67,7 +66,8 @@ class Fault:
         """Run the layout with the fault."""
         config = self.config()
         reference = reference_of(cluster, config)
-        with planted(cluster, self.target, self.make, config.model.total_world_size):
+        make = partial(_in_layouts, self.make)
+        with planted(cluster, self.target, make, config.model.total_world_size):
             return explain(cluster, config, steps=STEPS, reference=reference)
 
     def wrong(self, found: CulpritReport) -> str:
@@ -83,6 +83,18 @@ class Fault:
             and self.kind in first.kind
         )
         return "" if right else found.verdict
+
+
+def _in_layouts(make: Callable[[Any], Any], original: Any) -> Any:
+    """Plant a fault in worlds of several ranks alone: one process stays right."""
+    wrong = make(original)
+
+    def either(*args: Any, **named: Any) -> Any:
+        import torch.distributed as dist
+
+        return (wrong if dist.get_world_size() > 1 else original)(*args, **named)
+
+    return either
 
 
 def _identity(original: Any) -> Any:
@@ -330,7 +342,7 @@ def stages() -> ExperimentConfig:
 
 def shared_states() -> ExperimentConfig:
     """Return two replicas that share the states of the optimizer."""
-    return with_sizes(replicas(), (IMAGES, LANGUAGE), **SHARED_STATES)
+    return with_sizes(replicas(), (IMAGES, LANGUAGE), use_distributed_optimizer=True)
 
 
 FORWARD, BACKWARD, REDUCED = SeamPhase.FORWARD, SeamPhase.BACKWARD, SeamPhase.REDUCED
@@ -417,7 +429,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault("a larger learning rate", replicas, STEP, _larger_steps, LANGUAGE, "", SeamPhase.WEIGHT),
     Fault(
-        "weights of another seed", replicas, "mimokit.engine.models.specs.module_seed",
+        "weights of another seed", replicas, "mimokit.engine.models.provider.module_seed",
         _other_start, LANGUAGE, "", SeamPhase.WEIGHT, "should hold the same",
     ),
     Fault(
@@ -449,7 +461,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "rows that all contexts compute alike counted by each", learned_positions_on_contexts,
         STAGES + "alike_on_contexts", lambda original: lambda rows, group: rows,
-        IMAGES, "projector", BACKWARD, "context_parallel",
+        IMAGES, ".output", BACKWARD, "context_parallel",
     ),
     Fault(
         "an encoder learns from the tokens of one context", learned_positions_on_contexts,

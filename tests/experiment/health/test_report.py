@@ -217,8 +217,11 @@ def test_a_rank_whose_weights_go_another_way_is_named(cluster: EngineCluster) ->
     assert [one.collectives for one in found.ranks] == [{LANGUAGE: 12}] * 4
     assert found.planned == {rank: {LANGUAGE: CollectiveSpan(12, 12)} for rank in range(4)}
     assert all(one.memory > 1e6 and one.step > one.waiting for one in found.measures.ranks)
-    assert len(run.health("h100").notes) == 3
-    assert len(found.notes) == 2  # without a calibration
+    *of_ranks, images, words = run.health("h100").notes
+    assert len(of_ranks) == 3
+    assert images.startswith("Module 'images' holds most on rank")
+    assert words.startswith(f"Module '{LANGUAGE}' holds most on rank")
+    assert len(found.notes) == len(of_ranks) - 1 + 2, "without a calibration"
     loop = "mimokit.engine.training.loop."
     clip = "mimokit.engine.parallel.update.MainGradUpdate.clip"
     with (

@@ -13,6 +13,14 @@ const NUMBERS = [["loss", "loss"], ["accuracy", "right"], ["tokens", "tokens/s"]
   ["waiting", "of step time waiting"], ["memory", "memory, largest rank"],
   ["utilisation", "of the peak FLOP/s"]];
 
+/** What the last iteration had, in the form of what a run comes down to. */
+function latest(store, all) {
+  const whole = all.phases.reduce((a, b) => a + b, 0);
+  const share = (seconds) => (all.ranks && seconds !== null ? seconds / whole : null);
+  return { seconds: all.seconds, tokens: all.tokens, utilisation: all.utilisation,
+    communication: share(all.phases[store.communication]), waiting: share(all.waiting) };
+}
+
 export class RunHead {
   constructor(view, model) {
     this.view = view;
@@ -53,7 +61,7 @@ export class RunHead {
 
   ask(what) {
     this.askedAt = Date.now();
-    this.model.send({ type: what });
+    this.view.kernel.send({ type: what });
     this.view.schedule();
   }
 
@@ -72,10 +80,11 @@ export class RunHead {
     setText(this.left, this.timeLeft(store, ended, total));
     setText(this.note, this.noteOf(store, status, ended));
     this.drawButtons(status, ended);
-    this.drawNumbers(store);
+    this.drawNumbers(store, ended);
   }
 
   titleOf(status, done) {
+    if (this.view.orphaned && status === "training") return "Training, when the kernel ended";
     if (!this.view.live && status === "training") return "Training, when this page was saved";
     return status === "training" && !done ? "Starting" : TITLES[status];
   }
@@ -120,19 +129,22 @@ export class RunHead {
     setAttribute(this.pause, "aria-pressed", String(this.view.paused !== null));
   }
 
-  drawNumbers(store) {
+  drawNumbers(store, ended) {
     const { values } = this;
     const all = store.last;
     if (all) {
+      const shown = ended ? store.typical(this.model.get("warmup_iterations")) : latest(store, all);
       setText(values.loss.value, all.loss === null ? "–" : all.loss.toFixed(3));
-      setText(values.tokens.value, short(all.tokens));
-      setText(values.step.value, all.seconds ? milliseconds(all.seconds) : "–");
+      setText(values.tokens.value, short(shown.tokens));
+      setText(values.step.value, shown.seconds ? milliseconds(shown.seconds) : "–");
       setText(values.memory.value, all.memory ? memory(all.memory) : "–");
-      const whole = all.phases.reduce((a, b) => a + b, 0);
-      const share = (seconds) => (all.ranks && seconds !== null ? seconds / whole : null);
-      setText(values.communication.value, percent(share(all.phases[store.communication])));
-      setText(values.waiting.value, percent(share(all.waiting)));
-      setText(values.utilisation.value, percent(all.utilisation));
+      setText(values.communication.value, percent(shown.communication));
+      setText(values.waiting.value, percent(shown.waiting));
+      setText(values.utilisation.value, percent(shown.utilisation));
+      setText(values.tokens.label, ended ? "tokens/s, median" : "tokens/s");
+      setText(values.step.label, ended ? "step time, median" : "step time");
+      setText(values.communication.label, ended ? "of all time communication"
+        : "of it communication");
     }
     values.tokens.box.hidden = all !== null && all.tokens === null;
     values.memory.box.hidden = all !== null && !all.memory;

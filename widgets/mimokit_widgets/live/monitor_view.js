@@ -1,6 +1,7 @@
 // The whole monitor: a head, the charts below it, and what they have in common.
 
 import { element } from "../views/dom.js";
+import { KernelLink } from "../views/kernel_link.js";
 import { mix, themeOf, watchTheme } from "../views/theme.js";
 import { Tip } from "../views/tip.js";
 import { CURVES } from "./curves.js";
@@ -25,6 +26,13 @@ export class MonitorView {
     this.drawnAt = 0;
     this.head = new RunHead(this, model);
     this.build(host);
+    this.orphaned = false; // its kernel has ended
+    this.kernel = new KernelLink(model, this.root, () => {
+      this.orphaned = true;
+      this.live = false;
+      clearInterval(this.ticking);
+      this.schedule();
+    });
     this.schedule = this.schedule.bind(this);
     this.draw = this.draw.bind(this);
     this.hear = () => {
@@ -193,6 +201,7 @@ export class MonitorView {
   }
 
   remove() {
+    this.kernel.remove();
     this.store.listeners.delete(this.hear);
     this.resizing.disconnect();
     this.endWatching();

@@ -119,6 +119,24 @@ export class RunStore {
     return low;
   }
 
+  /**
+   * What a run comes down to after its warm-up: medians of what a step has, shares of all time.
+   * null if nothing was measured.
+   */
+  typical(warmup) {
+    const steady = this.ordered.filter(({ iteration }) => iteration >= warmup);
+    const counted = steady.length ? steady : this.ordered;
+    if (!counted.length) return null;
+    const known = (name) => counted.map((each) => each[name]).filter((value) => value !== null);
+    const total = (value) => counted.reduce((sum, each) => sum + (value(each) ?? 0), 0);
+    const whole = total((each) => each.phases.reduce((a, b) => a + b, 0));
+    const share = (value) => (whole > 0 ? total(value) / whole : null);
+    return { seconds: median(known("seconds")), tokens: median(known("tokens")),
+      utilisation: median(known("utilisation")),
+      communication: share((each) => each.phases[this.communication]),
+      waiting: known("waiting").length ? share((each) => each.waiting) : null };
+  }
+
   rankList() {
     return [...this.ranks.keys()].sort((a, b) => a - b);
   }
@@ -158,6 +176,12 @@ function readerOf(places, row) {
     if (place === undefined) throw new Error(`The rows of this run have no column ${name}.`);
     return row[place];
   };
+}
+
+function median(values) {
+  if (!values.length) return null;
+  const sorted = [...values].sort((a, b) => a - b);
+  return (sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2;
 }
 
 /** The sum over ranks; null is unknown. */

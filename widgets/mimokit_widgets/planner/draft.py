@@ -130,16 +130,22 @@ class History:
         """Whether there is a later draft."""
         return self._place < len(self._drafts) - 1
 
-    def record(self, draft: Draft, field: object = None) -> None:
-        """Take the next draft; one with the same field as the last replaces it."""
+    def record(self, draft: Draft, field: object = None) -> bool:
+        """Take the next draft; one with the same field as the last replaces it.
+
+        Returns:
+            Whether it is a step of its own.
+        """
         del self._drafts[self._place + 1 :]
-        if field is not None and field == self._open and self._place:
+        merged = field is not None and field == self._open and self._place > 0
+        if merged:
             self._drafts[self._place] = draft
         else:
             self._drafts.append(draft)
             del self._drafts[: max(0, len(self._drafts) - MOST_KEPT)]
             self._place = len(self._drafts) - 1
         self._open = field
+        return not merged
 
     def settle(self) -> None:
         """Make the next edit a separate step, whichever field it changes."""

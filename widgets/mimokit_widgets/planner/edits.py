@@ -23,7 +23,13 @@ from mimokit_widgets.planner.paths import (
     value_at,
 )
 
-TEXT_FIELDS = ("name", "deployment_mode", "llm_module_name", "encoder_module_name")
+TEXT_FIELDS = (
+    "name",
+    "deployment_mode",
+    "llm_module_name",
+    "encoder_module_name",
+    "recompute_granularity",
+)
 DECIMAL_FIELDS = ("price_per_gpu_hour",)
 MOST_DIGITS = 40
 _WHOLE = re.compile(r"[+-]?\d+")

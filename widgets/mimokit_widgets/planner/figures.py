@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from mimokit.axes import CONFIG_FIELDS, GRID_AXES, SHOWN_AXES, Axis
 from mimokit.config import ExperimentConfig
 from mimokit.config.rules.runnable import unrunnable
-from mimokit.planning.bridges.plan import BYTES_PER_NUMBER
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.report.rows import rejection
 from mimokit.planning.types import Bridge, ColocatedBridge, LayoutPlan
 from mimokit.units import bytes_text, counted, span_text
 from mimokit_widgets.planner.paths import sizes_beyond_inputs
+
+if TYPE_CHECKING:
+    from mimokit.prediction.verdict import Verdict, VerdictLine
 
 ABSENT = "–"
 
@@ -149,11 +152,12 @@ def _colocated_formula(
     ranks = plan.modules[bridge.source].size
     per_sample = moved // (ranks * (bridge.ratio - 1) * piece)
     hidden = config.model.get_architecture(bridge.destination).hidden_size
-    rows = per_sample // BYTES_PER_NUMBER // hidden
+    number_bytes = plan.executions[bridge.source].activation_bytes
+    rows = per_sample // number_bytes // hidden
     return (
         f"{counted(ranks, 'rank')} × ({bridge.ratio} − 1) pieces from the others × "
         f"{counted(piece, 'sample')} × {counted(rows, 'token')} × {counted(hidden, 'number')} × "
-        f"{BYTES_PER_NUMBER} B = {moved:,} B."
+        f"{number_bytes} B = {moved:,} B."
     )
 
 
@@ -178,8 +182,7 @@ class Line:
     """One line: what it is about, and how it stands in each layout."""
 
     label: str
-    left: str
-    right: str
+    values: tuple[str, ...]
     differs: bool
 
     def to_json(self) -> dict[str, object]:
@@ -187,21 +190,43 @@ class Line:
         return asdict(self)
 
 
-def compare(
-    left: tuple[ExperimentConfig, LayoutPlan], right: tuple[ExperimentConfig, LayoutPlan]
-) -> list[Line]:
-    """Return every line that either layout has, in the order of reading."""
-    ours, theirs = dict(_facts(*left)), dict(_facts(*right))
-    labels = _merged(list(ours), list(theirs))
-    return [_line(label, ours.get(label, ABSENT), theirs.get(label, ABSENT)) for label in labels]
+def compare(layouts: Sequence[tuple[ExperimentConfig | None, LayoutPlan | None]]) -> list[Line]:
+    """Return every line that a layout has, in the order of reading; a rejected one has none."""
+    columns = [
+        {} if config is None or plan is None else dict(_facts(config, plan))
+        for config, plan in layouts
+    ]
+    labels: list[str] = []
+    for column in columns:
+        labels = _merged(labels, list(column))
+    return [_line(label, [column.get(label, ABSENT) for column in columns]) for label in labels]
 
 
-def _line(label: str, left: str, right: str) -> Line:
-    return Line(label, left, right, left != right)
+def compared_verdicts(verdicts: Sequence[Verdict | str]) -> list[Line]:
+    """Return what layouts come down to; each with its difference to the first."""
+    from mimokit.prediction.verdict import verdict_lines
+
+    first = verdicts[0] if not isinstance(verdicts[0], str) else None
+    columns: list[dict[str, str]] = []
+    for verdict in verdicts:
+        lines = () if isinstance(verdict, str) else verdict_lines(verdict, first)
+        columns.append({line.label: _with_change(line) for line in lines})
+    labels = list(dict.fromkeys(label for column in columns for label in column))
+    return [_line(label, [column.get(label, ABSENT) for column in columns]) for label in labels]
+
+
+def _with_change(line: VerdictLine) -> str:
+    if not line.change.endswith(")"):
+        return line.value
+    return f"{line.value} ({line.change.rpartition('(')[2]}"
+
+
+def _line(label: str, values: Sequence[str]) -> Line:
+    return Line(label, tuple(values), len(set(values)) > 1)
 
 
 def _merged(ours: list[str], theirs: list[str]) -> list[str]:
-    """Return all labels; one that only the right has stands behind its neighbour there."""
+    """Return all labels; one that only the second has stands behind its neighbour there."""
     merged = list(ours)
     for index, label in enumerate(theirs):
         if label not in merged:

@@ -8,6 +8,7 @@ from typing import Any
 from mimokit.axes import CONFIG_FIELDS, SPELLINGS
 from mimokit.config import DataConfig, ModuleArchitecture, ModuleParallelismConfig
 from mimokit.config.base import ConfigModel
+from mimokit.config.parallelism import LEFT_OUT
 from mimokit_widgets.planner.paths import SIZE_INPUTS, short_name
 
 NETWORK_INPUTS: Mapping[str, str] = {
@@ -29,6 +30,20 @@ FLAGS: Mapping[str, str] = {
     "class_token": "class token",
     "tied_embeddings": "tied embeddings",
 }
+EXECUTION_INPUTS: Mapping[str, str] = {
+    "virtual_pipeline_model_parallel_size": "VPP",
+    "expert_tensor_parallel": "ETP",
+    "recompute_granularity": "recompute",
+    "num_distributed_optimizer_instances": "instances",
+}
+EXECUTION_FLAGS: Mapping[str, str] = {
+    "sequence_parallel": "sequence parallel",
+    "use_distributed_optimizer": "distributed optimizer",
+    "use_megatron_fsdp": "FSDP",
+    "overlap_grad_reduce": "overlapped reduction",
+}
+"""How a module is executed on its ranks."""
+
 ENCODER_INPUTS = (
     "image_size",
     "patch_size",
@@ -54,14 +69,17 @@ def inputs() -> dict[str, Any]:
     """Return the inputs of every section, for the browser.
 
     Returns:
-        `sizes`, `network`, `flags` and `data`: lists of {key, label, hint, empty}, where `empty`
-        is what an empty input stands for; `encoders`: keys that only encoders have.
+        `sizes`, `execution`, `execution_flags`, `network`, `flags` and `data`: lists of
+        {key, label, hint, empty}, where `empty` is what an empty input stands for; `encoders`: keys
+        that only encoders have.
     """
     labels = {field: short_name(field) for field in SIZE_INPUTS}
     return {
         "sizes": list(_inputs(ModuleParallelismConfig, labels)),
         "network": list(_inputs(ModuleArchitecture, NETWORK_INPUTS)),
         "flags": list(_inputs(ModuleArchitecture, FLAGS)),
+        "execution": list(_inputs(ModuleParallelismConfig, EXECUTION_INPUTS)),
+        "execution_flags": list(_inputs(ModuleParallelismConfig, EXECUTION_FLAGS)),
         "data": list(_inputs(DataConfig, DATA_INPUTS)),
         "encoders": list(ENCODER_INPUTS),
     }
@@ -77,4 +95,9 @@ def _inputs(section: type[ConfigModel], labels: Mapping[str, str]) -> Iterable[d
         yield {"key": key, "label": label, "hint": hint, "empty": _EMPTY.get(key, default)}
 
 
-_EMPTY = {"ffn_hidden_size": "4 × hidden", "vocab_size": "", "data_parallel": "auto"}
+_EMPTY = {
+    "ffn_hidden_size": "4 × hidden",
+    "vocab_size": "",
+    "data_parallel": "auto",
+    **{field: str(LEFT_OUT[field]) for field in EXECUTION_INPUTS},
+}

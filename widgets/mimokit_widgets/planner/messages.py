@@ -11,7 +11,6 @@ from mimokit_widgets.planner import edits
 from mimokit_widgets.planner.code import as_python, as_torchrun
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.limits import MOST_MODULES
-from mimokit_widgets.planner.outcome import evaluate
 from mimokit_widgets.planner.paths import PREDICTION, module_names
 from mimokit_widgets.view_models.found_layouts import layouts_shown
 
@@ -184,14 +183,20 @@ def _take_found(session: Session, message: Message) -> None:
 
 def _pin(session: Session, message: Message) -> None:
     named = message.get("name")
-    if message.get("off"):
-        session.pinned = None
-        session.tab = "ranks" if session.tab == "compare" else session.tab
-        return
-    session.pinned = session.valid if named is None else evaluate(
-        Draft(load_preset(str(named)).to_mapping())
-    )  # fmt: skip
-    session.tab = "compare"
+    if named is not None:
+        session.pin(Draft(load_preset(str(named)).to_mapping()))
+    elif session.valid_draft is not None:
+        session.pin(session.valid_draft)
+
+
+def _unpin(session: Session, message: Message) -> None:
+    """Take one pinned layout away, or all."""
+    place = message.get("place")
+    session.pins = [
+        pin for at, pin in enumerate(session.pins) if place is not None and at != int(place)
+    ]
+    if not session.pins and session.tab == "compare":
+        session.tab = "ranks"
 
 
 ACTIONS: Mapping[str, Callable[[Session, Message], Reply]] = {
@@ -222,4 +227,5 @@ ACTIONS: Mapping[str, Callable[[Session, Message], Reply]] = {
     "cancel_search": _cancel_search,
     "take_found": _take_found,
     "pin": _pin,
+    "unpin": _unpin,
 }

@@ -20,11 +20,12 @@ from mimokit.prediction.traffic import traffic_of_plan
 from mimokit.units import counted, span_text
 from mimokit_widgets.planner.edits import feeds_of
 from mimokit_widgets.planner.field_errors import MOST_SHOWN
-from mimokit_widgets.planner.figures import compare, figures_of
+from mimokit_widgets.planner.figures import compare, compared_verdicts, figures_of
 from mimokit_widgets.planner.found import same_task
-from mimokit_widgets.planner.inputs import FLAGS
+from mimokit_widgets.planner.inputs import EXECUTION_FLAGS, FLAGS
 from mimokit_widgets.planner.limits import MOST_MODULES
 from mimokit_widgets.planner.networks import ENCODER, LANGUAGE, published_networks
+from mimokit_widgets.planner.outcome import DraftOutcome
 from mimokit_widgets.planner.paths import (
     DATA_FIELDS,
     LENGTHS,
@@ -40,6 +41,7 @@ from mimokit_widgets.planner.paths import (
     value_at,
 )
 from mimokit_widgets.planner.session import Session
+from mimokit_widgets.planner.verdicts import strip_of
 from mimokit_widgets.view_models.batch_lanes import batch_lanes
 from mimokit_widgets.view_models.found_layouts import layouts_shown, place_of
 from mimokit_widgets.view_models.prediction_bars import prediction_bars
@@ -99,7 +101,8 @@ def screen_of(session: Session) -> Screen:
         "can_redo": session.history.can_redo,
         "presets": list(preset_names()),
         "published": published_networks(),
-        "pinned": session.pinned is not None,
+        "pinned": len(session.pins),
+        "verdict": None,
         "tab": session.tab,
         "tabs": [],
         "headline": "",
@@ -118,8 +121,24 @@ def screen_of(session: Session) -> Screen:
         "headline": title(plan),
         "figures": [each.to_json() for each in figures_of(config, plan)],
         "notes": list(valid.notes),
+        "verdict": _verdict(session),
     }
     return _with_picture(session, state, tab, config, plan)
+
+
+def _verdict(session: Session) -> dict[str, Any] | None:
+    """Return the strip of the layout, against the first that is pinned or the one before."""
+    now, pinned = session.valid_draft, session.pinned
+    if now is None:
+        return None
+    before, against = session.before, "against the layout before the last edit"
+    if pinned:
+        before, outcome = pinned[0]
+        name = "the pinned layout" if outcome.config is None else f"pinned {outcome.config.name}"
+        against = f"against {name}"
+    verdicts = session.verdicts
+    was = None if before is None else verdicts.verdict_of(before)
+    return strip_of(verdicts.verdict_of(now), was, against)
 
 
 def _tabs(session: Session, plan: LayoutPlan) -> list[str]:
@@ -128,7 +147,7 @@ def _tabs(session: Session, plan: LayoutPlan) -> list[str]:
         "frames": session.valid is None
         or session.valid.config is None
         or not vision_encoders(session.valid.config),
-        "compare": session.pinned is None or session.pinned.plan is None,
+        "compare": not session.pins,
     }
     return [name for name in TABS if not absent.get(name, False)]
 
@@ -210,20 +229,29 @@ def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> dict[str, Any]:
 def _comparison(
     session: Session, state: dict[str, Any], config: ExperimentConfig, plan: LayoutPlan
 ) -> Screen:
+    assert session.valid_draft is not None, "what is shown is valid"
     pinned = session.pinned
-    assert pinned is not None, "nothing is compared without a pinned layout"
-    assert pinned.config is not None, "what is pinned was valid"
-    assert pinned.plan is not None, "what is pinned was valid"
-    left, other_cells = rank_cells(pinned.plan, session.ranks_per_node)
-    right, cells = rank_cells(plan, session.ranks_per_node)
-    lines = compare((pinned.config, pinned.plan), (config, plan))
+    shown = [*pinned, (session.valid_draft, DraftOutcome(config, plan))]
+    sides, cells = [], []
+    for _, outcome in (pinned[0], shown[-1]):
+        if outcome.plan is None or outcome.config is None:
+            sides.append({"name": "", "headline": outcome.problems[0].sentence, "ranks": None})
+            cells.append(b"")
+            continue
+        ranks, held = rank_cells(outcome.plan, session.ranks_per_node)
+        sides.append({"name": outcome.config.name, "headline": title(outcome.plan), "ranks": ranks})
+        cells.append(held)
+    lines = compare([(each.config, each.plan) for _, each in shown])
+    verdicts = [session.verdicts.verdict_of(draft) for draft, _ in shown]
     state["compare"] = {
-        "left": {"name": pinned.config.name, "headline": title(pinned.plan), "ranks": left},
-        "right": {"name": config.name, "headline": title(plan), "ranks": right},
+        "left": sides[0],
+        "right": sides[1],
+        "names": [each.config.name if each.config else "rejected" for _, each in shown],
+        "verdicts": [line.to_json() for line in compared_verdicts(verdicts)],
         "lines": [line.to_json() for line in lines],
         "differing": sum(line.differs for line in lines),
     }
-    return Screen(state, cells, other_cells)
+    return Screen(state, cells[1], cells[0])
 
 
 def _fields(session: Session) -> dict[str, Any]:
@@ -273,6 +301,7 @@ def _module(session: Session, name: str, color: str, fed: list[str]) -> dict[str
         "token": _text(value_at(content, (*TOKENS, name))),
         "length": _text(value_at(content, (*LENGTHS, name))),
         "flags": {each: network.get(each) is True for each in FLAGS},
+        "execution_flags": {each: sizes.get(each) is True for each in EXECUTION_FLAGS},
         "feeds": fed,
     }
 

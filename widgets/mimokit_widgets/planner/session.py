@@ -17,12 +17,14 @@ from mimokit_widgets.planner.field_errors import FieldMessage, field_errors_of
 from mimokit_widgets.planner.found import config_with
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
 from mimokit_widgets.planner.messages import ACTIONS, Message, Reply
-from mimokit_widgets.planner.outcome import DraftOutcome, evaluate, frame_question, resolved_config
+from mimokit_widgets.planner.outcome import DraftOutcome, frame_question, resolved_config
 from mimokit_widgets.planner.paths import (
     SIZES,
     mapping_at,
     value_at,
 )
+from mimokit_widgets.planner.pins import Pin
+from mimokit_widgets.planner.verdicts import Verdicts
 from mimokit_widgets.view_models.frame_session import FrameSession
 
 if TYPE_CHECKING:
@@ -39,7 +41,8 @@ class Session:
         valid_draft: that draft.
         problems: what is wrong with the draft that is shown; empty if it was accepted.
         field_errors: the same, with places and buttons.
-        pinned: the layout to compare with, or None.
+        pins: the layouts to compare with.
+        before: the draft that was valid before the last edit, or None.
         notice: a sentence about what was asked for and not done; empty otherwise.
         again: the message that does it anyway, or None.
         selected: the rank that is looked at, or None.
@@ -58,7 +61,9 @@ class Session:
         self.valid_draft: Draft | None = None
         self.problems: tuple[Problem, ...] = ()
         self.field_errors: tuple[FieldMessage, ...] = ()
-        self.pinned: DraftOutcome | None = None
+        self.pins: list[Pin] = []
+        self.before: Draft | None = None
+        self.verdicts = Verdicts()
         self.notice = ""
         self.again: dict[str, Any] | None = None
         self.tab = "ranks"
@@ -100,16 +105,19 @@ class Session:
         """Let a draft follow the one that is shown; edits of the same field are one step."""
         if repr(draft) == repr(self.draft):  # equal dicts may differ in order
             return
-        self.history.record(draft, field)
+        if self.history.record(draft, field):
+            self.before = self.valid_draft
         self._evaluate()
 
     def undo(self) -> None:
         """Go back one step."""
+        self.before = self.valid_draft
         self.history.undo()
         self._evaluate()
 
     def redo(self) -> None:
         """Go forward one step."""
+        self.before = self.valid_draft
         self.history.redo()
         self._evaluate()
 
@@ -229,8 +237,21 @@ class Session:
             self._frames_of = valid.plan
         return self.frames
 
+    def pin(self, layout: Draft) -> None:
+        """Compare a layout with the one in the fields; one that is pinned already is not again."""
+        if all(layout != pin.followed_by(self.draft) for pin in self.pins):
+            self.pins.append(Pin(layout, self.draft))
+        self.tab = "compare"
+
+    @property
+    def pinned(self) -> list[tuple[Draft, DraftOutcome]]:
+        """The pinned layouts, with the model and the batch that stand in the fields."""
+        now = self.valid_draft or self.draft
+        drafts = [pin.followed_by(now) for pin in self.pins]
+        return [(draft, self.verdicts.outcome_of(draft)) for draft in drafts]
+
     def _evaluate(self) -> None:
-        outcome = evaluate(self.draft)
+        outcome = self.verdicts.outcome_of(self.draft)
         self.problems = outcome.problems
         self.field_errors = field_errors_of(
             outcome.problems, self.draft, self.valid_draft, tuple(self.edited)

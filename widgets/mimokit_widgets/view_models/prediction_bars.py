@@ -8,7 +8,7 @@ from mimokit.charts._palette import MEMORY_COLORS, STEP_COLORS, module_colors
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
 from mimokit.planning.types import LayoutPlan
 from mimokit.units import GIB, gib_text
-from mimokit_widgets.planner.outcome import resolved_config
+from mimokit_widgets.planner.verdicts import asked_of, predicted
 
 if TYPE_CHECKING:
     from mimokit.prediction import Block, PredictedTimeline, Prediction
@@ -30,24 +30,13 @@ def prediction_bars(
         supposed: the GPU, its price and the software.
     """
     # The predictor is slow to import, so it is imported when the tab is first opened.
-    from mimokit.architecture.from_config import model_of_config
-    from mimokit.interop import layout_of_config, workload_of_config
-    from mimokit.prediction import predict, predict_timeline
+    from mimokit.prediction import predict_timeline
 
     picture: dict[str, Any] = {"step": [], "memory": [], "timeline": None}
-    resolved = resolved_config(config, plan)
-    gpu, software = supposed.chosen_gpu, supposed.chosen_software
     try:
-        asked = (
-            model_of_config(resolved.model),
-            layout_of_config(resolved),
-            workload_of_config(resolved),
-            gpu,
-        )
-        prediction = predict(
-            *asked, software=software, price_per_gpu_hour=supposed.price_per_gpu_hour
-        )
-        timeline = predict_timeline(*asked, software=software)
+        prediction = predicted(config, plan, supposed)
+        asked = asked_of(config, plan, supposed)
+        timeline = predict_timeline(*asked, software=supposed.chosen_software)
     except ConfigError as error:
         return {**picture, "sentence": str(error), "fits": True}
     return {

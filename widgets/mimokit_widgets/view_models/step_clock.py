@@ -21,6 +21,7 @@ def clock_svg(stepper: Stepper) -> str:
     here = number % len(clock) if number >= 0 else -1
     first = number - here
     colors = module_colors(stepper.plan.modules)
+    differing = {each.number for each in stepper.snapshots if each.differences}
     parts = []
     for lane, (name, rank) in enumerate(lanes):
         y = 2 + lane * ROW
@@ -29,9 +30,12 @@ def clock_svg(stepper: Stepper) -> str:
         for place, tick in enumerate(clock):
             step = tick.steps.get(rank)
             x = LEFT + place * cell
-            title = f"<title>tick {place + 1}: {escape(str(step or 'waits'))}</title>"
+            wrong = first + place in differing
+            kind = "tick differs" if wrong else "tick"
+            said = f"tick {place + 1}: {step or 'waits'}" + (", differs from the plan" * wrong)
+            title = f"<title>{escape(said)}</title>"
             parts.append(
-                f'<rect class="tick" data-number="{first + place}" x="{x:.1f}" y="{y}" '
+                f'<rect class="{kind}" data-number="{first + place}" x="{x:.1f}" y="{y}" '
                 f'width="{max(cell - 1.5, 0.8):.1f}" height="{ROW - 3}" rx="2"'
                 f"{_fill(step, colors)}>{title}</rect>"
             )

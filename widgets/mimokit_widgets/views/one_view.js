@@ -1,6 +1,7 @@
 // The browser's half of a widget that is one view and no more.
 
 import { element } from "./dom.js";
+import { KernelLink } from "./kernel_link.js";
 
 /**
  * How such a widget is rendered.
@@ -11,9 +12,11 @@ import { element } from "./dom.js";
 export function renderedAs(make, follows, attributes = {}) {
   return ({ model, el }) => {
     const host = element("div", {});
-    el.append(element("div", { class: "mimokit", "data-lm-suppress-shortcuts": "true",
-      ...attributes }, host));
-    const view = make(host, (message) => model.send(message));
+    const root = element("div", { class: "mimokit", "data-lm-suppress-shortcuts": "true",
+      ...attributes }, host);
+    el.append(root);
+    const kernel = new KernelLink(model, root);
+    const view = make(host, (message) => kernel.send(message));
     const heard = Object.entries(follows).map(([trait, follow]) =>
       [`change:${trait}`, () => follow(view, model)]);
     for (const [event, follow] of heard) {
@@ -22,6 +25,7 @@ export function renderedAs(make, follows, attributes = {}) {
     }
     return () => {
       for (const [event, follow] of heard) model.off(event, follow);
+      kernel.remove();
       view.remove();
     };
   };

@@ -29,8 +29,14 @@ export class Outbox {
     if (this.flying !== null || !this.waiting.length) return;
     this.sent += 1;
     this.flying = `${this.name}-${this.sent}`;
-    this.send({ ...this.waiting.shift(), serial: this.flying });
     this.timer = setTimeout(() => this.late(true), PATIENCE);
+    this.send({ ...this.waiting.shift(), serial: this.flying });
+  }
+
+  /** Nobody is there to answer. */
+  close() {
+    clearTimeout(this.timer);
+    this.late(false);
   }
 
   /** Python has handled a message, of this view or of another. */

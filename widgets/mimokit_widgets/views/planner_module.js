@@ -24,8 +24,9 @@ export class ModuleRow {
       name: `${label} of ${name}`, path: ["model", "module_parallelisms", name, key],
       placeholder: empty }));
     this.where = element("span", { class: "where muted" });
-    this.more = button("Network", () => this.toggle(), { "aria-expanded": "false", class: "plain",
-      "aria-label": `Network and links of ${name}` });
+    this.more = button("More", () => this.toggle(), { "aria-expanded": "false", class: "plain",
+      "aria-label": `Network and links of ${name}`,
+      title: "How it is executed, its network, and what it feeds" });
     const act = (text, label, message) =>
       button(text, () => planner.send(message), { class: "plain", "aria-label": label, title: label });
     this.errors = new FieldErrors(planner);
@@ -42,6 +43,11 @@ export class ModuleRow {
   }
 
   details(name, field) {
+    const sizePath = (key) => ["model", "module_parallelisms", name, key];
+    this.execution = this.inputs.execution.map((input) => field({ ...input, path: sizePath(input.key),
+      name: `${input.label} of ${name}`, placeholder: input.empty,
+      text: input.key === "recompute_granularity" }));
+    this.executionFlags = this.boxes(this.inputs.execution_flags, sizePath);
     this.network = this.inputs.network.map((input) => [input, field({ ...input,
       name: `${input.label} of ${name}`, placeholder: input.empty,
       path: ["model", "module_architectures", name, input.key] })]);
@@ -58,16 +64,24 @@ export class ModuleRow {
       path: ["data", "modality_seq_lengths", name],
       hint: "most tokens per sample of the module's output; empty: the number of image tokens" });
     this.feeds = element("div", { class: "feeds" });
-    this.flags = new Map(this.inputs.flags.map(({ key, label, hint }) => {
-      const box = element("input", { type: "checkbox", change: () => this.planner.send({
-        type: "flag", path: ["model", "module_architectures", name, key], on: box.checked }) });
-      return [key, { box, node: element("label", { title: hint }, box, label) }];
-    }));
+    this.flags = this.boxes(this.inputs.flags, (key) => ["model", "module_architectures", name, key]);
     return element("div", { class: "network" },
+      ...this.execution.map((each) => each.node),
+      element("div", { class: "feeds" },
+        ...[...this.executionFlags.values()].map(({ node }) => node)),
       element("label", { class: "field wide" }, element("span", {}, "like"), this.published),
       ...this.network.map(([, each]) => each.node), this.token.node, this.length.node,
       element("div", { class: "feeds" }, ...[...this.flags.values()].map(({ node }) => node)),
       this.feeds);
+  }
+
+  /** Boxes to tick, by the key of what they set. */
+  boxes(inputs, pathOf) {
+    return new Map(inputs.map(({ key, label, hint }) => {
+      const box = element("input", { type: "checkbox", change: () => this.planner.send({
+        type: "flag", path: pathOf(key), on: box.checked }) });
+      return [key, { box, node: element("label", { title: hint }, box, label) }];
+    }));
   }
 
   toggle(open = this.below.hidden) {
@@ -92,6 +106,8 @@ export class ModuleRow {
         field.input.style.visibility = needed ? "" : "hidden";
       }
     }
+    for (const field of this.execution) field.set(module.sizes[field.path[3]]);
+    for (const [key, { box }] of this.executionFlags) box.checked = module.execution_flags[key];
     for (const [{ key, empty }, field] of this.network) {
       field.set(module.network[key]);
       field.node.hidden = module.language && this.inputs.encoders.includes(key)
@@ -139,7 +155,9 @@ export class ModuleRow {
   mark(errors) {
     const ids = this.errors.show(errors);
     for (const field of this.all) field.mark(ids.get(field.path.join(".")));
-    const hidden = errors.some(({ path }) => path[1] !== "module_parallelisms");
+    const inRow = new Set(this.sizes.map(({ path }) => path[3]));
+    const hidden = errors.some(({ path }) => path[1] !== "module_parallelisms"
+      || !inRow.has(path[3]));
     setAttribute(this.more, "data-invalid", hidden ? "true" : null);
   }
 

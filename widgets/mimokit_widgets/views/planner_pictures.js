@@ -1,7 +1,7 @@
 // The pictures of a plan, one tab each; a tab whose plan does not exist is absent.
 
 import { BatchSplitView } from "./batch_split_view.js";
-import { element, freshId, setAttribute } from "./dom.js";
+import { button, element, freshId, setAttribute } from "./dom.js";
 import { FrameView } from "./frame_view.js";
 import { PredictionView } from "./prediction_view.js";
 import { RankMapView } from "./rank_map_view.js";
@@ -33,9 +33,10 @@ class PipelineView {
   remove() {}
 }
 
-/** Two layouts side by side, what differs marked. */
+/** Layouts side by side, what differs marked; the first and the last with their ranks. */
 class ComparisonView {
-  constructor(host) {
+  constructor(host, send) {
+    this.send = send;
     this.sides = ["left", "right"].map(() => {
       const title = element("h4", {});
       const line = element("p", { class: "muted" });
@@ -46,8 +47,10 @@ class ComparisonView {
     this.table = element("table", { class: "lines" });
     this.count = element("p", { role: "status" });
     this.root = element("div", { class: "comparison" },
+      element("div", { class: "tools" }, button("Pin this layout as well",
+        () => send({ type: "pin" }), { title: "Edits of the model and the batch hold for all" })),
       element("div", { class: "sides" }, ...this.sides.map((side) => side.node)), this.count,
-      this.table);
+      element("div", { class: "scrolled" }, this.table));
     host.append(this.root);
   }
 
@@ -56,20 +59,27 @@ class ComparisonView {
     [compare.left, compare.right].forEach((layout, at) => {
       this.sides[at].title.replaceChildren(`${names[at]}: ${layout.name}`);
       this.sides[at].line.replaceChildren(layout.headline);
-      this.sides[at].view.update(layout.ranks, buffers[at]);
+      this.sides[at].map.hidden = !layout.ranks;
+      if (layout.ranks) this.sides[at].view.update(layout.ranks, buffers[at]);
     });
     const differs = compare.differing;
     this.count.textContent = differs
       ? `${differs} of ${compare.lines.length} lines differ.` : "The layouts are the same.";
+    const last = compare.names.length - 1;
+    const head = compare.names.map((name, at) => element("th", { scope: "col" },
+      at === last ? "now" : `pinned${last > 1 ? ` ${at + 1}` : ""}`,
+      ...(new Set(compare.names).size > 1 ? [element("span", { class: "muted" }, ` ${name}`)] : []),
+      ...(at < last ? [button("×", () => this.send({ type: "unpin", place: at }),
+        { class: "plain", "aria-label": `Unpin ${name}` })] : [])));
+    const row = (kind) => ({ label, values, differs }) => element("tr",
+      { class: `${kind} ${differs ? "differs" : ""}` }, element("th", { scope: "row" }, label),
+      ...values.slice(0, -1).map((value) => element("td", {}, value)),
+      element("td", { "aria-label": differs ? "differs" : "same" }, differs ? "≠" : "="),
+      element("td", {}, values[last]));
     this.table.replaceChildren(
-      element("thead", {}, element("tr", {}, element("th", {}), element("th", {}, "pinned"),
-        element("th", {}), element("th", {}, "now"))),
-      element("tbody", {}, ...compare.lines.map((line) => element("tr",
-        { class: line.differs ? "differs" : null }, element("th", { scope: "row" }, line.label),
-        element("td", {}, line.left),
-        element("td", { "aria-label": line.differs ? "differs" : "same" },
-          line.differs ? "≠" : "="),
-        element("td", {}, line.right)))));
+      element("thead", {}, element("tr", {}, element("th", {}), ...head.slice(0, -1),
+        element("th", {}), head[last])),
+      element("tbody", {}, ...compare.verdicts.map(row("decides")), ...compare.lines.map(row(""))));
   }
 
   remove() {
@@ -87,7 +97,7 @@ const MAKERS = {
   frames: (host, send) => new FrameView(host, send),
   prediction: (host, send, planner) => new PredictionView(host, planner),
   search: (host, send) => new SearchView(host, send),
-  compare: (host) => new ComparisonView(host),
+  compare: (host, send) => new ComparisonView(host, send),
 };
 
 export class Pictures {

@@ -27,7 +27,8 @@ export class Toolbar {
         button("Download", ask({ type: "copy", what: "yaml" }))));
     this.saving.hidden = true;
     this.opener = button("Save …", () => this.toggleSaving(), { "aria-expanded": "false" });
-    this.compare = button("Compare", () => planner.send({ type: "pin", off: planner.state.pinned }),
+    this.compare = button("Compare",
+      () => planner.send({ type: planner.state.pinned ? "unpin" : "pin" }),
       { title: "Pin this layout and compare later ones with it", "aria-pressed": "false" });
     this.node = element("header", {},
       element("div", { class: "titles" }, this.name.node),
@@ -58,7 +59,7 @@ export class Toolbar {
     this.undo.disabled = !state.can_undo;
     this.redo.disabled = !state.can_redo;
     setText(this.compare, state.pinned ? "End comparison" : "Compare");
-    setAttribute(this.compare, "aria-pressed", String(state.pinned));
+    setAttribute(this.compare, "aria-pressed", String(state.pinned > 0));
     if (this.presets.children.length) return;
     this.presets.append(element("option", { value: "" }, "Presets …"),
       ...state.presets.map((name) => element("option", { value: name }, name)));

@@ -43,7 +43,7 @@ def hook_module(recorder: Recorder, name: str, module: torch.nn.Module) -> None:
 
     An encoder that shares its items with other ranks is recorded at its end alone: its rows.
     """
-    for chunk in chunks_of(module):  # type: ignore[arg-type]
+    for chunk in chunks_of(module):
         for path, owner in chunk.named_modules():
             cut = _cut_of(owner)
             if cut is not None:
@@ -60,7 +60,7 @@ def _cut_of(owner: torch.nn.Module) -> SequenceCut | None:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _LayerRows:
     """The places of the hidden states of a rank, and those inside of its matrices."""
 
     between: RowPlaces
@@ -86,7 +86,7 @@ class _Layers:
     recorder: Recorder
     name: str
     cut: SequenceCut
-    held: dict[bytes, _Held | None] = field(default_factory=dict)
+    held: dict[bytes, _LayerRows | None] = field(default_factory=dict)
 
     def hook(self, prefix: str, owner: torch.nn.Module) -> None:
         """Hook every operation that is known."""
@@ -168,7 +168,7 @@ class _Layers:
             self._backward(f"{operation}.output", tensor, held, None)
 
     def _backward(
-        self, operation: str, tensor: torch.Tensor, held: _Held, columns: Columns
+        self, operation: str, tensor: torch.Tensor, held: _LayerRows, columns: Columns
     ) -> None:
         if torch.is_grad_enabled() and tensor.requires_grad:
             tensor.register_hook(
@@ -176,25 +176,32 @@ class _Layers:
             )  # type: ignore[no-untyped-call]
 
     def _record(
-        self, operation: str, phase: SeamPhase, held: _Held, columns: Columns, tensor: torch.Tensor
+        self,
+        operation: str,
+        phase: SeamPhase,
+        held: _LayerRows,
+        columns: Columns,
+        tensor: torch.Tensor,
     ) -> None:
         """Record a tensor, unless it has other rows than the samples."""
         places = held.of(tensor)
         if places is not None:
             self.recorder.tensor(self.name, operation, phase, tensor, places, columns)
 
-    def _note(self, hidden: Any, *, in_row: bool) -> _Held | None:
+    def _note(self, hidden: Any, *, in_row: bool) -> _LayerRows | None:
         """Note the places of hidden states [positions, batch, hidden]; None: not known."""
         computed = rows_computed()
         if computed is None:
             return None
         batch = len(computed.samples)
         known = not in_row and batch and hidden.dim() == 3 and hidden.shape[1] == batch
-        held = _Held(*places_of_layer(self.cut, computed, len(hidden)), batch) if known else None
+        held = (
+            _LayerRows(*places_of_layer(self.cut, computed, len(hidden)), batch) if known else None
+        )
         self.held[_samples(computed)] = held
         return held
 
-    def _now(self) -> _Held | None:
+    def _now(self) -> _LayerRows | None:
         """Return the places of what is computed at the moment, or computed again."""
         computed = rows_computed()
         return None if computed is None else self.held.get(_samples(computed))

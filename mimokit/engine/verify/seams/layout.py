@@ -12,7 +12,7 @@ from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import without_tf32
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.main_weights import main_value, whole_gradient
-from mimokit.engine.parallel.marks import is_of_slice, is_tied_copy
+from mimokit.engine.parallel.marks import is_of_slice, is_tied_copy, shard_of
 from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput, StageOutput
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step, exhaust
@@ -80,7 +80,9 @@ class _Parameters:
             for path, parameter in named_parameters(wrapped.module).items():
                 if not parameter.requires_grad:
                     continue
-                share = f"replica {wrapped.ownership.reduce_group(parameter).rank()}"
+                # By the table of tensors, not by Megatron's marks, which reductions go by.
+                expert = shard_of(parameter).cut.expert is not None
+                share = f"replica {(groups.expt_dp if expert else groups.dp_cp).rank()}"
                 if is_of_slice(parameter):
                     share += f", slice {groups.tp.rank()}"
                 if is_tied_copy(parameter):

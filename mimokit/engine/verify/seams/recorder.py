@@ -99,7 +99,7 @@ class Recorder:
         """
         shard = shard_of(parameter)
         whole = np.arange(int(np.prod(shard.cut.whole)), dtype=np.int64).reshape(shard.cut.whole)
-        columns = shard.of(whole, padding=-1).reshape(-1)
+        columns = shard.of(whole, padding=-1).reshape(-1).astype(np.int64)
         flat = tensor.detach().reshape(-1).to("cpu", torch.float64)
         flat = flat.masked_fill(torch.from_numpy(columns < 0), 0.0)
         values, coverage = torch.zeros(2, 1, SIGNS, dtype=torch.float64)

@@ -26,7 +26,7 @@ def column_signs(places: NDArray[np.int64]) -> torch.Tensor:
 
 def _signs(places: NDArray[np.int64], stream: int) -> NDArray[np.float64]:
     """Return -1 or 1: the lowest bits of a hash of each place (splitmix64, Steele et al. 2014)."""
-    mixed = places.astype(np.uint64) + np.uint64(stream) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = places.astype(np.uint64) + np.uint64(stream * 0x9E3779B97F4A7C15 % 2**64)
     mixed = mixed * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)

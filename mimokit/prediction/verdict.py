@@ -1,0 +1,147 @@
+"""What one decides between layouts by: seconds, tokens, memory, idle time and dollars of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from mimokit.prediction.result import Prediction
+from mimokit.units import GIB, seconds_text
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The numbers of a predicted step that layouts are compared by.
+
+    Attributes:
+        low: lower end of the band that holds four of five measured steps, in seconds.
+        tokens_per_gpu: tokens per second, divided by the GPUs.
+        memory: module -> bytes on the fullest GPU; modules that share it are all listed.
+        idle: share of the step for which a GPU waits in a pipeline.
+        dollars: per billion tokens; None without a price.
+    """
+
+    seconds: float
+    low: float
+    high: float
+    tokens_per_gpu: float
+    memory: Mapping[str, float]
+    capacity: float
+    idle: float
+    dollars: float | None
+
+    @property
+    def peak(self) -> float:
+        """Bytes on the fullest GPU."""
+        return sum(self.memory.values())
+
+    @property
+    def fits(self) -> bool:
+        """Whether the fullest GPU has room for it."""
+        return self.peak <= self.capacity
+
+
+def verdict_of(prediction: Prediction) -> Verdict:
+    """Return what a prediction comes down to."""
+    totals = {name: sum(parts.values()) for name, parts in prediction.memory.items()}
+    if prediction.layout.mode == "heterogeneous":
+        fullest = max(totals, key=totals.__getitem__)
+        totals = {fullest: totals[fullest]}
+    price = prediction.dollars_per_million_tokens
+    return Verdict(
+        seconds=prediction.seconds,
+        low=prediction.low,
+        high=prediction.high,
+        tokens_per_gpu=prediction.tokens_per_second / prediction.layout.gpus,
+        memory=totals,
+        capacity=prediction.capacity,
+        idle=prediction.parts.get("bubble", 0.0) / prediction.seconds,
+        dollars=None if price is None else 1000 * price,
+    )
+
+
+@dataclass(frozen=True)
+class VerdictLine:
+    """One number of a verdict as text.
+
+    Attributes:
+        note: what goes with the value: its band, or what it is measured against.
+        change: what it was before and by how much it differs; empty where it does not.
+        better: whether the change is to the good; None without a change.
+    """
+
+    key: str
+    label: str
+    value: str
+    note: str = ""
+    change: str = ""
+    better: bool | None = None
+
+
+@dataclass(frozen=True)
+class _Measure:
+    key: str
+    label: str
+    text: Callable[[float], str]
+    number: Callable[[Verdict], float | None]
+    more_is_better: bool = False
+
+
+def _whole(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _gib(number: float) -> str:
+    return f"{number / GIB:.3g} GiB"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _dollars(number: float) -> str:
+    return f"${number:,.0f}" if number >= 100 else f"${number:.3g}"
+
+
+MEASURES = (
+    _Measure("seconds", "time per step", seconds_text, lambda verdict: verdict.seconds),
+    _Measure("tokens", "tokens/s per GPU", _whole, lambda verdict: verdict.tokens_per_gpu, True),
+    _Measure("memory", "fullest GPU", _gib, lambda verdict: verdict.peak),
+    _Measure("idle", "idle in pipeline", _percent, lambda verdict: verdict.idle),
+    _Measure("dollars", "per billion tokens", _dollars, lambda verdict: verdict.dollars),
+)
+
+
+def verdict_lines(now: Verdict, before: Verdict | None = None) -> tuple[VerdictLine, ...]:
+    """Return a verdict as text, with the change against another one."""
+    notes = {
+        "seconds": f"{seconds_text(now.low)} to {seconds_text(now.high)}",
+        "memory": f"of {_gib(now.capacity)}" + ("" if now.fits else ": does not fit"),
+    }
+    lines = []
+    for measure in MEASURES:
+        number = measure.number(now)
+        if number is None:
+            continue
+        was = None if before is None else measure.number(before)
+        change, better = ("", None) if was is None else _change(measure, was, number)
+        note = notes.get(measure.key, "")
+        text = measure.text(number)
+        lines.append(VerdictLine(measure.key, measure.label, text, note, change, better))
+    return tuple(lines)
+
+
+def _change(measure: _Measure, was: float, number: float) -> tuple[str, bool | None]:
+    """Return "2.36 → 2.25 s (−5 %)" and whether that is better; nothing for what reads alike."""
+    before, after = measure.text(was), measure.text(number)
+    if before == after:
+        return "", None
+    unit = after.partition(" ")[2]
+    short = before.removesuffix(f" {unit}") if unit else before
+    share = "" if not was or unit == "%" else f" ({_signed(number / was - 1)})"
+    return f"{short} → {after}{share}", (number > was) == measure.more_is_better
+
+
+def _signed(share: float) -> str:
+    sign, percent = "+" if share > 0 else "−", abs(100 * share)
+    return f"{sign}{percent:.0f} %" if percent >= 1 else f"{sign}{percent:.1f} %"

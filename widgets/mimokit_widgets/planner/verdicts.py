@@ -1,0 +1,112 @@
+"""What is predicted for layouts of a planner, computed once for each."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
+from mimokit.planning.types import LayoutPlan
+from mimokit_widgets.planner.draft import Draft, supposed_of
+from mimokit_widgets.planner.outcome import DraftOutcome, evaluate, resolved_config
+
+if TYPE_CHECKING:
+    from mimokit.prediction import Prediction
+    from mimokit.prediction.verdict import Verdict
+
+MOST_KEPT = 32
+Value = TypeVar("Value")
+
+
+def asked_of(config: ExperimentConfig, plan: LayoutPlan, supposed: PredictionConfig) -> Any:
+    """Return the arguments of `predict` that describe a layout: model, layout, workload and GPU.
+
+    Raises:
+        ConfigError: it cannot be predicted.
+    """
+    # The predictor is slow to import, so it is imported when the first layout is shown.
+    from mimokit.architecture.from_config import model_of_config
+    from mimokit.interop import layout_of_config, workload_of_config
+
+    resolved = resolved_config(config, plan)
+    model = model_of_config(resolved.model)
+    return model, layout_of_config(resolved), workload_of_config(resolved), supposed.chosen_gpu
+
+
+def predicted(config: ExperimentConfig, plan: LayoutPlan, supposed: PredictionConfig) -> Prediction:
+    """Return the predicted step of a layout.
+
+    Args:
+        plan: its plan; every data_parallel is known there.
+        supposed: the GPU, its price and the software.
+
+    Raises:
+        ConfigError: it cannot be predicted.
+    """
+    from mimokit.prediction import predict
+
+    price = supposed.price_per_gpu_hour
+    asked = asked_of(config, plan, supposed)
+    return predict(*asked, software=supposed.chosen_software, price_per_gpu_hour=price)
+
+
+class Verdicts:
+    """Outcomes and verdicts of the last drafts that were asked for."""
+
+    def __init__(self) -> None:
+        self._outcomes: OrderedDict[str, DraftOutcome] = OrderedDict()
+        self._verdicts: OrderedDict[str, Verdict | str] = OrderedDict()
+
+    def outcome_of(self, draft: Draft) -> DraftOutcome:
+        """Return what follows from a draft."""
+        return _kept(self._outcomes, repr(draft), lambda: evaluate(draft))
+
+    def verdict_of(self, draft: Draft) -> Verdict | str:
+        """Return what a draft comes down to, or the sentence that says why nothing is predicted."""
+        return _kept(self._verdicts, repr(draft), lambda: self._predict(draft))
+
+    def _predict(self, draft: Draft) -> Verdict | str:
+        from mimokit.prediction.verdict import verdict_of
+
+        outcome = self.outcome_of(draft)
+        if outcome.config is None or outcome.plan is None:
+            return outcome.problems[0].sentence
+        try:
+            return verdict_of(predicted(outcome.config, outcome.plan, supposed_of(draft)))
+        except ConfigError as error:
+            return str(error)
+
+
+def _kept(values: OrderedDict[str, Value], key: str, make: Callable[[], Value]) -> Value:
+    if key not in values:
+        values[key] = make()
+        while len(values) > MOST_KEPT:
+            values.popitem(last=False)
+    values.move_to_end(key)
+    return values[key]
+
+
+def strip_of(verdict: Verdict | str, before: Verdict | str | None, against: str) -> dict[str, Any]:
+    """Return the strip that the browser draws.
+
+    Args:
+        against: what `before` is, in words.
+
+    Returns:
+        `lines`, `bar` (module and share of the GPU's memory), `against`, `fits`; or `sentence`.
+    """
+    from mimokit.prediction.verdict import verdict_lines
+
+    if isinstance(verdict, str):
+        return {"sentence": f"Nothing is predicted: {verdict}", "lines": [], "bar": []}
+    known = None if isinstance(before, str) else before
+    lines = [asdict(line) for line in verdict_lines(verdict, known)]
+    return {
+        "sentence": "",
+        "against": against if any(line["change"] for line in lines) else "",
+        "lines": lines,
+        "bar": [[name, held / verdict.capacity] for name, held in verdict.memory.items()],
+        "fits": verdict.fits,
+    }
