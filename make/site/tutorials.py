@@ -12,8 +12,9 @@ from typing import Any
 
 import nbformat
 from nbconvert import MarkdownExporter
-from nbconvert.preprocessors import ExtractOutputPreprocessor, TagRemovePreprocessor
 from traitlets.config import Config
+
+from mimokit_widgets.notebooks.page import WIDGET
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
@@ -73,9 +74,6 @@ def _exporter(stem: str) -> MarkdownExporter:
             "output_filename_template": names,
             "extract_output_types": {"image/svg+xml", "image/png"},
         },
-        "MarkdownExporter": {
-            "preprocessors": [ExtractOutputPreprocessor, TagRemovePreprocessor],
-        },
     }
     return MarkdownExporter(config=Config(settings))
 
@@ -98,7 +96,8 @@ def _cleaned(notebook: Any) -> Any:
 def _is_shown(output: Any) -> bool:
     if output.output_type == "stream":
         return bool(output.text.strip())
-    return any(kind in output.get("data", {}) for kind in KINDS)
+    data = output.get("data", {})
+    return WIDGET not in data and any(kind in data for kind in KINDS)
 
 
 def _linked(text: str) -> str:

@@ -22,6 +22,8 @@ _MAPPINGS_OF_MODULES = (
 )
 _A_NAME = "letters, digits, underscores and hyphens only"
 
+ALTERNATIVES = ("<whole>", "<parts>")
+"""The tags of the alternatives of a field, which pydantic puts among the keys of a path."""
 MOST = 100
 """Problems that are listed; a file with more of them is of another kind."""
 NO_FIX = object()
@@ -115,7 +117,7 @@ def _problems_of_detail(detail: Any, model: type[BaseModel]) -> tuple[Problem, .
 
 def _problem(detail: Any, model: type[BaseModel]) -> Problem:
     # Tags of alternatives do not belong to the path in a file.
-    path = tuple(str(key) for key in detail["loc"] if not str(key).startswith("<"))
+    path = tuple(str(key) for key in detail["loc"] if key not in ALTERNATIVES)
     if path and path[-1] == "[key]":
         return _key_problem(path[:-1], detail["type"], model)
     module, begin = owner_of(path, model)

@@ -90,6 +90,7 @@ class _Expansion:
             raise YamlLimitError(node.start_mark, what)
         self._open.add(id(node))
         _check_tag(node)
+        _check_characters(node)
         below = [self.measure(child) for child in _children(node)]
         self._open.remove(id(node))
         values = 1 + sum(size[0] for size in below)
@@ -124,6 +125,13 @@ def _check_tag(node: Any) -> None:
     if tag not in _TAGS:
         shown = tag.replace(_YAML, "!!")[:60]
         what = f"it has the tag {shown}, and no tag is read; write the value without one"
+        raise YamlLimitError(node.start_mark, what)
+
+
+def _check_characters(node: Any) -> None:
+    """Refuse half a character, which an escape can stand for and no file can hold."""
+    if isinstance(node, ScalarNode) and any("\ud800" <= sign <= "\udfff" for sign in node.value):
+        what = "it has half a character (an escape from \\ud800 to \\udfff); write a whole one"
         raise YamlLimitError(node.start_mark, what)
 
 

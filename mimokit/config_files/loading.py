@@ -191,6 +191,8 @@ def read_sections(sections: dict[str, Any]) -> Reading:
 
 def _stand_in(sections: dict[str, Any], place: tuple[Any, ...]) -> bool:
     """Replace the value at a place; return whether something can stand in for it."""
+    if not place:
+        return False  # it is the whole config that is wrong
     keys = place[:-1] if place[-1] == "[key]" else place
     parent = _parent(sections, keys[:-1])
     if parent is None:

@@ -31,6 +31,7 @@ from mimokit.config.model import MOST_MODULES
 from mimokit.config.text_file import read_text_file
 from mimokit.config.yaml_file import MOST_CHARACTERS, MOST_IN_A_LINE, MOST_LEVELS, MOST_VALUES
 from mimokit.config_files import config_from_mapping, load_experiment_config
+from mimokit.config_files.loading import _stand_in
 from mimokit.prediction.calibration import load_calibration
 from mimokit.prediction.hardware import load_hardware
 from tests.config.sections import network, only, problems, put, sections
@@ -104,6 +105,7 @@ def test_deep_nesting(text: str, tmp_path: Path) -> None:
         ("model:\n  x: !!python/object/apply:os.system [touch {}]\n", "line 2: it has the tag"),
         ("model: !!python/name:os.system\n", "the tag !!python/name:os.system, and no tag is read"),
         ("model: !mine {a: 1}\n", "it has the tag !mine"),
+        ('model:\n  x: "\\ud800"\n', "line 2: it has half a character"),
         ("b: &b {k: 1}\na:\n  <<: *b\n  x: 1\n  x: 2\n", "line 5: the key x is written twice"),
         ("a: 1\n0x1: 2\n1: 3\n", "duplicate key"),
         ("sweep:\n  layout:\n    a: {}\n    a: {}\n", "line 4: the key a is written twice"),
@@ -115,6 +117,13 @@ def test_texts_that_say_too_little_or_too_much(text: str, expected: str, tmp_pat
     path.write_text(text.replace("{}]", f"{tmp_path / 'executed'}]"))
     assert expected in refusal(path)
     assert not (tmp_path / "executed").exists()
+
+
+def test_what_has_no_place_in_a_config_is_still_told() -> None:
+    """A key that looks like a tag of pydantic's, and problems of the whole."""
+    with pytest.raises(ConfigError, match="unknown key <img src=x onerror=a"):
+        config_from_mapping({"<img src=x onerror=a()>": 1})
+    assert not _stand_in({}, ())
 
 
 def test_aliases_and_merge_keys_of_a_real_file_are_read(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
 from ruamel.yaml import YAML
 
 from make.site import commands, pictures, python_reference, tutorials
 from make.site.check import loaded_from_elsewhere
+from mimokit_widgets.notebooks.page import WIDGET
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -105,9 +107,31 @@ def test_every_command_and_public_name_has_its_place() -> None:
     assert names["train"] == "mimokit.experiment.training.train"
 
 
-def test_a_notebook_becomes_a_page_with_its_pictures() -> None:
+def test_a_notebook_becomes_a_page_with_its_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook = nbformat.read(ROOT / "notebooks" / "01_first_light.ipynb", 4)
+    (cell,) = [cell for cell in notebook.cells if cell.source.endswith("charts.rank_map(plan)")]
+    chart = {"image/svg+xml": "<svg/>", "text/plain": "<chart: of ranks>"}
+    table = {"text/html": "<table>\n\n</table>", "text/plain": "a table"}
+    view = {WIDGET: {}, "text/plain": "<LayoutPlanner object at 0x7f>"}
+    bundles = (chart, table, view)
+    cell.outputs = [nbformat.v4.new_output("display_data", bundle) for bundle in bundles]
+    nbformat.write(notebook, tmp_path / "01_first_light.ipynb")
+    monkeypatch.setattr(tutorials, "EXECUTED", tmp_path)
     made = tutorials.pages_of(ROOT / "notebooks" / "01_first_light.ipynb")
     page = str(made["tutorials/01_first_light.md"])
     assert page.startswith("# First light\n")
-    assert "plan = mimokit.plan(config)" in page
     assert "](../" not in page
+    assert "<table>\n</table>" in page  # a blank line would end it
+    assert "object at" not in page
+    (picture,) = [path for path in made if path.endswith(".svg")]
+    assert f"({Path(picture).name})" in page
+
+
+def test_a_notebook_that_was_not_executed_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tutorials, "EXECUTED", tmp_path)
+    made = tutorials.pages_of(ROOT / "notebooks" / "06_predict_and_search.ipynb")
+    assert "It was not executed for these pages" in str(made["tutorials/06_predict_and_search.md"])

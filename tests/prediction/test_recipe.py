@@ -11,7 +11,7 @@ from mimokit.architecture import LanguageModel, load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError
-from mimokit.config.recipe import RecipeConfig
+from mimokit.config.recipe import Dispatcher, Graphs, RecipeConfig
 from mimokit.config_files import load_experiment_config
 from mimokit.prediction import Layout, Prediction, Workload, predict
 from mimokit.prediction.band import UNKNOWN_RECIPE
@@ -45,7 +45,8 @@ def test_the_law_of_launches_is_that_of_the_published_passes() -> None:
     model = load_model("qwen3-30b-a3b")
     assert isinstance(model, LanguageModel)
     system = System(load_hardware("b200"), load_software("megatron-bridge"), "mxfp8")
-    for graphs, expected in (("part", 4.4), ("part+attention", 2.2), ("none", 4.8), ("full", 0)):
+    law: dict[Graphs, float] = {"part": 4.4, "part+attention": 2.2, "none": 4.8, "full": 0.0}
+    for graphs, expected in law.items():
         recipe = replace(system.recipe, graphs=graphs)
         found = launch_seconds(
             model.net, model.net.moe, ParallelSizes(), replace(system, recipe=recipe)
@@ -53,16 +54,16 @@ def test_the_law_of_launches_is_that_of_the_published_passes() -> None:
         assert 1e3 * float(found) == pytest.approx(expected, abs=0.1)
 
 
-def _dispatching(system: System, kind: str) -> System:
+def _dispatching(system: System, kind: Dispatcher) -> System:
     return replace(system, recipe=replace(system.recipe, dispatcher=kind))
 
 
 def test_an_all_to_all_sends_every_copy_and_deepep_one_per_rank_and_domain() -> None:
     system = System(load_hardware("h100"), load_software("megatron-bridge"))
+    kinds: tuple[Dispatcher, Dispatcher] = ("alltoall", "deepep")
     for ranks, copies in ((8, 8), (64, 8)):
         plain, once = (
-            float(dispatch(_dispatching(system, kind), 1e9, ranks, 1, copies))
-            for kind in ("alltoall", "deepep")
+            float(dispatch(_dispatching(system, kind), 1e9, ranks, 1, copies)) for kind in kinds
         )
         assert plain > 1.3 * once
     rack = System(load_hardware("gb200"), load_software("megatron-bridge"))

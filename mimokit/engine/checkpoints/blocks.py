@@ -18,14 +18,16 @@ from mimokit.architecture.tensor_cut import Shape, Span, TensorShard
 
 
 @dataclass(frozen=True)
-class Block:
+class TensorBlock:
     """A rectangle of a whole tensor; `tensor` is a view of the memory that has it."""
 
     offsets: Shape
     tensor: torch.Tensor
 
 
-def blocks_of(values: torch.Tensor, shard: TensorShard, entries: Span | None) -> tuple[Block, ...]:
+def blocks_of(
+    values: torch.Tensor, shard: TensorShard, entries: Span | None
+) -> tuple[TensorBlock, ...]:
     """Return the blocks of a whole tensor that a rank holds.
 
     Args:
@@ -54,7 +56,7 @@ def blocks_of(values: torch.Tensor, shard: TensorShard, entries: Span | None) ->
 
 def _common(
     view: torch.Tensor, first: Shape, lengths: Shape, whole: Shape, local: Shape, size: Shape
-) -> Iterator[Block]:
+) -> Iterator[TensorBlock]:
     """Yield what a part of a shard and a rectangle of it, which starts at `local`, share."""
     starts = [max(a, b) for a, b in zip(first, local, strict=True)]
     stops = [min(a + n, b + m) for a, n, b, m in zip(first, lengths, local, size, strict=True)]
@@ -64,7 +66,7 @@ def _common(
         slice(start - a, stop - a) for start, stop, a in zip(starts, stops, first, strict=True)
     )
     offsets = tuple(a + start - b for a, start, b in zip(whole, starts, local, strict=True))
-    yield Block(offsets, view[inside])
+    yield TensorBlock(offsets, view[inside])
 
 
 def rectangles_of(shape: Shape, start: int, stop: int) -> Iterator[tuple[Shape, Shape]]:
@@ -100,10 +102,10 @@ class BlockTensor(torch.Tensor):
     It has the shape of the whole and no memory; nothing can be computed with it.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[TensorBlock, ...]
 
     @staticmethod
-    def __new__(cls: type[BlockTensor], whole: Shape, blocks: Sequence[Block]) -> BlockTensor:
+    def __new__(cls: type[BlockTensor], whole: Shape, blocks: Sequence[TensorBlock]) -> BlockTensor:
         """Return the tensor; `blocks` has at least one."""
         dtype = blocks[0].tensor.dtype
         made: BlockTensor = torch.Tensor._make_wrapper_subclass(

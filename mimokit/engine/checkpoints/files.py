@@ -71,7 +71,7 @@ def read_into(checkpoint: Checkpoint, held: Iterable[HeldTensor]) -> None:
 
 def read_whole(checkpoint: Checkpoint, names: Iterable[str]) -> Mapping[str, torch.Tensor]:
     """Return whole tensors, by their names in the checkpoint."""
-    types = _Reader(checkpoint).found.state_dict_metadata
+    types = _WholeReader(checkpoint).found.state_dict_metadata
     state: dict[str, torch.Tensor] = {}
     for name in names:
         stored = types[name]
@@ -85,7 +85,7 @@ def _read(checkpoint: Checkpoint, state: dict[str, Any]) -> None:
     lacks = sorted(state.keys() - checkpoint.shapes.keys())
     if lacks:
         raise refused(checkpoint.directory, f"it lacks {lacks[0]}; it was saved by another run")
-    reader = _Reader(checkpoint)
+    reader = _WholeReader(checkpoint)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # that no ranks talk to each other
@@ -95,7 +95,7 @@ def _read(checkpoint: Checkpoint, state: dict[str, Any]) -> None:
         raise refused(checkpoint.directory, f"it cannot be read ({why})") from None
 
 
-class _Reader(HuggingFaceStorageReader):
+class _WholeReader(HuggingFaceStorageReader):
     """Torch's reader, of a checkpoint of which no block may be missing: it would read on.
 
     Raises:

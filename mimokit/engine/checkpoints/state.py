@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.architecture.tensor_cut import Shape, TensorShard
-from mimokit.engine.checkpoints.blocks import Block, blocks_of
+from mimokit.engine.checkpoints.blocks import TensorBlock, blocks_of
 from mimokit.engine.models.rng import random_states, set_random_states
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.main_weights import main_weight, state_shard
@@ -32,7 +32,7 @@ class HeldTensor:
 
     name: str
     whole: Shape
-    blocks: tuple[Block, ...]
+    blocks: tuple[TensorBlock, ...]
     is_written: bool
 
 
@@ -76,7 +76,7 @@ class _Held:
             place.tensor_rank if self.shard.cut.expert is None else place.expert_tensor_rank
         )
         written = self.shard.is_written and not tensor_rank and not is_tied_copy(self.parameter)
-        return HeldTensor(name, (1,), (Block((0,), value.view(1)),), written)
+        return HeldTensor(name, (1,), (TensorBlock((0,), value.view(1)),), written)
 
 
 def _is_first(parameter: torch.nn.Parameter) -> bool:
@@ -138,7 +138,7 @@ def buffers_of(model: RankModel) -> list[HeldTensor]:
             if name in saved:
                 title = tensor_name(BUFFERS, module, f"{place}, {stage}, {name}")
                 values = buffer.view(buffer.shape or (1,))
-                block = Block((0,) * values.dim(), values)
+                block = TensorBlock((0,) * values.dim(), values)
                 first = groups.dp_cp.rank() == 0
                 held.append(HeldTensor(title, tuple(values.shape), (block,), first))
     return held

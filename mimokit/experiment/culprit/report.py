@@ -20,7 +20,7 @@ COLUMNS = ("step", "phase", "module", "seams", "largest", "allowed", "at")
 CELLS = 48
 """Rows and columns of blocks in the picture of a tensor."""
 
-ROWS_AROUND = 15
+ROWS_AROUND = 12
 """Rows of the table at most; with headings and sentences it has at most 20 lines."""
 
 

@@ -83,17 +83,20 @@ def hardware_with(constants: Constants) -> Callable[[str], Hardware]:
 
 def _with(hardware: Hardware, chip: str, constants: Constants) -> Hardware:
     efficiency = hardware.efficiency
+    narrow: dict[str, float] = {}
     if chip.startswith(("a100", "a6000")):
-        base, narrow, memory = constants.get("matrix a100"), {}, constants.get("memory a100")
+        base, memory = constants.get("matrix a100"), constants.get("memory a100")
     else:
         sustained = load_hardware(chip).peak_flops["bf16"] / hardware.peak_flops["bf16"]
         base, memory = constants.get(f"matrix {chip}"), constants.get("memory")
         base = None if base is None else base * sustained
         narrow = dict.fromkeys(("fp8", "mxfp8"), value("narrow 8")) | {"nvfp4": value("narrow 4")}
-    matrix, moved = dict(efficiency.matrix), {} if memory is None else {"memory": memory}
+    matrix = dict(efficiency.matrix)
     if base is not None:
         matrix = {kind: base * narrow.get(kind, 1.0) for kind in matrix}
-    return replace(hardware, efficiency=replace(efficiency, matrix=matrix, **moved))
+    reached = efficiency.memory if memory is None else memory
+    found = replace(efficiency, matrix=matrix, memory=reached)
+    return replace(hardware, efficiency=found)
 
 
 IN_STACKS: Mapping[str, Mapping[str, str]] = {

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.config.runtime import CheckpointConfig
-from mimokit.engine.checkpoints.blocks import Block
+from mimokit.engine.checkpoints.blocks import TensorBlock
 from mimokit.engine.checkpoints.files import read_whole
 from mimokit.engine.checkpoints.saver import Saver
 from mimokit.engine.checkpoints.state import HeldTensor
@@ -35,7 +35,7 @@ def _save_for_ever(folder: Path) -> NoReturn:
     checkpoint = CheckpointConfig(interval=1, keep=2, directory=str(folder))
     update: Any = SimpleNamespace(progress=lambda: {"learning_rate_steps": 0, "loss_scale": None})
     weights = torch.zeros(2, 100_000)
-    held = [HeldTensor("weights/m/w", (2, 100_000), (Block((0, 0), weights),), True)]
+    held = [HeldTensor("weights/m/w", (2, 100_000), (TensorBlock((0, 0), weights),), True)]
     with (
         mock.patch(f"{SAVED}.held_by", return_value=held),
         mock.patch(f"{SAVED}.random_of", return_value={}),

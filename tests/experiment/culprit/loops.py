@@ -18,6 +18,9 @@ import mimokit
 
 SAMPLES, WIDTH = 8, 16
 
+LOOPS = {"ddp": ("ddp", ""), "dtensor": ("dtensor", ""), "wrong": ("ddp", "scale")}
+"""Name of a recording -> the kind of its loop, and a fault."""
+
 
 class Network(torch.nn.Module):
     """Two layers with a norm behind them."""
@@ -56,10 +59,10 @@ def train(kind: str, folder: Path, rank: int, ranks: int, fault: str = "") -> No
 
 
 if __name__ == "__main__":
-    _, kind, folder, rank, ranks, store, fault = sys.argv
+    _, folder, rank, ranks, store = sys.argv
     torch.set_num_threads(1)
-    if int(ranks) > 1:
-        dist.init_process_group(
-            "gloo", init_method=f"file://{store}", rank=int(rank), world_size=int(ranks)
-        )
-    train(kind, Path(folder), int(rank), int(ranks), fault)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=int(rank), world_size=int(ranks)
+    )
+    for name, (kind, fault) in LOOPS.items():
+        train(kind, Path(folder) / name, int(rank), int(ranks), fault)

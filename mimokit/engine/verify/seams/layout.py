@@ -8,6 +8,7 @@ from typing import Any
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.engine.colocated.checks import NoCall
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import without_tf32
 from mimokit.engine.models.weights import named_parameters
@@ -40,6 +41,8 @@ def record_layout(
             hook_module(recorder, name, wrapped.module)
         if state.model.forward_step is None:
             _watch_stages(recorder, state.model)
+        for check in state.model.replica_checks:
+            check.checks = NoCall()
         parameters = _Parameters(recorder, state)
         recorder.step = -1
         parameters.tensors(SeamPhase.WEIGHT, main_value)
