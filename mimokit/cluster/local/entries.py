@@ -71,7 +71,7 @@ class ClusterEntry:
         try:
             process = psutil.Process(self.pid)
             there = process.status() != psutil.STATUS_ZOMBIE
-            return there and abs(process.create_time() - self.began) < SAME_START
+            return bool(there and abs(process.create_time() - self.began) < SAME_START)
         except psutil.Error:
             return False
 
@@ -121,7 +121,7 @@ def remove_entry(entry: ClusterEntry) -> None:
 
 def entries() -> list[ClusterEntry]:
     """Return the clusters that are there, by name; clears away what is left of killed ones."""
-    there = {}
+    there: dict[str, ClusterEntry] = {}
     for entry in _written():
         if entry.lives:
             there.setdefault(entry.name, entry)
