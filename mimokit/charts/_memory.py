@@ -92,7 +92,7 @@ def rank_memory(ranks: pd.DataFrame, limit: float | None = None) -> alt.LayerCha
     )
 
 
-def held_memory(held: pd.DataFrame) -> alt.LayerChart:
+def held_memory(held: pd.DataFrame) -> alt.Chart:
     """Return the memory that modules held in a run as stacked bars, next to what was predicted.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Protocol
 import altair as alt
 
 from mimokit.charts import _palette
-from mimokit.charts._axes import inline, titled
+from mimokit.charts._axes import inline, layered, titled
 
 LEAST = 1e-9
 """What a difference of 0 is drawn as, on a logarithmic axis."""
@@ -71,14 +71,16 @@ def proof(report: Differences) -> alt.LayerChart:
         align="left", baseline="bottom", dx=4, dy=-3, color=_palette.ACCENT
     )
     place = alt.Y("tolerance:Q", title="difference from one process")
-    chart = alt.layer(
+    chart = layered(
         points, rule.encode(y=place), text.encode(y=place, x=alt.value(0), text="text:N")
     )
     return titled(
-        chart.properties(width=WIDTH, height=HEIGHT),
+        chart,
         "Proof",
         _subtitle(kinds, report.passed),
         f"Differences from one process after each of {len(kinds['loss'])} steps",
+        width=WIDTH,
+        height=HEIGHT,
     )
 
 

@@ -141,8 +141,8 @@ def elementwise_bytes(
     activation, wide = (3 if net.gated else 2), (2 if net.gated else 1)
     if backward:
         activation = 5 if net.gated else 3
-    outside = number * 2 * (3 + 3 if backward else 2 + 3) * net.hidden
-    turned = number * 2 * (query + key) * system.software.rotates
+    outside: Numbers = number * 2 * (3 + 3 if backward else 2 + 3) * net.hidden
+    turned: Numbers = number * 2 * (query + key) * system.software.rotates
     if not system.software.fused_elementwise:
         turned, outside = 3 * turned, 1.5 * outside
     inside: Numbers = turned + number * activation * ffn
