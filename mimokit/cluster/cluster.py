@@ -88,6 +88,14 @@ class EngineCluster:
                 options = StartOptions(may_fork(launch), tuple(preload), timeout, name, stay)
                 self._take(LocalPool.start(n or DEFAULT_ENGINES, options, listener, bar), timeout)
 
+    def _prepare(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._lock = threading.RLock()
+        self._joined = ""
+        self._run: ClusterRun | None = None
+        self._parts: list[weakref.ref[EngineCluster]] = []
+        self._closed = False
+
     @classmethod
     def connect(cls, name: str) -> EngineCluster:
         """Return a cluster that was started with `stay=True`, from another process.
@@ -122,7 +130,8 @@ class EngineCluster:
             rank: there.get(engine_id, Engine(-1, engine_id, None))
             for rank, engine_id in record.engines.items()
         }
-        self._run = run = ClusterRun(self, record.name, engines, record, runs)
+        run = ClusterRun(self, record.name, engines, record, runs)
+        self._run = run
         reader = RecordReader(runs / record.run_id, run.ranks, run)
         reader.follow()
         for rank, engine in engines.items():
@@ -130,14 +139,6 @@ class EngineCluster:
                 reader.read(rank)
                 run.died(rank, None)
         run.watch()
-
-    def _prepare(self, timeout: float) -> None:
-        self._timeout = timeout
-        self._lock = threading.RLock()
-        self._joined = ""
-        self._run: ClusterRun | None = None
-        self._parts: list[weakref.ref[EngineCluster]] = []
-        self._closed = False
 
     # What there is.
 
