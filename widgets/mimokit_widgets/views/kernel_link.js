@@ -2,9 +2,9 @@
 
 import { element } from "./dom.js";
 
-const ENDED = "The kernel has ended: this view shows what stood in it last. Run its cell to go on.";
+const KERNEL_ENDED = "The kernel has ended: this view shows what stood in it last. Run its cell to go on.";
 
-const USED = ["pointerenter", "focusin"];
+const SIGNS_OF_USE = ["pointerenter", "focusin"];
 
 export class KernelLink {
   /** root: the view, into which the sentence goes; ended() is called once. */
@@ -22,7 +22,7 @@ export class KernelLink {
     root.addEventListener("keydown", (event) => {
       if (!event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
     });
-    for (const event of USED) root.addEventListener(event, this.look);
+    for (const event of SIGNS_OF_USE) root.addEventListener(event, this.look);
   }
 
   send(message) {
@@ -35,7 +35,7 @@ export class KernelLink {
 
   end() {
     if (!this.note.hidden) return;
-    this.note.textContent = ENDED;
+    this.note.textContent = KERNEL_ENDED;
     this.note.hidden = false;
     this.ended();
   }
