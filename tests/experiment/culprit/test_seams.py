@@ -102,3 +102,13 @@ def test_the_sentence_says_where_by_how_much_and_what_was_not_deterministic():
     lines = str(CULPRIT).splitlines()
     assert len(lines) <= 20
     assert "← first" in str(CULPRIT)
+
+
+def test_encoders_that_pad_items_of_a_rank_are_recorded_at_their_ends():
+    from mimokit.engine.models.vision import AnySizeVisionTransformer, VisionTransformer
+    from mimokit.engine.verify.seams.hooks import _cut_of
+
+    for encoder, recorded in ((VisionTransformer, "cut"), (AnySizeVisionTransformer, None)):
+        owner = encoder.__new__(encoder)
+        object.__setattr__(owner, "_cut", "cut")
+        assert _cut_of(owner) == recorded
