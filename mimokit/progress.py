@@ -10,6 +10,7 @@ What takes more than two seconds shows itself; callers need not.
 
 from __future__ import annotations
 
+import builtins
 import sys
 import time
 from collections.abc import Iterator
@@ -61,9 +62,8 @@ def is_watched() -> bool:
 
 
 def _is_notebook() -> bool:
-    shell = sys.modules.get("IPython")
-    running: Any = shell.get_ipython() if shell is not None else None
-    kernel = getattr(running, "kernel", None)
+    shell_here = getattr(builtins, "get_ipython", None)  # IPython sets it while a cell runs
+    kernel = None if shell_here is None else getattr(shell_here(), "kernel", None)
     return kernel is not None and "ipyparallel" not in type(kernel).__module__  # an engine
 
 

@@ -109,6 +109,7 @@ def test_the_json_of_a_verification_is_the_same() -> None:
         "halfway_share",
         "worst_parameters",
         "adam_epsilon",
+        "explanation",
         "unproved",
         "gradient_rounding",
         "weight_rounding",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import io
 import re
 import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
@@ -47,9 +48,8 @@ def test_a_notebook_is_watched_and_an_engine_is_not(
     kernel: str | None, watched: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = type("Kernel", (), {"__module__": kernel})() if kernel else None
-    shell = ModuleType("IPython")
-    shell.get_ipython = lambda: SimpleNamespace(kernel=running)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "IPython", shell)
+    shell = SimpleNamespace(kernel=running)
+    monkeypatch.setattr(builtins, "get_ipython", lambda: shell, raising=False)
     assert is_watched() is watched
 
 

@@ -355,7 +355,7 @@ def test_two_layouts_stand_side_by_side(notebook: NotebookPage) -> None:
     expect(line).to_contain_text("TP 4 · PP 2 · DP 2≠TP 4 · PP 2 · DP 4")
     # The number one decides by stands where one edits, and in the comparison.
     strip = planner.root.get_by_role("region", name="Verdict")
-    expect(strip).to_contain_text(re.compile(r"time per step.* s \([+−]\d+ %\)"))
+    expect(strip).to_contain_text(re.compile(r"tokens/s per GPU.* \([+−]\d+ %\)"))
     decided = planner.root.get_by_role("row", name="tokens/s per GPU")
     expect(decided).to_contain_text(re.compile(r"\d≠[\d,]+ \([+−]\d"))
     bar = strip.get_by_role("img")

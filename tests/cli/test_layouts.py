@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,11 +106,11 @@ def test_another_model_takes_the_place_of_the_files(tmp_path: Path) -> None:
 def test_a_search_on_a_terminal_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = io.StringIO()
     terminal.isatty = lambda: True  # type: ignore[method-assign]
-    monkeypatch.setattr(layout_commands.sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "stderr", terminal)
     with layout_commands._progress() as show:
         show(SearchProgress(0.5, 123_456, 1.0))
     assert "123,456 layouts" in terminal.getvalue()
-    monkeypatch.setattr(layout_commands.sys, "stderr", io.StringIO())
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
     with layout_commands._progress() as show:
         assert show is None
 

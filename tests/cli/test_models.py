@@ -44,7 +44,7 @@ def engines(cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch) -> EngineCl
     """The commands get the cluster of the tests."""
 
     @contextlib.contextmanager
-    def given(ranks: int, running: str | None) -> Iterator[EngineCluster]:
+    def given(ranks: int, running: str | None, progress: bool = False) -> Iterator[EngineCluster]:
         yield cluster
 
     monkeypatch.setattr(model_commands, "engines_for", given)

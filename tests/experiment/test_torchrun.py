@@ -31,6 +31,7 @@ from mimokit.experiment.sweeps.folder import config_content
 from mimokit.experiment.torchrun import TRAINING, training_from_json, training_to_json
 from mimokit.planning import plan_layout
 from mimokit.samples import (
+    AnswersSample,
     ProfileSample,
     RankFacts,
     RankHardware,
@@ -105,7 +106,9 @@ def _all_samples() -> list[Sample]:
             clock_offset=0.5,
             clock_error=1e-6,
             events=(("load", None, 0, 0.0, 1.0), ("forward", "images", None, 1.0, 2.0)),
+            inside=(("reduce-scatter", "images", 0, 0.5, 0.75),),
         ),
+        AnswersSample(rank=1, iteration=9, answers=((0, (1, 2)), (1, (3,)))),
         RankFacts(rank=1, host="here", hardware=HARDWARE, peak_flops_per_sec=1e12),
         ProfileSample(rank=1, name="a.gz", part=0, parts=1, content=b"\x00\xff"),
     ]

@@ -105,7 +105,10 @@ def _sample(name: str, fields: dict[str, Any]) -> Sample:
     if name == ProfileSample.__name__:
         fields["content"] = base64.b64decode(fields["content"])
     if name == TraceSample.__name__:
-        fields["events"] = tuple(tuple(event) for event in fields["events"])
+        for of_steps in ("events", "inside"):
+            fields[of_steps] = tuple(tuple(event) for event in fields[of_steps])
+    if name == AnswersSample.__name__:
+        fields["answers"] = tuple((number, tuple(tokens)) for number, tokens in fields["answers"])
     sample: Sample = _RECORDS[name](**fields)
     return sample
 

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
+from mimokit.engine.parallel.marks import cut_by_marks, is_cut
 from mimokit.result_files import WatchFile
 
 FORWARD, BACKWARD, GRADIENT, WEIGHT = "forward", "backward", "gradient", "weight"
@@ -185,13 +186,11 @@ def _of_placements(tensor: DTensor) -> dict[str, Any]:
 
 def _marked(parameter: torch.nn.Parameter, groups: Groups) -> dict[str, Any]:
     """Return how Megatron's marks say that a parameter is cut."""
-    if not getattr(parameter, "tensor_model_parallel", False) or "tp" not in groups:
+    if not is_cut(parameter) or "tp" not in groups:
         return {}
-    return _share(
-        int(parameter.partition_dim),  # type: ignore[attr-defined]
-        groups["tp"],
-        int(parameter.partition_stride),  # type: ignore[attr-defined]
-    )
+    cut = cut_by_marks(parameter, groups["tp"].size())
+    assert cut.dimension is not None  # it is cut
+    return _share(cut.dimension, groups["tp"], cut.parts)
 
 
 def _cut_of_output(module: torch.nn.Module, groups: Groups) -> dict[str, Any]:
@@ -200,7 +199,8 @@ def _cut_of_output(module: torch.nn.Module, groups: Groups) -> dict[str, Any]:
     if not cut or "tp" not in groups:
         return {}
     weight = getattr(module, "weight", None)
-    return _share(-1, groups["tp"], int(getattr(weight, "partition_stride", 1)))
+    parts = 1 if weight is None else cut_by_marks(weight, groups["tp"].size()).parts
+    return _share(-1, groups["tp"], parts)
 
 
 def _cut_of_input(module: torch.nn.Module, groups: Groups) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def test_a_run_without_a_notebook_leaves_tables(cluster, tmp_path):
     config = digits_config((1, 2), (2, 1), num_iterations=4, metrics_output_dir=str(tmp_path))
     kinds = cluster.run(_train_with_tables, mimokit.plan(config), config, world_size=2)
     steps = ["StepSample", "HealthSample", *["StepSample"] * 3, "HealthSample"]
-    assert kinds == [[*steps, "EvaluationSample"], steps]
+    assert kinds == [[*steps, "AnswersSample", "EvaluationSample"], steps]
     with (tmp_path / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["iteration"] for row in rows] == ["0", "1", "2", "3"]

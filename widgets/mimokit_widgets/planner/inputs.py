@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mimokit.axes import CONFIG_FIELDS, SPELLINGS
+from mimokit.axes import CONFIG_FIELDS, SPELLINGS, Axis, Choice
 from mimokit.config import DataConfig, ModuleArchitecture, ModuleParallelismConfig
 from mimokit.config.base import ConfigModel
 from mimokit.config.parallelism import LEFT_OUT
 from mimokit_widgets.planner.paths import SIZE_INPUTS, short_name
+
+
+def _labels(*settings: Axis | Choice) -> dict[str, str]:
+    return {str(SPELLINGS[one].config): SPELLINGS[one].label for one in settings}
+
 
 NETWORK_INPUTS: Mapping[str, str] = {
     "num_layers": "layers",
@@ -30,16 +35,11 @@ FLAGS: Mapping[str, str] = {
     "class_token": "class token",
     "tied_embeddings": "tied embeddings",
 }
-EXECUTION_INPUTS: Mapping[str, str] = {
-    "virtual_pipeline_model_parallel_size": "VPP",
-    "expert_tensor_parallel": "ETP",
-    "recompute_granularity": "recompute",
-    "num_distributed_optimizer_instances": "instances",
-}
+EXECUTION_INPUTS: Mapping[str, str] = _labels(
+    Axis.VIRTUAL_PIPELINE, Axis.EXPERT_TENSOR, Choice.RECOMPUTE, Choice.OPTIMIZER_INSTANCES
+)
 EXECUTION_FLAGS: Mapping[str, str] = {
-    "sequence_parallel": "sequence parallel",
-    "use_distributed_optimizer": "distributed optimizer",
-    "use_megatron_fsdp": "FSDP",
+    **_labels(Choice.SEQUENCE_PARALLEL, Choice.DISTRIBUTED_OPTIMIZER, Choice.FULLY_SHARDED),
     "overlap_grad_reduce": "overlapped reduction",
 }
 """How a module is executed on its ranks."""
