@@ -106,6 +106,9 @@ def test_commands_and_their_options_exist(page: str) -> None:
         assert {word for word in words if word.startswith("--")} <= options, (page, name)
 
 
+RESULTS = {"analyze", "checkpoints"}
+
+
 def test_what_commands_are_given_exists() -> None:
     """Every command but `import` and `frames` is shown with something that is there."""
     shown = set()
@@ -114,7 +117,7 @@ def test_what_commands_are_given_exists() -> None:
         shown |= {name} if not source.startswith("--") else set()
         if name == "search":
             assert source in mimokit.architecture.model_names()
-        elif name == "analyze":
+        elif name in RESULTS:
             assert f"--results-dir {source}\n" in START, "what an example before it has made"
         elif name in OF_WEIGHTS:
             assert source == "DIR", "weights of the reader's"
@@ -122,8 +125,8 @@ def test_what_commands_are_given_exists() -> None:
             assert source in get_args(StrategyName)
         elif not source.startswith("--"):
             mimokit.plan(source if source.startswith("preset:") else ROOT / source)
-    layouts = {"plan", "run", "verify", "predict", "search", "export", "analyze", "config"}
-    assert shown == {*layouts, *OF_WEIGHTS, "strategy"}
+    layouts = {"plan", "run", "verify", "predict", "search", "export", "config"}
+    assert shown == {*layouts, *RESULTS, *OF_WEIGHTS, "strategy"}
 
 
 @pytest.mark.parametrize("name", ["predict", "search", "export"])
