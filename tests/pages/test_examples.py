@@ -113,7 +113,7 @@ def test_what_commands_are_given_exists() -> None:
     """Every command but `import` and `frames` is shown with something that is there."""
     shown = set()
     for name, *words in commands(START):
-        source = words[0]
+        source = words[0] if words else "--"
         shown |= {name} if not source.startswith("--") else set()
         if name == "search":
             assert source in mimokit.architecture.model_names()
