@@ -6,7 +6,7 @@ Megatron-Core, and a short label. All of them are listed here, and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -150,6 +150,16 @@ RANK_AXES = (Axis.TENSOR, Axis.PIPELINE, Axis.CONTEXT, Axis.EXPERT, Axis.DATA)
 
 SHOWN_AXES = (Axis.TENSOR, Axis.CONTEXT, Axis.PIPELINE, Axis.DATA, Axis.EXPERT)
 """The axes that the report of a plan shows, in its order."""
+
+
+def short_sizes(sizes: Mapping[Axis, int], always: Collection[Axis] = ()) -> str:
+    """Return sizes such as TP2 DP4, in the order of `SHOWN_AXES`; those of 1 only of `always`."""
+    return " ".join(
+        f"{axis.label}{sizes[axis]}"
+        for axis in SHOWN_AXES
+        if axis in sizes and (sizes[axis] > 1 or axis in always)
+    )
+
 
 COUNTS = (
     Axis.TENSOR,

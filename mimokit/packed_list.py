@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 TOGETHER = 256
 """Items that are compressed, and unpacked, together."""
-BYTES_IN_MEMORY = 2**24
+BYTES_IN_MEMORY = 2**21
 """Of packed items; what comes later goes to the file, or stays where that cannot be written."""
 
 

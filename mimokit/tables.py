@@ -95,7 +95,7 @@ def rich_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str
         pad_edge=False,
     )
     for name in columns:
-        table.add_column(Text(name))
+        table.add_column(Text(name), overflow="fold")  # names that are cut look alike
     for row in rows:
         table.add_row(*map(Text, row))
     return table

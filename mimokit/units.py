@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 MIB, GIB = 2**20, 2**30
 
@@ -25,6 +25,11 @@ def bytes_text(number: int) -> str:
     return f"{number} B" if unit == "B" else f"{value:,.3g} {unit}"
 
 
+def parts_text(parts: Mapping[str, int]) -> str:
+    """Return bytes of parts, such as weights 1.2 GB, gradients 600 MB."""
+    return ", ".join(f"{part} {bytes_text(size)}" for part, size in parts.items())
+
+
 def gib_text(number: float, digits: int = 1) -> str:
     """Return bytes in GiB (2**30 bytes), such as 12.5 GiB."""
     return f"{number / GIB:.{digits}f} GiB"
@@ -40,6 +45,8 @@ def seconds_text(seconds: float) -> str:
 def span_text(ranks: Iterable[int]) -> str:
     """Return ascending ranks as spans: 0–3, 8–11."""
     spans: list[list[int]] = []
+    if isinstance(ranks, range) and ranks.step == 1 and ranks:
+        spans, ranks = [[ranks[0], ranks[-1]]], ()
     for rank in ranks:
         if spans and rank == spans[-1][1] + 1:
             spans[-1][1] = rank

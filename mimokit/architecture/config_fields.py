@@ -95,6 +95,7 @@ EXPERTS = (
     _constant("dense_layers", "first_k_dense_replace", 0),
     _constant("router_bias", "moe_router_enable_expert_bias", False),
     _constant("shared_gate", "moe_shared_expert_gate", False),
+    NetworkField("pre_softmax", "moe_router_pre_softmax", lambda known: known["top_k"] == 1),
 )
 """Of a `MixtureOfExperts`; "dense_ffn", the width of a layer without experts, has to be known."""
 

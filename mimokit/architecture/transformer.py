@@ -30,6 +30,8 @@ class MixtureOfExperts:
         dense_layers: first layers that keep an ordinary feed-forward layer.
         router_bias: the router has one bias per expert (DeepSeek-V3's score correction).
         shared_gate: the shared expert has a separate gate (Qwen2-MoE).
+        pre_softmax: the weights of a token's experts are shares of all experts, not of those that
+            it visits.
     """
 
     experts: int
@@ -39,6 +41,7 @@ class MixtureOfExperts:
     dense_layers: int = 0
     router_bias: bool = False
     shared_gate: bool = False
+    pre_softmax: bool = False
 
 
 @dataclass(frozen=True)

@@ -105,5 +105,8 @@ class DataConfig(ConfigModel):
             (encoder, microbatch)
             for encoder, presence in self.modality_presence.items()
             for microbatch in range(self.num_microbatches)
-            if not any(presence.at(microbatch, sample) for sample in range(samples_per_microbatch))
+            if not any(
+                presence.at(microbatch, sample)
+                for sample in range(min(samples_per_microbatch, len(presence.samples)))
+            )
         )

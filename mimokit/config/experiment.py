@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, PrivateAttr
-from ruamel.yaml import YAML
 
 from mimokit.config.base import ConfigModel, PassedChecks, world_check
 from mimokit.config.data import DataConfig
@@ -18,6 +16,7 @@ from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.prediction import PredictionConfig
 from mimokit.config.runtime import DeploymentMode, RuntimeConfig
 from mimokit.config.strategy import StrategyConfig
+from mimokit.config.yaml_file import yaml_text
 
 UNCHECKED = {
     "data": {"num_workers", "prefetch_factor"},
@@ -156,13 +155,7 @@ class ExperimentConfig(ConfigModel):
 
         It inherits from nothing (`extends: null`), even next to a `baseline.yaml`.
         """
-        writer = YAML(typ="safe", pure=True)
-        writer.default_flow_style = False
-        writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-        writer.width = 100
-        text = io.StringIO()
-        writer.dump({"extends": None, **self.to_mapping()}, text)
-        return text.getvalue()
+        return yaml_text({"extends": None, **self.to_mapping()})
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write `to_yaml()` to a file and return its path."""

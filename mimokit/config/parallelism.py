@@ -74,17 +74,19 @@ class ModuleParallelismConfig(ConfigModel):
     layers, one by one. None: no recomputation."""
 
     num_distributed_optimizer_instances: ParallelSize | None = None
-    """Replicas of the shards of the distributed optimizer. None: 1."""
+    """Replicas of the shards of the distributed optimizer, without which it changes nothing. None:
+    1."""
 
     sequence_parallel: bool | None = None
     """Activations that tensor parallelism does not shard are sharded along the sequence, which has
-    to divide evenly in runs. None: no."""
+    to divide evenly in runs; positions of encoders are padded. None: no."""
 
     use_distributed_optimizer: bool | None = None
     """Optimizer state is sharded over data and context ranks (ZeRO-1). None: no."""
 
     use_megatron_fsdp: bool | None = None
-    """Weights and gradients are sharded as well. None: no."""
+    """Weights and gradients of layers are sharded as well; runs do it with torch's `fully_shard`
+    (FSDP2). None: no."""
 
     overlap_grad_reduce: bool | None = None
     """Gradients are reduced during the last backward pass of a step, in buckets, as they become

@@ -16,6 +16,7 @@ from mimokit.config.rules.facts import network_path, size_path
 from mimokit.config.runtime import FRAME_PARALLEL, RuntimeConfig
 from mimokit.config.user_modules import (
     ReadAfresh,
+    files_of,
     find_in_working_directory,
     read_again,
     without_bytecode,
@@ -50,6 +51,7 @@ class UserCode:
         forward_step: the forward of one micro-batch; None: that of mimokit.
         data: makes the data, in place of the function that the config names.
         named: modules of Python that the config names.
+        files: of these and of the functions that are given -> digest of what they held.
     """
 
     modules: Mapping[str, OwnModule] = field(default_factory=dict)
@@ -57,12 +59,19 @@ class UserCode:
     forward_step: ForwardStep | None = None
     data: OwnData | None = None
     named: tuple[str, ...] = field(default=(), compare=False)
+    files: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         given = (dict(self.modules), self.loss_func, self.forward_step, self.data, self.named)
         if self == NO_CODE and not self.named:
             return UserCode, ()
         return _of_parts, (ReadAfresh(given, self.named),)
+
+    def is_older_than(self, other: UserCode) -> bool:
+        """Return whether a file that both were read from has been edited in between."""
+        return any(
+            self.files[file] != other.files[file] for file in self.files.keys() & other.files
+        )
 
     def completed(self, runtime: RuntimeConfig) -> UserCode:
         """Return the code with the functions that a config names, where no other was given.
@@ -156,7 +165,13 @@ def checked_code(
     code = UserCode(dict(modules or {}), loss_func, forward_step, data, named)
     with read_again(named):
         refuse_if_any(_problems(config, code))
-    return code
+        return replace(code, files=files_of([*named, *_homes(code)]))
+
+
+def _homes(code: UserCode) -> Iterator[str]:
+    """Yield the modules of Python that hold what a run was given."""
+    for part in (*code.modules.values(), code.loss_func, code.forward_step, code.data):
+        yield getattr(getattr(part, "module", part), "__module__", None) or ""
 
 
 def _problems(config: ExperimentConfig, code: UserCode) -> Iterator[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import io
@@ -9,7 +10,7 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,21 +115,38 @@ class _AfreshUnpickler(pickle.Unpickler):
             _drop({directory})
 
 
+def files_of(names: Iterable[str]) -> dict[str, str]:
+    """Return the files of imported modules of the user's, with the digests of their content.
+
+    What was imported from the directories of these modules counts with them.
+    """
+    modules = _imported_from({_directory_of(name) for name in names})
+    files = {file for module in modules.values() if (file := getattr(module, "__file__", None))}
+    return {file: _digest(Path(file)) for file in sorted(files)}
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+
+
 def _drop(directories: set[str | None]) -> dict[str, Any]:
     """Remove the modules of directories from those that are imported, and return them."""
-    directories.discard(None)
-    if not directories:
-        return {}
-    tops = {name.partition(".")[0] for name in list(sys.modules)}
-    own = {top for top in tops if _directory_of(top) in directories}
-    modules = {
-        name: sys.modules[name] for name in list(sys.modules) if name.partition(".")[0] in own
-    }
-    importlib.invalidate_caches()
-    _remove_bytecode(directories, modules)
+    modules = _imported_from(directories)
+    if directories - {None}:
+        importlib.invalidate_caches()
+        _remove_bytecode(directories, modules)
     for name in modules:
         sys.modules.pop(name, None)
     return modules
+
+
+def _imported_from(directories: Set[str | None]) -> dict[str, Any]:
+    """Return the imported modules whose outermost packages lie in directories."""
+    if not directories - {None}:
+        return {}
+    tops = {name.partition(".")[0] for name in list(sys.modules)}
+    own = {top for top in tops if _directory_of(top) in directories - {None}}
+    return {name: sys.modules[name] for name in list(sys.modules) if name.partition(".")[0] in own}
 
 
 def _remove_bytecode(directories: Iterable[str | None], modules: Mapping[str, Any]) -> None:

@@ -6,6 +6,8 @@ a text are composed once each, and what they expand to is counted, not built.
 
 from __future__ import annotations
 
+import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +237,14 @@ def _syntax_problem(path: Path, text: str, error: MarkedYAMLError) -> Problem:
     reason = " ".join(str(error.problem or error.context or "it is not YAML").split())
     shown = reason if len(reason) <= 200 else f"{reason[:197]}..."
     return Problem("file", "yaml", line, f"{begin} {shown}; correct the YAML there.")
+
+
+def yaml_text(content: Mapping[str, Any]) -> str:
+    """Return a mapping as YAML, its keys in their order."""
+    writer = YAML(typ="safe", pure=True)
+    writer.default_flow_style = False
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    writer.width = 100
+    text = io.StringIO()
+    writer.dump(dict(content), text)
+    return text.getvalue()

@@ -61,7 +61,7 @@ def test_every_field_of_a_config_beyond_sizes_has_a_row() -> None:
     rows = {row.config for rows in TABLES.values() for row in rows}
     derived = {
         "multi_latent_attention", "position_embedding_type", "max_position_embeddings",
-        "pooling_head", "projector", "init_method", "moe_router_pre_softmax",
+        "pooling_head", "projector", "init_method",
         "moe_router_load_balancing_type", "moe_aux_loss_coeff", "moe_z_loss_coeff",
         "moe_expert_capacity_factor",
     }  # fmt: skip

@@ -81,7 +81,10 @@ BRUTE: dict[str, Callable[[ModuleFacts, ModuleSizes], bool]] = {
     "expert width": lambda f, s: even(f.expert_ffn, s.expert_tensor),
     "batch": lambda f, s: not f.is_language or even(f.global_batch_size, s.data * s.micro_batch),
     "rounds": lambda f, s: not f.is_language or rounds_hold(f.global_batch_size, s, s),
-    "instances": lambda f, s: even(s.data * s.context, s.instances),
+    "instances": lambda f, s: (
+        even(s.data * s.context, s.instances)
+        and even(s.tensor * s.context * s.data // (s.expert * s.expert_tensor), s.instances)
+    ),
 }
 Pair = Callable[[PairFacts, ModuleSizes, ModuleSizes], bool]
 
@@ -102,7 +105,9 @@ BRUTE_PAIRS: dict[str, Pair] = {
         or s.tensor * s.context * s.pipeline * s.data
         == other.tensor * other.context * other.pipeline * other.data
     ),
-    "colocated pipeline": lambda f, s, other: f.mode != "colocated" or s.pipeline == 1,
+    "colocated pipeline": lambda f, s, other: (
+        f.mode != "colocated" or s.pipeline in (1, other.pipeline)
+    ),
     "replicas": lambda f, s, other: (
         f.mode == "homogeneous" or even(s.data, other.data) or even(other.data, s.data)
     ),

@@ -24,6 +24,9 @@ LATENT = {
     "v_head_dim": 8,
 }
 LEARNED = {"position_embedding_type": "learned_absolute"}
+FIRST = {"rank_offset": 0}
+CHUNKED = {"virtual_pipeline_model_parallel_size": 2}
+MIXED = network(seq_length=128, vocab_size=1024, **EXPERTS, add_bias_linear=False)
 PIPELINE = {"pipeline_parallel": 2, "data_parallel": 1, "rank_offset": 1}
 
 
@@ -40,13 +43,11 @@ def with_sizes(schedule: str = "1f1b", **fields: Any) -> dict[str, Any]:
 
 
 def test_a_plan_says_what_runs_reject() -> None:
-    content = with_sizes(use_megatron_fsdp=True)
+    content = with_sizes()
+    content["model"]["module_architectures"][LANGUAGE]["window_size"] = 8
     content["runtime"]["precision"] = "fp8"
     plan = mimokit.plan(content)
-    line = (
-        "`mimokit run` rejects this layout: language_module use_megatron_fsdp true; "
-        "runtime precision fp8"
-    )
+    line = "`mimokit run` rejects this layout: language_module window_size 8; runtime precision fp8"
     assert line in " ".join(str(plan).split())
     assert line in plan._repr_html_()
     with pytest.raises(ConfigError) as refused:
@@ -196,7 +197,14 @@ def test_heads_of_their_own_width() -> None:
 @pytest.mark.parametrize(
     ("content", "field"),
     [
-        (with_sizes(use_megatron_fsdp=True), "use_megatron_fsdp"),
+        (
+            put(with_sizes(rank_offset=2), f"{SIZES}.images", {**PIPELINE, **CHUNKED, **FIRST}),
+            "virtual_pipeline_model_parallel_size",
+        ),
+        (
+            put(with_sizes(use_megatron_fsdp=True), f"{NETWORKS}.{LANGUAGE}", MIXED),
+            "use_megatron_fsdp",
+        ),
         (with_network(LANGUAGE, window_size=8), "window_size"),
         (with_network("images", position_embedding_type="rope"), "position_embedding_type"),
         (with_network("images", **LEARNED, max_position_embeddings=9), "max_position_embeddings"),
@@ -255,34 +263,18 @@ def test_experts_that_do_not_run(
     assert only(refused.value.problems).module == module
 
 
-def test_positions_that_ranks_cannot_share_evenly_are_not_run() -> None:
-    slices = {"tensor_parallel": 2, "data_parallel": 2, "sequence_parallel": True}
-    content = sections(slices, slices)
-    check_runnable(load(content))
+def test_positions_of_encoders_need_not_divide_and_sequences_do() -> None:
+    both = {"tensor_parallel": 2, "context_parallel": 2, "sequence_parallel": True}
+    content = sections({**both, "data_parallel": 1}, {**both, "data_parallel": 1})
     content["model"]["module_architectures"]["images"]["num_registers"] = 1
-    with pytest.raises(ConfigError) as refused:
-        check_runnable(load(content))
-    problem = only(refused.value.problems)
-    assert (problem.module, problem.field) == ("images", "sequence_parallel")
-    assert "tensor_parallel 2 does not divide the 33 positions of a" in problem.sentence
-    assert problem.fix == {"path": f"{SIZES}.images.sequence_parallel", "value": False}
-
-
-def test_positions_that_contexts_cannot_share_evenly_are_not_run() -> None:
-    contexts = {"context_parallel": 2, "data_parallel": 2}
-    content = sections(contexts, contexts)
     check_runnable(load(content))
-    content["model"]["module_architectures"]["images"]["num_registers"] = 1
-    with pytest.raises(ConfigError) as refused:
-        check_runnable(load(content))
-    problem = only(refused.value.problems)
-    assert (problem.module, problem.field) == ("images", "context_parallel")
-    assert "cuts its 33 positions into 2 unequal pieces" in problem.sentence
     content = put(content, "data.seq_length", 126)
     content = put(content, f"{NETWORKS}.{LANGUAGE}.seq_length", 126)
-    found = only(problems(content))
-    assert (found.module, found.field) == (LANGUAGE, "context_parallel")
-    assert "cuts its 126 tokens into 4 unequal pieces" in found.sentence
+    found = problems(content)
+    assert {(problem.module, problem.field) for problem in found} >= {
+        (LANGUAGE, "context_parallel")
+    }
+    assert "cuts its 126 tokens into 4 unequal pieces" in found[0].sentence
 
 
 def test_experts_that_count_padding_are_not_run_in_rows_without_it() -> None:
@@ -326,16 +318,6 @@ def test_replicas_of_a_layout_exchange_whole_weights() -> None:
     content["strategy"] = {"name": "diloco", "replicas": 2}
     with pytest.raises(ConfigError, match="of which its ranks have shards only; leave one of them"):
         check_runnable(load(content))
-
-
-def test_chunks_do_not_overlap_reductions() -> None:
-    content = with_sizes(overlap_grad_reduce=True)
-    check_runnable(load(content))
-    content = with_sizes(overlap_grad_reduce=True, virtual_pipeline_model_parallel_size=2)
-    content["model"]["module_architectures"][LANGUAGE]["num_layers"] = 4
-    with pytest.raises(ConfigError, match="not run yet where a rank has several chunks") as refused:
-        check_runnable(load(content))
-    assert only(refused.value.problems).field == "overlap_grad_reduce"
 
 
 def test_bf16_needs_main_weights() -> None:

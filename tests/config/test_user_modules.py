@@ -95,6 +95,21 @@ def test_a_mended_file_is_accepted_and_the_notebook_keeps_its_modules(folder: Pa
     assert sys.modules["own_loss"] is own
 
 
+@pytest.mark.parametrize("how", ["by the config", "by its file"])
+def test_code_that_was_edited_is_older(how: str, folder: Path) -> None:
+    def read() -> UserCode:
+        if how == "by the config":
+            return checked_code(_named())
+        return checked_code(
+            digits_config((1, 1), (1, 1)), loss_func=importlib.import_module("own_loss").loss
+        )
+
+    before = read()
+    assert not before.is_older_than(read())
+    (folder / "own_constants.py").write_text(CONSTANTS.format(2))
+    assert before.is_older_than(read())
+
+
 def test_what_is_installed_and_mimokit_itself_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
     kept = {name: sys.modules[name] for name in ("mimokit.config.user_code", "numpy", "pytest")}

@@ -125,12 +125,14 @@ def _experts(fields: Fields, kind: str) -> MixtureOfExperts | None:
         )
     elif "moe" in kind:
         shared = fields.size_or("shared_expert_intermediate_size", 0)
+        renamed = "num_local_experts" in fields and "num_experts" not in fields  # transformers 5
         moe = MixtureOfExperts(
-            experts=fields.size("num_experts"),
+            experts=fields.size("num_local_experts" if renamed else "num_experts"),
             top_k=fields.size("num_experts_per_tok"),
             ffn=fields.size("moe_intermediate_size"),
             shared_ffn=shared,
             shared_gate=shared > 0,
+            pre_softmax=not fields.flag("norm_topk_prob"),
             dense_layers=_leading(fields),
         )
     else:

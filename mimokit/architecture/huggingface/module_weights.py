@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from mimokit.architecture.config_fields import (
+    EXPERTS,
     LANGUAGE,
     LAYERS,
     NORMALIZATIONS,
@@ -19,7 +20,12 @@ from mimokit.architecture.config_fields import (
     NetworkField,
     read,
 )
-from mimokit.architecture.from_config import encoder_network, language_network, lone_encoder_network
+from mimokit.architecture.from_config import (
+    encoder_network,
+    language_network,
+    lone_encoder_network,
+    net_of_config,
+)
 from mimokit.architecture.huggingface import from_hf
 from mimokit.architecture.huggingface.families import (
     FAMILIES,
@@ -31,6 +37,7 @@ from mimokit.architecture.huggingface.families import (
 )
 from mimokit.architecture.huggingface.unreadable import check_readable
 from mimokit.architecture.huggingface.weight_tensors import (
+    MIXTURE_TYPES,
     OF_WHOLE_MODELS,
     WeightTensors,
     add_projector,
@@ -93,6 +100,11 @@ def contradictions(
             pair = [read_row(row, source) for source in (network, theirs)]
             if pair[0] != pair[1]:
                 differing.append((row.config, *pair))
+    ours, stored = (net_of_config(source, causal=language).moe for source in (network, theirs))
+    for row in EXPERTS:
+        experts = [None if moe is None else getattr(moe, row.own) for moe in (ours, stored)]
+        if experts[0] != experts[1]:
+            differing.append((row.config, *experts))
     for field in _COMPARED:
         stated, other = getattr(network, field), getattr(theirs, field)
         if stated != other:
@@ -140,7 +152,7 @@ def module_family(
         ConfigError: as `family_of`, or the part does not exist.
     """
     kind = config.get("model_type")
-    check_readable("Weights", kind, FAMILIES)
+    check_readable("Weights", kind, (*FAMILIES, *MIXTURE_TYPES))
     part = _part(from_hf(config, "model"), language)
     if isinstance(part, LanguageModel):
         weights = language_tensors(language_type(config), part, names, vocab_multiple)

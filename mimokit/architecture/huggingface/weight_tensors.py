@@ -106,6 +106,9 @@ class WeightTensors:
         self.parameters.append(whole)
 
 
+MIXTURE_TYPES = ("mixtral", "qwen2_moe", "qwen3_moe")
+"""Families with Llama's names around experts."""
+
 GROUPED_TYPES = ("llama", "mistral", "qwen2", "qwen3", "phi3")
 """Families with Llama's names; Phi-3 has its matrices fused."""
 
@@ -118,7 +121,7 @@ def add_grouped(
     head: str,
     name: str = "",
 ) -> None:
-    """Add the parameters of a model of `GROUPED_TYPES`.
+    """Add the parameters of a model of `GROUPED_TYPES` or `MIXTURE_TYPES`.
 
     Args:
         kind: its `model_type`.
@@ -130,7 +133,10 @@ def add_grouped(
     for number in range(net.layers):
         ours, theirs = f"{name}decoder.layers.{number}.", f"{prefix}layers.{number}."
         _add_grouped_attention(weights, net, theirs, ours, fused)
-        _add_grouped_feed_forward(weights, net, theirs, ours, fused)
+        if number < net.dense_layers:
+            _add_grouped_feed_forward(weights, net, theirs, ours, fused)
+        else:
+            _add_experts(weights, net, kind, theirs, ours)
     weights.copy(f"{name}decoder.final_layernorm.weight", f"{prefix}norm.weight")
 
 
@@ -170,6 +176,29 @@ def _add_grouped_feed_forward(
             weights.stack(f"{ours}mlp.linear_fc1.{kind}", pair)
     for kind in _kinds(net.ffn_bias):
         weights.copy(f"{ours}mlp.linear_fc2.{kind}", f"{file}mlp.down_proj.{kind}")
+
+
+def _add_experts(weights: WeightTensors, net: Transformer, kind: str, file: str, ours: str) -> None:
+    """Add the router and the experts of a layer, shared ones too, and the norm in front of them."""
+    assert net.moe is not None
+    block, gate, up, down = f"{file}mlp.", "gate_proj", "up_proj", "down_proj"
+    if kind == "mixtral":
+        block, gate, up, down = f"{file}block_sparse_moe.", "w1", "w3", "w2"
+    places = {
+        f"{ours}mlp.experts.local_experts.{number}.": f"{block}experts.{number}."
+        for number in range(net.moe.experts)
+    }
+    shared = f"{ours}mlp.shared_experts."
+    if net.moe.shared_ffn:
+        places[shared] = f"{block}shared_expert."
+    if net.moe.shared_gate:
+        weights.copy(f"{shared}gate_weight", f"{block}shared_expert_gate.weight")
+    weights.copy(f"{ours}pre_mlp_layernorm.weight", f"{file}post_attention_layernorm.weight")
+    weights.copy(f"{ours}mlp.router.weight", f"{block}gate.weight")
+    for expert, theirs in places.items():
+        pair = [f"{theirs}{gate}.weight", f"{theirs}{up}.weight"]
+        weights.stack(f"{expert}linear_fc1.weight", pair)
+        weights.copy(f"{expert}linear_fc2.weight", f"{theirs}{down}.weight")
 
 
 def _add_fused_qkv(weights: WeightTensors, net: Transformer, name: str, tensor: str) -> None:

@@ -221,10 +221,18 @@ def rounds_problem(name: str, batch: int, language: ModuleSizes, sizes: ModuleSi
     return module_problem(name, CHUNKS, sizes.virtual, what, a_fix(size_path(name, CHUNKS), None))
 
 
+def _expert_replicas(sizes: ModuleSizes) -> Numbers:
+    """Return the ranks that hold equal weights of an expert."""
+    return sizes.ranks_per_stage // (sizes.expert * sizes.expert_tensor)
+
+
 def _instances(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+    count, of = sizes.replicas, "replicas (data x context parallel)"
+    if count % sizes.instances == 0:
+        count, of = _expert_replicas(sizes), "replicas of an expert"
     what = (
-        f"{INSTANCES} is {sizes.instances}, which does not divide its {sizes.replicas} replicas "
-        f"(data x context parallel); choose a divisor of {sizes.replicas}."
+        f"{INSTANCES} is {sizes.instances}, which does not divide its {count} {of}; choose a "
+        f"divisor of {count}."
     )
     return module_problem(facts.name, INSTANCES, sizes.instances, what)
 
@@ -342,8 +350,11 @@ RULES = (
     SizeRule(
         "instances",
         "optimizer instances do not divide the replicas",
-        ("context", "data", "instances"),
-        lambda sizes, facts: sizes.replicas % sizes.instances == 0,
+        ("tensor", "context", "expert", "expert_tensor", "data", "instances"),
+        lambda sizes, facts: (
+            (sizes.replicas % sizes.instances == 0)
+            & (_expert_replicas(sizes) % sizes.instances == 0)
+        ),
         _instances,
     ),
 )

@@ -128,8 +128,12 @@ def _shared_ranks(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> P
 
 def _no_pipeline(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Problem:
     fix = a_fix(size_path(facts.name, "pipeline_parallel"), 1)
-    right = "set it to 1, or use heterogeneous mode"
-    return pipeline_problem(facts.name, int(sizes.pipeline), right, fix)
+    stages = int(sizes.pipeline)
+    what = (
+        f"pipeline_parallel is {stages}, but an encoder on shared ranks has one stage, or as many "
+        f"as '{facts.other}' ({other.pipeline}); set it to 1, or use heterogeneous mode."
+    )
+    return module_problem(facts.name, "pipeline_parallel", stages, what, fix)
 
 
 SAMPLES = PairRule(
@@ -184,9 +188,13 @@ PAIR_RULES = (
     SHARED_RANKS,
     PairRule(
         "colocated pipeline",
-        "an encoder on shared ranks has a pipeline",
+        "an encoder on shared ranks has a pipeline of other stages",
         ("pipeline",),
-        lambda sizes, other, facts: facts.mode != "colocated" or sizes.pipeline == 1,
+        lambda sizes, other, facts: (
+            (sizes.pipeline == 1) | (sizes.pipeline == other.pipeline)
+            if facts.mode == "colocated"
+            else True
+        ),
         _no_pipeline,
     ),
     REPLICAS,

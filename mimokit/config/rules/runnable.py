@@ -10,8 +10,13 @@ from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.messages import problem_at
 from mimokit.config.model import MimoParallelismConfig
-from mimokit.config.parallelism import LEFT_OUT, ModuleParallelismConfig
-from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, module_problem, network_path
+from mimokit.config.rules.facts import (
+    ModuleFacts,
+    ModuleSizes,
+    a_fix,
+    module_problem,
+    network_path,
+)
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import CHUNKS, VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_experts import unrunnable_experts
@@ -25,18 +30,7 @@ from mimokit.config.runtime import (
 )
 from mimokit.units import counted
 
-_ONLY_PLANNED = (
-    CHUNKS,
-    "num_distributed_optimizer_instances",
-    "use_megatron_fsdp",
-    "account_for_embedding_in_pipeline_split",
-    "account_for_loss_in_pipeline_split",
-)
-"""Fields of a module's sizes that run only as if they were left out (`LEFT_OUT`); chunks run of the
-language module.
-
-A feature that becomes runnable takes its row away.
-"""
+_FSDP = "use_megatron_fsdp"
 
 
 def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
@@ -74,8 +68,8 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
 
 
 def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
-    for name, module in model.module_parallelisms.items():
-        yield from _planned_sizes(name, module, model.llm_module_name)
+    for name in model.module_parallelisms:
+        yield from _planned_sizes(name, model)
     yield from unrunnable_networks(model)
     yield from unrunnable_experts(model)
     if model.allow_rank_gaps:
@@ -86,22 +80,29 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield problem_at("model.allow_rank_gaps", True, sentence, False)
 
 
-def _planned_sizes(name: str, module: ModuleParallelismConfig, language: str) -> Iterator[Problem]:
-    for field in _ONLY_PLANNED:
-        value = getattr(module, field)
-        if field == CHUNKS and name == language:
-            continue
-        if value is not None and value != LEFT_OUT[field]:
-            yield leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")
-    overlapped, path = "overlap_grad_reduce", f"model.module_parallelisms.{name}"
-    if module.in_runs(overlapped) and module.in_runs(CHUNKS) > 1:
+def _planned_sizes(name: str, model: MimoParallelismConfig) -> Iterator[Problem]:
+    """Yield chunks of another module than the language module, and layers that are not sharded."""
+    homogeneous = model.deployment_mode == "homogeneous"
+    encodes = name in model.encoder_module_names
+    executed_as = model.llm_module_name if homogeneous and encodes else name
+    sizes = model.module_parallelisms[executed_as]
+    path = f"model.module_parallelisms.{executed_as}"
+    chunks = sizes.in_runs(CHUNKS)
+    if chunks > 1 and executed_as != model.llm_module_name:
+        yield leave_out(name, CHUNKS, chunks, f"{path}.{CHUNKS}")
+    network = model.module_architectures.get(name)
+    if not sizes.in_runs(_FSDP) or network is None:
+        return
+    why = "you build it" if network.builder is not None else None
+    if encodes and network.hidden_dropout:
+        why = "an encoder has hidden_dropout"
+    if network.num_moe_experts is not None:
+        why = "layers have experts"
+    if why is not None:
         sentence = (
-            f"{overlapped} is true, which can be planned but not run yet where a rank has several "
-            f"chunks ({CHUNKS}); leave one of them out."
+            f"{_FSDP} is true, which can be planned but not run yet where {why}; leave it out."
         )
-        yield module_problem(
-            name, overlapped, True, sentence, {"path": f"{path}.{overlapped}", "value": None}
-        )
+        yield module_problem(name, _FSDP, True, sentence, a_fix(f"{path}.{_FSDP}", None))
 
 
 def _precision(config: ExperimentConfig) -> Iterator[Problem]:
@@ -154,16 +155,10 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
     strategy = config.strategy
     if strategy is None:
         return
-    for field in ("checkpoint", "resume_from"):
-        if (value := getattr(config.runtime, field)) is not None:
-            sentence = (
-                f"{field} is given, but checkpoints do not hold what replicas with strategy.name "
-                f"{strategy.name} keep from one exchange to the next; leave {field} out."
-            )
-            yield problem_at(f"runtime.{field}", value, sentence, None)
     for name, module in config.model.module_parallelisms.items():
-        field = "use_distributed_optimizer"
-        if module.in_runs(field):
+        for field in ("use_distributed_optimizer", _FSDP):
+            if not module.in_runs(field):
+                continue
             sentence = (
                 f"{field} is true, but replicas with strategy.name {strategy.name} exchange whole "
                 "weights and gradients, of which its ranks have shards only; leave one of them out."
@@ -213,7 +208,7 @@ def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
             )
             yield problem_at(network_path(name, "keep_class_token"), True, sentence, False)
         stages = model.get_parallelism(name).pipeline_parallel
-        if stages > 1 and model.deployment_mode == "heterogeneous":
+        if stages > 1 and model.deployment_mode != "homogeneous":
             sentence = (
                 f"pipeline_parallel is {stages}, but {FRAME_PARALLEL} runs "
                 "encoders of one stage only; set it to 1, or leave the patch out."

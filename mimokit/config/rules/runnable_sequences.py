@@ -1,7 +1,7 @@
 """Sequences that ranks cannot share evenly in a run, and samples that cannot be in a row.
 
-Predictions suppose that sequences of encoders and text decoders are padded; that of the language
-module has to divide for both (`mimokit.config.rules.module_rules`).
+Sequences of encoders are padded. Predictions suppose that those of text decoders are, too; that of
+the language module has to divide for both (`mimokit.config.rules.module_rules`).
 """
 
 from __future__ import annotations
@@ -17,20 +17,14 @@ from mimokit.config.rules.facts import a_fix, module_problem, size_path
 
 
 def uneven_sequences(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:
-    """Yield the encoders and text decoders whose positions their ranks cannot share evenly."""
-    for name, network in model.module_architectures.items():
-        if name == model.llm_module_name or network.builder is not None:
+    """Yield the text decoders whose tokens their ranks cannot share evenly."""
+    for name in model.decoder_module_names:
+        network = model.module_architectures.get(name)
+        if network is None or network.builder is not None:
             continue
-        homogeneous = model.deployment_mode == "homogeneous"
-        cut_as = model.llm_module_name if homogeneous else name
-        sizes = model.get_parallelism(cut_as)
-        positions = network.positions
-        if name in model.decoder_module_names and data is not None:
-            positions = data.seq_length
-        causal = network.modality == "text"
-        yield from _context(name, sizes, positions, causal) or _slices(
-            name, cut_as, sizes, positions
-        )
+        sizes = model.get_parallelism(name)
+        tokens = network.positions if data is None else data.seq_length
+        yield from _context(name, sizes, tokens) or _slices(name, sizes, tokens)
 
 
 def samples_in_row(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:
@@ -54,31 +48,27 @@ def samples_in_row(model: MimoParallelismConfig, data: DataConfig | None) -> Ite
         yield problem_at("data.pack_sequences_in_batch", True, sentence, False)
 
 
-def _context(
-    name: str, sizes: ModuleParallelismConfig, positions: int, causal: bool
-) -> list[Problem]:
-    """Return what is wrong with the chunks of context-parallel ranks, two each if causal."""
+def _context(name: str, sizes: ModuleParallelismConfig, tokens: int) -> list[Problem]:
+    """Return what is wrong with the chunks of context-parallel ranks, two each."""
     ranks = sizes.context_parallel
-    chunks = ranks * (2 if causal and ranks > 1 else 1)
-    if positions % chunks == 0:
+    chunks = 2 * ranks if ranks > 1 else 1
+    if tokens % chunks == 0:
         return []
     sentence = (
-        f"context_parallel is {ranks}, which cuts its {positions} positions into {chunks} unequal "
+        f"context_parallel is {ranks}, which cuts its {tokens} tokens into {chunks} unequal "
         "pieces; choose one that divides them."
     )
     return [module_problem(name, "context_parallel", ranks, sentence)]
 
 
-def _slices(
-    name: str, cut_as: str, sizes: ModuleParallelismConfig, positions: int
-) -> list[Problem]:
+def _slices(name: str, sizes: ModuleParallelismConfig, tokens: int) -> list[Problem]:
     """Return what is wrong with the slices of tensor-parallel ranks."""
-    ranks, held = sizes.tensor_parallel, positions // sizes.context_parallel
+    ranks, held = sizes.tensor_parallel, tokens // sizes.context_parallel
     if not sizes.in_runs("sequence_parallel") or held % ranks == 0:
         return []
     sentence = (
         f"sequence_parallel is true, but tensor_parallel {ranks} does not divide the {held} "
-        "positions of a context-parallel rank; choose a divisor, or set sequence_parallel to false."
+        "tokens of a context-parallel rank; choose a divisor, or set sequence_parallel to false."
     )
-    fix = a_fix(size_path(cut_as, "sequence_parallel"), False)
+    fix = a_fix(size_path(name, "sequence_parallel"), False)
     return [module_problem(name, "sequence_parallel", True, sentence, fix)]
