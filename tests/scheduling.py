@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 TAKES_THE_CLUSTER = re.compile(r"def \w+\([^)]*\b(shared_)?cluster\b")
 """A function with the fixture `cluster` or `shared_cluster` among its parameters."""
+ORACLES = tuple(f"tests/engine/{room}/" for room in ("verify", "pipeline", "colocated", "models"))
+"""What is compared with the same oracles, each of which a worker computes once."""
 LONGEST_FIRST = (
     "cluster",
     "browser",
     "experiment",
+    "training",
     "tests/notebooks/test_first_light.py",
     "tests/notebooks/test_heterogeneous.py",
     "tests/notebooks/test_post_hoc_analysis.py",
@@ -59,7 +62,7 @@ class GroupScheduling(LoadScopeScheduling):
 def group_of(file: str) -> str:
     """Return the group of a test file.
 
-    One group for the browser and two for files that use the shared cluster; else the file. One
+    One group for the browser and three for files that use the shared cluster; else the file. One
     group of the latter would take longer than all others together, so that a worker would wait;
     whoever takes the second starts a second cluster, which takes some seconds.
     """
@@ -67,7 +70,9 @@ def group_of(file: str) -> str:
         return "browser"
     if not TAKES_THE_CLUSTER.search((ROOT / file).read_text()):
         return file
-    return "experiment" if file.startswith("tests/experiment/") else "cluster"
+    if file.startswith("tests/experiment/"):
+        return "experiment"
+    return "cluster" if file.startswith(ORACLES) else "training"
 
 
 def order(file: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
@@ -148,13 +149,18 @@ def taken(value: Any, index: Index) -> Any:
     if isinstance(value, np.ndarray):
         return value[index] if value.ndim else value
     if is_dataclass(value) and not isinstance(value, type):
-        inner = {field.name: taken(getattr(value, field.name), index) for field in fields(value)}
-        return replace(value, **inner)
+        kind: Any = type(value)
+        return kind(**{name: taken(getattr(value, name), index) for name in _field_names(kind)})
     if isinstance(value, Mapping):
         return {name: taken(part, index) for name, part in value.items()}
     if isinstance(value, tuple):
         return tuple(taken(part, index) for part in value)
     return value
+
+
+@functools.cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 def enumerate_modules(

@@ -18,9 +18,11 @@ from mimokit.layout_search.candidates import SEARCH_RULES, Candidates
 from mimokit.layout_search.constraints import MODES, score
 from mimokit.layout_search.cost_tables import Tables
 from mimokit.layout_search.pareto import lower_edges
-from mimokit.layout_search.task import SearchTask
+from mimokit.layout_search.task import SearchTask, passes_of
 from mimokit.prediction import layout_cost
+from mimokit.prediction.deployment_modes import colocated, micro_batches_per_pass
 from mimokit.prediction.layout import in_first_stage
+from mimokit.prediction.module_costs import EncoderCost, LanguageCost
 
 TOO_MUCH_MEMORY = "more memory than may be planned on a GPU"
 TOO_SLOW = "a step takes longer than allowed"
@@ -91,7 +93,7 @@ class Scan:
         if not len(chosen):
             return
         self.evaluated += len(chosen)
-        seconds, memory = (values[chosen] for values in self._outcome(batch))
+        seconds, memory = (values[chosen] for values in self._outcome(batch, valid))
         self._remember_leanest(batch, memory, chosen)
         limit, slowest = self.task.memory_limit, self.task.constraints.most_seconds
         fits = memory <= limit
@@ -139,8 +141,11 @@ class Scan:
         self.dropped[reason] += int(np.count_nonzero(valid & ~holds))
         valid &= holds
 
-    def _outcome(self, batch: LayoutBatch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _outcome(
+        self, batch: LayoutBatch, valid: Mask
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         tables, which = self.tables, batch.languages
+        language = tables.languages(which)
         if batch.mode == "homogeneous":
             encoders = tables.inside_of(which)
         else:
@@ -150,14 +155,39 @@ class Scan:
             ]
         with np.errstate(divide="ignore", invalid="ignore"):  # of pairs that are not valid
             outcome = layout_cost(
-                batch.mode,
-                tables.languages(which),
-                encoders,
-                self.task.workload,
-                self.task.system,
+                batch.mode, language, encoders, self.task.workload, self.task.system
             )
         shape = (which.stop - which.start,)
-        return (np.broadcast_to(outcome.seconds, shape), np.broadcast_to(outcome.memory, shape))
+        seconds = np.broadcast_to(outcome.seconds, shape)
+        memory = np.broadcast_to(outcome.memory, shape)
+        if batch.mode != "colocated" or self.task.workload.encoder_microbatches is not None:
+            return seconds, memory
+        return self._in_passes(language, encoders, seconds, memory, valid)
+
+    def _in_passes(
+        self,
+        language: LanguageCost,
+        encoders: list[EncoderCost],
+        seconds: NDArray[np.float64],
+        memory: NDArray[np.float64],
+        valid: Mask,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the outcomes with as few passes of encoders as fit in memory.
+
+        More passes hold fewer activations, and take longer; see `SearchTask.predict`.
+        """
+        count, sizes = language.micro_batches, language.sizes
+        for passes in passes_of(int(np.max(count))):
+            over = valid & (memory > self.task.memory_limit)
+            if not over.any():
+                break
+            at_once = micro_batches_per_pass(count, sizes, passes)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                task = self.task
+                cost = colocated(language, encoders, task.workload, task.system, at_once)
+            seconds = np.where(over, cost.seconds, seconds)
+            memory = np.where(over, cost.memory, memory)
+        return seconds, memory
 
     def _remember_leanest(
         self, batch: LayoutBatch, memory: NDArray[np.float64], chosen: NDArray[np.intp]

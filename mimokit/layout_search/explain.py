@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -21,19 +22,31 @@ from mimokit.prediction.layout import in_first_stage
 from mimokit.units import GIB, counted, gib_text, seconds_text
 
 STEPS_SHOWN = 4
+WIDTH = 80
+"""Of a line; a notebook breaks longer ones inside words and numbers."""
 
 
 def explain(
     task: SearchTask, best: Prediction, per_mode: Mapping[str, Prediction], evaluated: int
 ) -> str:
     """Return why a layout was chosen: its cost, what it beats, and what limits it."""
-    return "\n".join(
-        [
-            _what(task, best, evaluated),
-            _goes_into(best),
-            *_modes(best, per_mode),
-            *_one_step_away(task, best),
-        ]
+    sentences = (
+        _what(task, best, evaluated),
+        _goes_into(best),
+        *_modes(best, per_mode),
+        *_one_step_away(task, best),
+    )
+    return "\n".join(map(_wrapped, sentences))
+
+
+def _wrapped(sentence: str) -> str:
+    """Return a sentence in lines that end between words."""
+    return textwrap.fill(
+        sentence,
+        WIDTH,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 

@@ -11,24 +11,16 @@ from mimokit.layout_search.explain import explain
 from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import WhyNot, why_not
 from mimokit.prediction import Layout, Prediction
+from mimokit.prediction.verdict import DOLLARS, MEASURES, verdict_of, verdict_texts
 from mimokit.tables import html_table, rich_table
-from mimokit.units import GIB, counted, gib_text, seconds_text
+from mimokit.units import GIB, counted
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Group
 
 
-COLUMNS = (
-    "mode",
-    "GPUs",
-    "layout",
-    "step",
-    "tokens/s",
-    "TFLOP/s per GPU",
-    "MFU",
-    "memory",
-)
+COLUMNS = ("mode", "GPUs", "layout", *(measure.label for measure in MEASURES), "of peak")
 ROWS = 10
 REASONS = 8
 _WHY = ("reason", "how many")
@@ -148,16 +140,20 @@ def _row(prediction: Prediction) -> dict[str, Any]:
 
 def row_of(prediction: Prediction) -> tuple[str, ...]:
     """Return a prediction as the cells of a table with `COLUMNS`."""
+    verdict = verdict_texts(verdict_of(prediction))
     return (
         prediction.layout.mode,
         f"{prediction.layout.gpus:,}",
         str(prediction.layout).split(": ", 1)[1],
-        seconds_text(prediction.seconds),
-        f"{prediction.tokens_per_second:,.0f}",
-        f"{prediction.tflops_per_gpu:.0f}",
-        f"{prediction.utilisation:.1%}",
-        gib_text(prediction.peak_memory),
+        *(verdict.get(measure.key, "") for measure in MEASURES),
+        f"{prediction.utilisation:.0%}",
     )
+
+
+def columns_of(result: SearchResult) -> tuple[str, ...]:
+    """Return the columns that say something: without a price there are no dollars."""
+    priced = result.best.dollars_per_million_tokens is not None
+    return tuple(name for name in COLUMNS if priced or name != DOLLARS.label)
 
 
 def title(result: SearchResult) -> str:
@@ -180,7 +176,8 @@ def result_to_rich(result: SearchResult, rows: int = ROWS) -> Group:
     table = rich_table("Best layouts", ("",))
     # Beside the figures a layout would have the width of a word in a terminal.
     layouts = Table.grid("", "", padding=(0, 2, 0, 0))
-    figures = [index for index, name in enumerate(COLUMNS) if name != "layout"]
+    shown = columns_of(result)
+    figures = [COLUMNS.index(name) for name in shown if name != "layout"]
     top = [row_of(prediction) for prediction in result.top(rows)]
     for index in figures:
         widest = max((len(row[index]) for row in top), default=0)
@@ -196,11 +193,19 @@ def result_to_rich(result: SearchResult, rows: int = ROWS) -> Group:
 
 def result_to_html(result: SearchResult, rows: int = ROWS) -> str:
     """Return a search as one `<div>`."""
+    columns = columns_of(result)
     table = html_table(
-        COLUMNS,
-        [row_of(prediction) for prediction in result.top(rows)],
+        columns,
+        [
+            [
+                cell
+                for name, cell in zip(COLUMNS, row_of(prediction), strict=True)
+                if name in columns
+            ]
+            for prediction in result.top(rows)
+        ],
         heading="Best layouts",
-        unwrapped=[name for name in COLUMNS if name != "layout"],
+        unwrapped=[name for name in columns if name != "layout"],
     )
     cut = "".join(f"<div>{escape(sentence)}</div>" for sentence in result.cut)
     why = html_table(_WHY, _reasons(result), heading="Dropped", unwrapped=_WHY[1:])

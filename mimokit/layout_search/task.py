@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,9 @@ from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.config_files.inheritance import PRESET_PREFIX
 from mimokit.layout_search.constraints import Constraints, Objective
 from mimokit.prediction import Layout, Prediction, Workload
+from mimokit.prediction.deployment_modes import micro_batches_per_pass
 from mimokit.prediction.hardware import Hardware
+from mimokit.prediction.layout import micro_batches
 from mimokit.prediction.prediction import predict_task
 from mimokit.prediction.step_time import Software, System
 from mimokit.prediction.task import PredictionTask, system_of, workload_of_config
@@ -64,10 +66,35 @@ class SearchTask:
         return self.hardware.memory_bytes * self.constraints.memory_share
 
     def predict(self, layout: Layout) -> Prediction:
-        """Predict one layout, pipelines event by event."""
+        """Predict one layout, pipelines event by event.
+
+        Colocated encoders compute for all micro-batches of a step at once, or, where that does not
+        fit, in as few passes as do; a workload that says how many decides it.
+        """
+        prediction = self._predict(layout)
+        if layout.mode != "colocated" or self.workload.encoder_microbatches is not None:
+            return prediction
+        sizes = layout.modules[layout.language]
+        count = micro_batches(layout, self.workload)
+        for passes in passes_of(count):
+            if prediction.peak_memory <= self.memory_limit:
+                break
+            at_once = int(micro_batches_per_pass(count, sizes, passes))
+            prediction = self._predict(replace(layout, encoder_microbatches=at_once))
+        return prediction
+
+    def _predict(self, layout: Layout) -> Prediction:
         return predict_task(
             PredictionTask(self.model, layout, self.workload, self.system, self.price_per_gpu_hour)
         )
+
+
+def passes_of(micro_batches: int) -> Iterator[int]:
+    """Yield how many passes of encoders are tried beyond one: powers of 2, then one each."""
+    passes = 2
+    while passes < 2 * micro_batches:
+        yield min(passes, micro_batches)
+        passes *= 2
 
 
 ModelSource = Model | ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]

@@ -22,10 +22,10 @@ FORMAT = 1
 """Of the folders that this version writes; it reads no newer ones."""
 
 MARKER = "checkpoint.json"
-WEIGHTS, BUFFERS, RANDOM = "weights", "buffers", "random"
+WEIGHTS, BUFFERS, RANDOM, EXCHANGE = "weights", "buffers", "random", "exchange"
 """Parts of a state; those of an optimizer are named as torch names them, `exp_avg` say."""
 
-_PREFIX, _SUFFIX = "step-", ".safetensors"
+_PREFIX, _SUFFIX, _REPLICA = "step-", ".safetensors", "replica_"
 _MOST_NAMED = 8
 """Tensors that a sentence names."""
 
@@ -38,6 +38,11 @@ def folder_of_step(step: int) -> str:
 def file_of_rank(rank: int, number: int) -> str:
     """Return the name of a file of a rank, of which several hold blocks of one tensor."""
     return f"rank_{rank:05d}_{number}{_SUFFIX}"
+
+
+def folder_of_replica(replica: int) -> str:
+    """Return the folder of a replica in a checkpoint; the first one has no folder of its own."""
+    return f"{_REPLICA}{replica:05d}" if replica else ""
 
 
 def tensor_name(part: str, module: str, tensor: str) -> str:
@@ -118,8 +123,10 @@ class Checkpoint:
 
 def layout_json(config: ExperimentConfig) -> dict[str, Any]:
     """Return a layout as a marker has it."""
-    model = config.model
+    model, strategy = config.model, config.strategy
+    of_replicas = {} if strategy is None else {"strategy": strategy.model_dump(mode="json")}
     return {
+        **of_replicas,
         "mode": model.deployment_mode,
         "ranks": config.total_world_size,
         "modules": {
@@ -135,7 +142,9 @@ def layout_text(layout: Mapping[str, Any]) -> str:
         f"{name} ({', '.join(f'{key} {size}' for key, size in own.items() if _says(size))})"
         for name, own in layout["modules"].items()
     ]
-    return f"{layout['mode']}, {layout['ranks']} ranks: {'; '.join(sizes)}"
+    strategy = layout.get("strategy")
+    with_replicas = f", {strategy['replicas']} replicas with {strategy['name']}" if strategy else ""
+    return f"{layout['mode']}, {layout['ranks']} ranks{with_replicas}: {'; '.join(sizes)}"
 
 
 def _says(size: object) -> bool:
@@ -196,7 +205,8 @@ def _checkpoint(path: Path, content: Mapping[str, Any]) -> Checkpoint | None:
         layout_text(layout)
         steps = [content["step"], data.samples, data.per_step, data.per_microbatch]
         right = all(map(_counts, [*steps, update["learning_rate_steps"]]))
-        inside = all(name == Path(name).name and name.endswith(_SUFFIX) for name in files)
+        right = right and data.per_microbatch > 0
+        inside = all(map(_is_inside, files))
         if not (right and inside):
             return None
         return Checkpoint(
@@ -210,8 +220,15 @@ def _checkpoint(path: Path, content: Mapping[str, Any]) -> Checkpoint | None:
             str(content.get("written", "")),
             dict(content.get("versions", {})),
         )
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name is that of a file of a rank, of the first replica or of another one."""
+    *folders, file = Path(name).parts
+    known = not folders or (len(folders) == 1 and folders[0].startswith(_REPLICA))
+    return known and "/".join([*folders, file]) == name and name.endswith(_SUFFIX)
 
 
 def _counts(value: object) -> TypeGuard[int]:
@@ -251,6 +268,29 @@ def check_model(checkpoint: Checkpoint, wanted: Mapping[str, Shape]) -> None:
     if parts:
         why = f"it is of another model: {', '.join(parts)}"
         raise refused(checkpoint.directory, f"{why}; resume it with the model that it is of")
+
+
+def check_replicas(checkpoint: Checkpoint, config: ExperimentConfig) -> None:
+    """Reject replicas of another number, layout or strategy than those that were saved.
+
+    Raises:
+        ConfigError: either has replicas with a strategy, and they are not the same.
+    """
+    now, then = layout_json(config), checkpoint.layout
+    if then == now or not ("strategy" in then or "strategy" in now):
+        return
+    own, other = now.get("strategy") or {}, then.get("strategy") or {}
+    changed = [
+        f"strategy.{field} is {own.get(field)}, was {other.get(field)}"
+        for field in {**own, **other}
+        if own.get(field) != other.get(field)
+    ]
+    texts = [f"the run is of {layout_text(now)}, it was of {layout_text(then)}"]
+    raise refused(
+        checkpoint.directory,
+        f"{', '.join(changed if own and other and changed else texts)}; replicas with a strategy "
+        "go on with the layout and the strategy that were saved",
+    )
 
 
 def check_data(checkpoint: Checkpoint, now: DataPosition) -> None:

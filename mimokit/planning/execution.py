@@ -42,7 +42,7 @@ class ModuleExecution:
         gradients: dtype in which gradients are accumulated and reduced.
         main_weights: dtype of the weights that the optimizer updates.
         distributed_optimizer: its states are sharded over data and context parallel ranks.
-        optimizer_instances: replicas of these shards.
+        optimizer_instances: replicas of these shards; 1 where states are not sharded.
         fully_sharded: weights and gradients are sharded as well.
         overlap_reduction: gradients are reduced during the last backward pass of a step.
         frozen_parts: encoder, projector: what is not trained; both of a module that is frozen.
@@ -147,6 +147,7 @@ def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecu
     network = config.model.module_architectures.get(ranks.module)
     section = None if network is None else network.optimizer
     precision = config.runtime.precision or PRECISION_OF_RUNS
+    sharded = stated.in_runs("use_distributed_optimizer")
     return ModuleExecution(
         tensor_parallel=ranks.tensor_parallel,
         pipeline_parallel=ranks.pipeline_parallel,
@@ -163,8 +164,10 @@ def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecu
         recompute=cast(Recompute, stated.in_runs("recompute_granularity")),
         precision=precision,
         weights=_WEIGHTS.get(precision, "bf16"),
-        distributed_optimizer=stated.in_runs("use_distributed_optimizer"),
-        optimizer_instances=stated.in_runs("num_distributed_optimizer_instances"),
+        distributed_optimizer=sharded,
+        optimizer_instances=(
+            stated.in_runs("num_distributed_optimizer_instances") if sharded else 1
+        ),
         fully_sharded=stated.in_runs("use_megatron_fsdp"),
         overlap_reduction=stated.in_runs("overlap_grad_reduce"),
         frozen_parts=frozenset() if network is None else network.frozen_parts,

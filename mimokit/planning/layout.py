@@ -123,7 +123,9 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
             batch.num_microbatches,
             {name: network.modality for name, network in model.module_architectures.items()},
             model.frozen_modules,
-            data.absent_microbatches(batch.samples_per_microbatch),
+            data.absent_microbatches(batch.samples_per_microbatch)
+            if model.deployment_mode == "heterogeneous"
+            else (),
             [
                 name
                 for name, network in model.module_architectures.items()

@@ -208,17 +208,22 @@ def plan_program(
         return line
     names = [*(name for name in modules if name != llm_module_name), llm_module_name]
     shared = SharedOrder(alone, encoder_microbatches, inside=mode == "homogeneous")
-    return _beside(
-        line, shared, virtual_stages, topology, names, kinds, frozen, three_axes, text_heads, in_row
+    staged = frozenset(name for name in names if modules[name].pipeline_parallel > 1)
+    graph = shared_graph(
+        topology,
+        names,
+        language.pipeline_parallel,
+        virtual_stages,
+        1 if shared.inside else language.pipeline_parallel,
+        staged - {llm_module_name},
     )
+    return _beside(line, shared, graph, kinds, frozen, three_axes, text_heads, in_row)
 
 
 def _beside(
     line: PipelinePlan,
     order: SharedOrder,
-    virtual_stages: int,
-    topology: Topology,
-    names: Sequence[str],
+    graph: StageGraph,
     kinds: Mapping[str, Modality],
     frozen: Collection[str],
     three_axes: Collection[str],
@@ -229,20 +234,20 @@ def _beside(
 
     Args:
         line: the pipeline alone.
-        order: inside: only the ranks of the first stage compute encoders; otherwise all of them do.
-        names: the modules in the order in which a rank computes them, the language model last.
+        graph: of all modules; see `shared_graph`.
     """
-    sets, count = len(line.graph.workers), line.schedule.num_microbatches
-    graph = shared_graph(topology, names, sets, virtual_stages, 1 if order.inside else sets)
-    # Ranks with encoders read and cut in steps of their own.
-    apart = {s for worker in graph.workers if graph.feeding.isdisjoint(worker) for s in worker}
-    reading = apart.intersection(graph.stage(names[-1], place).index for place in (0, -1))
+    # Ranks with first stages of encoders read and cut in steps of their own.
+    begin = {stage for stage in graph.beside if graph.stages[stage].place == 0}
+    apart = {stage for worker in graph.workers if begin.isdisjoint(worker) for stage in worker}
+    ((language, _),) = line.graph.topology
+    reading = apart.intersection(graph.stage(language, place).index for place in (0, -1))
+    count = line.schedule.num_microbatches
     schedule = plan_schedule(graph, count, order, frozen=frozen, loading=reading)
     return PipelinePlan(
         schedule,
         tuple(line.ranks[graph.worker_of[stage.index]] for stage in graph.stages),
-        tuple((name, kinds.get(name, "vision")) for name in names),
-        frozenset(three_axes).intersection(names),
+        tuple((name, kinds.get(name, "vision")) for name, _ in graph.topology),
+        frozenset(three_axes).intersection(name for name, _ in graph.topology),
         text_heads=text_heads,
         in_row=frozenset(in_row),
         line=line,

@@ -8,7 +8,7 @@ from functools import reduce
 
 import numpy as np
 
-from mimokit.architecture.parallel_sizes import Numbers
+from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.prediction.memory import micro_batches_through, total_bytes
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
 from mimokit.prediction.step_time import System
@@ -65,7 +65,7 @@ def encoder_alive(
     language: LanguageCost,
     encoder: EncoderCost,
     encoders: Sequence[EncoderCost],
-    at_once: int | None = None,
+    at_once: Numbers | None = None,
 ) -> Numbers:
     """Return the number of an encoder's micro-batches whose activations are stored at once.
 
@@ -85,14 +85,17 @@ def encoder_alive(
     return encoder.micro_batches * ahead / count
 
 
-def _passes(language: LanguageCost, at_once: int | None) -> Numbers:
+def _passes(language: LanguageCost, at_once: Numbers | None) -> Numbers:
     """Return how often in a step encoders run before the language model does."""
     count = language.micro_batches
     return 1.0 if at_once is None else np.maximum(1.0, np.ceil(count / at_once))
 
 
 def _encoder_bytes(
-    mode: str, language: LanguageCost, encoders: Sequence[EncoderCost], at_once: int | None = None
+    mode: str,
+    language: LanguageCost,
+    encoders: Sequence[EncoderCost],
+    at_once: Numbers | None = None,
 ) -> Numbers:
     """Return the bytes of all encoders on a rank that has them next to the language model."""
     return sum(
@@ -113,27 +116,52 @@ def added_seconds(encoders: Sequence[EncoderCost], count: Numbers) -> tuple[Numb
     return ahead, everywhere
 
 
+def micro_batches_per_pass(count: Numbers, sizes: ParallelSizes, passes: int) -> Numbers:
+    """Return the micro-batches of a pass of colocated encoders; a step has at most so many passes.
+
+    Args:
+        count: micro-batches of a step.
+        sizes: of the language model; interleaved chunks take whole rounds.
+    """
+    each, rounds = np.ceil(count / passes), sizes.pipeline
+    return np.where(np.greater(sizes.virtual, 1), np.ceil(each / rounds) * rounds, each)
+
+
 def colocated(
-    language: LanguageCost, encoders: Sequence[EncoderCost], workload: Workload, system: System
+    language: LanguageCost,
+    encoders: Sequence[EncoderCost],
+    workload: Workload,
+    system: System,
+    at_once: Numbers | None = None,
 ) -> LayoutCost:
     """Return the cost of three phases, one after the other, on the same ranks.
 
     Encoders run forward over all local micro-batches, or as many as the workload says, and store
     their activations. Then the language model runs, then encoders run backward. No phase overlaps
     another (arXiv 2605.27678), so that a pipeline fills and drains every time.
+
+    Args:
+        at_once: micro-batches of a pass of encoders; None: as the workload says.
     """
-    at_once = workload.encoder_microbatches
+    at_once = workload.encoder_microbatches if at_once is None else at_once
     bridge = sum(
         (2 * bridge_seconds(encoder, language.sizes, workload, system) for encoder in encoders),
         np.float64(0),
     )
-    seconds = sum((encoder.seconds for encoder in encoders), np.float64(0))
+    passes = _passes(language, at_once)
+    seconds = sum((_of_passes(encoder, passes) for encoder in encoders), np.float64(0))
     update = language.update + sum((encoder.update for encoder in encoders), np.float64(0))
     memory = language.memory + _encoder_bytes("colocated", language, encoders, at_once)
-    again = (_passes(language, at_once) - 1) * language.step.bubble
+    again = (passes - 1) * language.step.bubble
     total = seconds + bridge + language.step.passes + again + update
     bubble = language.step.bubble + again
     return LayoutCost(total, memory, seconds, bridge, bubble + 0 * total, update)
+
+
+def _of_passes(encoder: EncoderCost, passes: Numbers) -> Numbers:
+    """Return the seconds of a colocated encoder; its stages fill and drain in every pass."""
+    of_stage = encoder.seconds / encoder.micro_batches
+    return encoder.seconds + passes * (encoder.sizes.pipeline - 1) * of_stage
 
 
 def heterogeneous(
@@ -144,7 +172,7 @@ def heterogeneous(
     Parallel branches join at the language model's first stage. The slowest of all stages sets the
     time of each micro-batch, and the pipeline fills once along the longest branch.
     """
-    hardware, sizes = system.hardware, language.sizes
+    hardware, sizes = system.connected, language.sizes
     count, step = language.micro_batches, language.step
     first, middle, last = (stage.total for stage in step.stages)
     slowest, once = slowest_and_once(first, middle, last, sizes.pipeline)

@@ -32,11 +32,14 @@ class Layout:
             Searches and experiments use such layouts. Predictions also accept encoders with the
             same number of stages as the language model, spread over all of its stages.
         language: name of the language module; by default the last of `modules`.
+        encoder_microbatches: micro-batches for which colocated encoders compute at once. None: as
+            the workload has it.
     """
 
     mode: DeploymentMode
     modules: Mapping[str, ParallelSizes]
     language: str = ""
+    encoder_microbatches: int | None = None
 
     def __post_init__(self) -> None:
         if not self.language and self.modules:
@@ -55,12 +58,17 @@ class Layout:
 
     def __str__(self) -> str:
         parts = [f"{name} {sizes_text(sizes)}" for name, sizes in self.modules.items()]
+        if self.encoder_microbatches is not None:
+            parts.append(f"encoders for {self.encoder_microbatches} micro-batches at once")
         return f"{self.mode}: " + "; ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         modules = {name: sizes_mapping(sizes) for name, sizes in self.modules.items()}
-        return {"mode": self.mode, "gpus": self.gpus, "modules": modules}
+        plain = {"mode": self.mode, "gpus": self.gpus, "modules": modules}
+        if self.encoder_microbatches is not None:
+            plain["encoder_microbatches"] = self.encoder_microbatches
+        return plain
 
 
 def sizes_text(sizes: ParallelSizes) -> str:

@@ -184,6 +184,6 @@ def bridge_seconds(
     volume = encoder.sample_bytes * workload.global_batch_size / fewer
     return np.where(
         np.greater(more, fewer),
-        gather(system.hardware, volume, np.maximum(1, more / fewer), 1),
+        gather(system.connected, volume, np.maximum(1, more / fewer), 1),
         0.0,
     )

@@ -97,4 +97,4 @@ def _crossing(language: LanguageCost, encoders: list[EncoderCost], system: Syste
         encoder.sample_bytes * samples / max(float(encoder.sizes.data), float(language.sizes.data))
         for encoder in encoders
     ]
-    return float(send(system.hardware, max(each), system.hardware.domain_ranks))
+    return float(send(system.connected, max(each), system.hardware.domain_ranks))

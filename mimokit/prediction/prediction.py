@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -77,6 +78,9 @@ def predict(
 
 def predict_task(task: PredictionTask) -> Prediction:
     """Predict the step time and the memory of one layout; raises what `predict` raises."""
+    at_once = task.layout.encoder_microbatches
+    if at_once is not None:
+        task = replace(task, workload=replace(task.workload, encoder_microbatches=at_once))
     model, layout, workload, system = task.model, task.layout, task.workload, task.system
     check_precision(system.hardware, workload)
     check_layout(model, layout, workload)

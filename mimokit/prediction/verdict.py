@@ -103,13 +103,20 @@ def _dollars(number: float) -> str:
     return f"${number:,.0f}" if number >= 100 else f"${number:.3g}"
 
 
+DOLLARS = _Measure("dollars", "per billion tokens", _dollars, lambda verdict: verdict.dollars)
 MEASURES = (
     _Measure("seconds", "time per step", seconds_text, lambda verdict: verdict.seconds),
     _Measure("tokens", "tokens/s per GPU", _whole, lambda verdict: verdict.tokens_per_gpu, True),
     _Measure("memory", "fullest GPU", _gib, lambda verdict: verdict.peak),
     _Measure("idle", "idle in pipeline", _percent, lambda verdict: verdict.idle),
-    _Measure("dollars", "per billion tokens", _dollars, lambda verdict: verdict.dollars),
+    DOLLARS,
 )
+"""What layouts are compared by, wherever they are."""
+
+
+def verdict_texts(verdict: Verdict) -> dict[str, str]:
+    """Return the value of each measure as text, by its key; without a price no dollars."""
+    return {line.key: line.value for line in verdict_lines(verdict)}
 
 
 def verdict_lines(now: Verdict, before: Verdict | None = None) -> tuple[VerdictLine, ...]:

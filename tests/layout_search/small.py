@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -68,13 +69,28 @@ def brute_force(task: SearchTask, language_space: Space, encoder_space: Space) -
         for layout in _layouts(task, mode, own, encoder_space, dropped)
         if layout.gpus >= task.constraints.least_gpus
     ]
-    found = [
-        predict(task.model, layout, task.workload, task.hardware, software=task.software)
-        for _, layout in ranked
-    ]
+    found = [in_fewest_passes(task, layout) for _, layout in ranked]
     fits = [one for one in found if one.peak_memory <= task.memory_limit]
     dropped["more memory than may be planned on a GPU"] += len(found) - len(fits)
     return Brute(fits, len(found), +dropped)
+
+
+def in_fewest_passes(task: SearchTask, layout: Layout) -> Prediction:
+    """Predict a layout with as few passes of colocated encoders as fit, 1, 2, 4, … or one each."""
+
+    def predicted(each: int | None) -> Prediction:
+        chosen = replace(layout, encoder_microbatches=each)
+        return predict(task.model, chosen, task.workload, task.hardware, software=task.software)
+
+    sizes, passes, found = layout.modules["language"], 2, predicted(None)
+    count = task.workload.global_batch_size // (sizes.data * sizes.micro_batch)
+    while layout.mode == "colocated" and found.peak_memory > task.memory_limit:
+        if passes >= 2 * count:
+            break
+        each, rounds = math.ceil(count / min(passes, count)), sizes.pipeline
+        found = predicted(math.ceil(each / rounds) * rounds if sizes.virtual > 1 else each)
+        passes *= 2
+    return found
 
 
 def _layouts(
@@ -187,6 +203,10 @@ def first_broken(task: SearchTask, name: str, s: ParallelSizes) -> str | None:
             "interleaved stages need micro-batches in multiples of the stages",
         ),
         (s.recompute == 1, "flash attention leaves selective recomputation nothing to save"),
-        (s.data * s.context % s.instances, "optimizer instances do not divide the replicas"),
+        (
+            s.data * s.context % s.instances
+            or s.tensor * s.context * s.data // s.expert % s.instances,
+            "optimizer instances do not divide the replicas",
+        ),
     ]
     return next((reason for broken, reason in checks if broken), None)

@@ -13,12 +13,14 @@ import pytest
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
+from mimokit.interop.experiment import config_of_layout
 from mimokit.layout_search import Constraints, SearchProgress, SearchResult, search
 from mimokit.layout_search import candidates as candidates_file
 from mimokit.layout_search import space as space_file
 from mimokit.layout_search.explain import neighbours
-from mimokit.prediction import Layout, Workload
+from mimokit.prediction import Layout, Workload, predict
 from tests.layout_search.small import language, model
+from tests.layout_search.test_oracle import a_task
 
 WORKLOAD = Workload(2048, 16)
 
@@ -49,7 +51,9 @@ def test_the_best_comes_first_and_the_front_holds_it(result: SearchResult) -> No
 
 
 def test_explain_names_the_winner_and_what_it_beats(result: SearchResult) -> None:
-    text = result.explain()
+    lines = result.explain().splitlines()
+    assert max(map(len, lines)) <= 80  # a notebook breaks longer lines inside words
+    text = " ".join(" ".join(lines).split())
     assert str(result.best.layout) in text
     for mode in {"homogeneous", "colocated", "heterogeneous"} - {result.best.layout.mode}:
         assert f"The best {mode} layout" in text
@@ -318,3 +322,18 @@ def test_models_by_all_their_names(tmp_path: Path) -> None:
     experiment = search("preset:llava_7b_colocated", gpus=8)
     assert experiment.task.workload.global_batch_size == 64
     assert set(experiment.best.layout.modules) == {"images", "language_module"}
+
+
+def test_encoders_compute_for_as_many_micro_batches_at_once_as_fit() -> None:
+    task = a_task(workload=replace(WORKLOAD, global_batch_size=64))
+    shared = Layout("colocated", {"images": ParallelSizes(4), "language": ParallelSizes(2, 2)})
+    each = [task.predict(replace(shared, encoder_microbatches=count)) for count in (64, 16, 1)]
+    assert each[0].peak_memory > each[1].peak_memory > each[2].peak_memory
+    assert each[0].seconds < each[1].seconds < each[2].seconds
+    for limit, wanted in ((each[0], None), (each[1], 16), (each[2], 1)):
+        share = limit.peak_memory / task.hardware.memory_bytes * 1.0001
+        tight = replace(task, constraints=Constraints(memory_share=share))
+        assert tight.predict(shared).layout.encoder_microbatches == wanted
+    config = config_of_layout(each[1].layout, task.workload, model=task.model)
+    assert config.runtime.encoder_microbatches == 16
+    assert predict(config).seconds == each[1].seconds

@@ -40,7 +40,7 @@ from mimokit.prediction.step_time import load_software
 from mimokit.prediction.validity import broken_layout_rules
 
 H100, SOFTWARE = load_hardware("h100"), load_software("megatron-bridge")
-NETWORKS, LAYOUTS = 60, 80
+NETWORKS, LAYOUTS = 40, 80
 MODES = ("homogeneous", "colocated", "heterogeneous")
 ENDS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
 SEQ = 96

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mimokit.config import ConfigError
+from mimokit.config import ConfigError, StrategyConfig
 from mimokit.experiment.checkpoints import find_checkpoint, list_checkpoints, resumed
 from mimokit.planning.checkpoints import (
     FORMAT,
@@ -18,7 +18,9 @@ from mimokit.planning.checkpoints import (
     DataPosition,
     check_data,
     check_model,
+    check_replicas,
     folder_of_step,
+    layout_json,
     read_checkpoint,
     steps_in,
 )
@@ -62,6 +64,15 @@ DAMAGED = {
         {"rank_00000_0.safetensors": 6}
     ),
     "checkpoint.json is not what": lambda content: content["files"].update({"../secret": 1}),
+    "is not what mimokit writes; go": lambda content: content["files"].update(
+        {"replica_1/../../secret.safetensors": 1}
+    ),
+    "checkpoint.json is not what mimokit": lambda content: content["shapes"].update(
+        {"weights/images/w": [float("inf")]}
+    ),
+    "is not what mimokit writes; go on": lambda content: content.update(
+        data={**content["data"], "per_microbatch": 0}
+    ),
 }
 
 
@@ -104,6 +115,25 @@ def test_data_that_have_changed_are_rejected(
     with pytest.raises(ConfigError) as error:
         check_data(saved, DataPosition(**{**vars(DATA), field: value}))
     assert said in str(error.value)
+
+
+def test_replicas_go_on_with_their_layout_and_strategy_alone(tmp_path: Path) -> None:
+    config = digits_config()
+    check_replicas(read_checkpoint(_saved(tmp_path)), config)
+    config.strategy = StrategyConfig(name="diloco", replicas=2, H=2)
+
+    def of_replicas(content: dict[str, Any]) -> None:
+        content["layout"] = layout_json(config)
+
+    saved = read_checkpoint(_saved(tmp_path, 5, of_replicas))
+    check_replicas(saved, config)
+    config.strategy = StrategyConfig(name="diloco", replicas=2, H=3)
+    with pytest.raises(ConfigError, match=r": strategy.H is 3, was 2; replicas with a strategy go"):
+        check_replicas(saved, config)
+    config.strategy = None
+    said = r"1 ranks: .*, it was of homogeneous, 2 ranks, 2 replicas with diloco: images"
+    with pytest.raises(ConfigError, match=said):
+        check_replicas(saved, config)
 
 
 def test_a_results_folder_has_the_newest_or_the_one_that_is_asked_for(tmp_path: Path) -> None:

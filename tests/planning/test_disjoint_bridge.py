@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import mimokit
 from mimokit.planning import DisjointBridge, RankGrid, plan_disjoint_bridge
+from mimokit.planning.bridges.plan import FORM_WORDS
 from mimokit.planning.bridges.routes import LEAST_SHARD_BYTES, Route, row_range
 from tests.planning.layouts import layout, sizes
 
@@ -189,7 +190,7 @@ def test_the_choice_moves_least(pair) -> None:
             (r.bytes_between, r.bytes_busiest, r.messages) for r in (found.forward, other)
         )
         assert ours <= theirs
-        assert f"{form} form" in found.forward.reason
+        assert FORM_WORDS[form] in found.forward.reason.lower()
 
 
 @settings(max_examples=60)
@@ -210,7 +211,7 @@ def test_the_smallest_shard() -> None:
     assert bridge(*ends, 8, sample=LEAST_SHARD_BYTES // 2).forward.form == "shards"
     too_small = bridge(*ends, 8, sample=LEAST_SHARD_BYTES // 2 - 1).forward
     assert too_small.form == "leader"
-    assert "shards form would cut it into pieces of 1.05 MB, too small" in too_small.reason
+    assert "pieces of 1.05 MB are too small for separate messages" in too_small.reason
 
 
 def rows(route: Route) -> list[tuple[int, int, int, int]]:
@@ -232,7 +233,9 @@ def test_the_layout_of_24_ranks() -> None:
     assert found.forward.groups == ((8, 9, 10, 11), (12, 13, 14, 15))
     assert rows(found.backward) == [(8, 5, 0, 4), (12, 7, 4, 8)]
     assert found.forward.bytes_busiest == 4 * per_sample
-    assert found.forward.reason.startswith("The leader form moves least: 2.58 MB in 2 messages")
+    assert found.forward.reason.startswith(
+        "One rank of a replica receives, and broadcasts: 2.58 MB in 2 messages"
+    )
     for route in (found.forward, found.backward):
         assert route.bytes_between == 8 * per_sample
     assert found.forward.bytes_within == 3 * 8 * per_sample
@@ -256,7 +259,9 @@ def test_the_layout_of_24_ranks_with_larger_images() -> None:
     assert found.forward.bytes_busiest == 2 * SAMPLE
     assert found.forward.bytes_within == 3 * 8 * SAMPLE
     assert found.forward.messages == 8
-    assert found.forward.reason.startswith("The shards form moves least: 8.39 MB in 8 messages")
+    assert found.forward.reason.startswith(
+        "Each rank of a replica receives a part, and they gather: 8.39 MB in 8 messages"
+    )
 
 
 def test_fan_in_and_fan_out() -> None:

@@ -3,17 +3,25 @@
 Its norms here know no sequence parallelism, and its attention core is not fused: one that keeps
 what flash attention keeps (query, key, value, output) stands in its place. RMSNorm, experts and
 latent attention run here in pieces that keep more than the fused ones on a GPU do.
+
+Beside layers: logits in their loss, blocks of CUDA's allocator, and what the optimizer copies.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mimokit.architecture import Transformer
 from mimokit.architecture.layer_work.saved import layer_activations
+from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
+from mimokit.architecture.parameters_on_rank import RankParameters
+from mimokit.prediction.memory import Storage, stage_memory
+from mimokit.prediction.memory.states import update_bytes
 from tests.architecture.model_parallel import model_parallel
 
 SEQ, SAMPLES = 16, 2
@@ -59,6 +67,139 @@ def test_a_width_that_is_off_is_caught(cluster) -> None:
     wrong = Transformer(1, 64, 8, 8, 8, 255, gated=False, norm="layer")
     expected = float(layer_activations(wrong, None, ParallelSizes(), SEQ * SAMPLES, SEQ))
     assert saved["GPT"] - STATISTICS * SEQ * SAMPLES != expected
+
+
+LOGITS = LanguageModel("logits", GPT, vocab=4096)
+BESIDE_LOGITS = 64
+"""Bytes per token, at most, of what a loss has of each token beside its logits."""
+
+
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_logits_take_what_the_formula_says_until_their_gradient_is_there(
+    cluster, tensor: int
+) -> None:
+    tokens, sizes = SEQ * SAMPLES, ParallelSizes(tensor, sequence_parallel=False)
+    for peaks in cluster.run(_peak_of_loss, LOGITS.vocab // tensor, world_size=tensor):
+        for number, peak in peaks.items():
+            parts = stage_memory(LOGITS, sizes, SEQ * SAMPLES, 1, 0, storage=Storage(number=number))
+            beside = peak - float(parts["logits"])
+            assert 0 <= beside <= BESIDE_LOGITS * tokens, number
+
+
+def _peak_of_loss(words: int) -> dict[int, int]:
+    """Return bytes per number -> the most bytes that a loss and its backward pass hold at once."""
+    import torch
+    import torch.distributed as dist
+
+    from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
+
+    labels, found = torch.zeros(SEQ, SAMPLES, dtype=torch.long), {}
+    for kind in (torch.bfloat16, torch.float32):
+        given = torch.zeros(SEQ, SAMPLES, words, dtype=kind, requires_grad=True)
+        with _live_bytes() as live:
+            losses = vocab_parallel_cross_entropy(given * 1, labels, dist.group.WORLD)
+            losses.sum().backward()
+        found[kind.itemsize] = live.most
+    return found
+
+
+def _live_bytes() -> Any:
+    """Return a mode that counts the storages that operations make, until they are freed."""
+    import weakref
+
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Live(TorchDispatchMode):
+        now = most = 0
+
+        def __torch_dispatch__(
+            self, operation: Any, _: Any, args: Any = (), more: Any = None
+        ) -> Any:
+            inputs = {one.untyped_storage()._cdata for one in args if torch.is_tensor(one)}
+            made = operation(*args, **(more or {}))
+            for tensor in made if isinstance(made, tuple) else (made,):
+                storage = tensor.untyped_storage() if torch.is_tensor(tensor) else None
+                if storage is not None and storage._cdata not in inputs:
+                    self.now += storage.nbytes()
+                    weakref.finalize(storage, self.freed, storage.nbytes())
+            self.most = max(self.most, self.now)
+            return made
+
+        def freed(self, size: int) -> None:
+            self.now -= size
+
+    return Live()
+
+
+BLOCK = 512
+"""Bytes that the sizes of blocks of CUDA's allocator are multiples of."""
+
+
+def test_blocks_of_the_allocator_are_no_larger_than_a_real_layer(cluster) -> None:
+    """At full size, of tensors without memory: awkward widths of a vision encoder, 577 patches."""
+    net = Transformer(1, 1152, 16, 16, 72, 4304, gated=False, norm="layer")
+    (kept,) = cluster.run(_kept_at_full_size, net, 577, world_size=1)
+    sizes = ParallelSizes(sequence_parallel=False)
+    formula = float(layer_activations(net, None, sizes, 577, 577))
+    assert sum(kept) - formula == STATISTICS // 2 * 577, "of statistics in 16 bits"
+    blocks = sum(-(-size // BLOCK) * BLOCK for size in kept)
+    assert 1 < blocks / sum(kept) < 1.001
+
+
+def _kept_at_full_size(net: Transformer, tokens: int) -> list[int]:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from mimokit.engine.models.rng import seed_modules
+
+    seed_modules(1, {})
+    kept: dict[int, torch.Tensor] = {}
+    with model_parallel(1), FakeTensorMode():
+        block = _block(net, 1, None)
+        weights = {weight.untyped_storage()._cdata for weight in block.parameters()}
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.untyped_storage()._cdata not in weights:
+                kept[tensor.untyped_storage()._cdata] = tensor
+            return tensor
+
+        given = torch.empty(tokens, 1, net.hidden, dtype=torch.bfloat16, requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            out = block(given, None)
+        del out
+        return [tensor.untyped_storage().nbytes() for tensor in kept.values()]
+
+
+@pytest.mark.parametrize("gradient", [2, 4])
+def test_the_optimizer_copies_gradients_in_16_bits_all_at_once(gradient: int) -> None:
+    import torch
+
+    import_module("mimokit.engine.megatron")  # opens Megatron for a CPU
+    from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
+
+    weights = [torch.nn.Parameter(torch.zeros(count)) for count in (640, 96)]
+    for weight in weights:
+        kind = torch.bfloat16 if gradient == 2 else torch.float32
+        weight.main_grad = torch.zeros(weight.numel(), dtype=kind)
+    masters = [torch.nn.Parameter(torch.zeros(weight.numel())) for weight in weights]
+    optimizer = SimpleNamespace(
+        is_stub_optimizer=False,
+        ddp_config=SimpleNamespace(use_megatron_fsdp=False),
+        config=SimpleNamespace(use_precision_aware_optimizer_no_fp8_or_ds_fp8=False),
+        model_float16_groups=[weights],
+        model_fp32_groups=[],
+        shard_fp32_from_float16_groups=[masters],
+        shard_fp32_groups=[],
+        _get_model_param_range_map=lambda weight: {
+            "param": SimpleNamespace(start=0, end=weight.numel(), size=weight.numel())
+        },
+    )
+    DistributedOptimizer._copy_model_grads_to_main_grads(optimizer)
+    before = {weight.main_grad.data_ptr() for weight in weights}
+    copied = sum(one.grad.nbytes for one in masters if one.grad.data_ptr() not in before)
+    held = RankParameters(sum(weight.numel() for weight in weights))
+    assert copied == float(update_bytes(held, ParallelSizes(), storage=Storage(gradient=gradient)))
 
 
 def _saved_bytes(nets: dict[str, Transformer], recompute: str | None = None) -> dict[str, int]:

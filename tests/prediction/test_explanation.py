@@ -142,3 +142,42 @@ def test_twice_the_samples_never_take_less_time(name: str, gpu: str) -> None:
             for many in (samples, 2 * samples)
         )
         assert once < twice <= 2 * once
+
+
+SIZES = (
+    ParallelSizes(data=16),
+    ParallelSizes(8, data=2, micro_batch=2),
+    ParallelSizes(2, 2, context=2, data=2),
+    ParallelSizes(data=16, expert=8),
+)
+SLOWEST_SHARE, LONGEST_LAUNCH = 0.3, 100e-6
+"""Of arithmetic, memory and links that anything long reaches; seconds of a launch on Grace."""
+
+
+@pytest.mark.parametrize("own", SIZES, ids=str)
+@pytest.mark.parametrize("name", ["llama-3-8b", "qwen3-30b-a3b"])
+def test_no_line_takes_longer_than_its_operations_bytes_launches_and_messages(
+    name: str, own: ParallelSizes
+) -> None:
+    model = load_model(name)
+    assert isinstance(model, LanguageModel)
+    if model.net.moe is None:
+        own = replace(own, expert=1)
+    layout = Layout("homogeneous", {name: own})
+    rows = predict(model, layout, Workload(4096, 64), gpu="h100").explain().rows
+    speeds = {"tensor parallel": H100.domain.bandwidth, "context parallel": H100.network.bandwidth}
+    counted = [row for row in rows if row.operations or row.bytes or row.launches]
+    for row in counted:
+        bandwidth = speeds.get(row.part, H100.memory_bandwidth)
+        if row.part == "expert dispatch":
+            bandwidth = H100.network.bandwidth
+        work = row.operations / H100.peak_flops["bf16"] + row.bytes / bandwidth
+        longest = work / SLOWEST_SHARE + row.launches * LONGEST_LAUNCH
+        assert row.seconds <= row.count * longest, row
+    waits = [row for row in rows if row.part == "host"]
+    done = [row for row in rows if row.way == "forward" and row.launches]
+    launches = sum(row.launches for row in done)
+    for row in waits:
+        assert row.seconds <= row.count * launches * LONGEST_LAUNCH, row
+    rest = [row for row in rows if row.seconds and row not in counted and row not in waits]
+    assert all(row.way == "step" or row.what.startswith("ends of the stage") for row in rest)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.benchmarks.prediction.fit import FOLDS, Job, fit, hardware_with, jobs
+from tests.benchmarks.prediction.fit import Job, fit, hardware_with, jobs
+from tests.benchmarks.prediction.folds import FAMILIES, Fold
 from tests.benchmarks.prediction.predicted import predict_seconds
 from tests.benchmarks.prediction.rows import Measured
 from tests.prediction.test_judge import measured
@@ -34,12 +35,14 @@ def test_a_run_that_took_twice_as_long_hardly_counts() -> None:
     # one of twelve: the mean of all logs moves by 6 %
 
 
-def test_a_fold_leaves_out_its_models_and_only_changes_the_gpus_they_ran_on() -> None:
-    left_out = sorted(FOLDS["llama 8b"])[0]
+def test_a_fold_leaves_out_its_rows_and_only_changes_the_gpus_they_ran_on() -> None:
+    left_out = sorted(FAMILIES["llama 8b"])[0]
     rows = measured([1.0] * 4)
-    rows[1] = replace(rows[1], model=replace(rows[1].model, name=left_out))
-    job = Job("llama 8b", FOLDS["llama 8b"], old=False)
+    rows[1] = replace(rows[1], model=replace(rows[1].model, name=left_out), release="26.02")
+    job = Job(Fold("family", "llama 8b"), old=False)
     assert left_out not in {row.name for row in job.rows(rows)}
     assert len(job.rows(rows)) == 3
-    assert [one.name for one in jobs(rows) if not one.old] == ["all", "llama 8b"]
-    assert [one.name for one in jobs(rows) if one.old] == ["all"]
+    later = [job.name for job in jobs(rows) if not job.old]
+    assert later == ["all", "llama 8b", "generation hopper", "release 26.02"]
+    assert [job.name for job in jobs(rows) if job.old] == ["all"]
+    assert not Job(Fold("generation", "hopper"), old=False).rows(rows)

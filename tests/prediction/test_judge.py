@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +12,25 @@ import pytest
 
 from mimokit.architecture import LanguageModel, load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from tests.benchmarks.prediction.fit import FOLDS, constants_for
-from tests.benchmarks.prediction.judge import LEAST_ORDER, Judgement, judge
+from mimokit.architecture.transformer import LatentAttention
+from mimokit.config.recipe import RecipeConfig
+from tests.benchmarks.prediction.__main__ import main
+from tests.benchmarks.prediction.doubt import coverage, flagged
+from tests.benchmarks.prediction.fit import constants_for
+from tests.benchmarks.prediction.folds import FAMILIES
+from tests.benchmarks.prediction.judge import GIVEN_RUNS, LEAST_ORDER, Judgement, judge
+from tests.benchmarks.prediction.own_runs import errors_of, means
 from tests.benchmarks.prediction.predicted import predict_seconds
-from tests.benchmarks.prediction.rows import A100, A100_COLUMNS, Measured
+from tests.benchmarks.prediction.rows import (
+    A100,
+    A100_COLUMNS,
+    PUBLISHED,
+    PUBLISHED_COLUMNS,
+    Measured,
+    read,
+)
 from tests.benchmarks.prediction.score import Order, orders, predictions, scores
-from tests.benchmarks.prediction.tables import DataError
+from tests.benchmarks.prediction.tables import MODELS, DataError
 
 LAYOUTS = [ParallelSizes(t, p, data=32 // (t * p)) for t, p in ((1, 1), (2, 2), (4, 2), (8, 1))]
 
@@ -109,10 +121,60 @@ def test_one_swapped_pair_of_five_layouts_reaches_the_target() -> None:
 
 
 def test_fitted_models_are_scored_without_themselves() -> None:
-    everything = constants_for("a separate model")
-    for models in FOLDS.values():
-        for model in models:
-            assert constants_for(model) != everything
+    (row, *_) = measured([1.0] * 4)
+    everything = constants_for(row)
+    for models in FAMILIES.values():
+        for name in models:
+            known = replace(row, model=replace(row.model, name=name), release="26.04")
+            assert constants_for(known) != everything
+    for kind in ("generation", "release"):
+        assert constants_for(known, kind) != everything
+    assert constants_for(replace(known, release="never"), "release") == everything
+
+
+def test_runs_of_one_layout_that_differ_and_those_that_cannot_fit_are_flagged() -> None:
+    rows = measured([1.0] * 4)
+    twice = replace(rows[0], label="twice as long", seconds=2 * (rows[0].seconds or 0))
+    large = replace(rows[1], sizes=replace(rows[1].sizes, micro_batch=64))
+    found = flagged([*rows, twice, large])
+    assert set(found) == {0, 4, 5}
+    assert "2 runs of this layout take" in found[4]
+    assert found[5].endswith("GiB, and the GPU has 79 GiB")
+    assert set(flagged([*rows, twice, replace(large, keeps_less=True)])) == {0, 4}
+    sizes = replace(rows[0].sizes, micro_batch=2)
+    slower = replace(rows[0], sizes=sizes, seconds=1.3 * (rows[0].seconds or 0))
+    assert list(flagged([rows[0], slower])) == [1]
+    judgement = replace(judged([rows[0], twice]), flagged={twice.label: "contradicts"})
+    assert judgement.as_printed()["dense models"] == pytest.approx(0, abs=1e-9)
+
+
+def test_the_share_of_rows_inside_the_band_is_counted() -> None:
+    rows = [replace(row, precision="fp8") for row in measured([1.0] * 4)]
+    rows = [replace(row, recipe=RecipeConfig(graphs="none")) for row in rows]
+    assert coverage(rows, np.array([0.0, 0.05, -0.05, 0.5])) == {"dense": 0.75}
+
+
+def test_another_program_is_judged_apart_and_without_a_target() -> None:
+    rows = [replace(row, stack="automodel") for row in measured([1.5] * 4)]
+    found = judged(rows)
+    assert [score.name for score in found.scores] == ["dense h100 bf16 (automodel)"]
+    assert not [row for row in found.rows() if row["name"].startswith("step time")]
+
+
+def test_given_runs_of_a_slower_machine_teach_its_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.benchmarks.prediction.own_runs.LEAST", 4)
+    rows = measured([1.2] * 4)
+    rows[3] = replace(rows[3], sizes=ParallelSizes(4, 1, data=8))
+    rows[3] = replace(rows[3], seconds=1.2 * float(predict_seconds([rows[3]])[0]))
+    not_divisible = replace(rows[3], sizes=ParallelSizes(8, 1, data=4))
+    given = means(errors_of([*rows, not_divisible]))
+    assert given.keys() == {0, 1, 3}, "no run is left after 10"
+    assert given[0] == pytest.approx(100 / 6, abs=0.5)
+    assert given[3] < 5
+    found = replace(judged(measured([1.0] * 4)), given=given)
+    assert [row["ok"] for row in found.rows() if "own runs" in row["name"]] == [True]
+    missed = replace(found, given={**given, GIVEN_RUNS: 5.1})
+    assert [row["ok"] for row in missed.rows() if "own runs" in row["name"]] == [False]
 
 
 def write(folder: Path, columns: list[str]) -> None:
@@ -134,12 +196,51 @@ def test_any_folder_with_such_a_table(tmp_path: Path) -> None:
     assert len(found.scores[0].errors) == 1
 
 
-def test_a_missing_column_is_named_in_one_sentence(tmp_path: Path) -> None:
+def test_models_that_the_tables_leave_out_are_described_beside_them(tmp_path: Path) -> None:
+    row = dict.fromkeys(PUBLISHED_COLUMNS, "") | {
+        "model": "New", "arch": "moe-mla", "layers": "4", "hidden": "2048", "heads": "16",
+        "vocab": "32000", "experts": "8", "topk": "2", "moe_ffn": "512", "seq": "4096", "gbs": "64",
+        "mbs": "1", "gpus": "8", "gpu": "H100", "precision": "BF16", "dp": "8", "iter_time_s": "1",
+    }  # fmt: skip
+    table = [",".join(row), ",".join(row.values())]
+    (tmp_path / PUBLISHED).write_text("\n".join(table) + "\n", encoding="utf-8")
+    sentence = "latent attention: q_rank, kv_rank, nope_dim, rope_dim, v_dim are not given"
+    assert read(tmp_path) == ([], {sentence: 1})
+    (tmp_path / MODELS).write_text(
+        "model,q_rank,kv_rank,nope_dim,rope_dim,v_dim\nNew,0,256,64,32,64\n", encoding="utf-8"
+    )
+    ((measured,), _) = read(tmp_path)
+    assert measured.model.net.mla == LatentAttention(0, 256, 64, 32, 64)
+
+
+def test_gpt_oss_has_windows_and_biases_that_the_tables_leave_out(tmp_path: Path) -> None:
+    row = dict.fromkeys(PUBLISHED_COLUMNS, "") | {
+        "model": "GPT OSS", "arch": "moe", "layers": "36", "hidden": "2880", "heads": "64",
+        "head_dim": "64", "vocab": "201088", "experts": "128", "topk": "4", "moe_ffn": "2880",
+        "seq": "4096", "gbs": "64", "mbs": "1", "gpus": "8", "gpu": "H100", "precision": "BF16",
+        "dp": "8", "iter_time_s": "1",
+    }  # fmt: skip
+    narrower = row | {
+        "model": "narrow",
+        "hidden": "2048",
+        "window": "512",
+        "full_attention_layers": "6",
+    }
+    table = [",".join(narrower), ",".join([*row.values(), "", ""]), ",".join(narrower.values())]
+    (tmp_path / PUBLISHED).write_text("\n".join(table) + "\n", encoding="utf-8")
+    nets = [one.model.net for one in read(tmp_path)[0]]
+    assert [net.ffn_bias for net in nets] == [True, False]
+    assert [(net.window, net.full_attention_layers) for net in nets] == [(128, 18), (512, 6)]
+
+
+def test_a_missing_column_is_named_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path, [name for name in A100_COLUMNS if name != "tp"])
-    command = [sys.executable, "-m", "tests.benchmarks.prediction", "--data", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.strip() == "a100-measured-steps.csv: column 'tp' is missing."
+    monkeypatch.setattr(sys, "argv", ["prediction", "--data", str(tmp_path)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == "a100-measured-steps.csv: column 'tp' is missing."
 
 
 def test_a_folder_without_tables_is_refused(tmp_path: Path) -> None:

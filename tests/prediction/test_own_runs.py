@@ -88,6 +88,12 @@ def test_the_file_is_a_training_stack_of_its_gpu(tmp_path: Path) -> None:
         predict(model, layout, work, gpu="b200", software=str(path))
 
 
+def test_a_stack_that_does_not_ship_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'mimokit' is none of the stacks megatron-bridge, "):
+        save_software(BRIDGE, "mimokit", tmp_path / "own.json")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

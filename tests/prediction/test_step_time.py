@@ -186,3 +186,23 @@ def test_collectives_of_one_rank_take_no_time_and_rings_end_at_a_port() -> None:
     assert float(ring(H100, 1e9, 16, 1)) > 1e9 * 15 / 16 / port
     assert float(gather(H100, 1e9, 16, 1)) < float(ring(H100, 1e9, 16, 1))
     assert float(send(H100, 1e9, 1)) < float(send(H100, 1e9, 8))
+
+
+def test_a_slower_network_slows_every_collective_between_domains() -> None:
+    slower = replace(BRIDGE, network_share=0.5, overlaps_data=False)
+    steps = [
+        module_step(language(), ParallelSizes(4, data=16), ModuleInput(2048, 1), system, 4)
+        for system in (System(H100, replace(BRIDGE, overlaps_data=False)), System(H100, slower))
+    ]
+    assert float(steps[1].data) == pytest.approx(2 * float(steps[0].data), rel=0.01)
+    assert float(steps[1].work.total) == float(steps[0].work.total)  # in a domain nothing changes
+
+
+def test_sends_of_chunks_wait_where_the_schedule_does_not_overlap_them() -> None:
+    sizes, inputs = ParallelSizes(8, 4, virtual=4, data=2), ModuleInput(2048, 1)
+    beside, waiting = (
+        float(module_step(language(), sizes, inputs, System(H100, stack), 32).pipeline)
+        for stack in (BRIDGE, replace(BRIDGE, overlaps_sends=False))
+    )
+    hops = beside / (2 * 3)  # the last micro-batch's way out and back
+    assert waiting - beside == pytest.approx(2 * hops * 4 * 32)

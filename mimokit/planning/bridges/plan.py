@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -217,12 +217,21 @@ def _route(
     chosen = route(best.form, senders, receivers, bytes_per_sample)
     assert chosen is not None, "the first instance could be cut for this form"
     others = [
-        f"the {other.form} form {_compared(other, best, times, bytes_per_sample)}"
+        f"{FORM_WORDS[other.form]}: {_compared(other, best, times, bytes_per_sample)}"
         for other in possible
         if other is not best
     ]
-    reason = f"The {best.form} form moves least: {_moved(best, times)}; {', '.join(others)}."
-    return replace(chosen, reason=reason)
+    how = f"{FORM_WORDS[best.form][0].upper()}{FORM_WORDS[best.form][1:]}"
+    reason = "; ".join([f"{how}: {_moved(best, times)}, which is least", *others])
+    return replace(chosen, reason=f"{reason}.")
+
+
+FORM_WORDS: Mapping[Form, str] = {
+    "leader": "one rank of a replica receives, and broadcasts",
+    "shards": "each rank of a replica receives a part, and they gather",
+    "copies": "each rank of a replica receives everything",
+}
+"""What is said of a form of a route."""
 
 
 def _share_ranks(senders: Sequence[Replica], receivers: Sequence[Replica]) -> bool:
@@ -233,8 +242,8 @@ def _share_ranks(senders: Sequence[Replica], receivers: Sequence[Replica]) -> bo
 def _compared(other: Route, best: Route, times: int, bytes_per_sample: int) -> str:
     if _tiny(other, bytes_per_sample):
         return (
-            f"would cut it into pieces of {bytes_text(_piece(other, bytes_per_sample))}, too small "
-            "for separate messages"
+            f"pieces of {bytes_text(_piece(other, bytes_per_sample))} are too small for separate "
+            "messages"
         )
     return "the same" if _cost(other) == _cost(best) else _moved(other, times)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mimokit.planning.frames.cost import FrameCost
 from mimokit.planning.frames.plan import FramePlan, check_ranks, lpt_balance, plan_frames
 from mimokit.units import bytes_text, seconds_text, shown
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 PLANNERS = {
     "plan_frames": "mimokit's: few frames travel",
@@ -47,10 +50,10 @@ class FrameLinks:
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name):g}; it is at least 0.")
 
-    def seconds(self, patches_between: np.ndarray) -> float:
+    def seconds(self, patches_between: np.ndarray | csr_array) -> float:
         """Return how long one pass communicates, from patches [reading rank, encoding rank]."""
-        away = patches_between - np.diag(np.diag(patches_between))
-        busiest = max(float(away.sum(axis=0).max()), float(away.sum(axis=1).max()))
+        kept = patches_between.diagonal()
+        busiest = max(float((patches_between.sum(axis=side) - kept).max()) for side in (0, 1))
         if not busiest:
             return self.latency  # the metadata is gathered in any case
         passes = 2 if self.trained else 1
@@ -65,7 +68,7 @@ class FrameForecast:
     Attributes:
         plan: which rank encodes which frame; its loads are seconds.
         before: [ranks], seconds that each encodes what it reads.
-        patches_between: [reading rank, encoding rank].
+        patches_of_pairs: [reading rank, encoding rank], only where there are any.
         traffic_bytes: between ranks, all passes.
         base: seconds that the encoder takes on every rank, whatever frames it has; launches say.
             They are in `before` and `after`.
@@ -73,11 +76,16 @@ class FrameForecast:
 
     plan: FramePlan
     before: tuple[float, ...]
-    patches_between: np.ndarray
+    patches_of_pairs: csr_array
     traffic_seconds: float
     traffic_bytes: float
     base: float = 0.0
     links: FrameLinks | None = None
+
+    @property
+    def patches_between(self) -> np.ndarray:
+        """[reading rank, encoding rank], all: 2 GB for 16,384 ranks."""
+        return np.asarray(self.patches_of_pairs.toarray())
 
     @property
     def after(self) -> tuple[float, ...]:
@@ -160,13 +168,13 @@ def forecast_frames(
         )
     else:
         plan = FramePlan.of(_assigned(planner, loads, home, ranks), loads, ranks, home)
-    between = plan.traffic(sizes)
-    away = float(between.sum() - np.trace(between))
+    between = plan.traffic_of_pairs(sizes)
+    away = float(between.sum() - between.diagonal().sum())
     passes = 2 if links.trained else 1
     return FrameForecast(
         plan=plan,
         before=tuple((base + np.bincount(home, weights=loads, minlength=ranks)).tolist()),
-        patches_between=between,
+        patches_of_pairs=between,
         traffic_seconds=links.seconds(between),
         traffic_bytes=away * (links.input_bytes + passes * links.output_bytes),
         base=base,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from mimokit.planning.frames.partition import (
     refined,
 )
 from mimokit.units import counted, shown
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 WORTH_PROGRAM = 0.005
 """Relative distance from the lower bound from which on frames of few sizes are worth a program."""
@@ -90,12 +93,17 @@ class FramePlan:
         Raises:
             ValueError: if the frames have no home.
         """
+        return np.asarray(self.traffic_of_pairs(sizes).toarray())
+
+    def traffic_of_pairs(self, sizes: Numbers | None = None) -> csr_array:
+        """Return what `traffic` does, of the pairs of ranks between which there is any."""
+        from scipy.sparse import csr_array
+
         if self.home is None:
             raise ValueError("The frames have no home ranks; plan with home=… to see what travels.")
         amounts = self.loads if sizes is None else np.asarray(sizes)
-        ranks = self.num_ranks
-        pairs = self.home * ranks + np.asarray(self.assignment, dtype=np.int64)
-        return np.bincount(pairs, weights=amounts, minlength=ranks**2).reshape(ranks, ranks)
+        places = (self.home, np.asarray(self.assignment, dtype=np.int64))
+        return csr_array((amounts, places), shape=(self.num_ranks, self.num_ranks), dtype=float)
 
 
 def lpt_balance(loads: Numbers, num_ranks: int) -> tuple[list[int], list[float]]:

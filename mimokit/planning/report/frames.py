@@ -37,16 +37,18 @@ def _row(batch: BatchFrames, number: int) -> tuple[str, ...]:
     )
     if forecast is None:
         return read
-    between = forecast.patches_between
-    encoded = int(between[:, number].sum())
+    between = forecast.patches_of_pairs
+    sent = between[[number]].toarray()[0]
+    received = between[:, [number]].toarray()[:, 0]
+    encoded = int(received.sum())
     return (
         *read,
         seconds_text(forecast.before[number]),
         f"{encoded // batch.patches:,}",
         f"{encoded:,}",
         seconds_text(forecast.after[number]),
-        _partners(batch, between[number], number, "to"),
-        _partners(batch, between[:, number], number, "from"),
+        _partners(batch, sent, number, "to"),
+        _partners(batch, received, number, "from"),
     )
 
 
@@ -76,7 +78,7 @@ def frames_to_json(batch: BatchFrames) -> dict[str, Any]:
     forecast = batch.forecast
     if forecast is None:
         return {**read, "unknown": batch.unknown}
-    encoded = forecast.patches_between.sum(axis=0).astype(int).tolist()
+    encoded = forecast.patches_of_pairs.sum(axis=0).astype(int).tolist()
     return {
         **read,
         "frames_encoded": [patches // batch.patches for patches in encoded],

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.report.frames import frame_section
 from mimokit.planning.report.rows import (
-    MODULE_HUES,
     STAGES_SHOWN,
     Cell,
     bridge_section,
+    module_hues,
     module_section,
     pipeline_section,
     place_text,
@@ -46,7 +46,8 @@ def plan_to_html(plan: LayoutPlan, estimates: Estimates) -> str:
     parts = [f'<div style="font-weight:600">{escape(title(plan))}</div>']
     if estimates.rejected:
         parts.append(_note(rejection(estimates.rejected)))
-    dots = [_dot(index) for index in range(len(plan.modules))]
+    hues = module_hues(plan.modules)
+    dots = [_dot(hues[name]) for name in plan.modules]
     modules = module_section(plan)
     parts += [modules.to_html(dots), *map(_note, modules.sentences)]
     if plan.bridges:
@@ -58,7 +59,7 @@ def plan_to_html(plan: LayoutPlan, estimates: Estimates) -> str:
     if plan.replicas is not None:
         parts.append(_with_sentences(strategy_section(plan.replicas, estimates)))
     parts.append(html_heading("Ranks: place in the module, samples computed"))
-    parts += [_rank_map(plan, index, name) for index, name in enumerate(plan.modules)]
+    parts += [_rank_map(plan, name, hues[name]) for name in plan.modules]
     style = "font-size:.9em;line-height:1.4;color:inherit;max-width:70em;overflow-x:auto"
     return f'<div style="{style}">{"".join(parts)}</div>'
 
@@ -74,9 +75,8 @@ def _with_sentences(section: Section) -> str:
 
 
 def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> list[str]:
-    names = list(plan.modules)
-    hues = {name: MODULE_HUES[i % len(MODULE_HUES)] for i, name in enumerate(names)}
-    dots = [_dot(names.index(stage.module)) for stage in pipeline.graph.stages]
+    hues = module_hues(plan.modules)
+    dots = [_dot(hues[stage.module]) for stage in pipeline.graph.stages]
     return [
         pipeline_section(pipeline).to_html(dots),
         f'<div style="margin-top:.5em">{timeline_to_html(pipeline, hues)}</div>',
@@ -128,32 +128,30 @@ def _note(text: str) -> str:
     return f'<div style="opacity:.75;font-size:.9em">{escape(text)}</div>'
 
 
-def _dot(index: int) -> str:
-    hue = MODULE_HUES[index % len(MODULE_HUES)]
+def _dot(hue: str) -> str:
     style = f"display:inline-block;width:.7em;height:.7em;border-radius:.2em;background:{hue}"
     return f'<span style="{style};margin-right:.5em"></span>'
 
 
-def _rank_map(plan: LayoutPlan, index: int, name: str) -> str:
+def _rank_map(plan: LayoutPlan, name: str, hue: str) -> str:
     """Return one module's ranks as a grid of cells, one fill per data-parallel replica."""
     ranks = plan.modules[name]
     columns = min(RANKS_A_LINE, ranks.size)
-    cells = "".join(_rank_cell(plan, index, ranks, rank) for rank in ranks.ranks[:RANKS_SHOWN])
+    cells = "".join(_rank_cell(plan, hue, ranks, rank) for rank in ranks.ranks[:RANKS_SHOWN])
     hidden = ranks.size - RANKS_SHOWN
     rest = f"… and {hidden:,} more ranks in the same pattern" if hidden > 0 else ""
     style = f"display:grid;grid-template-columns:repeat({columns},minmax(7em,1fr));gap:2px"
     return (
-        f'<div style="margin:.3em 0 .1em">{_dot(index)}{escape(name)}</div>'
+        f'<div style="margin:.3em 0 .1em">{_dot(hue)}{escape(name)}</div>'
         f'<div style="{style};max-width:{columns * 9}em">{cells}</div>'
         f'<div style="opacity:.75">{rest}</div>'
     )
 
 
-def _rank_cell(plan: LayoutPlan, index: int, ranks: ModuleRanks, rank: int) -> str:
+def _rank_cell(plan: LayoutPlan, hue: str, ranks: ModuleRanks, rank: int) -> str:
     place = place_text(ranks, rank)
     span = plan.batch.modules[ranks.module].samples[rank]
     samples = f"sample{'s' if span[1] - span[0] > 1 else ''} {samples_text(span)}"
-    hue = MODULE_HUES[index % len(MODULE_HUES)]
     fill = hue + _FILLS[ranks.coordinates(rank)["dp"] % 2]
     style = f"background:{fill};border-radius:.2em;padding:.15em .4em;white-space:nowrap"
     style += ";overflow:hidden"

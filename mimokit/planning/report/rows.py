@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from mimokit.axes import CONFIG_FIELDS, SHOWN_AXES
 from mimokit.config.errors import Problem
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from mimokit.planning.pipeline import PipelinePlan
     from mimokit.planning.types import Bridge, ColocatedBridge, DisjointBridge, LayoutPlan, Route
 
-MODULE_HUES = ("#0072B2", "#D55E00", "#009E73", "#8C6BB1", "#56B4E9", "#E69F00")
-"""One per module, in order; after Okabe and Ito, distinct for colour-blind readers, too."""
+MODULE_HUES = ("#0072B2", "#C05500", "#007E5C", "#7F5FA8", "#56B4E9", "#E69F00")
+"""After Okabe and Ito, distinct for colour-blind readers, too, and dark or light enough to be
+written on with a contrast of 4.5."""
+_HUE_OF = {"images": 0, "vision": 0, "language_module": 1, "language": 1, "audio": 2}
 
 MODULE_HEADINGS = (
     "module",
@@ -39,7 +42,7 @@ MODULE_HEADINGS = (
 COLOCATED_HEADINGS = ("bridge", "direction", "gather groups", "forward", "backward")
 DISJOINT_HEADINGS = ("bridge", "direction", "messages", "forward", "backward")
 
-SLOTS = "slots from: text, audio, vision"
+SLOTS = "tensors in a message"
 PIPELINE_HEADINGS = ("stage", "ranks", "position", "warm-up", "in flight", "bubble", SLOTS)
 STAGES_SHOWN = 32
 
@@ -59,6 +62,22 @@ class Cell:
     backward: bool
     start: float
     stop: float
+
+
+def module_hues(modules: Iterable[str]) -> dict[str, str]:
+    """Return the colour of each module.
+
+    It follows from the name, so that a module keeps its colour where others come or go; a name
+    whose colour is taken by one before it has the next that is free.
+    """
+    hues = dict.fromkeys(modules, "")
+    count = len(MODULE_HUES)
+    for name in sorted(hues, key=lambda name: name not in _HUE_OF):
+        first = _HUE_OF.get(name, crc32(name.encode()) % count)
+        around = [MODULE_HUES[(first + step) % count] for step in range(count)]
+        free = (hue for hue in around if hue not in hues.values())
+        hues[name] = next(free, around[0])
+    return hues
 
 
 def title(plan: LayoutPlan) -> str:
@@ -179,11 +198,10 @@ def pipeline_rows(pipeline: PipelinePlan) -> list[tuple[str, ...]]:
 
 
 def _slots(slots: StageSlots) -> str:
-    """Return the number of slots of each modality and the first, as in "3 from 0"."""
-    return ", ".join(
-        f"{slots.counts[modality]} from {offset}" if slots.counts[modality] else "0"
-        for modality, offset in slots.offsets.items()
-    )
+    """Return the tensors of each modality in their order in a message, as in "3 vision"."""
+    by_offset = sorted(slots.offsets.items(), key=lambda item: item[1])
+    counts = [(slots.counts[modality], modality) for modality, _ in by_offset]
+    return ", ".join(f"{count} {modality}" for count, modality in counts if count) or "none"
 
 
 def stage_cells(pipeline: PipelinePlan, until: float) -> list[list[Cell]]:

@@ -11,10 +11,10 @@ from rich.text import Text
 
 from mimokit.planning.report.frames import frame_section
 from mimokit.planning.report.rows import (
-    MODULE_HUES,
     STAGES_SHOWN,
     Cell,
     bridge_section,
+    module_hues,
     module_section,
     pipeline_section,
     place_text,
@@ -42,7 +42,7 @@ def plan_to_rich(plan: LayoutPlan, estimates: Estimates) -> Group:
     parts: list[Text | Table] = [
         Text(title(plan), style="bold"),
         *(Text(line, style="yellow") for line in [rejection(estimates.rejected)] if line),
-        _coloured(modules, [_hue(index) for index in range(len(plan.modules))]),
+        _coloured(modules, list(module_hues(plan.modules).values())),
         *(Text(sentence, style="dim") for sentence in modules.sentences),
     ]
     if plan.bridges:
@@ -77,7 +77,7 @@ def _coloured(section: Section, hues: Sequence[str]) -> Table:
 
 
 def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> list[Text | Table]:
-    hues = {name: _hue(index) for index, name in enumerate(plan.modules)}
+    hues = module_hues(plan.modules)
     of_stages = [hues[stage.module] for stage in pipeline.graph.stages]
     return [_coloured(pipeline_section(pipeline), of_stages), *timeline_to_text(pipeline, hues)]
 
@@ -112,8 +112,8 @@ def _units(cells: list[Cell], shown: int) -> str:
 
 def _ranks(plan: LayoutPlan) -> Table:
     table = rich_table("Ranks: place in the module, samples computed", ("rank",))
-    for index, name in enumerate(plan.modules):
-        table.add_column(Text(name, style=_hue(index)), no_wrap=True)
+    for name, hue in module_hues(plan.modules).items():
+        table.add_column(Text(name, style=hue), no_wrap=True)
     for rank in range(min(plan.world_size, RANKS_SHOWN)):
         cells = []
         for name, ranks in plan.modules.items():
@@ -124,7 +124,3 @@ def _ranks(plan: LayoutPlan) -> Table:
             cells.append(Text(cell))
         table.add_row(str(rank), *cells)
     return table
-
-
-def _hue(index: int) -> str:
-    return MODULE_HUES[index % len(MODULE_HUES)]

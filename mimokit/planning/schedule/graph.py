@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -76,6 +76,12 @@ class StageGraph:
     def feeding(self) -> frozenset[int]:
         """The stages whose output crosses a bridge: encoders on the ranks that they feed."""
         return frozenset(edge.source for edge in self.edges if edge.index in self.bridged)
+
+    @cached_property
+    def beside(self) -> frozenset[int]:
+        """The stages of encoders on ranks of the language model, which is the last of a worker."""
+        modules = [stage.module for stage in self.stages]
+        return frozenset(s for w in self.workers for s in w if modules[s] != modules[w[-1]])
 
     @cached_property
     def shared(self) -> frozenset[int]:
@@ -164,22 +170,25 @@ def shared_graph(
     pipeline_parallel: int = 1,
     virtual_pipeline: int = 1,
     shares: int = 1,
+    staged: Collection[str] = (),
 ) -> StageGraph:
     """Return the graph of modules that share their ranks, computed in this order.
 
     Args:
-        modules: the language model last; only it may be cut into stages.
+        modules: the language model last.
         pipeline_parallel: sets of ranks that it is cut over.
         virtual_pipeline: stages of each of these sets.
         shares: sets of ranks, from the first on, that compute the other modules.
+        staged: those of the others that have a stage on each set of ranks instead.
     """
     *others, language = modules
-    cut = {**dict.fromkeys(others, 1), language: pipeline_parallel}
+    cut = {name: pipeline_parallel if name in staged else 1 for name in others}
+    cut[language] = pipeline_parallel
     plain = stage_graph({n: topology[n] for n in modules}, cut, {language: virtual_pipeline})
     stages: list[Stage] = []
     now: dict[int, list[int]] = {}  # index of a stage -> those of its shares
     for stage in plain.stages:
-        count = 1 if stage.module == language else shares
+        count = 1 if cut[stage.module] > 1 or stage.module == language else shares
         first = len(stages)
         now[stage.index] = list(range(first, first + count))
         stages += [replace(stage, index=first + share, share=share) for share in range(count)]
@@ -189,14 +198,18 @@ def shared_graph(
         for share, source in enumerate(now[edge.source])
     )
     modules_of = [stage.module for stage in stages]
-    between = [e for e in edges if modules_of[e.source] != modules_of[e.destination]]
+    between = [
+        edge
+        for edge in edges
+        if modules_of[edge.source] not in (modules_of[edge.destination], *staged)
+    ]
     workers = tuple(
         tuple(
             stage.index
             for name in modules
             for stage in stages
             if stage.module == name
-            and place == (stage.place % pipeline_parallel if name == language else stage.share)
+            and place == (stage.place % pipeline_parallel if cut[name] > 1 else stage.share)
         )
         for place in range(pipeline_parallel)
     )

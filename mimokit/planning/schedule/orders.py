@@ -182,20 +182,20 @@ class SharedOrder:
     def __call__(self, graph: StageGraph, worker: int, num_microbatches: int) -> Sequence[Step]:
         """Return the steps of a set of ranks."""
         stages = graph.workers[worker]
-        feeding = [stage for stage in stages if stage in graph.feeding]
-        lines = tuple(tuple(s for s in w if s not in graph.feeding) for w in graph.workers)
+        encoders = [stage for stage in stages if stage in graph.beside]
+        lines = tuple(tuple(s for s in w if s not in graph.beside) for w in graph.workers)
         alone = replace(graph, workers=lines)
         if self.inside:
             steps = self.line(alone, worker, num_microbatches)
-            return list(chain.from_iterable(_with_feeding(graph, step, feeding) for step in steps))
+            return list(chain.from_iterable(_with_feeding(graph, step, encoders) for step in steps))
         ordered: list[Step] = []
         for group in _groups(num_microbatches, self.passes):
             for microbatch in group:
-                ordered += _before(feeding, microbatch)
+                ordered += _before(graph, encoders, microbatch)
             for kind, stage, number in self.line(alone, worker, len(group)):
                 ordered += _computed(graph, (kind, stage, group.start + number))
             for microbatch in group:
-                ordered += _after(feeding, microbatch)
+                ordered += _after(graph, encoders, microbatch)
         return ordered
 
 
@@ -203,23 +203,26 @@ shared_ranks = SharedOrder()
 """Load, slice, encoders, language model with its loss and backward, encoders back."""
 
 
-def _with_feeding(graph: StageGraph, step: Step, feeding: Sequence[int]) -> Iterator[Step]:
+def _with_feeding(graph: StageGraph, step: Step, encoders: Sequence[int]) -> Iterator[Step]:
     """Yield a step of the language model with those of the encoders that belong to it."""
     kind, stage, microbatch = step
     fed = any(e.index in graph.bridged for e in graph.incoming[stage]) if stage is not None else 0
     if fed and kind == StepKind.FORWARD:
-        yield from _before(feeding, microbatch)
+        yield from _before(graph, encoders, microbatch)
     yield from _computed(graph, step)
     if fed and kind == StepKind.BACKWARD:
-        yield from _after(feeding, microbatch)
+        yield from _after(graph, encoders, microbatch)
 
 
-def _before(feeding: Sequence[int], microbatch: int) -> Iterator[Step]:
-    yield StepKind.LOAD, None, microbatch
-    yield StepKind.SLICE, None, microbatch
-    for stage in feeding:
+def _before(graph: StageGraph, encoders: Sequence[int], microbatch: int) -> Iterator[Step]:
+    """Yield the forwards of encoders; ranks with later stages of encoders alone read nothing."""
+    if not encoders or any(graph.stages[stage].place == 0 for stage in encoders):
+        yield StepKind.LOAD, None, microbatch
+        yield StepKind.SLICE, None, microbatch
+    for stage in encoders:
         yield StepKind.FORWARD, stage, microbatch
-        yield StepKind.GATHER, stage, microbatch
+        if stage in graph.feeding:
+            yield StepKind.GATHER, stage, microbatch
 
 
 def _computed(graph: StageGraph, step: Step) -> Iterator[Step]:
@@ -230,7 +233,8 @@ def _computed(graph: StageGraph, step: Step) -> Iterator[Step]:
         yield StepKind.LOSS, stage, microbatch
 
 
-def _after(feeding: Sequence[int], microbatch: int) -> Iterator[Step]:
-    for stage in feeding:
-        yield StepKind.SCATTER, stage, microbatch
+def _after(graph: StageGraph, encoders: Sequence[int], microbatch: int) -> Iterator[Step]:
+    for stage in encoders:
+        if stage in graph.feeding:
+            yield StepKind.SCATTER, stage, microbatch
         yield StepKind.BACKWARD, stage, microbatch

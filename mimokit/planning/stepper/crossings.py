@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mimokit.planning.bridges.routes import numbered
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import Action
@@ -13,13 +16,19 @@ from mimokit.planning.stepper.clock import PlannedStep, Tick
 from mimokit.planning.types import ColocatedBridge, LayoutPlan
 from mimokit.step_kinds import BRIDGES, SENDS, StepKind
 
+INPUT = ""
+"""The source of what an encoder reads: no module has this name."""
+
 
 @dataclass(frozen=True, order=True)
 class Crossing:
     """Samples of a micro-batch that a rank gives to another, or keeps (both ends are one rank).
 
+    What an encoder reads is one, too: what one process reads is given, what the encoder of the rank
+    is called with is taken.
+
     Attributes:
-        source: module that sends forward.
+        source: module that sends forward; INPUT for the inputs of an encoder.
         destination: module that receives forward; `source` itself between its pipeline stages.
         backward: a gradient crosses, from the destination to the source.
     """
@@ -38,6 +47,11 @@ class Crossing:
         samples = f"sample {self.start}"
         if self.stop - self.start != 1:
             samples = f"samples {self.start} to {self.stop - 1}"
+        if self.source == INPUT:
+            return (
+                f"input of {self.destination!r} for {samples} of micro-batch {self.microbatch} "
+                f"on rank {self.destination_rank}"
+            )
         return (
             f"{what} of {self.source!r} for {samples} of micro-batch {self.microbatch} "
             f"from rank {self.source_rank} to rank {self.destination_rank}"
@@ -155,6 +169,8 @@ class StepRecord:
         code: the lines that did it, after a line "file:number".
         tensors: name -> facts of a tensor that it has afterwards.
         result: loss, grad_norm and num_tokens at the end of an optimizer step, else empty.
+        inputs: of the encoders that ran, as one process reads them (sent) and as they came.
+        inside: what took place inside the step, as traces call it -> how often, and seconds.
     """
 
     number: int
@@ -166,6 +182,23 @@ class StepRecord:
     pieces: tuple[SeenCrossing, ...] = ()
     tensors: dict[str, TensorFacts] = field(default_factory=dict)
     result: dict[str, float] = field(default_factory=dict)
+    inputs: tuple[SeenCrossing, ...] = ()
+    inside: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PieceRows:
+    """The rows of a piece at one end.
+
+    Attributes:
+        own: what was sent, or what came.
+        held: of a sender, the tensor from which they are to be cut; None: not known.
+        first: their first row in that tensor, as planned.
+    """
+
+    own: NDArray[np.float64]
+    held: NDArray[np.float64] | None = None
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -174,14 +207,19 @@ class PlanDifference:
 
     Attributes:
         planned: what the plan, or the sender, gives.
+        how: what came instead, as a sentence's end; empty if that is not known.
+        sent: seen by the rank that gives.
     """
 
     crossing: Crossing
     planned: str
     happened: str
+    how: str = ""
+    sent: bool = False
 
     def __str__(self) -> str:
-        return f"The {self.crossing}: planned {self.planned}, but {self.happened}."
+        how = f": {self.how}" if self.how else ""
+        return f"The {self.crossing}: planned {self.planned}, but {self.happened}{how}."
 
 
 def differences(
@@ -200,7 +238,7 @@ def differences(
     differing = []
     for piece in pieces:
         key, verb = (piece.crossing, piece.sent), _verb(piece.sent)
-        if key not in wanted:
+        if key not in wanted and piece.crossing.source != INPUT:
             differing.append(PlanDifference(piece.crossing, "nothing", f"it was {verb}"))
         elif key in seen:
             differing.append(PlanDifference(piece.crossing, "once", f"it was {verb} twice"))
@@ -225,6 +263,7 @@ def _contents(piece: SeenCrossing, sent: SeenCrossing | None) -> Iterator[PlanDi
                 crossing,
                 f"what rank {crossing.source_rank} has for {which}",
                 "it sent other rows",
+                sent=True,
             )
     elif sent is not None and sent.shape != piece.shape:
         yield PlanDifference(
@@ -232,11 +271,12 @@ def _contents(piece: SeenCrossing, sent: SeenCrossing | None) -> Iterator[PlanDi
         )
     elif sent is not None and sent.prints != piece.prints:
         which = _which(crossing, sent.prints, piece.prints)
-        yield PlanDifference(
-            crossing,
-            f"what rank {crossing.source_rank} gave for {which}",
-            f"rank {crossing.destination_rank} has other values",
-        )
+        if crossing.source == INPUT:
+            giver, taken = "one process reads", "its encoder takes other values"
+        else:
+            giver = f"rank {crossing.source_rank} gave"
+            taken = f"rank {crossing.destination_rank} has other values"
+        yield PlanDifference(crossing, f"what {giver} for {which}", taken)
 
 
 def _which(crossing: Crossing, wanted: tuple[str, ...], got: tuple[str, ...]) -> str:

@@ -125,6 +125,8 @@ def check_saving(config: ExperimentConfig) -> None:
                 f"not module '{others[0]}'" if others else f"not {counted(len(encoders), 'module')}"
             )
             why = f"one encoder must start from {weights}, of which it is a part, {named}"
+    if model.get_architecture(model.llm_module_name).num_moe_experts is not None:
+        why = "weights with experts are read and not written; save a runtime.checkpoint instead"
     if why is None and os.path.exists(target):
         why = "it exists; name a new directory"
     if why is not None:

@@ -100,7 +100,9 @@ def check_sizes(family: Family, tensor_parallel: int, pipeline_parallel: int) ->
                       f"pipeline_parallel {pipeline_parallel} are {ranks:,} ranks; at most "
                       f"{MOST_RANKS:,} can be planned")  # fmt: skip
     for whose, net in family.nets.items():
-        numbers = {"attention heads": net.heads, "feed-forward width": net.ffn}
+        numbers = {"attention heads": net.heads}
+        if net.dense_layers:
+            numbers["feed-forward width"] = net.ffn
         for what, number in numbers.items():
             if number % tensor_parallel:
                 raise _undivided(tensor_parallel, f"the {what} of {whose}, {number}", number)
@@ -117,7 +119,7 @@ def check_sizes(family: Family, tensor_parallel: int, pipeline_parallel: int) ->
             )
     for parameter in family.found.parameters:
         cut = parameter.row.cut
-        if not cut.divides(tensor_parallel):
+        if cut.expert is None and not cut.divides(tensor_parallel):
             what = f"{parameter.row.name} {list(cut.whole)}"
             raise _undivided(tensor_parallel, what, cut.whole[cut.dimension or 0])
     layers = family.stacked.layers
@@ -190,14 +192,22 @@ class WeightPlanner:
         ranks = tuple(map(self.rank, self.grid.ranks))
         return WeightPlan(family.model_type, tensor, pipeline, family.vocab, padded, ranks)
 
-    def rank(self, number: int) -> RankWeights:
-        """Return the plan of one rank."""
+    def rank(self, number: int, shards: ShardPlace | None = None) -> RankWeights:
+        """Return the plan of one rank.
+
+        Args:
+            shards: its place among those of its stage, which says what experts it has; None: that
+                of a model without experts.
+        """
         place = self.grid.coordinates(number)
         rank, stage, size = place["tp"], place["pp"], self.grid.shape[0]
         net, language = self.family.stacked, self.family.language
-        shards = ShardPlace(size, rank)
-        on_stage = self._by_stage[stage]
-        parameters = {parameter.row.name: self._shard(parameter, shards) for parameter in on_stage}
+        shards = shards or ShardPlace(size, rank)
+        parameters = {
+            parameter.row.name: self._shard(parameter, shards)
+            for parameter in self._by_stage[stage]
+            if parameter.row.cut.at(shards).is_held
+        }
         part = None if language is None else int(language.padded_vocab(size)) // size
         return RankWeights(
             tensor_rank=rank,

@@ -25,7 +25,8 @@ from mimokit.architecture.parameters_on_rank import (
     rank_parameters,
 )
 from mimokit.architecture.transformer import Transformer, dense_layer, expert_layer
-from mimokit.prediction.memory.states import IN_HALF, Storage, state_bytes
+from mimokit.prediction.memory.states import IN_HALF, Storage, state_bytes, update_bytes
+from mimokit.units import bytes_text
 
 ENTROPY = 4
 """Bytes that the cross entropy keeps of a logit, beside the logit."""
@@ -109,7 +110,10 @@ def stage_memory(
     parts = dict(state_bytes(parameters, sizes, frozen=frozen, storage=storage))
     parts["activations"] = backward * alive * kept
     parts["logits"] = _logits(module, sizes, tokens, stage, storage)
-    parts["buffers"] = _buffers(module, sizes, tokens, backward, storage, frozen=frozen)
+    buffers = _buffers(module, sizes, tokens, backward, storage, frozen=frozen)
+    update = (not frozen) * update_bytes(parameters, sizes, storage=storage)
+    gone = parts["activations"] + parts["logits"]
+    parts["buffers"] = np.maximum(buffers, update - gone)
     return parts
 
 
@@ -137,7 +141,7 @@ def _buffers(
     *,
     frozen: bool,
 ) -> Numbers:
-    """Return the bytes of temporary buffers inside one layer.
+    """Return the bytes of temporary buffers inside one layer's passes.
 
     Full recompute rebuilds one layer at a time. Sequence parallelism gathers the input of a layer.
     """
@@ -174,7 +178,8 @@ SOURCES: Mapping[str, str] = {
     "activations": "Korthikanti et al., arXiv 2205.05198, table 2; in flight as 1F1B says",
     "logits": "the logits and fp32 of the cross entropy",
     "buffers": "one layer rebuilt by full recompute, one input gathered by sequence parallelism, "
-    "Transformer Engine's unused gradient of each shape of a weight (2 B)",
+    "Transformer Engine's unused gradient of each shape of a weight (2 B); or what the optimizer's "
+    "step copies beyond the activations that are gone by then",
     "strategy": "fp32 outer weights, state of the outer optimizer and residuals of the strategy "
     "between replicas, not cut over data parallel ranks",
 }
@@ -201,7 +206,7 @@ class MemoryLine:
     @property
     def numbers(self) -> str:
         """The formula with numbers."""
-        return " × ".join(_short(value) for value in self.factors.values())
+        return " × ".join(_short(name, value) for name, value in self.factors.items())
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -285,5 +290,12 @@ def _logit_factors(
     return {"bytes": storage.number + ENTROPY, "tokens": tokens, "vocabulary on the rank": rows}
 
 
-def _short(value: float) -> str:
-    return f"{value:,.4g}" if value < 1e4 else f"{value:.4g}"
+def _short(name: str, value: float) -> str:
+    """Return a factor in as many digits as a reader needs: 2, 32,000, 181 M, 132 MB."""
+    if value < 1e4:
+        return f"{value:,.4g}"
+    if name.startswith("bytes"):
+        return bytes_text(round(value))
+    if value < 1e6:
+        return f"{value:,.0f}"
+    return f"{value / 1e6:,.0f} M" if value >= 1e8 else f"{value / 1e6:.3g} M"

@@ -72,9 +72,7 @@ def state_bytes(
     """
     whole = np.where(sizes.fully_sharded, 1 / sizes.replicas, 1.0)
     whole_expert = np.where(sizes.fully_sharded, 1 / sizes.expert_replicas, 1.0)
-    shards = np.maximum(1, sizes.replicas / sizes.instances)
-    expert_shards = np.maximum(1, sizes.expert_replicas / sizes.instances)
-    optimizer = _over(on_rank, sizes, shards, expert_shards)
+    optimizer = _owned(on_rank, sizes)
     kept = on_rank.ordinary * whole + on_rank.expert * whole_expert
     saved = (storage.weight - storage.matrix_weight) * on_rank.matrices * whole
     trained = 0 if frozen else 1
@@ -88,12 +86,32 @@ def state_bytes(
     return parts
 
 
-def _over(
-    on_rank: RankParameters, sizes: ParallelSizes, shards: Numbers, expert_shards: Numbers
+def update_bytes(
+    on_rank: RankParameters, sizes: ParallelSizes, *, storage: Storage = IN_HALF
 ) -> Numbers:
+    """Return what the step of the optimizer needs besides states; activations are gone by then.
+
+    Gradients in 16 bits are copied to fp32 for all parameters that a rank owns at once
+    (`_copy_model_grads_to_main_grads` of Megatron's distributed optimizer). Where weights are
+    stored in 8 bits, their fp32 masters are first copied to 16 bits, again all at once
+    (`cast_master_weights_to_fp8` of Transformer Engine). Fully sharded training does neither.
+    """
+    copied = MASTER_WEIGHT if storage.gradient < MASTER_WEIGHT else 0
+    matrices = on_rank.matrices / np.where(sizes.distributed_optimizer, _shards(sizes), 1)
+    cast = storage.number * matrices * (storage.matrix_weight < storage.number)
+    return np.where(sizes.fully_sharded, 0.0, copied * _owned(on_rank, sizes) + cast)
+
+
+def _shards(sizes: ParallelSizes) -> Numbers:
+    return np.maximum(1, sizes.replicas / sizes.instances)
+
+
+def _owned(on_rank: RankParameters, sizes: ParallelSizes) -> Numbers:
+    """Return the parameters whose optimizer states a rank keeps."""
     cut = np.logical_or(sizes.distributed_optimizer, sizes.fully_sharded)
+    expert_shards = np.maximum(1, sizes.expert_replicas / sizes.instances)
     experts = on_rank.expert / np.where(cut, expert_shards, 1)
-    return on_rank.ordinary / np.where(cut, shards, 1) + experts
+    return on_rank.ordinary / np.where(cut, _shards(sizes), 1) + experts
 
 
 def state_bytes_of(config: StrategyConfig) -> int:

@@ -82,7 +82,7 @@ def adjust(runs: Sequence[OwnRun], software: Software) -> Adjusted:
     """
     _check(runs)
     gpu = runs[0].task.system.hardware.name
-    found = replace(_fitted(runs, software, gpu), gpu=gpu)
+    found = replace(fitted(runs, software, gpu), gpu=gpu)
     told = _told(runs, software, gpu)
     moved = {
         name: (getattr(software, name), getattr(found, name))
@@ -97,9 +97,7 @@ def adjust(runs: Sequence[OwnRun], software: Software) -> Adjusted:
         if math.isclose(getattr(found, name), bound, rel_tol=5e-3)
     )
     left_out = {
-        run.label: _error(
-            run, _fitted([other for other in runs if other is not run], software, gpu)
-        )
+        run.label: _error(run, fitted([other for other in runs if other is not run], software, gpu))
         for run in runs
     }
     return Adjusted(
@@ -156,7 +154,7 @@ def _told(runs: Sequence[OwnRun], software: Software, gpu: str) -> list[str]:
     ]
 
 
-def _fitted(runs: Sequence[OwnRun], software: Software, gpu: str) -> Software:
+def fitted(runs: Sequence[OwnRun], software: Software, gpu: str) -> Software:
     """Return the constants with the greatest posterior probability, expanded to first order."""
     names = _told(runs, software, gpu)
     if not names:

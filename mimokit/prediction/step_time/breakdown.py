@@ -48,23 +48,24 @@ class TimeBreakdown:
     @property
     def total(self) -> Numbers:
         """Sum of all parts."""
-        total: Numbers = sum(getattr(self, field.name) for field in fields(self))
-        return total
+        return sum((getattr(self, name) for name in PARTS), np.float64(0))
 
     def __add__(self, other: TimeBreakdown) -> TimeBreakdown:
-        return TimeBreakdown(
-            *(getattr(self, field.name) + getattr(other, field.name) for field in fields(self))
-        )
+        return TimeBreakdown(*(getattr(self, name) + getattr(other, name) for name in PARTS))
 
     def times(self, factor: Numbers) -> TimeBreakdown:
         """Return every part times a factor."""
-        return TimeBreakdown(*(getattr(self, field.name) * factor for field in fields(self)))
+        return TimeBreakdown(*(getattr(self, name) * factor for name in PARTS))
 
     def at_least(self, seconds: Numbers) -> TimeBreakdown:
         """Return the same, with a host part that makes the total at least `seconds`."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {name: getattr(self, name) for name in PARTS}
         values["host"] = self.host + np.maximum(0.0, seconds - self.total)
         return TimeBreakdown(**values)
+
+
+PARTS = tuple(field.name for field in fields(TimeBreakdown))
+"""Names of the parts, read once: every term of a prediction is added part by part."""
 
 
 @dataclass(frozen=True)

@@ -56,15 +56,17 @@ def members_in_domain(hardware: Hardware, ranks: Numbers, stride: Numbers) -> Nu
 
 def bandwidth(hardware: Hardware, ranks: Numbers, stride: Numbers) -> Numbers:
     """Return the bytes per second and rank of a ring over a group."""
-    inside = members_in_domain(hardware, ranks, stride)
+    return _bandwidth(hardware, ranks, members_in_domain(hardware, ranks, stride))
+
+
+def _bandwidth(hardware: Hardware, ranks: Numbers, inside: Numbers) -> Numbers:
     fast = hardware.domain.bandwidth * hardware.efficiency.links
     slow = hardware.network.bandwidth * hardware.efficiency.network * inside
     return np.where(np.less(inside, ranks), np.minimum(fast, slow), fast)
 
 
-def latency(hardware: Hardware, ranks: Numbers, stride: Numbers) -> Numbers:
-    """Return the least seconds of a collective over a group."""
-    inside = members_in_domain(hardware, ranks, stride)
+def _latency(hardware: Hardware, ranks: Numbers, inside: Numbers) -> Numbers:
+    """Return the least seconds of a collective over a group with `inside` ranks in a domain."""
     seconds = np.where(np.less(inside, ranks), hardware.network.latency, hardware.domain.latency)
     return np.where(np.greater(ranks, 1), seconds, 0.0)
 
@@ -75,7 +77,8 @@ def gather(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers)
     Each rank moves (n - 1) / n of it. An all-reduce takes twice as long.
     """
     moved = volume * (ranks - 1) / ranks
-    return latency(hardware, ranks, stride) + moved / bandwidth(hardware, ranks, stride)
+    inside = members_in_domain(hardware, ranks, stride)
+    return _latency(hardware, ranks, inside) + moved / _bandwidth(hardware, ranks, inside)
 
 
 def ring(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers) -> Numbers:
@@ -88,7 +91,7 @@ def ring(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers) -
     fast = hardware.domain.bandwidth * hardware.efficiency.links
     slow = hardware.network.bandwidth * hardware.efficiency.network
     moved = volume * (ranks - 1) / ranks
-    each = latency(hardware, ranks, stride)
+    each = _latency(hardware, ranks, inside)
     return each * (ranks - 1) + moved / np.where(np.less(inside, ranks), slow, fast)
 
 
@@ -113,20 +116,19 @@ def dispatch(
     Args:
         volume: bytes of all tokens of one rank, each counted once.
     """
-    hardware, kind = system.hardware, system.recipe.dispatcher
+    hardware, kind = system.connected, system.recipe.dispatcher
     inside = members_in_domain(hardware, ranks, stride)
     domains = ranks / inside
     share = value("dispatch all-to-all" if kind == "alltoall" else "dispatch fused")
     fast = hardware.domain.bandwidth * share
     slow = hardware.network.bandwidth * hardware.efficiency.network
-    slow = slow * system.software.network_share
     if kind == "alltoall":
         near = volume * copies * (inside - 1) / ranks / fast
         far = volume * copies * (ranks - inside) / ranks / slow
     else:
         near = volume * _places(ranks, copies) / ranks * (inside - 1) / fast
         far = volume * _places(domains, copies) * (domains - 1) / domains / slow
-    return latency(hardware, ranks, stride) + np.maximum(near, far)
+    return _latency(hardware, ranks, inside) + np.maximum(near, far)
 
 
 def _places(places: Numbers, copies: int) -> Numbers:
@@ -141,7 +143,7 @@ def exchange_seconds(
     system: System,
 ) -> Mapping[Axis, AxisTraffic]:
     """Return axis -> a layer's collectives along it, one after the other."""
-    hardware = system.hardware
+    hardware = system.connected
     found: dict[Axis, AxisTraffic] = dict.fromkeys(
         (Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT), AxisTraffic()
     )

@@ -144,7 +144,7 @@ def _exchanges(
     found = exchange_seconds(collectives, moe, sizes, tokens, system)
     tensor, ring, sent = (found[axis] for axis in (Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT))
     scattered = tensor_seconds(tensor.seconds, moe, sizes, ahead.matrix, system)
-    rate = bandwidth(system.hardware, sizes.tensor, 1)
+    rate = bandwidth(system.connected, sizes.tensor, 1)
     kept = _tensor_extra(sizes, system)
     return (
         (

@@ -72,13 +72,13 @@ def module_step(
     stages = (first, between, end)
     slowest, once = slowest_and_once(first.total, between.total, end.total, sizes.pipeline)
     hop = boundary_time(module, sizes, inputs, system)
-    hidden = np.greater(sizes.virtual, 1)  # Megatron overlaps sends of interleaved schedules
+    hidden = system.software.overlaps_sends * np.greater(sizes.virtual, 1)
     busiest = _busiest(stages, slowest)
     update = update_time(module, sizes, system, 0)
     return ModuleStep(
         work=(busiest.forward + busiest.backward).times(micro_batches),
         forward=busiest.forward.total * micro_batches,
-        pipeline=np.where(hidden, 0.0, 2 * hop * micro_batches) + 2 * hop * last,
+        pipeline=np.where(hidden, 0.0, 2 * hop * sizes.virtual * micro_batches) + 2 * hop * last,
         bubble=(once - slowest) / sizes.virtual,
         data=_exposed(update.reduce, update.gather, busiest, sizes, system, micro_batches),
         optimizer=update.optimizer,

@@ -40,6 +40,7 @@ class Software:
             `tensor_seconds`.
         overlaps_data: gradients are reduced during the backward pass, weights are gathered during
             the forward pass.
+        overlaps_sends: sends between chunks of an interleaved schedule run beside passes.
         main_gradient_bytes: bytes per gradient in memory, between backward passes and optimizer.
         fp8_weight_bytes: bytes per weight in the matrices of a dense model that trains in fp8: 1
             if only 8 bits are stored, 2 with a transposed copy or in 16 bits.
@@ -66,6 +67,7 @@ class Software:
     network_share: float = 1.0
     tensor_overlap: TensorOverlap = "none"
     overlaps_data: bool = True
+    overlaps_sends: bool = True
     gradient_bytes: int = 4
     main_gradient_bytes: int = 4
     fp8_weight_bytes: float = 2.0
@@ -132,10 +134,12 @@ MEGATRON_2021 = Software(
     host_softmax=value("host_softmax 2021"),
     launches_ahead=False,
     overlaps_data=False,
+    overlaps_sends=False,
     gradient_bytes=2,
 )
 """Megatron-LM of 2021 and 2022 (arXiv 2104.04473, 2205.05198): learned positions; bias and GELU,
-bias, dropout and residual are one kernel each (2104.04473, sec. 4.2), attention is not."""
+bias, dropout and residual are one kernel each (2104.04473, sec. 4.2), attention is not. Sends
+between chunks wait: only megatron-core overlaps them (`overlap_p2p_comm`)."""
 
 _ALL = {
     stack.name: stack
@@ -187,7 +191,8 @@ def movable(gpu: str) -> Mapping[str, tuple[float, float]]:
         else (matrix.low / matrix.value, matrix.high / matrix.value),
         "memory_share": (memory.low / memory.value, memory.high / memory.value),
     }
-    for field_name in ("host_layer", "host_experts"):
+    # Of another machine, such as a calibrated CPU, the calibration says what launches take.
+    for field_name in ("host_layer", "host_experts") if chip else ():
         known = CONSTANTS[field_name]
         found[field_name] = (known.low, known.high)
     network = CONSTANTS["network"]
@@ -200,8 +205,13 @@ def save_software(software: Software, base: str, path: str | os.PathLike[str]) -
 
     Args:
         base: name of the stack that it changes.
+
+    Raises:
+        ConfigError: that is no shipped stack, so that the file could not be read.
     """
     target = Path(path)
+    if base not in _ALL:
+        raise _refused(target, f"'{base}' is none of the stacks {', '.join(_ALL)}")
     constants = {name: getattr(software, name) for name in movable(software.gpu)}
     content = {"format": FORMAT, "base": base, "gpu": software.gpu, "constants": constants}
     target.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

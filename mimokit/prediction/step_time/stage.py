@@ -161,7 +161,7 @@ def boundary_time(
     tokens = inputs.sequences * inputs.seq / sizes.context
     volume = system.number_bytes * net_of(module).hidden * tokens / sizes.tensor
     distance = sizes.tensor * sizes.context * sizes.data
-    return np.where(np.greater(sizes.pipeline, 1), send(system.hardware, volume, distance), 0.0)
+    return np.where(np.greater(sizes.pipeline, 1), send(system.connected, volume, distance), 0.0)
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class UpdateTime:
 def update_time(module: Module, sizes: ParallelSizes, system: System, stage: Numbers) -> UpdateTime:
     """Return the seconds of what a stage does once per step, without overlap."""
     parameters = rank_parameters(module, sizes, stage)
-    hardware = system.hardware
+    hardware = system.connected
     cut = np.logical_or(sizes.distributed_optimizer, sizes.fully_sharded)
     reduce: Numbers = 0.0
     collect: Numbers = 0.0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.prediction.hardware import Hardware
@@ -38,6 +39,16 @@ class System:
     strategy_bytes: float = 0.0
     optimizer_bytes: float = OPTIMIZER
     recipe: Recipe = field(default_factory=Recipe)
+
+    @cached_property
+    def connected(self) -> Hardware:
+        """The hardware with the bandwidth between domains that this stack reaches."""
+        share = self.software.network_share
+        if share == 1:
+            return self.hardware
+        efficiency = self.hardware.efficiency
+        slower = replace(efficiency, network=efficiency.network * share)
+        return replace(self.hardware, efficiency=slower)
 
     def matrix_rate(self, precision: str | None = None) -> float:
         """Return the operations per second that wide matrix products sustain."""

@@ -141,21 +141,32 @@ def test_interleaved_ranks_and_modules_around_them_never_wait_for_each_other(
     encoders=st.integers(1, 2),
     line=st.sampled_from(["1f1b", "gpipe"]),
     inside=st.booleans(),
+    in_stages=st.integers(0, 2),
 )
 def test_encoders_beside_a_pipeline(
-    sets: int, chunks: int, rounds: int, passes: int, encoders: int, line: str, inside: bool
+    sets: int,
+    chunks: int,
+    rounds: int,
+    passes: int,
+    encoders: int,
+    line: str,
+    inside: bool,
+    in_stages: int,
 ) -> None:
     """Every module computes each micro-batch once, in the order that data takes, on any ranks."""
     names = [f"e{number}" for number in range(encoders)]
     topology = {**dict.fromkeys(names, (LANGUAGE,)), LANGUAGE: ()}
     shares = 1 if inside else sets
-    graph = shared_graph(topology, [*names, LANGUAGE], sets, chunks, shares)
+    staged = [] if inside else names[:in_stages]
+    graph = shared_graph(topology, [*names, LANGUAGE], sets, chunks, shares, staged)
     order = interleaved if chunks > 1 else one_forward_one_backward
     count = sets * rounds
     shared = SharedOrder(gpipe if line == "gpipe" else order, sets * passes, inside)
     schedule = plan_schedule(graph, count, shared, loading=())
     check_actions(schedule.all_actions())
-    assert len(graph.feeding) == encoders * shares
+    assert len(graph.feeding) == (encoders - len(staged)) * shares
+    assert len(graph.beside) == len(staged) * sets + len(graph.feeding)
+    assert len({len(worker) for worker in graph.workers}) == 1 or inside
     language = [stage for stage in graph.stages if stage.module == LANGUAGE]
     assert [graph.worker_of[stage.index] for stage in language] == [
         number % sets for number in range(sets * chunks)
@@ -163,8 +174,9 @@ def test_encoders_beside_a_pipeline(
     held = sets * passes
     if inside:
         held = count if line == "gpipe" else 2 * sets * chunks
-    for encoder in graph.feeding:
+    for encoder in graph.beside:
         assert schedule.in_flight(encoder) <= min(count, held)
+    for encoder in graph.feeding:
         steps = schedule.ordered(graph.worker_of[encoder])
         for number in range(count):
             forward, gather, scatter, backward = (

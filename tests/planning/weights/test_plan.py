@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from mimokit.architecture.tensor_cut import TensorShard
 from mimokit.cli.main import app
 from mimokit.planning.weights import WeightPlan, plan_weights, read_directory
-from tests.hugging_face_weights import MAKERS, checkpoint
+from tests.hugging_face_weights import WHOLE, checkpoint
 from tests.sparse_weights import LLAMA_70B, sparse_checkpoint
 
 LAYOUTS = ((1, 1), (2, 2), (4, 1), (8, 3))
@@ -58,7 +58,7 @@ def holders(directory: Path, plan: WeightPlan) -> dict[str, np.ndarray[Any, Any]
     return counts
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", WHOLE)
 def test_every_entry_is_held_once_or_by_all_ranks_of_a_stage(name: str) -> None:
     directory = checkpoint(name)
     for tensor, pipeline in LAYOUTS:

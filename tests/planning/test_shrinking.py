@@ -1,0 +1,84 @@
+"""A small layout has every kind of group, bridge and schedule pattern of a large one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from mimokit.config import ConfigError, ExperimentConfig, check_runnable
+from mimokit.planning import plan_layout
+from mimokit.planning.shrinking import MOST_RANKS, kinds_of, shrunk
+from tests.layouts_drawn import numbered_config
+from tests.planning.layouts import layout, sizes
+
+SIZES = st.sampled_from((1, 2, 3, 4, 6, 8))
+STAGES = st.sampled_from((1, 2, 4, 6))
+
+
+@st.composite
+def large_layouts(draw: Any) -> ExperimentConfig:
+    """Draw layouts of up to a million ranks, mostly beyond what a machine holds."""
+    mode = draw(st.sampled_from(("homogeneous", "colocated", "heterogeneous")))
+    dp, tp, pp = draw(SIZES), draw(SIZES), draw(STAGES)
+    language = sizes(tp=tp, dp=dp, pp=pp, cp=draw(st.sampled_from((1, 2))))
+    encoder, schedule = dict(language), None
+    if mode == "colocated":
+        ranks = tp * dp * pp * language["context_parallel"]
+        own = draw(st.sampled_from([n for n in range(1, 9) if ranks % n == 0]))
+        encoder = sizes(tp=own, dp=ranks // own)
+        schedule = "three_phase" if pp > 1 else None
+    if mode == "heterogeneous":
+        encoder = sizes(tp=draw(SIZES), dp=draw(SIZES), pp=draw(STAGES))
+        language["rank_offset"] = encoder["tensor_parallel"] * encoder["data_parallel"] * (
+            encoder["pipeline_parallel"]
+        )  # fmt: skip
+    batch, microbatches = 4 * draw(SIZES), draw(st.integers(1, 12))
+    try:
+        return layout(mode, language, batch, microbatches, schedule=schedule, images=encoder)
+    except ConfigError:
+        assume(False)
+        raise
+
+
+def _missing(config: ExperimentConfig) -> frozenset[str]:
+    small = shrunk(config)
+    assert all(one.total_world_size <= MOST_RANKS for one in small)
+    kinds = frozenset().union(*(kinds_of(plan_layout(one)) for one in small))
+    return kinds_of(plan_layout(config)) - kinds
+
+
+@settings(max_examples=25, deadline=None)
+@given(large_layouts())
+def test_no_kind_of_a_large_layout_is_lost(config: ExperimentConfig) -> None:
+    assert not _missing(config)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10_000))
+def test_nor_of_one_that_runs_and_the_small_one_runs_too(number: int) -> None:
+    config = numbered_config(number)
+    config.strategy = None
+    assert not _missing(config)
+    for small in shrunk(config):
+        check_runnable(small)
+        assert small.total_world_size <= config.total_world_size
+
+
+def test_what_is_lost_with_fewer_ranks_is_said() -> None:
+    config = layout("homogeneous", sizes(tp=4, dp=4), 4, images=sizes(tp=4, dp=4))
+    assert [one.total_world_size for one in shrunk(config)] == [4]
+    assert {one.total_world_size for one in shrunk(config, 2)} == {2}, "an axis each"
+    with pytest.raises(ConfigError, match=r"no layout of at most 1 rank has .*several ranks along"):
+        shrunk(config, 1)
+
+
+def test_each_place_of_a_long_pipeline_is_kept() -> None:
+    deep = layout("homogeneous", sizes(pp=6), 4, 12, images=sizes(pp=6))
+    (small,) = shrunk(deep)
+    assert small.model.module_parallelisms["language"].pipeline_parallel == 3
+    pair = layout("homogeneous", sizes(pp=2), 4, 12, images=sizes(pp=2))
+    lost = kinds_of(plan_layout(deep)) - kinds_of(plan_layout(shrunk(pair)[0]))
+    assert any("at language middle" in kind for kind in lost)
