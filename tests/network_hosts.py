@@ -25,9 +25,13 @@ from mimokit.cluster.local import commands
 from mimokit.cluster.local.processes import fork_process, kill_group
 from mimokit.cluster.local.starting import ONE_THREAD
 
-NEW_NETWORK, NEW_NAME = 0x40000000, 0x04000000
-"""Linux: CLONE_NEWNET and CLONE_NEWUTS."""
+NEW_NETWORK, NEW_NAME, NEW_MOUNTS = 0x40000000, 0x04000000, 0x00020000
+"""Linux: CLONE_NEWNET, CLONE_NEWUTS and CLONE_NEWNS."""
+BIND, RECURSIVE, PRIVATE = 0x1000, 0x4000, 0x40000
+"""Linux: MS_BIND, MS_REC and MS_PRIVATE."""
 
+OWN_DISK = "disk"
+"""The folder, next to the files of ipyparallel, that each host has for itself."""
 START_SECONDS = 120.0
 PROBED = "10.255.255.255/32"
 """What an engine asks for the route to, to learn its address.
@@ -45,11 +49,28 @@ class Host:
     namespace: str
     address: str
 
-    def enter(self) -> None:
-        """Move this process there, for all sockets that it opens from now on."""
+    @property
+    def cable(self) -> str:
+        """The end of its cable on the bridge."""
+        return self.namespace.replace("-", "v")
+
+    def enter(self, disk: Path) -> None:
+        """Move this process there, for all sockets that it opens from now on.
+
+        Args:
+            disk: a folder that each host has for itself from now on.
+        """
         libc = ctypes.CDLL(None, use_errno=True)
+        own = disk.with_name(f"{disk.name}-{self.name}")
+        for folder in (disk, own):
+            folder.mkdir(exist_ok=True)
         with open(f"/run/netns/{self.namespace}") as namespace:
-            results = [libc.setns(namespace.fileno(), NEW_NETWORK), libc.unshare(NEW_NAME)]
+            results = [
+                libc.setns(namespace.fileno(), NEW_NETWORK),
+                libc.unshare(NEW_NAME | NEW_MOUNTS),
+                libc.mount(b"none", b"/", None, RECURSIVE | PRIVATE, None),
+                libc.mount(bytes(own), bytes(disk), None, BIND, None),
+            ]
         if any(results):
             raise OSError(ctypes.get_errno(), f"the host {self.name} cannot be entered")
         socket.sethostname(self.name)
@@ -95,8 +116,8 @@ def network_of(names: Sequence[str], rate: str | None = None) -> Iterator[tuple[
         _call("ip", "link", "add", stem, "type", "bridge")
         _call("ip", "addr", "add", f"{net}.1/24", "dev", stem)
         _call("ip", "link", "set", stem, "up")
-        for place, host in enumerate(hosts):
-            _join(host, stem, f"{stem}v{place}", f"{net}.1", rate)
+        for host in hosts:
+            _join(host, stem, f"{net}.1", rate)
         yield f"{net}.1", hosts
     finally:
         for host in hosts:
@@ -104,7 +125,8 @@ def network_of(names: Sequence[str], rate: str | None = None) -> Iterator[tuple[
         _call("ip", "link", "del", stem, check=False)
 
 
-def _join(host: Host, bridge: str, cable: str, gateway: str, rate: str | None) -> None:
+def _join(host: Host, bridge: str, gateway: str, rate: str | None) -> None:
+    cable = host.cable
     inside = ("ip", "netns", "exec", host.namespace)
     _call("ip", "netns", "add", host.namespace)
     _call("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns",
@@ -117,6 +139,16 @@ def _join(host: Host, bridge: str, cable: str, gateway: str, rate: str | None) -
     if rate is not None:
         _call(*inside, "tc", "qdisc", "add", "dev", "eth0", *_SHAPE, rate)
         _call("tc", "qdisc", "add", "dev", cable, *_SHAPE, rate)
+
+
+@contextlib.contextmanager
+def cut_off(host: Host) -> Iterator[None]:
+    """Cut the cable of a host until the end of the block."""
+    _call("ip", "link", "set", host.cable, "down")
+    try:
+        yield
+    finally:
+        _call("ip", "link", "set", host.cable, "up")
 
 
 @contextlib.contextmanager
@@ -181,6 +213,28 @@ def engines_on(address: str, places: Sequence[Host], folder: Path) -> Iterator[P
         server.wait(30)
 
 
+def stand_ins(folder: Path, hosts: Sequence[Host]) -> None:
+    """Write `ssh`, `srun` and `mpiexec` into a folder, which start a command on a host.
+
+    The job of Slurm has the last host.
+    """
+    entered = {
+        host.name: f"exec ip netns exec {host.namespace} "
+        f'unshare --uts sh -c \'hostname {host.name}; exec "$0" "$@"\' "$@"'
+        for host in hosts
+    }
+    ssh = "\n".join(f"{name}) shift; {command};;" for name, command in entered.items())
+    scripts = {
+        "ssh": f'case "$1" in\n{ssh}\n*) exit 1;;\nesac',
+        "srun": f'test "$1" = --ntasks-per-node=1 && shift && ssh {hosts[-1].name} "$@"',
+        "mpiexec": 'test "$1 $2 $3" = "-n 1 --host" && shift 3 && ssh "$@"',
+    }
+    for name, script in scripts.items():
+        file = folder / name
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+
+
 def main() -> None:
     """Start the processes, wait for the end of the input, and end them."""
     folder, address, places = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
@@ -201,7 +255,7 @@ def main() -> None:
         ipyparallel.controller.app.IPController.launch_instance(argv=options)
 
     def engine(number: int, host: Host) -> None:
-        host.enter()
+        host.enter(folder / OWN_DISK)
         arguments = commands.engine_arguments(folder, number)
         ipyparallel.engine.app.IPEngine.launch_instance(argv=arguments)
 

@@ -13,6 +13,7 @@ from mimokit.lazy import lazy_names
 if TYPE_CHECKING:
     from mimokit.cluster.cluster import EngineCluster as EngineCluster
     from mimokit.cluster.errors import ClusterError as ClusterError
+    from mimokit.cluster.errors import EnginesMissing as EnginesMissing
     from mimokit.cluster.errors import RankAbsent as RankAbsent
     from mimokit.cluster.errors import RankDied as RankDied
     from mimokit.cluster.errors import RankError as RankError

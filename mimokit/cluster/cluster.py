@@ -31,6 +31,7 @@ from mimokit.cluster.remote import ConnectedPool, PoolPart, checked_slots
 from mimokit.cluster.run import ClusterRun, RankEvents
 from mimokit.cluster.run_record import RecordReader, last_record
 from mimokit.cluster.sample_log import Sample
+from mimokit.cluster.worker.stack import Place
 from mimokit.cluster.worker.task import RankTask
 from mimokit.cluster.world import World
 from mimokit.units import counted
@@ -387,8 +388,7 @@ class EngineCluster:
                 # Joining takes every rank, also those that stay idle afterwards.
                 self._launch(join_only, (), {}, None, None).result()
                 self._await_idle()
-            engines = self._pool.engines
-            placed = {rank: engines[world.slots[rank]] for rank in chosen}
+            placed = {rank: self._formation.engine(world.slots[rank]) for rank in chosen}
             # To join a world is no run that anyone looks for.
             runs = None if function is join_only else self._pool.runs
             run = ClusterRun(self, name, placed, runs=runs)
@@ -481,9 +481,13 @@ class EngineCluster:
         """The process id of an engine on this host, None of one elsewhere."""
         return self._formation.pid_here(engine)
 
-    def stack(self, engine: Engine) -> str | None:
+    def place(self, engine: Engine) -> Place | None:
         """Return where the main thread of an engine is, None if its process does not answer."""
-        return self._pool.link.stack(engine.engine_id)
+        return self._pool.link.place(engine.engine_id)
+
+    def in_reach(self, engine: Engine) -> bool:
+        """Whether the host of an engine can be spoken to."""
+        return self._pool.in_reach(engine)
 
     def written_stack(self, engine: Engine) -> str | None:
         """Return the stack of an engine that does not answer, None if there is none."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 STARTED_AGAIN = "the next run starts it again"
 """What becomes of an engine that this process has started."""
+WAITED_FOR = "the next run waits until it can be reached again"
+"""What becomes of an engine on a host that cannot be spoken to."""
 NEEDS_ANOTHER = "the next run needs another engine in its place: start one where the cluster runs"
 """What becomes of an engine that others have started."""
 
@@ -26,6 +28,10 @@ class EngineInUse(ClusterError):  # noqa: N818
 
 class RunAborted(ClusterError):  # noqa: N818
     """The run was aborted by `ClusterRun.abort` before it had a result."""
+
+
+class EnginesMissing(ClusterError):  # noqa: N818
+    """Engines that others have started are gone or out of reach; they can come back."""
 
 
 class RankError(ClusterError):
@@ -69,24 +75,32 @@ class RankDied(ClusterError):  # noqa: N818
     """The process of a rank is gone.
 
     Attributes:
-        signal: the name of the signal that ended it ("SIGKILL"), None if it exited by itself or
-            the cause is not known.
+        signal: the name of the signal that ended it ("SIGKILL"), with the reason where Linux ended
+            it for lack of memory; None if it exited by itself or the cause is not known.
+        host: the name of its host, None if that is this one or not known.
     """
 
     rank: int
 
     def __init__(
-        self, rank: int, pid: int | None, signal: str | None, remedy: str = STARTED_AGAIN
+        self,
+        rank: int,
+        pid: int | None,
+        signal: str | None,
+        remedy: str = STARTED_AGAIN,
+        host: str | None = None,
     ) -> None:
         self.rank = rank
         self.pid = pid
         self.signal = signal
+        self.host = host
         self._remedy = remedy
-        super().__init__(rank, pid, signal, remedy)
+        super().__init__(rank, pid, signal, remedy, host)
 
     def __str__(self) -> str:
         process = f" (process {self.pid})" if self.pid is not None else ""
-        return f"rank {self.rank}{process} {self._cause()}; {self._remedy}"
+        place = f" on host {self.host}" if self.host is not None else ""
+        return f"rank {self.rank}{process}{place} {self._cause()}; {self._remedy}"
 
     def _cause(self) -> str:
         return f"was killed by {self.signal}" if self.signal else "has died"
@@ -107,11 +121,12 @@ class RankFrozen(RankDied):
         how: str,
         remedy: str = STARTED_AGAIN,
         stack: str | None = None,
+        host: str | None = None,
     ) -> None:
-        super().__init__(rank, pid, None, remedy)
+        super().__init__(rank, pid, None, remedy, host)
         self.how = how
         self.traceback = stack
-        self.args = (rank, pid, how, remedy, stack)
+        self.args = (rank, pid, how, remedy, stack, host)
 
     def __str__(self) -> str:
         where = "" if self.traceback is None else f". It was here:\n\n{self.traceback}"

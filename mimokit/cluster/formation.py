@@ -9,6 +9,7 @@ import socket
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mimokit.cluster.devices import choose_backend
@@ -192,6 +193,11 @@ class Formation:
             self.replace_dead()
             self.describe(unknown)
         return tuple(self._hosts[slot] for slot in every)
+
+    def engine(self, slot: int) -> Engine:
+        """Return the engine in a slot, with its host if that is another one than this."""
+        engine, host = self._pool.engines[slot], self._hosts.get(slot)
+        return engine if host in (None, socket.gethostname()) else replace(engine, host=host)
 
     def pid_here(self, engine: Engine) -> int | None:
         """The process id of an engine on this host, None of one elsewhere."""

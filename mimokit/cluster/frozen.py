@@ -13,8 +13,10 @@ FROZEN_SECONDS = 10.0
 
 Its peers are patient for longer: their collectives wait for 30 s by default.
 """
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.25
 """How often a run looks at the ranks that it waits for."""
+LOOKS, PAUSE_SECONDS = 10, 0.02
+"""At a process that does not answer, and the time between two of them."""
 SAME_START = 1.0
 """Seconds within which two readings of the start of one process agree."""
 
@@ -27,6 +29,21 @@ def is_stopped(pid: int | None) -> bool:
         return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
     except psutil.Error:
         return False
+
+
+def computes(pid: int | None) -> bool:
+    """Whether the main thread of a process of this host runs, or would if a core was free."""
+    if pid is None:
+        return False
+    try:
+        process = psutil.Process(pid)
+        runs = 0
+        for _ in range(LOOKS):
+            runs += bool(process.status() == psutil.STATUS_RUNNING)
+            time.sleep(PAUSE_SECONDS)
+    except psutil.Error:
+        return False
+    return 2 * runs >= LOOKS
 
 
 def pid_here(facts: EngineFacts, host: str) -> int | None:

@@ -15,18 +15,20 @@ from typing import Any, Protocol
 
 import ipyparallel
 
-from mimokit.cluster.errors import ClusterError, EngineInUse
+from mimokit.cluster.errors import ClusterError, EngineInUse, EnginesMissing
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.sockets import name_sockets
 from mimokit.cluster.worker.sender import DATA_KEY
 from mimokit.cluster.worker.session import STACK_MESSAGE
+from mimokit.cluster.worker.stack import Place
 
 LOOK_SECONDS = 0.5
 """How often a call that waits looks whether waiting has become useless."""
 BUSY_SECONDS = 5.0
 """How long a call waits for an engine that works for another client."""
 ANSWER_SECONDS = 5.0
-"""How long the controller may take to say what an engine has to do, and an engine where it is."""
+"""How long the controller may take to say what an engine has to do, an engine where it is, and its
+nanny to answer."""
 FIRST_ANSWER_SECONDS = 10.0
 """How long a new connection waits for the controller before it is tried again."""
 PING_SECONDS = 5.0
@@ -129,7 +131,7 @@ class EngineLink:
                     f"start another cluster"
                 )
             if now >= deadline:
-                raise ClusterError(f"engine {engine_id} does not answer")
+                raise EnginesMissing(f"engine {engine_id} does not answer")
 
     def _works_for_another(self, engine_id: int) -> bool:
         """Whether tasks of another client are in an engine's queue, as the controller sees it."""
@@ -166,14 +168,30 @@ class EngineLink:
         if identity is not None:
             self.client._send(self.client._control_stream, message, content=content, ident=identity)
 
-    def stack(self, engine_id: int) -> str | None:
+    def place(self, engine_id: int) -> Place | None:
         """Return where the main thread of an engine is, None if its process does not answer."""
+        content = self._answer(engine_id, STACK_MESSAGE, {}, ANSWER_SECONDS)
+        return (
+            None if content is None or "place" not in content else Place.from_json(content["place"])
+        )
+
+    def has_nanny(self, engine_id: int) -> bool:
+        """Whether the nanny of an engine answers: its host is there and can be reached."""
+        return self._answer(engine_id, "signal_request", {"sig": 0}, ANSWER_SECONDS) is not None
+
+    def _answer(
+        self, engine_id: int, message: str, content: dict[str, Any], seconds: float
+    ) -> dict[str, Any] | None:
+        """Return what an engine or its nanny answers while a task runs, None if neither does."""
         identity, stream = self._identity(engine_id), self.client._control_stream
+        if identity is None:
+            return None
         try:
-            asked = self.client._send(stream, STACK_MESSAGE, content={}, ident=identity)
-            return str(asked.result(ANSWER_SECONDS * slowdown())["content"]["stack"])
+            asked = self.client._send(stream, message, content=content, ident=identity)
+            answer: dict[str, Any] = asked.result(seconds * slowdown())["content"]
         except (OSError, TimeoutError, LookupError):
             return None
+        return answer
 
     def forget(self, engine_id: int) -> None:
         """Tell the controller that an engine is dead, rather than wait for its heartbeat."""

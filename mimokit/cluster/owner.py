@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from mimokit.cluster.pool import Engine
+from mimokit.cluster.worker.stack import Place
 
 
 class RunOwner(Protocol):
@@ -19,8 +20,11 @@ class RunOwner(Protocol):
     def pid_here(self, engine: Engine) -> int | None:
         """The process id of an engine on this host, None of one elsewhere."""
 
-    def stack(self, engine: Engine) -> str | None:
+    def place(self, engine: Engine) -> Place | None:
         """Where the main thread of an engine is, None if its process does not answer."""
+
+    def in_reach(self, engine: Engine) -> bool:
+        """Whether the host of an engine can be spoken to."""
 
     def written_stack(self, engine: Engine) -> str | None:
         """The stack of an engine that does not answer, None if there is none."""
@@ -45,9 +49,13 @@ class NoOwner:
         """Nobody waits for a rank."""
         return None
 
-    def stack(self, engine: Engine) -> str | None:
+    def place(self, engine: Engine) -> Place | None:
         """Nobody waits for a rank."""
         return None
+
+    def in_reach(self, engine: Engine) -> bool:
+        """Nobody waits for a rank."""
+        return True
 
     def written_stack(self, engine: Engine) -> str | None:
         """Nobody waits for a rank."""

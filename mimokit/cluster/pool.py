@@ -20,12 +20,14 @@ class Engine:
         engine_id: the controller's name for it.
         pid: its process id, None where not known.
         remedy: what becomes of its slot when it has died, as the end of a sentence.
+        host: the name of its host, None if that is this one or not known.
     """
 
     slot: int
     engine_id: int
     pid: int | None
     remedy: str = STARTED_AGAIN
+    host: str | None = None
 
 
 class PoolListener(Protocol):
@@ -64,6 +66,9 @@ class EnginePool(Protocol):
 
     def kill(self, engine: Engine) -> None:
         """End an engine by force; returns at once, and the engine is not alive any more."""
+
+    def in_reach(self, engine: Engine) -> bool:
+        """Whether the host of an engine can be spoken to."""
 
     def written_stack(self, engine: Engine) -> str | None:
         """Return the stack that an engine writes into its log, None if that cannot be read."""

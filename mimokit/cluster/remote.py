@@ -13,8 +13,9 @@ import ipyparallel
 from IPython.core.profiledir import ProfileDirError
 
 from mimokit.cluster.connection_file import connection_of
-from mimokit.cluster.errors import NEEDS_ANOTHER, ClusterError
+from mimokit.cluster.errors import NEEDS_ANOTHER, ClusterError, EnginesMissing
 from mimokit.cluster.link import EngineLink
+from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine, EnginePool, PoolListener, StartProgress
 from mimokit.units import counted
 
@@ -74,6 +75,10 @@ class ConnectedPool:
         self._killed.add(engine.engine_id)
         self.link.signal(engine.engine_id, signal.SIGKILL)
 
+    def in_reach(self, engine: Engine) -> bool:
+        """Whether the nanny next to an engine answers."""
+        return self.link.has_nanny(engine.engine_id)
+
     def written_stack(self, engine: Engine) -> str | None:
         """Its log is not ours to read."""
         return None
@@ -88,7 +93,7 @@ class ConnectedPool:
         used = self._killed.union(self._slots)
         spare = [engine_id for engine_id in self.link.live_ids() if engine_id not in used]
         if len(spare) < len(slots):
-            raise ClusterError(
+            raise EnginesMissing(
                 f"{len(slots)} of {len(self._slots)} engines have died and this cluster was not "
                 f"started here: start {len(slots) - len(spare)} more engines where it runs"
             )
@@ -100,7 +105,7 @@ class ConnectedPool:
         self.link.close()
 
     def _wait_for_engines(self, n: int | None, progress: StartProgress) -> list[int]:
-        deadline = time.monotonic() + CONNECT_SECONDS
+        deadline = time.monotonic() + CONNECT_SECONDS * slowdown()
         while True:
             there = self.link.live_ids()
             progress.show(min(len(there), n or len(there)))
@@ -172,6 +177,10 @@ class PoolPart:
     def kill(self, engine: Engine) -> None:
         """End an engine by force; returns at once."""
         self._pool.kill(engine)
+
+    def in_reach(self, engine: Engine) -> bool:
+        """Whether the host of an engine can be spoken to."""
+        return self._pool.in_reach(engine)
 
     def written_stack(self, engine: Engine) -> str | None:
         """Return the stack that an engine writes into its log, None if that cannot be read."""

@@ -15,9 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mimokit.cluster.errors import ClusterError, RunAborted
-from mimokit.cluster.frozen import LOOK_SECONDS, FrozenWatch, is_stopped
+from mimokit.cluster.errors import WAITED_FOR, ClusterError, RunAborted
+from mimokit.cluster.frozen import LOOK_SECONDS, FrozenWatch, computes, is_stopped
+from mimokit.cluster.idle import IdleWatch
 from mimokit.cluster.link import describe_remote
+from mimokit.cluster.out_of_memory import cause_of_death, kernel_kills
 from mimokit.cluster.owner import NoOwner, RunOwner
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine
@@ -26,8 +28,9 @@ from mimokit.cluster.run_record import RunRecord
 from mimokit.cluster.sample_log import Sample, SampleLog
 from mimokit.cluster.verdict import Busy, Death, Frozen, RankReport, only_echoes, verdict
 from mimokit.cluster.worker.session import ABORT_MESSAGE, STOP_MESSAGE
+from mimokit.cluster.worker.stack import Place
 from mimokit.cluster.worker.task import RankOutcome
-from mimokit.units import counted
+from mimokit.units import counted, listed
 
 VERDICT_SECONDS = 2.0
 """How long after an abort the ranks may take to report before the error is raised without them."""
@@ -39,6 +42,7 @@ LAST_SAMPLES_SECONDS = 10.0
 """How long to wait for samples that are still under way when a rank has returned."""
 STOPPED = "was stopped by a signal, did not go on and was killed"
 SILENT = "did not answer and was killed"
+AWAY = "cannot be reached"
 LOST = "has died or cannot be reached"
 
 
@@ -79,6 +83,9 @@ class ClusterRun:
         self._reports: dict[int, RankReport] = {}
         self._log = SampleLog()
         self._progress = Progress()
+        self._ends_idle = False
+        self._away: set[int] = set()
+        self._kernel_kills = kernel_kills()
         self._aborted = False
         self._aborting = False
         self._finished = threading.Event()
@@ -188,6 +195,14 @@ class ClusterRun:
             self._aborted = self._aborted or not self._in_trouble()
             self._changed.notify_all()
 
+    def end_idle(self) -> None:
+        """End the run where a rank does nothing for 10 s longer than a step takes.
+
+        By default a warning names such a rank, and others wait for it until their collective times
+        out. Someone who begins the run anew has more of an early end.
+        """
+        self._ends_idle = True
+
     @property
     def aborted(self) -> bool:
         """Whether `abort` has ended the run, or is about to."""
@@ -237,7 +252,8 @@ class ClusterRun:
 
     def died(self, rank: int, signal: str | None) -> None:
         """The process of a rank is gone."""
-        self._report(rank, Death(self._engines[rank], signal))
+        cause = cause_of_death(signal, self._kernel_kills)
+        self._report(rank, Death(self._engines[rank], cause))
 
     def lost(self, rank: int) -> None:
         """The controller has given a rank up: its process has died, or its heart does not beat."""
@@ -277,7 +293,8 @@ class ClusterRun:
         self._wait_for_trouble()
         if self._missing():
             began, patience = time.monotonic(), KILL_SECONDS * slowdown()
-            self._call_back(began + VERDICT_SECONDS)
+            if not self._is_cut_off():  # then nothing that comes later is the cause
+                self._call_back(began + VERDICT_SECONDS)
             if only_echoes(self._known()):
                 self._call_back(began + patience)
                 self._name_silent()
@@ -296,6 +313,7 @@ class ClusterRun:
     def _wait_for_trouble(self) -> None:
         """Wait until all ranks are back or one has failed; looks at those that are silent."""
         watch = FrozenWatch()
+        idle = IdleWatch(self._idle_place)
         while not self._wait_back_or_trouble(LOOK_SECONDS):
             try:
                 self._owner.check()
@@ -306,26 +324,77 @@ class ClusterRun:
             for rank in self._missing():
                 if watch.frozen(self._owner.pid_here(self._engines[rank])):
                     self._freeze(rank, STOPPED)
+            if (step := self._progress.step) is not None:
+                self._name_idle(idle.idle(self._missing(), self._progress.silence - step), step)
             if (how := self._progress.standstill()) is not None:
-                self._tell_standstill(how)
+                self._tell_standstill(how, self._places(self._missing()))
 
-    def _tell_standstill(self, how: str) -> None:
-        places = places_text(self._stacks(self._missing()))
+    def _name_idle(self, places: Mapping[int, Place | None], step: float) -> None:
+        """Tell of ranks that do nothing, or end them; stopped processes have time to go on."""
+        idle = {
+            rank: place
+            for rank, place in places.items()
+            if self._ends_idle or not is_stopped(self._owner.pid_here(self._engines[rank]))
+        }
+        if not idle or (self._progress.told and not self._ends_idle):
+            return
+        how = f"did nothing for {self._progress.silence:.0f} s, where a step takes {step:.2g} s"
+        if not self._ends_idle:
+            named = listed([f"rank {rank}{_at(self._engines[rank])}" for rank in idle])
+            self._tell_standstill(f"{named} {how}", idle)
+            return
+        self._progress.told = True
+        for rank, place in idle.items():
+            if place is None:
+                self._end_silent(rank)
+            else:
+                self._freeze(rank, f"{how}, and was killed", place.stack)
+
+    def _end_silent(self, rank: int) -> None:
+        """End a rank that does not answer; one on a host that is out of reach is only told to."""
+        engine = self._engines[rank]
+        if is_stopped(self._owner.pid_here(engine)):
+            self._freeze(rank, STOPPED)
+        elif rank not in self._away:
+            self._freeze(rank, SILENT, self._owner.written_stack(engine))
+        else:
+            self._tell_abort([rank])
+            self._report(rank, Frozen(replace(engine, remedy=WAITED_FOR), AWAY))
+
+    def _tell_standstill(self, how: str, at: Mapping[int, Place | None]) -> None:
+        places = places_text(at)
         told = f"the run of {self.name} stands still: {how}; abort() ends it. It is here:\n{places}"
         with contextlib.suppress(RuntimeWarning):  # where warnings are errors, the run goes on
             warnings.warn(told, RuntimeWarning, stacklevel=2)
+        self._progress.told = True
 
     def _wait_back_or_trouble(self, seconds: float) -> bool:
         with self._changed:
             return self._changed.wait_for(lambda: self._all_back() or self._in_trouble(), seconds)
 
-    def _stacks(self, ranks: Sequence[int]) -> dict[int, str | None]:
+    def _places(self, ranks: Sequence[int]) -> dict[int, Place | None]:
         """Ask ranks at the same time where they are."""
         if not ranks:
             return {}
-        engines = [self._engines[rank] for rank in ranks]
         with ThreadPoolExecutor(len(ranks)) as threads:
-            return dict(zip(ranks, threads.map(self._owner.stack, engines), strict=True))
+            return dict(zip(ranks, threads.map(self._place, ranks), strict=True))
+
+    def _place(self, rank: int) -> Place | None:
+        """Ask a rank where it is; remember one that does not answer as its host is out of reach."""
+        engine, thread = self._engines[rank], ThreadPoolExecutor(1, "mimokit-reach")
+        in_reach = thread.submit(self._owner.in_reach, engine)  # meanwhile, since both take long
+        thread.shutdown(wait=False)
+        place = self._owner.place(engine)
+        if place is None and not in_reach.result():
+            self._away.add(rank)
+        return place
+
+    def _idle_place(self, rank: int) -> Place | None:
+        """Ask a rank where it is; code that lets no other thread run may be at work."""
+        place = self._place(rank)
+        if place is None and computes(self._owner.pid_here(self._engines[rank])):
+            return Place("  it computes and does not answer\n")
+        return place
 
     def _freeze(self, rank: int, how: str, stack: str | None = None) -> None:
         self._report(rank, Frozen(self._engines[rank], how, stack))
@@ -333,15 +402,12 @@ class ClusterRun:
 
     def _name_silent(self) -> None:
         """Tell ranks whose process does not answer from those that are only slow; kill both."""
-        for rank, stack in self._stacks(self._missing()).items():
-            engine = self._engines[rank]
-            if is_stopped(self._owner.pid_here(engine)):
-                self._freeze(rank, STOPPED)
-            elif stack is None:
-                self._freeze(rank, SILENT, self._owner.written_stack(engine))
+        for rank, place in self._places(self._missing()).items():
+            if place is None or is_stopped(self._owner.pid_here(self._engines[rank])):
+                self._end_silent(rank)
             else:
-                self._report(rank, Busy(engine, stack))
-                self._owner.kill(engine)
+                self._report(rank, Busy(self._engines[rank], place.stack))
+                self._owner.kill(self._engines[rank])
 
     def _all_back(self) -> bool:
         return len(self._reports) == len(self._engines)
@@ -350,6 +416,12 @@ class ClusterRun:
         return self._aborted or any(
             not isinstance(report, RankOutcome) or report.failure is not None
             for report in self._reports.values()
+        )
+
+    def _is_cut_off(self) -> bool:
+        """Whether a rank is on a host that is out of reach, of which its peers hear late."""
+        return any(
+            isinstance(report, Frozen) and report.how == AWAY for report in self._known().values()
         )
 
     def _known(self) -> dict[int, RankReport]:
@@ -417,6 +489,10 @@ class ClusterRun:
     def _value(self, report: RankReport) -> Any:
         assert isinstance(report, RankOutcome)
         return pickle.loads(report.value) if report.value is not None else None
+
+
+def _at(engine: Engine) -> str:
+    return "" if engine.host is None else f" on host {engine.host}"
 
 
 class RankEvents:

@@ -129,9 +129,11 @@ def _place(report: RankReport) -> str:
 
 def _error(rank: int, report: RankReport) -> ClusterError:
     if isinstance(report, Death):
-        return RankDied(rank, report.engine.pid, report.signal, report.engine.remedy)
+        engine = report.engine
+        return RankDied(rank, engine.pid, report.signal, engine.remedy, engine.host)
     if isinstance(report, Frozen):
-        return RankFrozen(rank, report.engine.pid, report.how, report.engine.remedy, report.stack)
+        engine = report.engine
+        return RankFrozen(rank, engine.pid, report.how, engine.remedy, report.stack, engine.host)
     if isinstance(report, ClusterError):
         return report
     assert isinstance(report, RankOutcome)

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import signal
+import threading
 import time
 from datetime import timedelta
 from typing import Any
@@ -75,6 +76,16 @@ def _get_in_trouble(trouble: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if trouble == "sleep":
         time.sleep(60)
+    if trouble == "lock":
+        lock = threading.Lock()
+        for _ in range(2):
+            lock.acquire()
+    if trouble == "poll":
+        came = threading.Event()
+        while not came.is_set():
+            pass
+    while trouble == "nap":
+        time.sleep(0.01)
     if trouble == "hold":
         sum(itertools.repeat(0))  # without an end, and no other thread runs meanwhile
     while trouble == "deaf":

@@ -161,11 +161,14 @@ def test_ranks_that_all_sleep_are_told_with_their_stacks(
 
 def _sleep_until_told(cluster: EngineCluster) -> None:
     sleeping = cluster.submit(sleep_after_some_steps, 6)
-    deadline = time.monotonic() + PATIENCE
-    while not sleeping._progress._told and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until_told(sleeping)
     sleeping.stop()
     sleeping.result(PATIENCE)
+
+
+def wait_until_told(run: ClusterRun) -> None:
+    while not run._progress.told and run.elapsed < PATIENCE:
+        time.sleep(0.05)
 
 
 def test_limits_grow_with_the_load_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:

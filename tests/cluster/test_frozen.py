@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import signal
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -18,14 +21,16 @@ from mimokit.cluster import (
     RankError,
     RankFrozen,
     frozen,
+    idle,
     link,
 )
 from mimokit.cluster.link import EngineLink
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.verdict import Busy, Death, Frozen, only_echoes, verdict
+from mimokit.cluster.worker.stack import Place, waits_for_ranks
 from mimokit.cluster.worker.task import Failure, RankOutcome
 from tests.cluster.functions import all_reduce_forever, process_id, train_until_stopped
-from tests.cluster.test_failures import PATIENCE, works
+from tests.cluster.test_failures import PATIENCE, wait_until_told, works
 from tests.cluster.test_streaming import wait_for_samples
 
 PATIENT, IMPATIENT = 600.0, 1.0
@@ -80,6 +85,72 @@ def test_an_engine_that_is_stopped_before_a_run_is_named_and_replaced(
     with pytest.warns(RuntimeWarning, match=rf"engine 1 \(process {pid}\) was stopped"):
         assert works(cluster)
     assert pid not in cluster.pids
+
+
+@pytest.mark.parametrize(
+    ("trouble", "line"), [("lock", r"lock\.acquire\(\)"), ("poll", r"while not came\.is_set\(\)")]
+)
+def test_a_rank_that_waits_for_itself_is_named_and_its_run_is_ended_if_it_may_begin_again(
+    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch, trouble: str, line: str
+) -> None:
+    monkeypatch.setattr(idle, "FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(idle, "SECOND_SECONDS", 0.6)
+    cluster.form_world(4)
+    run = cluster.submit(all_reduce_forever, trouble, 2)
+    told = rf"stands still: rank 2 did nothing for .* where a step takes (?s:.*){line}"
+    with pytest.warns(RuntimeWarning, match=told):
+        wait_until_told(run)
+    assert not run.done
+    run.end_idle()
+    with pytest.raises(
+        RankFrozen, match=r"rank 2 .* did nothing for .*, and was killed; "
+    ) as error:
+        run.result(PATIENCE)
+    assert re.search(line, error.value.traceback or "")
+
+
+def test_ranks_that_compute_wait_or_move_are_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle, "slowdown", lambda: 1.0)
+    clock = itertools.count(1.0)
+    answers: dict[int, Callable[[], Place | None]] = {
+        0: lambda: Place("in user code", next(clock)),
+        1: lambda: Place("all_reduce", 3.0, waits=True),
+        2: lambda: Place("lock", 3.0),
+        3: lambda: None,
+        4: lambda: Place("where no clock is", None),
+        5: lambda: Place("waits for a thread", 3.0, work_seconds=(at := next(clock)), clock=at),
+    }
+    watch = idle.IdleWatch(lambda rank: answers[rank]())
+
+    def looked(silence: float) -> dict[int, Place | None]:
+        for _ in range(100):
+            if idle_ranks := watch.idle(range(6), silence):
+                return idle_ranks
+            time.sleep(0.01)
+        return {}
+
+    assert watch.idle(range(6), 0.5) == watch.idle(range(6), 4.0) == {}
+    assert looked(9.0) == {2: Place("lock", 3.0), 3: None}
+    assert watch.idle(range(6), 0.0) == {}  # a rank has reported since
+    answers[2] = answers[0]
+    assert watch.idle(range(6), 4.0) == {}
+    assert looked(9.0) == {3: None}
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "waits"),
+    [
+        ("/lib/torch/distributed/distributed_c10d.py", "work.wait()", True),
+        ("/home/me/mimokit/engine/pipeline/messages.py", "request.wait()", True),
+        ("/home/me/loop.py", "loss = total.item()", True),
+        ("/home/me/loop.py", "lock.acquire()", False),
+        ("/usr/lib/python3.11/threading.py", "waiter.acquire()", False),
+        ("/home/me/loop.py", "os.fsync(file.fileno())", True),
+        ("/home/me/loop.py", "time.sleep(3600)", False),
+    ],
+)
+def test_a_wait_for_other_ranks_is_told_from_other_waits(file: str, line: str, waits: bool) -> None:
+    assert waits_for_ranks(file, line) == waits
 
 
 def _outcome(communication: bool, text: str = "text", interrupted: bool = False) -> RankOutcome:

@@ -55,10 +55,11 @@ def test_a_rank_says_where_it_is() -> None:
     with ThreadPoolExecutor() as threads:
         threads.submit(watch)
         try:
-            stack = TorchrunCluster.stack(cluster, Engine(1, 1, None))
+            place = TorchrunCluster.place(cluster, Engine(1, 1, None))
         finally:
             asked.set()
-    assert "in test_a_rank_says_where_it_is" in (stack or "")
+    assert place is not None
+    assert "in test_a_rank_says_where_it_is" in place.stack
 
 
 def test_ranks_without_a_common_key_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from mimokit.cluster.local.callers import Caller
 from mimokit.cluster.local.commands import connection_file
 from mimokit.cluster.local.entries import ClusterEntry, clear
 from mimokit.cluster.local.starting import StartOptions, called, start_server
+from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine, PoolListener, StartProgress
 from mimokit.cluster.worker.stack import STACK_SIGNAL, within_run
 
@@ -106,15 +107,17 @@ class LocalPool:
         return pool
 
     def _connect(self, progress: StartProgress) -> None:
-        self.link = connect(connection_file(self.directory), START_SECONDS, self._check)
+        self.link = connect(
+            connection_file(self.directory), START_SECONDS * slowdown(), self._check
+        )
         self._wait_registered([one for one in self._slots if one not in self._dead], progress)
 
     def _await_taken(self) -> None:
         """Wait for the engines that are there; those that died meanwhile are replaced later."""
-        deadline = time.monotonic() + START_SECONDS
+        began = time.monotonic()
         while self._last_id is None:
             self._check()
-            if time.monotonic() > deadline:
+            if time.monotonic() - began > START_SECONDS * slowdown():
                 raise ClusterError(f"the cluster {self.entry.name!r} does not answer")
             time.sleep(0.02)
         there = sorted(self._pids)
@@ -185,6 +188,10 @@ class LocalPool:
         self._killed.add(engine.engine_id)
         self._tell(command="kill", engine_id=engine.engine_id)
 
+    def in_reach(self, engine: Engine) -> bool:
+        """It is on this host."""
+        return True
+
     def written_stack(self, engine: Engine) -> str | None:
         """Return the stack that an engine writes into its log, None if that cannot be read."""
         log = self.directory / f"engine-{engine.engine_id}.log"
@@ -241,7 +248,7 @@ class LocalPool:
             self._reader.join(0.5)
 
     def _wait_registered(self, engine_ids: list[int], progress: StartProgress) -> None:
-        deadline = time.monotonic() + START_SECONDS
+        began = time.monotonic()
         while True:
             there = set(self.link.live_ids()).intersection(engine_ids)
             progress.show(len(there))
@@ -253,8 +260,9 @@ class LocalPool:
                 raise ClusterError(
                     f"engine {engine_id} ended while starting ({how}){self._log(engine_id)}"
                 )
-            if time.monotonic() > deadline:
-                reason = f"{len(there)} of {len(engine_ids)} are there after {START_SECONDS:.0f} s"
+            waited = time.monotonic() - began
+            if waited > START_SECONDS * slowdown():
+                reason = f"{len(there)} of {len(engine_ids)} are there after {waited:.0f} s"
                 raise ClusterError(f"the engines cannot be started: {reason}")
             time.sleep(0.02)
 

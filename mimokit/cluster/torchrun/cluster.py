@@ -27,6 +27,7 @@ from mimokit.cluster.torchrun.messages import (
 )
 from mimokit.cluster.torchrun.store import JobStore
 from mimokit.cluster.worker.session import ABORT_MESSAGE, STOP_MESSAGE
+from mimokit.cluster.worker.stack import Place
 
 POLL_SECONDS = 0.05
 ENDS = "torchrun replaces no single rank: start the job again with --resume"
@@ -132,7 +133,7 @@ class TorchrunCluster:
         """The process id of a rank on this host, None of one elsewhere."""
         return pid_here(self.member.facts[engine.slot], self.member.facts[0].host)
 
-    def stack(self, engine: Engine) -> str | None:
+    def place(self, engine: Engine) -> Place | None:
         """Where the main thread of a rank is, None if its process does not answer."""
         number, seconds = self._number - 1, ANSWER_SECONDS * slowdown()
         with contextlib.suppress(ClusterError):
@@ -140,8 +141,12 @@ class TorchrunCluster:
             late = time.monotonic() + seconds
             answer = f"here/{number}/{engine.slot}"
             if self._store.wait(answer, lambda: time.monotonic() > late) is not None:
-                return (self._store.take(answer) or b"").decode()
+                return Place.from_json(json.loads(self._store.take(answer) or b'{"stack": ""}'))
         return None
+
+    def in_reach(self, engine: Engine) -> bool:
+        """torchrun ends the job when a host is gone."""
+        return True
 
     def written_stack(self, engine: Engine) -> str | None:
         """A rank of torchrun writes none."""

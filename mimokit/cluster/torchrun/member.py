@@ -18,7 +18,7 @@ from mimokit.cluster.torchrun.messages import RankWork, Task, message_to_json, o
 from mimokit.cluster.torchrun.store import AGENT_GONE, JobStore
 from mimokit.cluster.worker.membership import Membership, describe
 from mimokit.cluster.worker.session import INTERRUPT_SIGNAL, RankInterrupted
-from mimokit.cluster.worker.stack import main_stack
+from mimokit.cluster.worker.stack import main_place
 from mimokit.cluster.worker.task import Failure, RankOutcome, explain, release
 from mimokit.cluster.world import EngineFacts, lay_out, places_on_hosts
 
@@ -222,7 +222,7 @@ class Member:
 
     def _say_where(self, number: int) -> None:
         if self._store.take(f"where/{number}/{self._store.rank}") is not None:
-            self._store.put(f"here/{number}/{self._store.rank}", main_stack())
+            self._store.put(f"here/{number}/{self._store.rank}", json.dumps(main_place().to_json()))
 
     def _agent_is_gone(self) -> bool:
         """Whether the process that has started this rank has ended."""

@@ -17,7 +17,7 @@ from typing import Any
 from mimokit.cluster import rank
 from mimokit.cluster.worker.membership import Membership
 from mimokit.cluster.worker.sender import SampleSender
-from mimokit.cluster.worker.stack import main_stack, write_stack_on_signal
+from mimokit.cluster.worker.stack import main_place, write_stack_on_signal
 
 STOP_MESSAGE = "mimokit_stop_request"
 ABORT_MESSAGE = "mimokit_abort_request"
@@ -118,13 +118,13 @@ class EngineSession:
         self._reply(stream, identities, message)
 
     def _on_stack(self, stream: Any, identities: Any, message: Any) -> None:
-        self._reply(stream, identities, message, stack=main_stack())
+        self._reply(stream, identities, message, place=main_place().to_json())
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._interruptible:
             self.raise_if_aborted()
 
-    def _reply(self, stream: Any, identities: Any, message: Any, **content: str) -> None:
+    def _reply(self, stream: Any, identities: Any, message: Any, **content: Any) -> None:
         answer = {"status": "ok", **content}
         self.kernel.session.send(
             stream, "mimokit_reply", content=answer, parent=message, ident=identities
