@@ -54,6 +54,31 @@ def _qwen3() -> Any:
     return Qwen3ForCausalLM(Qwen3Config(**sizes))
 
 
+def _mixtral() -> Any:
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
+    return MixtralForCausalLM(MixtralConfig(**{**GROUPED, "head_dim": 4, **experts}))
+
+
+def _qwen2_moe() -> Any:
+    from transformers import Qwen2MoeConfig, Qwen2MoeForCausalLM
+
+    experts = {
+        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+        "shared_expert_intermediate_size": 40, "mlp_only_layers": [0],
+    }  # fmt: skip
+    return Qwen2MoeForCausalLM(Qwen2MoeConfig(**GROUPED, **experts))
+
+
+def _qwen3_moe() -> Any:
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    experts = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24}
+    sizes = {**GROUPED, "head_dim": 8, "norm_topk_prob": True}
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**sizes, **experts))
+
+
 def _phi3() -> Any:
     from transformers import Phi3Config, Phi3ForCausalLM
 
@@ -108,6 +133,9 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "mistral": _mistral,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
+    "mixtral": _mixtral,
+    "qwen2_moe": _qwen2_moe,
+    "qwen3_moe": _qwen3_moe,
     "phi3": _phi3,
     "gpt2": _gpt2,
     "clip_tower": _clip_tower,
@@ -118,6 +146,10 @@ MAKERS: dict[str, Callable[[], Any]] = {
 }
 """Name -> the maker of a model. Llama with biases, Qwen2 and Qwen3 have 2 groups, the other
 language models 4 (GPT-2: 8). Mistral is in bf16 and in several files, LLaVA in fp16."""
+
+MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe")
+"""Read by the module that starts from them; weights of whole models have no experts."""
+WHOLE = tuple(name for name in MAKERS if name not in MIXTURES)
 
 SHARD_SIZES = {"mistral": "20KB"}
 

@@ -119,14 +119,22 @@ def _together(draws: random.Random, mode: DeploymentMode) -> ExperimentConfig:
     stages = draws.choice((1, 1, 2, 4)) if ranks > 2 else draws.choice((1, 2))
     own: dict[str, Any] = {**_of_ranks(draws, ranks // stages), "pipeline_parallel": stages}
     sizes = {
-        name: own if mode == "homogeneous" else {**_of_ranks(draws, ranks), "pipeline_parallel": 1}
+        name: own if mode == "homogeneous" else _of_encoder(draws, ranks, stages)
         for name in encoders
     }
+    for name in encoders if mode == "colocated" else ():
+        config.model.module_architectures[name].num_layers = sizes[name]["pipeline_parallel"]
     config = config.with_layout(mode, **sizes, **{LANGUAGE: own})
     config.data.base_batch_size = 8 // own["data_parallel"]
     if mode == "colocated" and draws.random() < 0.5:
         config.runtime.encoder_microbatches = draws.randint(1, config.data.num_microbatches)
     return config
+
+
+def _of_encoder(draws: random.Random, ranks: int, stages: int) -> dict[str, int]:
+    """Return one stage on all ranks, or as many as the language model has."""
+    stages = draws.choice((1, 1, stages))
+    return {**_of_ranks(draws, ranks // stages), "pipeline_parallel": stages}
 
 
 def _of_ranks(draws: random.Random, ranks: int) -> dict[str, int]:
@@ -153,16 +161,21 @@ def _vary_language(draws: random.Random, config: ExperimentConfig) -> None:
     if stages > 1 and draws.random() < 0.4:
         sizes.virtual_pipeline_model_parallel_size = chunks = 2
         config.data.num_microbatches = stages * draws.randint(1, 4 // stages)
-        _chunks_of_all(config)
+        _as_language_of_all(config)
     fields["num_layers"] = stages * chunks * draws.choice((1, 2) if stages * chunks < 4 else (1,))
+    if stages * chunks == 4 and draws.random() < 0.3:  # embedding and loss count as layers
+        fields["num_layers"] = 6
+        sizes.account_for_embedding_in_pipeline_split = True
+        sizes.account_for_loss_in_pipeline_split = True
+        _as_language_of_all(config)
     if stages > 1 and draws.random() < 0.2:
         config.runtime.pipeline_order = "gpipe"
     fields["init_std"] = draws.choice((0.02, 0.05, 0.2))  # large weights have large gradients
     networks[LANGUAGE] = network.model_copy(update=fields)
 
 
-def _chunks_of_all(config: ExperimentConfig) -> None:
-    """Give modules that are one with the language model its chunks, too."""
+def _as_language_of_all(config: ExperimentConfig) -> None:
+    """Give modules that are one with the language model the sizes of its pipeline, too."""
     sizes = config.model.module_parallelisms
     if config.model.deployment_mode == "homogeneous":
         for name in sizes:
@@ -172,14 +185,18 @@ def _chunks_of_all(config: ExperimentConfig) -> None:
 def _share_replicas(draws: random.Random, config: ExperimentConfig) -> None:
     """Draw what modules do with weights, gradients and activations that replicas share."""
     alike, drawn = config.model.deployment_mode == "homogeneous", _shared_fields(draws)
-    for sizes in config.model.module_parallelisms.values():
+    for name, sizes in config.model.module_parallelisms.items():
         for field, value in (drawn if alike else _shared_fields(draws)).items():
             setattr(sizes, field, value)
+        if name in config.model.encoder_module_names and not alike and draws.random() < 0.2:
+            sizes.use_megatron_fsdp, sizes.use_distributed_optimizer = True, None
 
 
 def _shared_fields(draws: random.Random) -> dict[str, Any]:
+    sharded = draws.random() < 0.3 or None
     return {
-        "use_distributed_optimizer": draws.random() < 0.3 or None,
+        "use_distributed_optimizer": sharded,
+        "num_distributed_optimizer_instances": draws.choice((None, 2)) if sharded else None,
         "overlap_grad_reduce": draws.random() < 0.2 or None,
         "recompute_granularity": draws.choice((None, None, "selective", "full")),
     }
@@ -200,11 +217,13 @@ def _cut_sequences(draws: random.Random, config: ExperimentConfig) -> None:
         if not alike:
             slices, contexts = draws.random() < 0.4, draws.random() < 0.4
         replicas = sizes.data_parallel or 1
-        if contexts and (alike or positions % 4 == 0) and replicas % 2 == 0:
+        divides = name in model.encoder_module_names or positions % 4 == 0
+        if contexts and (alike or divides) and replicas % 2 == 0:
             sizes.context_parallel, sizes.data_parallel = 2, replicas // 2
             if name == LANGUAGE:
                 config.data.base_batch_size *= 2
-        if slices and ranks > 1 and (alike or positions // sizes.context_parallel % ranks == 0):
+        divides = divides or positions // sizes.context_parallel % ranks == 0
+        if slices and ranks > 1 and (alike or divides):
             sizes.sequence_parallel = True
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from mimokit.config import DeploymentMode, ExperimentConfig
@@ -15,6 +15,7 @@ def shared_pipeline(
     language: tuple[int, int, int],
     encoders: Mapping[str, Sizes],
     num_microbatches: int,
+    staged: Collection[str] = (),
     **options: Any,
 ) -> ExperimentConfig:
     """Return a finalized config.
@@ -23,6 +24,7 @@ def shared_pipeline(
         language: (tensor_parallel, pipeline_parallel, data_parallel).
         encoders: (tensor_parallel, data_parallel) of each; in homogeneous mode they have the sizes
             of the language model, whatever is given.
+        staged: encoders that have a layer and a stage for each stage of the language model.
         options: of `multimodal_config`; layers and chunks of the language model;
             encoder_microbatches and pipeline_order of the runtime; context_parallel of the
             language model, whose sequences are then sharded over tensor parallel ranks as well.
@@ -41,6 +43,9 @@ def shared_pipeline(
     sizes: dict[str, Any] = {LANGUAGE: {**own, "virtual_pipeline_model_parallel_size": chunks}}
     for name, (tensor, data) in encoders.items():
         sizes[name] = own if mode == "homogeneous" else {**own, **_whole(tensor, data)}
+        if name in staged:
+            sizes[name]["pipeline_parallel"] = language[1]
+            config.model.module_architectures[name].num_layers = language[1]
     config = config.with_layout(mode, **sizes)
     config.runtime.encoder_microbatches, config.runtime.pipeline_order = passes, order
     return config

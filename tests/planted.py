@@ -52,7 +52,7 @@ def planted(
 
 
 def _plant(target: str, make: Callable[[Any], Any]) -> None:
-    owner, name = _find(target)
+    owner, name = find(target)
     # Kept next to the replacement: runs of a user's code import the modules of tests afresh.
     assert _kept(name) not in vars(owner), f"{target} is replaced already"
     original = vars(owner)[name]
@@ -61,7 +61,7 @@ def _plant(target: str, make: Callable[[Any], Any]) -> None:
 
 
 def _mend(target: str) -> None:
-    owner, name = _find(target)
+    owner, name = find(target)
     # An engine that was started after the planting has the original.
     if _kept(name) in vars(owner):
         setattr(owner, name, vars(owner)[_kept(name)])
@@ -72,7 +72,7 @@ def _kept(name: str) -> str:
     return f"{name}, before the planting"
 
 
-def _find(target: str) -> tuple[Any, str]:
+def find(target: str) -> tuple[Any, str]:
     """Return the module or class that holds the target, and the name it has there."""
     path, _, name = target.rpartition(".")
     try:

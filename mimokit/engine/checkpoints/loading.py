@@ -15,7 +15,10 @@ from mimokit.engine.checkpoints.state import (
 from mimokit.engine.collectives import gather_json
 from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.pipeline.model import RankModel
+from mimokit.engine.replicas.exchange import ReplicaExchange
+from mimokit.engine.strategies.modules import under
 from mimokit.planning.checkpoints import (
+    EXCHANGE,
     RANDOM,
     Checkpoint,
     check_model,
@@ -31,8 +34,9 @@ def load(
     model: RankModel,
     update: MainGradUpdate,
     rank: int,
+    exchange: ReplicaExchange | None = None,
 ) -> None:
-    """Load weights, optimizer, learning rate, loss scale and random states. Collective.
+    """Load weights, optimizer, learning rate, loss scale, random states, exchanges. Collective.
 
     Under the saved layout every rank goes on with its own random states. Under another one a module
     goes on with those of the same tensor parallel rank, where there was one.
@@ -57,6 +61,10 @@ def load(
     except ValueError as error:
         raise refused(checkpoint.directory, str(error)) from None
     set_random(read_whole(checkpoint, _random_names(checkpoint, config, model, rank)))
+    if exchange is not None:
+        prefix = tensor_name(EXCHANGE, str(rank), "")
+        names = [name for name in checkpoint.shapes if name.startswith(prefix)]
+        exchange.go_on(checkpoint.step, under(prefix, read_whole(checkpoint, names)))
 
 
 def _random_names(

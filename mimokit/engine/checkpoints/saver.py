@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import random
 import shutil
 import threading
 import time
-import uuid
 from collections import defaultdict
 from datetime import datetime
 from importlib.metadata import version
@@ -35,17 +35,22 @@ from mimokit.engine.collectives import gather_json
 from mimokit.engine.device import rank_device
 from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.pipeline.model import RankModel
+from mimokit.engine.replicas.exchange import ReplicaExchange
 from mimokit.planning.checkpoints import (
+    EXCHANGE,
     MARKER,
     Checkpoint,
     DataPosition,
+    folder_of_replica,
     folder_of_step,
     layout_json,
     refused,
     steps_in,
+    tensor_name,
 )
 from mimokit.result_files import write_json
 
+_ALIVE_SECONDS = 1.0
 _PARTIAL = ".partial"
 """How the folder of an unfinished checkpoint ends; it begins with a dot."""
 
@@ -61,6 +66,8 @@ class Saver:
     Args:
         config: has `runtime.checkpoint`, whose directory is on a file system that all ranks share.
         begun: steps that were done before this run.
+        exchange: with other replicas of the layout, which save into the same checkpoints; every
+            method is collective over all of them then.
 
     Raises:
         ConfigError: the ranks do not share it, it cannot be written, or it has checkpoints of
@@ -74,6 +81,7 @@ class Saver:
         update: MainGradUpdate,
         data: DataPosition,
         begun: int,
+        exchange: ReplicaExchange | None = None,
     ) -> None:
         settings = config.runtime.checkpoint
         assert settings is not None
@@ -81,6 +89,9 @@ class Saver:
         self._settings, self._directory = settings, Path(settings.directory)
         self._config, self._model, self._update, self._data = config, model, update, data
         self._rank = dist.get_rank()
+        self._exchange = exchange
+        self._peers = None if exchange is None else exchange.peers
+        self._replica = 0 if self._peers is None else self._peers.replica
         self._buffers: dict[tuple[int, str], torch.Tensor] = {}
         self._own: dict[str, Shape] = {}
         self._shapes: dict[str, Shape] = {}
@@ -117,7 +128,10 @@ class Saver:
             {"mimokit": version("mimokit"), "torch": torch.__version__, "python": _python()},
         )
         self._thread = threading.Thread(
-            target=self._write, args=(folder, files), name="mimokit-checkpoint", daemon=True
+            target=self._write,
+            args=(self._within(folder), files),
+            name="mimokit-checkpoint",
+            daemon=True,
         )
         self._thread.start()
 
@@ -127,14 +141,15 @@ class Saver:
             return
         assert self._thread is not None
         alive = self._thread.is_alive()
-        state = torch.tensor([float(alive), float(self._error is not None)], device=rank_device())
-        dist.all_reduce(state)
-        writing, failed = state.tolist()
+        writing, failed = self._sums(alive, self._error is not None)
         if writing:
             return
         self._thread.join()
         folder, self._pending = self._pending, None
-        if self._rank == 0:
+        if not failed and self._peers is not None:
+            self._write_own_marker(folder)
+            (failed,) = self._sums(self._error is not None)
+        if self._rank == self._replica == 0:
             if failed:
                 shutil.rmtree(folder, ignore_errors=True)
             else:
@@ -142,11 +157,25 @@ class Saver:
         if failed:
             self._report()
 
+    def _sums(self, *values: float) -> list[float]:
+        """Return sums over all ranks, of all replicas."""
+        total = torch.tensor([float(value) for value in values], device=rank_device())
+        dist.all_reduce(total)
+        if self._peers is not None:
+            self._peers.sum(total)
+        sums: list[float] = total.tolist()
+        return sums
+
+    def _within(self, folder: Path) -> Path:
+        """Return the folder of this replica in that of a checkpoint."""
+        return folder / folder_of_replica(self._replica)
+
     def finish(self) -> None:
         """Wait until what has been begun is whole. Collective."""
         while self._pending is not None:
             assert self._thread is not None
-            self._thread.join()
+            while self._thread.is_alive():
+                self._thread.join(_ALIVE_SECONDS)  # a rank whose main thread never runs is ended
             self.poll()
 
     def _report(self) -> None:
@@ -158,14 +187,17 @@ class Saver:
 
     def _agreed_token(self, begun: int) -> str:
         """Make the folder, remove what earlier runs left unfinished, and see that all share it."""
-        token = uuid.uuid4().hex[:8] if self._rank == 0 else ""
-        probe, problem = f".{token}.probe", ""
-        if self._rank == 0:
+        first = self._rank == self._replica == 0
+        # Sums of fp32 are exact up to 24 bits.
+        (number,) = self._sums(random.SystemRandom().getrandbits(24) if first else 0)
+        token, problem = f"{int(number):06x}", ""
+        probe = self._directory / f".{token}.probe"
+        if first:
             try:
                 self._directory.mkdir(parents=True, exist_ok=True)
                 for left in self._directory.glob(f".*{_PARTIAL}"):
                     shutil.rmtree(left, ignore_errors=True)
-                (self._directory / probe).write_bytes(b"0" * 4096)
+                probe.write_bytes(b"0" * 4096)
             except OSError as error:
                 problem = f"it cannot be written ({error.strerror or error}); choose another folder"
             if later := [step for step in steps_in(self._directory) if step > begun]:
@@ -173,19 +205,22 @@ class Saver:
                     f"it has a checkpoint of step {max(later)}, which a run that begins with step "
                     f"{begun} has not made; choose another folder (runtime.checkpoint.directory)"
                 )
-        token, problem = gather_json([token, problem])[0]
-        if problem:
-            raise refused(self._directory, problem)
-        seen = gather_json((self._directory / f".{token}.probe").is_file())
-        if self._rank == 0:
-            (self._directory / probe).unlink(missing_ok=True)
+        problem = gather_json(problem)[0]
+        (stopped,) = self._sums(bool(problem))
+        if stopped:
+            raise refused(self._directory, problem or "replica 0 cannot use it")
+        seen = gather_json(probe.is_file())
+        self._sums(0)  # all replicas have looked
+        if first:
+            probe.unlink(missing_ok=True)
         if not all(seen):
+            rank = seen.index(False) + (0 if self._peers is None else self._peers.first_rank)
             raise refused(
                 self._directory,
-                f"rank {seen.index(False)} does not see what rank 0 writes there; choose a folder "
+                f"rank {rank} does not see what rank 0 writes there; choose a folder "
                 "on a file system that the hosts of all ranks share (runtime.checkpoint.directory)",
             )
-        return str(token)
+        return token
 
     def _copied(self) -> tuple[BlocksByFile, dict[str, Shape]]:
         """Copy what this rank writes into memory that is kept from one checkpoint to the next."""
@@ -199,6 +234,13 @@ class Saver:
         for name, state in random_of(self._model, self._rank).items():
             shapes[name] = tuple(state.shape)
             files[0][name] = (0,), state.clone()
+        kept = {} if self._exchange is None else self._exchange.state()
+        for name, values in kept.items():
+            if values.numel():
+                title = tensor_name(EXCHANGE, str(self._rank), name)
+                copied = values.detach().to("cpu", copy=True).view(-1)
+                shapes[title] = tuple(copied.shape)
+                files[0][title] = (0,), copied
         return [files[number] for number in sorted(files)], shapes
 
     def _everywhere(self, own: dict[str, Shape]) -> dict[str, Shape]:
@@ -228,18 +270,29 @@ class Saver:
         except Exception as error:  # else its files would be missing from a whole checkpoint
             self._error = error if isinstance(error, OSError) else OSError(repr(error))
 
+    def _write_own_marker(self, folder: Path) -> None:
+        """Write the marker of a replica that is not the first, whose marker comes last."""
+        if self._rank == 0 < self._replica:
+            try:
+                self._write_marker(self._within(folder))
+            except OSError as error:
+                self._error = error
+
+    def _write_marker(self, folder: Path) -> None:
+        """Write the marker of what is in a folder and in those of further replicas."""
+        assert self._content is not None
+        files = sorted(folder.rglob("rank_*"))
+        sizes = {str(path.relative_to(folder)): path.stat().st_size for path in files}
+        write_json(folder / MARKER, {**self._content.to_json(), "files": sizes})
+        sync(folder / MARKER)
+        sync(folder)
+
     def _complete(self, folder: Path) -> None:
         """Write the marker, give the folder its name, and remove checkpoints that are not kept."""
         assert self._content is not None
-        content = self._content.to_json()
-        content["files"] = {
-            path.name: path.stat().st_size for path in sorted(folder.glob("rank_*"))
-        }
         target = self._directory / folder_of_step(self._content.step)
         try:
-            write_json(folder / MARKER, content)
-            sync(folder / MARKER)
-            sync(folder)
+            self._write_marker(folder)
             _set_aside(target)
             os.rename(folder, target)
             sync(self._directory)

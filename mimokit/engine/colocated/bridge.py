@@ -180,7 +180,8 @@ class LoadedBatch:
         self._rows: dict[str, list[int]] = {}
         self._inputs: dict[str, Batch] = dict(batch.get("modality_inputs") or {})
         for name, module in modules.items():
-            if name not in self._inputs and shares_items(module):
+            reads = self._rank in plan.batch.modules[name].loads
+            if reads and name not in self._inputs and shares_items(module):
                 ((kind, encoder),) = module.module.encoders.items()
                 none = batch["input_ids"].new_zeros(len(batch["input_ids"]))
                 self._inputs[name] = {ITEMS: none, kind: encoder.no_items()}

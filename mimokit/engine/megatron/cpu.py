@@ -17,6 +17,9 @@ CPU_ONLY = not torch.cuda.is_available()
 class _IdleStream:
     """Stands for a CUDA stream in a process without CUDA, where work runs in order anyway."""
 
+    def __init__(self, *arguments: object, **options: object) -> None:
+        """Take what CUDA's takes."""
+
     def wait_stream(self, stream: object) -> None:
         """Nothing to wait for."""
 
@@ -35,6 +38,8 @@ def answer_for_cuda() -> None:
     torch.cuda.synchronize = lambda device=None: None
     torch.cuda.current_stream = lambda device=None: stream  # type: ignore[assignment,return-value]
     torch.cuda.default_stream = lambda device=None: stream  # type: ignore[assignment,return-value]
+    torch.cuda.Stream = _IdleStream  # type: ignore[assignment,misc]
+    torch.cuda.stream = lambda stream: contextlib.nullcontext()  # type: ignore[assignment,return-value]
 
 
 def _leave_eager(function: Callable[..., Any] | None = None, **_: Any) -> Callable[..., Any]:

@@ -60,6 +60,8 @@ def _gather(
     if sizes is None or group.size() == 1:
         return of_equal(tensor, group, None, use_global_buffer)  # type: ignore[no-any-return]
     most = max(sizes)
+    if not most:
+        return tensor  # no token has chosen these experts
     padded = tensor.new_zeros((most, *tensor.shape[1:]))
     padded[: len(tensor)] = tensor
     parts = of_equal(padded, group).split(most)
@@ -77,6 +79,8 @@ def _reduce_scatter(
     if sizes is None or group.size() == 1:
         return of_equal(tensor, group, None, use_global_buffer)  # type: ignore[no-any-return]
     most = max(sizes)
+    if not most:
+        return tensor
     padded = tensor.new_zeros((len(sizes), most, *tensor.shape[1:]))
     for block, part in zip(padded, torch.split(tensor, list(sizes)), strict=True):
         block[: len(part)] = part

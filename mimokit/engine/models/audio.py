@@ -26,6 +26,8 @@ _KERNEL = 3
 class AudioTransformer(Encoder):
     """Whisper's encoder over recordings of different lengths."""
 
+    geometry: AudioGeometry
+
     def __init__(
         self,
         config: TransformerConfig,
@@ -65,6 +67,15 @@ class AudioTransformer(Encoder):
         hidden = gelu(self.positions(gelu(self.frames(input_features))))
         embedded: torch.Tensor = hidden.permute(2, 0, 1) + self.position_embedding[:, None]
         return embedded.contiguous()
+
+    def no_items(self) -> dict[str, torch.Tensor]:
+        """Return the inputs of 0 recordings."""
+        device = self.position_embedding.device
+        shape = self.geometry
+        return {
+            "input_features": torch.zeros(0, shape.mel_bins, shape.frames, device=device),
+            "tokens_per_item": torch.zeros(0, dtype=torch.int64, device=device),
+        }
 
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, recordings, hidden] to [tokens, merge_size * hidden], without padding.

@@ -56,11 +56,16 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     Attributes:
         shares_items: its replicas share their items, so each runs it for every batch, also without
             items; see `mimokit.engine.models.frame_parallel`.
+        shares_layers: its replicas gather the weights of layers together, so each runs all layers
+            for every batch.
+        geometry: of its items, among them the `positions` of the largest.
         runs_whole: it has no parts that a pipeline separates, only `forward`.
     """
 
     shares_items = False
+    shares_layers = False
     runs_whole = False
+    geometry: Any
 
     def __init__(self, config: TransformerConfig, part: StagePart) -> None:
         super().__init__(config=config)
@@ -117,20 +122,47 @@ class Encoder(MegatronModule):  # type: ignore[misc]
             sizes: sizes of the items, see `EncoderKind`; None where all are equal.
         """
         if not hidden.shape[1]:
-            return hidden
+            return self._without_items(hidden) if self.shares_layers else hidden
         if self.part.first:
-            hidden = self._cut.on_rank(hidden)
+            hidden = self._cut.on_rank(_with_padding(hidden, self._padding, dimension=0))
             if hasattr(self, "pre_layernorm"):
                 hidden = self.pre_layernorm(hidden)
         else:
             self.decoder.set_input_tensor(hidden)
         mask = None if sizes is None else self._mask(sizes)
-        output: torch.Tensor = self.decoder(hidden, attention_mask=mask)
-        return self._cut.whole(output, summed=True) if self.part.last else output
+        output: torch.Tensor = self.decoder(hidden, attention_mask=self._hiding_padding(mask))
+        if not self.part.last:
+            return output
+        return self._cut.whole(output, summed=True)[: self.geometry.positions]
 
-    def positions_between(self, positions: int) -> int:
+    def _without_items(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Run the layers, in whose weights other ranks have shares, and return no items.
+
+        Backward they then have gradients of zero.
+        """
+        item = hidden.new_zeros(len(hidden), 1, hidden.shape[2]).requires_grad_()
+        return self.run_layers(item)[:, :0]
+
+    def positions_between(self) -> int:
         """Return how many positions of an item a rank sends to the next stage."""
-        return positions // self._cut.parts
+        return (int(self.geometry.positions) + self._padding) // self._cut.parts
+
+    @property
+    def _padding(self) -> int:
+        """Positions that are added to those of an item, so that ranks can share them evenly."""
+        return -int(self.geometry.positions) % self._cut.divisor
+
+    def _hiding_padding(self, mask: torch.Tensor | None) -> torch.Tensor | None:
+        """Return a mask that also forbids attention to the padding of ranks."""
+        if not self._padding:
+            return mask
+        if mask is None:
+            device = next(self.parameters()).device
+            shape = (1, 1, 1, int(self.geometry.positions))
+            mask = torch.zeros(shape, dtype=torch.bool, device=device)
+        if mask.shape[2] > 1:
+            mask = _with_padding(mask, self._padding, dimension=2)
+        return _with_padding(mask, self._padding, dimension=3, value=True)
 
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the inputs of 0 items."""
@@ -147,6 +179,14 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor | None:
         """[items, 1, 1, positions], True where attention is forbidden; None for no mask."""
         return None
+
+
+def _with_padding(
+    tensor: torch.Tensor, padding: int, dimension: int, value: float = 0
+) -> torch.Tensor:
+    """Return a tensor that is longer along a dimension."""
+    sides = [0, 0] * (tensor.dim() - dimension - 1) + [0, padding]
+    return torch.nn.functional.pad(tensor, sides, value=value) if padding else tensor
 
 
 def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
@@ -209,12 +249,18 @@ class EncoderKind:
         Raises:
             ValueError: if its sizes do not divide each other.
         """
-        network = build.architecture
+        network, execution = build.architecture, build.execution
+        slices = execution.tensor_parallel if execution.sequence_parallel else 1
+        mask_type = self.mask_type
+        if mask_type == AttnMaskType.no_mask and network.positions % (
+            execution.context_parallel * slices
+        ):
+            mask_type = AttnMaskType.padding
         encoder = ModuleSpec(
             module=self.encoder,
             params={
                 "config": build.config,
-                "layer_spec": layer_spec(build, self.mask_type),
+                "layer_spec": layer_spec(build, mask_type),
                 "outer_norms": OuterNorms.of(network),
                 "part": WHOLE,
                 "pg_collection": None,

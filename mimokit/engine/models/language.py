@@ -168,6 +168,8 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
         """Return this stage's copy of the matrix where two stages have one, else None."""
         if not self.share_embeddings_and_output_weights or self.pre_process == self.post_process:
             return None
+        # Without a group torch would sum over the whole world.
+        assert self.embd_group is not None, "the ends of the pipeline have no group"
         weight: torch.nn.Parameter = self.shared_embedding_or_output_weight()
         return weight
 

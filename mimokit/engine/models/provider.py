@@ -124,10 +124,11 @@ class MimoModelProvider:
             self._freeze(model, plan)
             networks = config.module_architectures
             for name, module in model.parts():
-                self._set_shards(name, module, plan.modules[name].shard_place(dist.get_rank()))
+                place = plan.modules[name].shard_place(dist.get_rank())
+                self._set_shards(name, module, place)
                 if name in networks:
                     language = name == plan.llm_module_name
-                    load_weights(module, networks[name], language, groups[name])
+                    load_weights(module, networks[name], language, groups[name], place)
             if wrap:
                 self._wrap(model, plan, groups)
         topology = {name: list(targets) for name, targets in plan.topology.items()}
@@ -192,6 +193,9 @@ class MimoModelProvider:
             encodes = name in model.modality_submodules
             config = (next(iter(module.encoders.values())) if encodes else module).config
             wrapped = wrap_data_parallel(module, config, plan.executions[name], groups[name])
+            if encodes and wrapped.shares_layers:
+                for encoder in module.encoders.values():
+                    encoder.shares_items = encoder.shares_layers = True
             if encodes:
                 model.modality_submodules[name] = wrapped
             elif name in model.text_decoders:

@@ -63,6 +63,11 @@ class TextTransformer(Encoder):
         embedded = torch.nn.functional.embedding(words, self.word_embedding)
         return (embedded + self.position_embedding).transpose(0, 1).contiguous()
 
+    def no_items(self) -> dict[str, torch.Tensor]:
+        """Return the inputs of 0 texts."""
+        none = torch.zeros(0, dtype=torch.int64, device=self.word_embedding.device)
+        return {"words": none.new_zeros(0, self.geometry.positions), "tokens_per_item": none}
+
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, texts, hidden] to [words, hidden], without padding."""
         assert sizes is not None

@@ -148,6 +148,8 @@ def transformer_config(
     gradients, which are divided by the global token count afterwards. Only under this rule is the
     result independent of the data parallel sizes.
     """
+    chunks = execution.pipeline_parallel * execution.virtual_stages
+    ends_count = architecture.num_layers % chunks != 0  # as in `stage_layers`
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about CUDA graph settings that are not used
         return TransformerConfig(
@@ -162,6 +164,8 @@ def transformer_config(
             virtual_pipeline_model_parallel_size=(
                 execution.virtual_stages if execution.virtual_stages > 1 else None
             ),
+            account_for_embedding_in_pipeline_split=ends_count,
+            account_for_loss_in_pipeline_split=ends_count,
             context_parallel_size=execution.context_parallel,
             sequence_parallel=execution.sequence_parallel,
             mrope_section=architecture.mrope_section,

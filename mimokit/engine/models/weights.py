@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import torch
 
+from mimokit.architecture.tensor_cut import ShardPlace
 from mimokit.architecture.tensors import EMBEDDING
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import ProcessGroupCollection, TransformerBlock
@@ -75,10 +76,14 @@ def load_weights(
     network: ModuleArchitecture,
     language: bool,
     groups: ProcessGroupCollection,
+    place: ShardPlace,
 ) -> None:
     """Fill a module's part that is not wrapped yet: it reads only what this rank holds.
 
     The projector of an encoder whose weights have none keeps its random ones.
+
+    Args:
+        place: of this rank among those of its stage.
 
     Raises:
         ConfigError: the weights are damaged or of another network.
@@ -102,7 +107,7 @@ def load_weights(
                     for name, value in parameters.items()
                     if not name.startswith(_PROJECTOR)
                 }
-            fill(parameters, planner.rank(number), source)
+            fill(parameters, planner.rank(number, place), source)
 
 
 def numbered_stages(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+from collections.abc import Iterator, Sequence, Set
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +19,7 @@ from mimokit.engine.megatron import (
     ProcessGroupCollection,
     TransformerConfig,
 )
+from mimokit.engine.parallel.full_shards import ShardedLayers, layers_of, set_trained
 from mimokit.engine.parallel.gradient_order import GradientOrder
 from mimokit.engine.parallel.main_weights import shard_states, state_shard
 from mimokit.engine.parallel.marks import is_cut, is_expert, is_tied_copy
@@ -70,8 +74,17 @@ class Ownership:
         """Return whether a norm takes what this rank steps of a parameter: each entry once."""
         tensor_group = self.groups.expt_tp if is_expert(parameter) else self.groups.tp
         first = is_cut(parameter) or tensor_group.rank() == 0
-        alone = state_shard(parameter) is not None or self.writes(parameter)
+        shard, replicas = state_shard(parameter), self.reduce_group(parameter)
+        if shard is None:
+            alone = self.writes(parameter)
+        else:
+            alone = shard.group.size() == replicas.size() or self._in_first_instance()
         return first and not is_tied_copy(parameter) and alone
+
+    def _in_first_instance(self) -> bool:
+        """Return whether this rank is in the first of several groups with the same shards."""
+        instances = getattr(self.groups, "inter_dist_opt", None)
+        return instances is None or instances.rank() == 0
 
 
 class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
@@ -103,6 +116,30 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
             shard_states(self)
         self._overlapped = OverlappedReduction(self) if ddp_config.overlap_grad_reduce else None
         self.gradient_order = GradientOrder(module.parameters())
+        self._sharded: ShardedLayers | None = None
+
+    def shard_layers(
+        self,
+        layers: Sequence[torch.nn.Module],
+        weights: torch.dtype,
+    ) -> None:
+        """Shard weights and gradients of layers over all ranks with equal ones. Collective.
+
+        Args:
+            weights: dtype in which they compute.
+        """
+        group = self.ownership.groups.dp_cp
+        self._sharded = ShardedLayers(self, layers, group, weights)
+
+    @property
+    def shares_layers(self) -> bool:
+        """Whether weights of its layers are sharded, and gathered to compute."""
+        return self._sharded is not None
+
+    @property
+    def gathered_weights(self) -> Set[int]:
+        """Addresses of weights that are gathered for the layer that computes."""
+        return frozenset() if self._sharded is None else self._sharded.gathered
 
     def zero_grad_buffer(self) -> None:
         """Set the gradients to zero.
@@ -113,10 +150,22 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         if self._overlapped is not None:
             self._overlapped.check()
         super().zero_grad_buffer()
+        if self._sharded is not None:
+            self._sharded.zero()
         self.num_tokens = 0.0
         self.gradient_order.zeroed()
         if self._overlapped is not None:
             self._overlapped.begin()
+
+    @contextlib.contextmanager
+    def no_sync(self, part: torch.nn.Module | None = None) -> Iterator[None]:
+        """Accumulate gradients without reducing them, of the whole module or of a part of it."""
+        if part is None or self._overlapped is None:
+            accumulating: AbstractContextManager[None] = super().no_sync()
+        else:
+            accumulating = self._overlapped.holding(part)
+        with accumulating:
+            yield
 
     def finish_grad_sync(self, force_all_reduce: bool | None = False) -> None:
         """Wait until gradients are summed over replicas; those that no backward started start."""
@@ -125,6 +174,14 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         scatters = self.ddp_config.use_distributed_optimizer and not force_all_reduce
         with inside(Inside.REDUCE_SCATTER if scatters else Inside.ALL_REDUCE):
             super().finish_grad_sync(force_all_reduce)
+        if self._sharded is not None:
+            self._sharded.finish()
+
+    def scale_gradients(self, scaling_factor: float) -> None:
+        """Multiply the gradients."""
+        super().scale_gradients(scaling_factor)
+        if self._sharded is not None:
+            self._sharded.scale(scaling_factor)
 
     @property
     def embedding(self) -> torch.nn.Module:
@@ -172,4 +229,14 @@ def wrap_data_parallel(
         # Of a spec of the user's: Megatron would average the sums of replicas.
         config = copy.copy(config)
         config.calculate_per_token_loss = True
-    return ModuleDataParallel(config, data_parallel_config(execution), module, groups)
+    ddp_config = data_parallel_config(execution)
+    layers = layers_of(module) if execution.fully_sharded and groups.dp_cp.size() > 1 else []
+    if not layers:
+        return ModuleDataParallel(config, ddp_config, module, groups)
+    trained = [p for layer in layers for p in layer.parameters() if p.requires_grad]
+    weights = trained[0].dtype
+    set_trained(trained, False)  # what is outside of the layers is reduced as elsewhere
+    wrapped = ModuleDataParallel(config, ddp_config, module, groups)
+    set_trained(trained, True)
+    wrapped.shard_layers(layers, weights)
+    return wrapped

@@ -91,6 +91,36 @@ def create_module_grids(rank_map: ModuleRanks) -> tuple[HyperCommGrid, HyperComm
     return grid, experts
 
 
+def create_instance_groups(
+    rank_map: ModuleRanks, instances: int
+) -> dict[str, dist.ProcessGroup | None]:
+    """Create the groups that shard states of an optimizer, and those between equal shards.
+
+    Collective. Neighbours share an instance, as Megatron has it, so that ranks with the same place
+    in each instance are the same ones for experts as for all else.
+
+    Args:
+        instances: replicas of the shards, more than one.
+
+    Returns:
+        Field of Megatron's `ProcessGroupCollection` -> the group of this rank.
+    """
+    groups: dict[str, dist.ProcessGroup | None] = {}
+    made: dict[Enumeration, dist.ProcessGroup | None] = {}
+    replicas = {
+        "intra_dp_cp": rank_map.size_of(Axis.CONTEXT, Axis.DATA),
+        "intra_expt_dp": rank_map.expert_view().size_of(Axis.EXPERT_DATA),
+    }
+    for name, number in replicas.items():
+        places = rank_map.ranks_per_stage // number
+        shape = (places, number // instances, instances, rank_map.pipeline_parallel)
+        view = RankGrid(("place", "shard", "instance", "stage"), shape, rank_map.rank_offset)
+        grid = GroupSharingGrid(view, made)
+        groups[name] = grid.create_pg("shard", timeout=group_timeout())
+        groups["inter_dist_opt"] = grid.create_pg("instance", timeout=group_timeout())
+    return groups
+
+
 def create_embedding_group(rank_map: ModuleRanks) -> dist.ProcessGroup | None:
     """Create the groups of first and last rank of every pipeline of a module. Collective.
 
@@ -104,12 +134,16 @@ def create_embedding_group(rank_map: ModuleRanks) -> dist.ProcessGroup | None:
 
 
 def process_groups(
-    grid: HyperCommGrid, expert_grid: HyperCommGrid, embedding: dist.ProcessGroup | None
+    grid: HyperCommGrid,
+    expert_grid: HyperCommGrid,
+    embedding: dist.ProcessGroup | None,
+    instances: Mapping[str, dist.ProcessGroup | None] | None = None,
 ) -> ProcessGroupCollection:
     """Collect the groups of this rank in the form Megatron's modules take.
 
     Args:
         embedding: see `create_embedding_group`; None in a module that needs none.
+        instances: see `create_instance_groups`; None: there is one.
     """
     collection = ProcessGroupCollection(
         **{name: grid.get_pg(list(dimensions)) for name, dimensions in _GROUPS.items()},
@@ -122,6 +156,8 @@ def process_groups(
     )
     collection.intra_dp_cp = collection.dp_cp
     collection.intra_expt_dp = collection.expt_dp
+    for name, group in (instances or {}).items():
+        setattr(collection, name, group)
     return collection
 
 
@@ -139,7 +175,9 @@ def create_grids(
     collections: dict[str, ProcessGroupCollection] = {}
     shared: dict[tuple[object, ...], str] = {}
     for name, rank_map in plan.modules.items():
-        key = _shape_key(rank_map)
+        instances = plan.executions[name].optimizer_instances
+        embeds = name == plan.llm_module_name and rank_map.pipeline_parallel > 1
+        key = (*_shape_key(rank_map), instances, embeds)
         if plan.executions[name].overlap_reduction:
             # Not every rank starts the reductions of two modules in one order: a replica without
             # items has no backward of its encoder. In groups of their own they cannot meet.
@@ -151,10 +189,10 @@ def create_grids(
             continue
         shared[key] = name
         grids[name], expert_grid = create_module_grids(rank_map)
-        embeds = name == plan.llm_module_name and rank_map.pipeline_parallel > 1
         embedding = create_embedding_group(rank_map) if embeds else None
+        several = create_instance_groups(rank_map, instances) if instances > 1 else None
         if is_current_rank_in_grid(dist.get_rank(), grids[name]):
-            collections[name] = process_groups(grids[name], expert_grid, embedding)
+            collections[name] = process_groups(grids[name], expert_grid, embedding, several)
     return grids, collections
 
 

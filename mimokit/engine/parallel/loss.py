@@ -23,7 +23,8 @@ class _CrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, logits: torch.Tensor, labels: torch.Tensor, group: dist.ProcessGroup
     ) -> torch.Tensor:
-        work, maximum = VocabParallelCrossEntropy.calculate_logits_max(logits.clone())
+        copied = logits.to(torch.float32, copy=True)  # Megatron computes in place
+        work, maximum = VocabParallelCrossEntropy.calculate_logits_max(copied)
         dist.all_reduce(maximum, op=dist.ReduceOp.MAX, group=group)
         start, stop = VocabUtility.vocab_range_from_per_partition_vocab_size(
             logits.shape[-1], group.rank(), group.size()

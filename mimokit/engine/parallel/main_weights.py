@@ -14,6 +14,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
@@ -29,7 +30,7 @@ class StateShard:
     """The entries of a flattened parameter that this rank steps, maybe none.
 
     Attributes:
-        group: ranks with the other entries.
+        group: ranks with the other entries; a parameter may have several such groups.
         module: reference to the wrapped module of the parameter, whose ranks gather its weights.
     """
 
@@ -37,6 +38,8 @@ class StateShard:
     stop: int
     group: dist.ProcessGroup
     module: weakref.ref[DistributedDataParallel]
+    gathers_weights: ClassVar[bool] = True
+    """After a step; otherwise whenever they are computed with."""
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the entries of this rank, [entries], of a tensor like the parameter."""
@@ -53,9 +56,10 @@ class StateShard:
 def shard_states(module: DistributedDataParallel) -> None:
     """Mark the trained parameters of a module whose gradients are scattered with their entries."""
     reference = weakref.ref(module)
-    dense = zip(module.buffers, [module.dp_cp_group] * len(module.buffers), strict=True)
-    experts = module.expert_parallel_buffers
-    for buffer, group in (*dense, *((one, module.expt_dp_group) for one in experts)):
+    dense = ((buffer, module.intra_dp_cp_group) for buffer in module.buffers)
+    of_experts = module.expert_parallel_buffers
+    experts = ((buffer, module.intra_expt_dp_group) for buffer in of_experts)
+    for buffer, group in (*dense, *experts):
         for bucket in buffer.buckets:
             size = bucket.grad_data.numel() // group.size()
             begin = bucket.offset + group.rank() * size
@@ -64,12 +68,29 @@ def shard_states(module: DistributedDataParallel) -> None:
                 start, stop = (
                     min(max(place, first), last) - first for place in (begin, begin + size)
                 )
-                setattr(parameter, _SHARD, StateShard(start, stop, group, reference))
+                set_shard(parameter, StateShard(start, stop, group, reference))
+
+
+def on_rank(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what this rank holds of a weight or of a gradient, which may be a `DTensor`."""
+    to_local = getattr(tensor, "to_local", None)
+    return tensor if to_local is None else to_local().detach()
+
+
+def set_shard(parameter: torch.Tensor, shard: StateShard) -> None:
+    """Mark a parameter with the entries that this rank steps."""
+    setattr(parameter, _SHARD, shard)
 
 
 def state_shard(parameter: torch.Tensor) -> StateShard | None:
     """Return the entries of a parameter that this rank steps; None: all of them."""
     return getattr(parameter, _SHARD, None)
+
+
+def is_held_in_part(parameter: torch.Tensor) -> bool:
+    """Return whether this rank has some entries of a weight and of its gradient, not all."""
+    shard = state_shard(parameter)
+    return shard is not None and not shard.gathers_weights
 
 
 def reduced_gradient(parameter: torch.nn.Parameter) -> torch.Tensor | None:
@@ -104,6 +125,14 @@ def main_value(parameter: torch.nn.Parameter) -> torch.Tensor:
     return main if shard is None else shard.gathered(main, parameter.shape)
 
 
+def is_main_weight(parameter: torch.nn.Parameter, weight: torch.Tensor) -> bool:
+    """Return whether layers compute with the whole main weight of a parameter, rounded."""
+    shard = state_shard(parameter)
+    if shard is not None and is_held_in_part(parameter):
+        return torch.equal(shard.of(parameter), main_weight(parameter))
+    return torch.equal(weight.to(parameter.dtype), parameter)
+
+
 def whole_gradient(parameter: torch.nn.Parameter) -> torch.Tensor | None:
     """Return the whole reduced gradient of a parameter. Collective as `main_value` is."""
     gradient, shard = reduced_gradient(parameter), state_shard(parameter)
@@ -120,7 +149,7 @@ def round_main_weights(parameters: Iterable[torch.nn.Parameter]) -> None:
         shard, main = state_shard(parameter), main_weight(parameter)
         if parameter.dtype != torch.float32:
             (parameter if shard is None else shard.of(parameter)).copy_(main)
-        if shard is not None:
+        if shard is not None and shard.gathers_weights:
             modules[shard.module] = None
     for reference in modules:
         module = reference()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
+
+import torch
 
 from mimokit.engine.megatron import DistributedDataParallel
 
@@ -16,6 +20,9 @@ class OverlappedReduction:
     waits for those before it, and `start_rest` starts all that are left.
 
     In its first backward Megatron starts none: it learns how many gradients a bucket gets.
+
+    The chunks of an interleaved pipeline have their last backward one after another, and a bucket
+    may have parameters of two: which gradients are complete is asked per parameter.
     """
 
     def __init__(self, module: DistributedDataParallel) -> None:
@@ -23,6 +30,25 @@ class OverlappedReduction:
             _InOrder(groups)
             for groups in (module.bucket_groups, module.expert_parallel_bucket_groups)
         ]
+        self._accumulating: set[torch.Tensor] = set()
+        for group in (*module.bucket_groups, *module.expert_parallel_bucket_groups):
+            group.register_grad_ready = partial(self._ready, group.register_grad_ready)
+
+    @contextlib.contextmanager
+    def holding(self, part: torch.nn.Module) -> Iterator[None]:
+        """Take no gradient of a part of the module as complete."""
+        parameters = set(part.parameters())
+        self._accumulating |= parameters
+        try:
+            yield
+        finally:
+            self._accumulating -= parameters
+
+    def _ready(
+        self, register: Callable[..., None], parameter: torch.Tensor, *options: bool
+    ) -> None:
+        if parameter not in self._accumulating:
+            register(parameter, *options)
 
     def begin(self) -> None:
         """Begin a step."""

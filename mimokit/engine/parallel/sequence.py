@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from mimokit.engine.megatron import TransformerConfig, WrappedTorchNorm, tensor_parallel
+from mimokit.engine.parallel.main_weights import on_rank
 from mimokit.engine.parallel.marks import is_of_slice, mark_of_slice
 
 
@@ -103,7 +104,7 @@ def sum_gradients_of_slices(
 ) -> None:
     """Add the gradients of all slices. Collective over the tensor-parallel ranks of a module."""
     gradients: list[torch.Tensor] = [
-        parameter.main_grad  # type: ignore[attr-defined]
+        on_rank(parameter.main_grad)  # type: ignore[attr-defined]
         for parameter in parameters
         if parameter.requires_grad and is_of_slice(parameter)
     ]

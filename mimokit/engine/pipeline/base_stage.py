@@ -16,6 +16,7 @@ import torch
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.models.rng import mask_rows, random_state_of
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.parallel.full_shards import dtype_computed_in
 from mimokit.engine.parallel.row import SampleRow
 
 Shapes: TypeAlias = tuple[torch.Tensor, ...]
@@ -119,6 +120,11 @@ class PipelineStage(ABC):
         return ()
 
     @property
+    def parts(self) -> Sequence[tuple[ModuleDataParallel, torch.nn.Module | None]]:
+        """Its modules, and the chunk of each that it computes with; None: all of it."""
+        return [(module, None) for module in self.modules]
+
+    @property
     def ends(self) -> bool:
         """Whether this is the last stage of the language model, which computes logits."""
         return False
@@ -178,5 +184,4 @@ class ModuleStage(PipelineStage):
     @property
     def dtype(self) -> torch.dtype:
         """The type of its weights, inputs and outputs."""
-        dtype: torch.dtype = next(self.wrapped.parameters()).dtype
-        return dtype
+        return dtype_computed_in(next(self.wrapped.parameters()))

@@ -118,6 +118,7 @@ class MultiModulePipelineCommunicator:
         agreed: dict[int, Shapes] = {}
         for index in sorted(stages):
             agreed[index] = self._agree(index, stages[index], agreed)
+        self.wait()  # not before: a stage of this rank may be what another rank waits for
         return agreed
 
     def _agree(self, index: int, stage: PipelineStage, agreed: Mapping[int, Shapes]) -> Shapes:
@@ -133,7 +134,6 @@ class MultiModulePipelineCommunicator:
             if self._rank == self._leader(index) and edge.destination not in self.stages:
                 leader = self._leader(edge.destination)
                 self.mailbox.send_shapes(shapes, leader, self._tag(edge, 0, 0))
-        self.wait()
         return shapes
 
     def _shapes_of(self, edge: StageEdge) -> Shapes:

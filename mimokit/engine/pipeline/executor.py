@@ -97,7 +97,8 @@ class StageExecutor:
     ) -> StepGenerator[None]:
         """Yield a step before each action, then run it; all sent messages have arrived at the end.
 
-        A module may reduce its gradients in the last backward of its stages, and in none before.
+        A module, or a chunk of it, may reduce its gradients in the last backward of its stages, and
+        in none before.
 
         Args:
             actions: up to the reduction of gradients, in the order of the plan.
@@ -110,18 +111,18 @@ class StageExecutor:
         self._observe_logits = observe_logits
         self._own_losses = {action.stage for action in actions if action.kind == StepKind.LOSS}
         ends = {action.microbatch: number for number, action in enumerate(actions)}
-        last: dict[ModuleDataParallel, int] = {}
+        last: dict[tuple[ModuleDataParallel, torch.nn.Module | None], int] = {}
         for number, action in enumerate(actions):
             if action.kind == StepKind.BACKWARD and action.stage is not None:
-                last |= dict.fromkeys(self.model.stages[action.stage].modules, number)
+                last |= dict.fromkeys(self.model.stages[action.stage].parts, number)
         with contextlib.ExitStack() as whole:
             accumulating: dict[int | None, contextlib.ExitStack] = {}
-            of_stages = [module for stage in self.model.stages.values() for module in stage.modules]
-            for module in dict.fromkeys(of_stages):
-                ending = last.get(module)
+            of_stages = [part for stage in self.model.stages.values() for part in stage.parts]
+            for module, chunk in dict.fromkeys(of_stages):
+                ending = last.get((module, chunk))
                 if ending not in accumulating:
                     accumulating[ending] = whole.enter_context(contextlib.ExitStack())
-                accumulating[ending].enter_context(module.no_sync())
+                accumulating[ending].enter_context(module.no_sync(chunk))
             for number, action in enumerate(actions):
                 if number in accumulating:
                     accumulating[number].close()

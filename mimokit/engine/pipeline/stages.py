@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -165,7 +165,7 @@ class EncoderStage(ModuleStage):
         item = (1, *self._kind.size_shape)
         sizes = () if self._kind.sizes is None else (meta_like(item, torch.int64),)
         if not self.last:
-            positions = self._encoder.positions_between(self._positions)
+            positions = self._encoder.positions_between()
             return (meta_like((positions, 1, width), self.dtype), counts, *sizes)
         extra = (*sizes, counts) if self._kind.sizes == GRID else ()
         return (meta_like((self._tokens_per_item, self._rows_width), self.dtype), counts, *extra)
@@ -414,6 +414,12 @@ class LanguageStage(_LogitsStage):
         words = meta_like((1, width), self.dtype)
         ids = torch.tensor([[*tokens, 1 + max(special.values(), default=0)]])
         return (assemble(ids, special, words, branches).hidden, *positions)
+
+    @property
+    def parts(self) -> Sequence[tuple[ModuleDataParallel, torch.nn.Module | None]]:
+        """The part of its module on this rank, and the chunk of it where there are several."""
+        whole = self._part is self.wrapped.module
+        return [(self.wrapped, None if whole else self._part)]
 
     @property
     def ends(self) -> bool:

@@ -27,6 +27,7 @@ from mimokit.engine.strategies.modules import (
     CommunicateOptimizeStrategy,
     CommunicationModule,
     PlannedModule,
+    under,
 )
 from mimokit.engine.strategies.named import STRATEGIES
 from mimokit.engine.strategies.optim import OptimSpec
@@ -40,7 +41,7 @@ class ReplicaExchange:
     """Executes a strategy among the peers of this rank."""
 
     def __init__(self, peers: Peers, shard: Shard, update: Update) -> None:
-        self._peers, self._stop = peers, False
+        self.peers, self._stop = peers, False
         self._shard, self._update = shard, update
         self._parameters = list(self._shard.parameters())
         self.strategy = strategy_of(peers.plan.config)
@@ -56,19 +57,19 @@ class ReplicaExchange:
 
     def reduce_gradients(self) -> StepGenerator[None]:
         """Average the gradients over the replicas, if the strategy does that. Collective."""
-        if not isinstance(self.strategy, SimpleReduceStrategy) or self._peers.plan.replicas < 2:
+        if not isinstance(self.strategy, SimpleReduceStrategy) or self.peers.plan.replicas < 2:
             return
         yield Step(StepKind.EXCHANGE)
-        with self._update.reduced_gradients(), communicate.among(self._peers.group):
+        with self._update.reduced_gradients(), communicate.among(self.peers.group):
             if self._parameters:
-                mean_of_gradients(self._parameters, self._bucket, self._peers.plan.replicas)
+                mean_of_gradients(self._parameters, self._bucket, self.peers.plan.replicas)
 
     def step(self) -> StepGenerator[None]:
         """Yield the steps of the update: the optimizer, what is due. Collective among the peers.
 
         The caller has begun the optimizer's step.
         """
-        strategy, peers = self.strategy, self._peers
+        strategy, peers = self.strategy, self.peers
         if isinstance(strategy, DeMoStrategy):
             with self._update.reduced_gradients():
                 strategy.optim.compress()
@@ -96,9 +97,8 @@ class ReplicaExchange:
 
     def end(self) -> None:
         """Wait for exchanges that go on in the background; their results are not written."""
-        for module in self._modules():
-            if isinstance(module, PlannedModule):
-                module.end()
+        for module in self._planned():
+            module.end()
 
     def _modules(self) -> list[CommunicationModule]:
         """Return what exchanges after a step of this rank."""
@@ -114,6 +114,23 @@ class ReplicaExchange:
         (module,) = self._modules()
         assert isinstance(module, SparseOuterCommunicator)
         return module.kept()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return what the next exchanges depend on; waits for those that are under way."""
+        return {
+            f"{number}/{name}": tensor
+            for number, module in enumerate(self._planned())
+            for name, tensor in module.state().items()
+        }
+
+    def go_on(self, step: int, saved: Mapping[str, torch.Tensor]) -> None:
+        """Go on after so many steps from what `state` returned, with the weights of that moment."""
+        self.strategy.local_step, self.strategy.ledger.step = step, step + 1
+        for number, module in enumerate(self._planned()):
+            module.go_on(under(f"{number}/", saved))
+
+    def _planned(self) -> list[PlannedModule]:
+        return [module for module in self._modules() if isinstance(module, PlannedModule)]
 
     def in_low_bits(self) -> Iterator[tuple[list[str], OuterWeights]]:
         """Yield outer weights whose changes are averaged in low bits, and their tensors' names."""
@@ -135,7 +152,7 @@ class ReplicaExchange:
         if not self.strategy.plan.begins(self.strategy.local_step):
             return False
         flag = torch.tensor([float(self._stop)], device=rank_device())
-        self._peers.group.allreduce([flag]).wait()
+        self.peers.sum(flag)
         return bool(flag.item())
 
 

@@ -36,6 +36,10 @@ class Peers:
         """The first rank of this replica in the world of all replicas."""
         return self.plan.ranks_of(self.replica).start
 
+    def sum(self, tensor: torch.Tensor) -> None:
+        """Sum a tensor over the peers, in place. Collective over them."""
+        self.group.allreduce([tensor]).wait()
+
 
 @contextmanager
 def replica_world(plan: LayoutPlan) -> Iterator[tuple[LayoutPlan, Peers | None]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,6 +15,7 @@ from mimokit.engine.pipeline import messages
 from mimokit.engine.pipeline.executor import StageExecutor
 from mimokit.engine.pipeline.messages import SeenMessage
 from mimokit.engine.pipeline.model import RankModel
+from mimokit.engine.stepper.rows import CrossingRows, copied, print_of, prints_of
 from mimokit.engine.stepper.suspended import calling_line
 from mimokit.planning.bridges.routes import counted_samples
 from mimokit.planning.schedule import Action
@@ -34,6 +35,7 @@ class Watcher:
 
     def __init__(self, model: RankModel) -> None:
         self.pieces: list[SeenCrossing] = []
+        self._rows: dict[tuple[Crossing, bool], CrossingRows] = {}
         self.microbatch: int | None = None
         self.executor: StageExecutor | None = None
         self._model = model
@@ -44,26 +46,35 @@ class Watcher:
             for bridge in model.bridges.values():
                 bridge.listeners.append(_BridgeWatch(self, bridge))
 
-    def take(self) -> tuple[SeenCrossing, ...]:
-        """Return the collected pieces and remove them."""
-        pieces, self.pieces = tuple(self.pieces), []
-        return pieces
+    def take(self) -> tuple[tuple[SeenCrossing, ...], Mapping[tuple[Crossing, bool], CrossingRows]]:
+        """Return the collected pieces and their rows, and remove them."""
+        taken = tuple(self.pieces), self._rows
+        self.pieces, self._rows = [], {}
+        return taken
+
+    def note(self, piece: SeenCrossing, rows: CrossingRows) -> None:
+        """Collect a piece."""
+        self.pieces.append(piece)
+        self._rows[piece.crossing, piece.sent] = rows
 
     def _on_message(self, message: SeenMessage) -> None:
         model = self._model
         crossing = self._crossing(model, message)
         rows, counts = _rows_of(model, message, crossing)
-        self.pieces.append(
-            SeenCrossing(
-                crossing=crossing,
-                sent=message.sent,
-                shape=tuple(rows.shape),
-                bytes=rows.nbytes,
-                prints=prints_of(rows, counts),
-                held=self._held(model, message, crossing) if message.sent else None,
-                code=calling_line(*_HIDDEN),
-            )
+        held = self._held(model, message, crossing) if message.sent else None
+        piece = SeenCrossing(
+            crossing=crossing,
+            sent=message.sent,
+            shape=tuple(rows.shape),
+            bytes=rows.nbytes,
+            prints=prints_of(rows, counts),
+            held=None if held is None else held.prints,
+            code=calling_line(*_HIDDEN),
         )
+        if held is None:
+            self.note(piece, CrossingRows(copied(rows)))
+        else:
+            self.note(piece, CrossingRows(copied(rows), copied(held.tensor), held.first))
 
     def _crossing(self, model: RankModel, message: SeenMessage) -> Crossing:
         """Return the planned crossing of a message, or one without samples if there is none."""
@@ -80,10 +91,8 @@ class Watcher:
         )
         return Crossing(source, destination, bool(tag.direction), tag.microbatch, *ends, 0, 0)
 
-    def _held(
-        self, model: RankModel, message: SeenMessage, crossing: Crossing
-    ) -> tuple[str, ...] | None:
-        """Return the fingerprints of this rank's tensors for the samples of a crossing."""
+    def _held(self, model: RankModel, message: SeenMessage, crossing: Crossing) -> _HeldRows | None:
+        """Return this rank's tensor with the samples of a crossing."""
         edge = model.program.graph.edges[message.tag.edge]
         here = edge.destination if crossing.backward else edge.source
         if here not in model.stages:  # a tag has the edge of the first set of ranks with an encoder
@@ -101,8 +110,23 @@ class Watcher:
         counts = given[0] if given else []
         first, last = model.plan.batch.modules[model.stages[here].name].samples[self._rank]
         if len(counts) != last - first:
-            return prints_of(tensor, ())
-        return prints_of(tensor, counts)[crossing.start - first : crossing.stop - first]
+            return _HeldRows(tensor, prints_of(tensor, ()), 0)
+        place, stop = crossing.start - first, crossing.stop - first
+        return _HeldRows(tensor, prints_of(tensor, counts)[place:stop], sum(counts[:place]))
+
+
+@dataclass(frozen=True)
+class _HeldRows:
+    """What a sender stores.
+
+    Attributes:
+        prints: of the samples that it is to send.
+        first: the first row of these samples.
+    """
+
+    tensor: torch.Tensor
+    prints: tuple[str, ...]
+    first: int
 
 
 def _rows_of(
@@ -162,16 +186,21 @@ class _BridgeWatch:
         rank = watcher._rank
         module = self._bridge.plan.destination if backward else self._bridge.plan.source
         other = self._bridge.plan.source if backward else self._bridge.plan.destination
-        before = _by_sample(given, self._held_by(module), rows, self._base())
-        after = _by_sample(taken, self._held_by(other), rows, self._base())
+        before = _BridgeEnd(copied(given), self._held_by(module), rows, self._base())
+        after = _BridgeEnd(copied(taken), self._held_by(other), rows, self._base())
         for crossing in colocated_crossings(plan, self._bridge.plan, backward, watcher.microbatch):
-            for sent, end, parts in (
-                (True, crossing.source_rank, before),
-                (False, crossing.destination_rank, after),
-            ):
-                if end == rank:
-                    samples = range(crossing.start, crossing.stop)
-                    watcher.pieces.append(_piece(crossing, sent, parts, samples, code))
+            samples = range(crossing.start, crossing.stop)
+            if crossing.source_rank == rank:
+                own, first = before.of(samples)
+                watcher.note(
+                    _piece(crossing, True, before, samples, code),
+                    CrossingRows(own, before.rows, first),
+                )
+            if crossing.destination_rank == rank:
+                watcher.note(
+                    _piece(crossing, False, after, samples, code),
+                    CrossingRows(after.of(samples)[0]),
+                )
 
     def _held_by(self, module: str) -> range:
         return range(*self._watcher._model.plan.batch.modules[module].samples[self._watcher._rank])
@@ -182,38 +211,44 @@ class _BridgeWatch:
         return min(self._held_by(plan.source).start, self._held_by(plan.destination).start)
 
 
-def _by_sample(
-    rows: torch.Tensor, samples: range, rows_per_sample: Sequence[int], base: int
-) -> dict[int, torch.Tensor]:
-    """Return the rows of some samples; the counts begin with sample `base`."""
-    counts = list(rows_per_sample)[samples.start - base : samples.stop - base]
-    if sum(counts) != len(rows):
-        return dict.fromkeys(samples, rows)
-    return dict(zip(samples, torch.split(rows.detach(), counts), strict=True))
+class _BridgeEnd:
+    """What one end of a bridge holds.
+
+    Args:
+        rows: of all samples that it holds.
+        samples: these samples.
+        rows_per_sample: from sample `base` on.
+    """
+
+    def __init__(
+        self, rows: torch.Tensor, samples: range, rows_per_sample: Sequence[int], base: int
+    ) -> None:
+        self.rows, self._samples = rows, samples
+        counts = list(rows_per_sample)[samples.start - base : samples.stop - base]
+        self._counts = counts if sum(counts) == len(rows) else None
+
+    def of(self, samples: range) -> tuple[torch.Tensor, int]:
+        """Return the rows of some samples, and the first of them; all rows if it is not known."""
+        if self._counts is None:
+            return self.rows, 0
+        place = samples.start - self._samples.start
+        first = sum(self._counts[:place])
+        return self.rows.narrow(0, first, sum(self._counts[place : place + len(samples)])), first
+
+    def prints(self, samples: range) -> tuple[str, ...]:
+        """Return a fingerprint for each of some samples."""
+        return tuple(print_of(self.of(range(n, n + 1))[0]) for n in samples)
 
 
 def _piece(
-    crossing: Crossing, sent: bool, parts: dict[int, torch.Tensor], samples: range, code: str
+    crossing: Crossing, sent: bool, side: _BridgeEnd, samples: range, code: str
 ) -> SeenCrossing:
-    rows = [parts[sample] for sample in samples]
+    rows, _ = side.of(samples)
     return SeenCrossing(
         crossing=crossing,
         sent=sent,
-        shape=(sum(len(part) for part in rows), *rows[0].shape[1:]),
-        bytes=sum(part.nbytes for part in rows),
-        prints=tuple(print_of(part) for part in rows),
+        shape=tuple(rows.shape),
+        bytes=rows.nbytes,
+        prints=side.prints(samples),
         code=code,
     )
-
-
-def prints_of(tensor: torch.Tensor, counts: Sequence[int]) -> tuple[str, ...]:
-    """Return one fingerprint per sample where the rows of each are known, else one of all rows."""
-    if not counts or tensor.dim() == 0 or sum(counts) != len(tensor):
-        return (print_of(tensor),)
-    return tuple(print_of(part) for part in torch.split(tensor.detach(), list(counts)))
-
-
-def print_of(tensor: torch.Tensor) -> str:
-    """Return a fingerprint of the bits of a tensor."""
-    bits = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.blake2b(bits.numpy().tobytes(), digest_size=8).hexdigest()

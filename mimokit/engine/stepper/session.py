@@ -4,38 +4,39 @@ from __future__ import annotations
 
 import gc
 import time
-import weakref
-from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import close_groups_since, open_groups
+from mimokit.engine.inside_steps import Inside, listening
+from mimokit.engine.stepper.inputs import InputWatch
+from mimokit.engine.stepper.kept import KeptTensors
 from mimokit.engine.stepper.recorder import Watcher
+from mimokit.engine.stepper.rows import CrossingRows, KeptRows, print_of
 from mimokit.engine.stepper.suspended import code_to_come, executor_of, tensors_of
 from mimokit.engine.steps import Step, StepGenerator
 from mimokit.engine.training.loop import StepResult, prepare, training_step
-from mimokit.planning.stepper import PlannedStep, clock_of
-from mimokit.planning.stepper.crossings import StepRecord, TensorFacts
+from mimokit.planning.stepper import Crossing, PlannedStep, SeenCrossing, clock_of
+from mimokit.planning.stepper.crossings import PieceRows, StepRecord
+from mimokit.planning.stepper.pictures import TensorPicture, TensorSamples, Window
 from mimokit.planning.types import LayoutPlan
+from mimokit.step_kinds import StepKind
+
+MOST_LINES = 1 << 12
+"""Of a tensor of which a fingerprint is taken."""
 
 
 class StepFailedError(RuntimeError):
     """A step raised an error; the message contains both."""
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """A copy of a tensor, and a reference to the original."""
-
-    copy: torch.Tensor
-    original: weakref.ref[torch.Tensor]
-    version: int
 
 
 class RankSession:
@@ -60,8 +61,12 @@ class RankSession:
         self._rank = dist.get_rank()
         self._world = dist.group.WORLD
         self._watcher = Watcher(self.state.model)
-        self._keep = keep
-        self._kept: OrderedDict[int, dict[str, _Kept]] = OrderedDict()
+        self._inputs: list[tuple[SeenCrossing, CrossingRows]] = []
+        self._input_watch = None
+        if self.state.model.forward_step is None:
+            self._input_watch = InputWatch(self.state, self._note_input)
+        self._inside: dict[str, tuple[int, float]] = {}
+        self._kept, self._rows = KeptTensors(keep), KeptRows(keep)
         self._schedule: StepGenerator[StepResult] = training_step(self.state)
         self._pending: Step | None = None
 
@@ -89,7 +94,11 @@ class RankSession:
             self._pending = next(self._schedule)
         if planned is None or not self._is_next(planned):
             return StepRecord(
-                number, self._rank, None, self._then(), tensors=self._remember(number)
+                number,
+                self._rank,
+                None,
+                self._then(),
+                tensors=self._kept.remember(number, self.tensors()),
             )
         return self._do(number, planned)
 
@@ -114,7 +123,8 @@ class RankSession:
         result: dict[str, float] = {}
         begin = time.perf_counter()
         try:
-            self._pending = next(self._schedule)
+            with self._watched(planned):
+                self._pending = next(self._schedule)
         except StopIteration as end:
             self._pending = None
             result = _figures(end.value)
@@ -123,7 +133,10 @@ class RankSession:
                 f"{type(error).__name__} in the step {planned}: {error}"
             ) from error
         seconds = time.perf_counter() - begin
-        pieces = watcher.take()
+        pieces, rows = watcher.take()
+        inputs = dict(self._inputs)
+        of_inputs = {(piece.crossing, piece.sent): kept for piece, kept in inputs.items()}
+        self._rows.remember(number, {**rows, **of_inputs})
         return StepRecord(
             number=number,
             rank=self._rank,
@@ -132,37 +145,103 @@ class RankSession:
             seconds=seconds,
             code=pieces[0].code if pieces else code,
             pieces=pieces,
-            tensors=self._remember(number),
+            tensors=self._kept.remember(number, self.tensors()),
             result=result,
+            inputs=tuple(inputs),
+            inside=self._inside,
         )
+
+    @contextmanager
+    def _watched(self, planned: PlannedStep) -> Iterator[None]:
+        """Note inputs of encoders, and what takes place inside the step."""
+        self._inputs, self._inside = [], {}
+        watch = self._input_watch
+        if watch is not None and planned.name == StepKind.FORWARD:
+            watch.microbatch = planned.microbatch
+        try:
+            with listening(self._heard):
+                yield
+        finally:
+            if watch is not None:
+                watch.microbatch = None
+
+    def _note_input(self, piece: SeenCrossing, rows: CrossingRows) -> None:
+        self._inputs.append((piece, rows))
+
+    def _heard(self, kind: Inside, begun: float, ended: float) -> None:
+        count, seconds = self._inside.get(str(kind), (0, 0.0))
+        self._inside[str(kind)] = count + 1, seconds + ended - begun
 
     def _then(self) -> str:
         return "" if self._pending is None else str(_in_words(self._pending))
 
-    def _remember(self, number: int) -> dict[str, TensorFacts]:
-        """Copy the tensors, except those that have not changed since the last tick."""
-        before = next(reversed(self._kept.values()), {})
-        now = {name: _copy(tensor, before.get(name)) for name, tensor in self.tensors().items()}
-        self._kept[number] = now
-        while len(self._kept) > self._keep:
-            self._kept.popitem(last=False)
-        return {
-            name: TensorFacts(tuple(kept.copy.shape), str(kept.copy.dtype).removeprefix("torch."))
-            for name, kept in now.items()
-        }
+    # What a client asks for between two ticks.
 
-    def inspect(self, number: int, name: str) -> Any:
-        """Return a tensor as it was after a tick, as a numpy array; None where it is not kept."""
-        kept = self._kept.get(number, {}).get(name)
-        if kept is None:
+    def inspect(self, number: int, name: str) -> NDArray[np.generic] | None:
+        """Return a tensor as it was after a tick; None where it is not kept."""
+        tensor = self._kept.get(number, name)
+        if tensor is None:
             return None
-        tensor = kept.copy
-        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+        return np.asarray((tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())
+
+    def pictures(
+        self, number: int, samples: Mapping[str, TensorSamples]
+    ) -> dict[str, TensorPicture] | None:
+        """Return a small picture of every tensor after a tick; None where they are not kept."""
+        return self._kept.pictures(number, samples)
+
+    def picture(
+        self, number: int, name: str, samples: TensorSamples | None, window: Window | None
+    ) -> TensorPicture | None:
+        """Return a tensor after a tick, or a window of it; None where it is not kept."""
+        if self._kept.get(number, name) is None:
+            return None
+        return self._kept.drawn(number, name, samples, window)
+
+    def part(
+        self,
+        number: int,
+        name: str,
+        samples: Mapping[int, TensorSamples | None],
+        most: tuple[int, int],
+    ) -> tuple[TensorPicture, str] | None:
+        """Return this rank's part of a whole tensor, and a fingerprint; None if not kept."""
+        tensor = self._kept.get(number, name)
+        if tensor is None:
+            return None
+        picture = self._kept.drawn(number, name, samples[self._rank], most=most)
+        return picture, print_of(
+            tensor[:: 1 + len(tensor) // MOST_LINES] if tensor.dim() else tensor
+        )
+
+    def rows(
+        self, number: int, pieces: Mapping[int, Sequence[tuple[Crossing, bool]]]
+    ) -> list[PieceRows | None]:
+        """Return the rows of pieces of this rank, last seen up to a tick; None where not kept."""
+        asked = pieces[self._rank]
+        return [self._rows.get(number, crossing, sent) for crossing, sent in asked]
+
+    def prints(self, number: int) -> dict[str, str] | None:
+        """Return fingerprints of all tensors as a tick computed them; None if not kept."""
+        return self._kept.prints(number)
+
+    def edit(
+        self, number: int, name: str, values: NDArray[Any], index: tuple[int, ...] | None
+    ) -> None:
+        """Write values into a tensor that the next step reads, after the tick that was last done.
+
+        What autograd has noted of the tensor stays valid; its backward reads the new values.
+        """
+        tensor = self.tensors()[name]
+        target = tensor.data if index is None else tensor.data[index]
+        target.copy_(torch.as_tensor(values).to(tensor.dtype))
+        self._kept.edited(number, name, tensor)
 
     def close(self) -> None:
         """Release the model. Collective while its world exists."""
         self._schedule.close()
         self._kept.clear()
+        self._rows.clear()
         for module in self.state.model.modules().values():
             module.release()
         if self.intact:
@@ -176,13 +255,6 @@ def _same(planned: PlannedStep, step: Step) -> bool:
 
 def _in_words(step: Step) -> PlannedStep:
     return PlannedStep(step.name, step.module, step.microbatch)
-
-
-def _copy(tensor: torch.Tensor, before: _Kept | None) -> _Kept:
-    version = tensor._version
-    if before is not None and before.original() is tensor and before.version == version:
-        return before
-    return _Kept(tensor.detach().to("cpu", copy=True), weakref.ref(tensor), version)
 
 
 def _figures(result: StepResult) -> dict[str, float]:

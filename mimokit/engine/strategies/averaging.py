@@ -77,6 +77,10 @@ class GossipCommunicator(PlannedModule):
         self.outer = self._bucket.flat.clone()
         self.momentum = torch.zeros_like(self.outer)
 
+    def kept_tensors(self) -> dict[str, torch.Tensor]:
+        """Return the outer weights and their momentum."""
+        return {"outer": self.outer, "momentum": self.momentum}
+
     @torch.no_grad()
     def begin(self, exchange: Exchange) -> torch.Tensor:
         """Return the mean change and the mean outer weights of the group, one after the other."""

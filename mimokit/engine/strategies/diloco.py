@@ -5,7 +5,7 @@ Streaming DiLoCo exchanges fragments of the model one after another, while steps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,11 @@ from mimokit.config.strategy import Codec, StrategyConfig
 from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.buckets import Bucket, common_dtype, parts_with_blocks
 from mimokit.engine.strategies.codecs import LowBitMean
-from mimokit.engine.strategies.modules import CommunicateOptimizeStrategy, PlannedModule
+from mimokit.engine.strategies.modules import (
+    CommunicateOptimizeStrategy,
+    PlannedModule,
+    under,
+)
 from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
 from mimokit.engine.strategies.sparta import (
     Selected,
@@ -29,6 +33,10 @@ from mimokit.planning.strategies.rules import CODEC_BITS
 
 OUTER = OptimSpec(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 """The outer optimizer of the paper (arXiv 2311.08105)."""
+
+
+_STATE = "state/"
+"""In front of a state of an outer optimizer."""
 
 
 class OuterWeights:
@@ -44,6 +52,32 @@ class OuterWeights:
         self.optim = spec.build(self.outer) if self.outer else None
         self.bucket = Bucket(inner)
         self.low_bits = low_bits
+
+    def kept_tensors(self) -> dict[str, Tensor]:
+        """Return the weights, the states of their optimizer, and what rounding has lost."""
+        kept = {f"weight/{number}": outer.detach() for number, outer in enumerate(self.outer)}
+        if self.optim is not None:
+            kept |= {
+                f"{_STATE}{number}/{key}": value
+                for number, outer in enumerate(self.outer)
+                for key, value in self.optim.state.get(outer, {}).items()
+                if torch.is_tensor(value)
+            }
+        if self.low_bits is not None:
+            kept |= {"lost": self.low_bits.error, "lost of sums": self.low_bits.error_of_sum}
+        return kept
+
+    def begin_states(self, saved: Mapping[str, Tensor]) -> None:
+        """Make room for what `kept_tensors` returned, on a node that has just begun."""
+        for name in under(_STATE, saved):
+            number, key = name.split("/")
+            outer = self.outer[int(number)]
+            assert self.optim is not None
+            room = torch.zeros(()) if key == "step" else torch.zeros_like(outer)
+            self.optim.state[outer][key] = room
+        if self.low_bits is not None and "lost of sums" in saved:
+            sums = self.low_bits.error_of_sum
+            self.low_bits.error_of_sum = sums.new_zeros(saved["lost of sums"].numel())
 
     @torch.no_grad()
     def fill_with_change(self) -> None:
@@ -140,6 +174,33 @@ class DiLoCoCommunicator(PlannedModule):
         part = self.parts[exchange.rule.index]
         part.step()
         part.write(self.plan.config.mix)
+
+    def kept_tensors(self) -> dict[str, Tensor]:
+        """Return the outer weights of every rule, the states of their optimizer, what was lost."""
+        return {
+            f"{rule}/{name}": tensor
+            for rule, part in self.parts.items()
+            for name, tensor in part.kept_tensors().items()
+        }
+
+    def keep(self, saved: Mapping[str, Tensor]) -> None:
+        """Take what `kept_tensors` returned."""
+        for rule, part in self.parts.items():
+            part.begin_states(under(f"{rule}/", saved))
+        super().keep(saved)
+
+    def settled(
+        self, rule: int, taken: Callable[[], None]
+    ) -> tuple[Callable[[], None], dict[str, Tensor]]:
+        """Wait for the mean, which is in the bucket of its rule."""
+        taken()
+        return done, {"mean": self.parts[rule].bucket.flat}
+
+    def taken_again(self, rule: int, values: dict[str, Tensor]) -> Callable[[], None]:
+        """Return an exchange whose mean is in the bucket."""
+        flat = self.parts[rule].bucket.flat
+        flat.copy_(values.get("mean", flat))
+        return done
 
     def drop(self, taken: Callable[[], None]) -> None:
         """Wait until the mean is there."""

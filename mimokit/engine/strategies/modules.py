@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.buckets import trainable
 from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
 from mimokit.engine.strategies.strategy import Strategy
 from mimokit.planning.strategies import Exchange, StrategyPlan
+
+_CAME = "came/"
+"""In front of what has come in and is written in a later step."""
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names have a prefix, by the rest of the name."""
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
 
 
 class CommunicationModule(ABC):
@@ -68,6 +82,42 @@ class PlannedModule(CommunicationModule):
         for taken in self._under_way.values():
             self.drop(taken)
         self._under_way = {}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what the next exchanges depend on, by name; waits for those that are under way."""
+        state = dict(self.kept_tensors())
+        for (rule, number), taken in self._under_way.items():
+            came, values = self.settled(rule, taken)
+            self._under_way[rule, number] = came
+            state |= {f"{_CAME}{rule}/{number}/{name}": tensor for name, tensor in values.items()}
+        return state
+
+    def go_on(self, saved: Mapping[str, Tensor]) -> None:
+        """Go on from what `state` returned, on a node that has begun."""
+        came: dict[tuple[int, int], dict[str, Tensor]] = defaultdict(dict)
+        for name, tensor in under(_CAME, saved).items():
+            rule, number, part = name.split("/", 2)
+            came[int(rule), int(number)][part] = tensor
+        self.keep({name: tensor for name, tensor in saved.items() if not name.startswith(_CAME)})
+        self._under_way = {key: self.taken_again(key[0], came[key]) for key in sorted(came)}
+
+    def kept_tensors(self) -> Mapping[str, Tensor]:
+        """Return what a node keeps from one exchange to the next."""
+        return {}
+
+    @torch.no_grad()
+    def keep(self, saved: Mapping[str, Tensor]) -> None:
+        """Take what `kept_tensors` returned."""
+        for name, tensor in self.kept_tensors().items():
+            tensor.copy_(saved[name].view(tensor.shape))
+
+    def settled(self, rule: int, taken: Any) -> tuple[Any, dict[str, Tensor]]:
+        """Wait for an exchange, and return it as one that has come in, and its tensors."""
+        raise NotImplementedError(f"{type(self).__name__} writes each result in the same step")
+
+    def taken_again(self, rule: int, values: dict[str, Tensor]) -> Any:
+        """Return an exchange that has come in, from its tensors."""
+        raise NotImplementedError(f"{type(self).__name__} writes each result in the same step")
 
     def drop(self, taken: Any) -> None:
         """Wait for an exchange that began, if it goes on in the background."""

@@ -43,6 +43,10 @@ class SparseOuterCommunicator(PlannedModule):
             for (name, weight), outer, residual in both
         }
 
+    def kept_tensors(self) -> dict[str, Tensor]:
+        """Return the outer weights and the residual of all tensors."""
+        return {"outer": self.outer, "residual": self.residual}
+
     @torch.no_grad()
     def begin(self, exchange: Exchange) -> list[Tensor]:
         """Return the bytes of all nodes."""

@@ -110,6 +110,22 @@ class SparseCommunicator(PlannedModule):
         for weight, places, part in zip(self.parameters.values(), indices, parts, strict=True):
             weight.put_(places, part.to(weight.dtype))
 
+    def settled(self, rule: int, taken: Taken) -> tuple[Taken, dict[str, Tensor]]:
+        """Wait for the sums, which are saved with the places of their entries."""
+        wait, flat, indices = taken
+        wait()
+        places = {f"places/{number}": entries for number, entries in enumerate(indices)}
+        return taken, {"sums": flat, **places}
+
+    def taken_again(self, rule: int, values: dict[str, Tensor]) -> Taken:
+        """Return sums that have come in; of a tensor without an entry nothing was saved."""
+        weights = enumerate(self.parameters.values())
+        none = torch.empty(0, dtype=torch.int64)
+        indices = [values.get(f"places/{n}", none).to(weight.device) for n, weight in weights]
+        device = indices[0].device if indices else none.device
+        sums = values.get("sums", torch.empty(0)).to(device)
+        return communicate.UnderWay(), sums, indices
+
     def drop(self, taken: Taken) -> None:
         """Wait until the means are there."""
         taken[0]()

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from mimokit.engine.digests import digest
 from mimokit.engine.models.rng import default_state, states_inside
 from mimokit.engine.models.weights import named_parameters
+from mimokit.engine.parallel.main_weights import is_held_in_part, on_rank, state_shard
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.samples import HealthSample
@@ -86,4 +87,8 @@ def _held(model: RankModel) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the parameters of this rank; the name of a shard says which one it is."""
     for module, wrapped in model.modules().items():
         for path, parameter in named_parameters(wrapped.module).items():
-            yield f"{module}.{path}{shard_of(parameter).words}", parameter.detach()
+            part, shard = "", state_shard(parameter)
+            if shard is not None and is_held_in_part(parameter):
+                part = f", entries {shard.start} to {shard.stop}"
+            name = f"{module}.{path}{shard_of(parameter).words}{part}"
+            yield name, on_rank(parameter.detach())

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.parallel.main_weights import main_weight
+from mimokit.engine.parallel.main_weights import main_weight, on_rank
 from mimokit.engine.steps import Step
 
 ACTIVATIONS = "activations"
@@ -49,10 +49,11 @@ class KeptBytes:
         self.ended = False
         self._module = next(iter(modules), "")
         self._weights = {
-            parameter.untyped_storage().data_ptr()
+            on_rank(parameter).untyped_storage().data_ptr()
             for module in modules.values()
             for parameter in module.parameters()
         }
+        self._gathered = [getattr(module, "gathered_weights", ()) for module in modules.values()]
         self._now: dict[str, int] = defaultdict(int)
         self._storages: dict[int, list[Any]] = {}  # address -> [times kept, bytes, module]
 
@@ -71,7 +72,7 @@ class KeptBytes:
     def _keep(self, tensor: torch.Tensor) -> Any:
         storage = tensor.untyped_storage()
         address = storage.data_ptr()
-        if address in self._weights or not storage.nbytes():
+        if self._is_weight(address) or not storage.nbytes():
             return _KeptTensor(tensor, _nothing)
         known = self._storages.get(address)
         if known is not None:
@@ -82,6 +83,9 @@ class KeptBytes:
             self._now[module] += size
             self.most[module] = max(self.most.get(module, 0), self._now[module])
         return _KeptTensor(tensor, self._forget)
+
+    def _is_weight(self, address: int) -> bool:
+        return address in self._weights or any(address in now for now in self._gathered)
 
     def _forget(self, address: int) -> None:
         known = self._storages[address]
@@ -126,9 +130,10 @@ def state_bytes(
 
 def _apart(copies: Iterable[torch.Tensor], weights: Iterable[torch.Tensor]) -> Iterator[Any]:
     """Yield the copies that are not parts of weights."""
-    storages = {weight.untyped_storage().data_ptr() for weight in weights}
+    storages = {on_rank(weight).untyped_storage().data_ptr() for weight in weights}
     yield from (c for c in copies if c.untyped_storage().data_ptr() not in storages)
 
 
 def _bytes_of(tensors: Iterable[torch.Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    own = map(on_rank, tensors)
+    return sum(tensor.numel() * tensor.element_size() for tensor in own)

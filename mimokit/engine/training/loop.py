@@ -41,11 +41,18 @@ from mimokit.engine.training.health import CollectiveCount, health_sample
 from mimokit.engine.training.held import ACTIVATIONS, KeptBytes, state_bytes
 from mimokit.engine.training.loop_monitor import counts_on_rank, create_performance_monitor
 from mimokit.engine.training.monitor import PerformanceMonitor, watch
+from mimokit.engine.training.out_of_memory import telling_what_is_held
 from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.saving import save_hf
 from mimokit.engine.training.tracer import Arrivals, Tracer, align_clocks
 from mimokit.engine.user_loop.stages import with_forward_step
-from mimokit.planning.checkpoints import Checkpoint, check_data, read_checkpoint
+from mimokit.planning.checkpoints import (
+    Checkpoint,
+    check_data,
+    check_replicas,
+    folder_of_replica,
+    read_checkpoint,
+)
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import Emit, StepSample
 from mimokit.step_kinds import StepKind
@@ -127,7 +134,7 @@ def prepare(
     # More threads would compete for cores with the other ranks of this machine.
     if rank_device().type == "cpu":
         torch.set_num_threads(1)
-    saved = _saved_state(config)
+    saved = _saved_state(config, peers)
     begun = 0 if saved is None else saved.step
     model = build_model(plan, config, code.completed(config.runtime))
     model = replace(model, step_numbers=itertools.count(begun))
@@ -148,13 +155,18 @@ def prepare(
     )
     if saved is not None:
         check_data(saved, data_position(config, plan, data, rank))
-        load(saved, config, model, update, rank)
+        load(saved, config, model, update, rank, exchange)
     return TrainingState(model, update, data, iterator, config, iteration=begun, exchange=exchange)
 
 
-def _saved_state(config: ExperimentConfig) -> Checkpoint | None:
-    directory = config.runtime.resume_from
-    return None if directory is None else read_checkpoint(directory)
+def _saved_state(config: ExperimentConfig, peers: Peers | None) -> Checkpoint | None:
+    if config.runtime.resume_from is None:
+        return None
+    saved = read_checkpoint(config.runtime.resume_from)
+    check_replicas(saved, config)
+    if peers is None or not peers.replica:
+        return saved
+    return read_checkpoint(saved.directory / folder_of_replica(peers.replica))
 
 
 @contextlib.contextmanager
@@ -171,7 +183,8 @@ def prepared(
     world anyway.
     """
     before = open_groups()
-    state = prepare(plan, config, source, peers, code)
+    with telling_what_is_held("while the model was built", dict):
+        state = prepare(plan, config, source, peers, code)
     try:
         yield state
     finally:
@@ -290,7 +303,7 @@ def saver_of(state: TrainingState, plan: LayoutPlan) -> Saver:
         ConfigError: the directory cannot be used; see `Saver`.
     """
     data = data_position(state.config, plan, state.data, dist.get_rank())
-    return Saver(state.config, state.model, state.update, data, state.iteration)
+    return Saver(state.config, state.model, state.update, data, state.iteration, state.exchange)
 
 
 def _monitor(
@@ -367,6 +380,8 @@ def _iterate(state: TrainingState, watchers: Watchers, iteration: int, stop: boo
         if monitor is not None and not watchers.kept.ended:
             counting.enter_context(watchers.kept.watching())
             watching.append(watchers.kept.observe)
+        when = f"in iteration {iteration}"
+        counting.enter_context(telling_what_is_held(when, lambda: _held(state, watchers.kept)))
         result = exhaust(training_step(state, stop), observed_by(watching))
     if state.saver is not None:  # within the step, whose time has it
         state.saver.after_step(state.iteration)

@@ -68,7 +68,7 @@ def take_mean(model: RankModel, peers: Peers) -> None:
         for parameter in module.module.parameters():
             if parameter.requires_grad:
                 total = parameter.to(torch.float64)
-                peers.group.allreduce([total]).wait()
+                peers.sum(total)
                 parameter.copy_(total / peers.plan.replicas)
 
 

@@ -17,7 +17,7 @@ from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import without_tf32
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.parallel.main_weights import main_value, whole_gradient
+from mimokit.engine.parallel.main_weights import is_main_weight, main_value, whole_gradient
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import exhaust
@@ -299,7 +299,7 @@ def local_weights(module: ModuleDataParallel) -> Tensors:
     weights = {}
     for name, parameter in named_parameters(module.module).items():
         weight = main_value(parameter)
-        if not torch.equal(weight.to(parameter.dtype), parameter):
+        if not is_main_weight(parameter, weight):
             weight = torch.full_like(weight, math.nan)
         weights[name] = weight.float().cpu().numpy()
     return weights

@@ -35,6 +35,7 @@ from mimokit.engine.models.specs import multimodal_provider
 from mimokit.engine.models.transformer import DTYPES, ModuleBuild, round_weights
 from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec, set_epsilon
+from mimokit.engine.rounding import nudge_weights
 from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.execution import Dtype
@@ -245,7 +246,7 @@ class OneProcess:
         self._loss_scale = loss_scale
         self.model = _build(plan, config, decoders, code, start)
         if nudge is not None:
-            _nudge(self.model, nudge)
+            nudge_weights((p for _, part in self.model.parts() for p in part.parameters()), nudge)
         # fp32 copies of weights of fewer bits. Gradients are added up and stepped there.
         self._copies = {
             p: torch.nn.Parameter(p.detach().float())
@@ -379,17 +380,6 @@ class OneProcess:
             stepped = [self._copies.get(p, p) for p in module.parameters() if p.requires_grad]
             groups.append({"params": stepped, **section.model_dump(exclude_none=True)})
         return groups
-
-
-@torch.no_grad()
-def _nudge(model: WholeModel, seed: int) -> None:
-    """Change weights by a unit in the last place: each up, down or not at all."""
-    generator = torch.Generator().manual_seed(seed)
-    for _, module in model.parts():
-        for parameter in module.parameters():
-            ways = torch.randint(-1, 2, parameter.shape, generator=generator)
-            unit = torch.finfo(parameter.dtype).eps
-            parameter.mul_(1 + unit * ways.to(parameter))
 
 
 def _gradients(parameters: Mapping[str, torch.nn.Parameter]) -> Tensors:

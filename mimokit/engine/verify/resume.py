@@ -22,8 +22,14 @@ from mimokit.engine.data.sources import DataSource, TrainingData
 from mimokit.engine.device import without_tf32
 from mimokit.engine.models.rng import random_states
 from mimokit.engine.models.weights import named_parameters
-from mimokit.engine.parallel.main_weights import main_value, main_weight, state_shard
+from mimokit.engine.parallel.main_weights import (
+    is_main_weight,
+    main_value,
+    main_weight,
+    state_shard,
+)
 from mimokit.engine.parallel.marks import is_tied_copy, shard_of
+from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training.loop import TrainingState, prepared, saver_of, training_step
 from mimokit.planning.types import LayoutPlan
@@ -86,10 +92,11 @@ def record_saved(
     before: int,
     after: int,
     code: UserCode = NO_CODE,
+    peers: Peers | None = None,
 ) -> RankRecord:
     """Train, save after so many steps, and train on without a stop. Collective."""
     asked: list[int] = []
-    with prepared(plan, config, _watched(source, asked), code=code) as state:
+    with prepared(plan, config, _watched(source, asked), peers, code) as state:
         _, first = _train(state, before, asked)
         saver = saver_of(state, plan)
         asked.clear()
@@ -107,10 +114,11 @@ def record_resumed(
     source: DataSource,
     after: int,
     code: UserCode = NO_CODE,
+    peers: Peers | None = None,
 ) -> RankRecord:
     """Go on from the checkpoint of `runtime.resume_from`. Collective."""
     asked: list[int] = []
-    with prepared(plan, config, _watched(source, asked), code=code) as state:
+    with prepared(plan, config, _watched(source, asked), peers, code) as state:
         loaded = record(state)
         losses, samples = _train(state, after, asked)
         return RankRecord(loaded, record(state), losses, samples)
@@ -160,7 +168,7 @@ def record(state: TrainingState) -> StateRecord:
         for name, parameter in named_parameters(wrapped.module).items():
             weight = main_value(parameter)
             parts = {WEIGHT: weight}
-            if not torch.equal(weight.to(parameter.dtype), parameter):
+            if not is_main_weight(parameter, weight):
                 rounded.append(f"{module}/{name}")
             for key, value in states.get(main_weight(parameter), {}).items():
                 if value.dim() or value.shape == main_weight(parameter).shape:

@@ -7,7 +7,7 @@ of it is unpickled when two recordings are compared.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,9 +20,12 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from mimokit.engine.parallel.marks import cut_by_marks, is_cut
+from mimokit.engine.rounding import nudge_weights
 from mimokit.result_files import WatchFile
 
-FORWARD, BACKWARD, GRADIENT, WEIGHT = "forward", "backward", "gradient", "weight"
+BEFORE, FORWARD, BACKWARD, GRADIENT, WEIGHT = (
+    "weight before", "forward", "backward", "gradient", "weight",
+)  # fmt: skip
 
 Groups = Mapping[str, dist.ProcessGroup]
 
@@ -32,28 +35,34 @@ def watch(
     model: torch.nn.Module,
     folder: str | Path,
     *,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: Any = None,
     steps: int = 1,
     groups: Groups | None = None,
+    nudge: int | None = None,
 ) -> Iterator[None]:
     """Record the first steps of a training loop on this rank.
 
     Of every module inside the model it records the output and the gradient of its first input; of
-    an optimizer's parameters the gradient that it takes and the weight that it leaves. A step ends
-    with a step of the optimizer, or without one with the block.
+    its parameters the weight before the first step, the gradient that the optimizer takes and the
+    weight that it leaves. A step ends with a step of the optimizer, or without one with the block.
 
     Args:
         model: wrapped by DistributedDataParallel or not.
         folder: for the files of all ranks; made if it is not there.
-        optimizer: steps the parameters of the model.
+        optimizer: steps the parameters of the model: one of torch's, or of Megatron's, which hold
+            some of torch's.
         steps: to record.
         groups: "tp": the ranks that share a matrix, where Megatron's layers are in the model.
+        nudge: a seed: every weight is first changed by a rounding, up, down or not at all, for a
+            recording that says what a rounding changes; see `mimokit.compare`.
 
     Raises:
         ValueError: the model was not run inside the block.
     """
+    if nudge is not None:
+        nudge_weights(model.parameters(), nudge)
     recorder = _Recorder(model, steps, dict(groups or {}))
-    handles = [*recorder.hook(), *(recorder.hook_optimizer(optimizer) if optimizer else ())]
+    handles = [*recorder.hook(), *recorder.hook_optimizers(_of_torch(optimizer))]
     try:
         yield
     finally:
@@ -78,6 +87,8 @@ class _Recorder:
         self._seen: set[tuple[Any, ...]] = set()
         self._calls_of_step: dict[int, int] = {}
         self._names = {p: _plain(name) for name, p in model.named_parameters()}
+        self._drops: set[str] = set()
+        self._steps_parameters = False
 
     def hook(self) -> Iterator[Any]:
         """Hook every module."""
@@ -89,12 +100,16 @@ class _Recorder:
             yield module.register_forward_pre_hook(partial(self._before, operation))
             yield module.register_forward_hook(partial(self._after, operation))
 
-    def hook_optimizer(self, optimizer: torch.optim.Optimizer) -> Iterator[Any]:
-        """Hook the steps of an optimizer."""
-        yield optimizer.register_step_pre_hook(self._gradients)
-        yield optimizer.register_step_post_hook(self._weights)
+    def hook_optimizers(self, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[Any]:
+        """Hook the step of optimizers that are stepped one after another."""
+        self._steps_parameters = bool(optimizers)
+        if optimizers:
+            yield optimizers[0].register_step_pre_hook(self._gradients)
+            yield optimizers[-1].register_step_post_hook(self._weights)
 
     def _count(self, module: torch.nn.Module, given: Any) -> None:
+        if not self.calls and self._steps_parameters:
+            self._keep_weights(BEFORE)
         self.calls += 1
         self._call = self._calls_of_step[self.step] = self._calls_of_step.get(self.step, -1) + 1
 
@@ -111,6 +126,8 @@ class _Recorder:
 
     def _after(self, operation: str, module: torch.nn.Module, given: Any, output: Any) -> None:
         tensor = output[0] if isinstance(output, tuple) else output
+        if module.training and isinstance(module, torch.nn.Dropout) and module.p > 0:
+            self._drops.add(operation)
         if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
             cut = _cut_of_output(module, self._groups)
             self._keep(self._call, operation, FORWARD, cut, tensor)
@@ -123,9 +140,12 @@ class _Recorder:
                 self._keep(0, name, GRADIENT, _marked(parameter, self._groups), gradient)
 
     def _weights(self, optimizer: Any, *_: Any) -> None:
-        for parameter, name in self._names.items():
-            self._keep(0, name, WEIGHT, _marked(parameter, self._groups), parameter)
+        self._keep_weights(WEIGHT)
         self.step += 1
+
+    def _keep_weights(self, phase: str) -> None:
+        for parameter, name in self._names.items():
+            self._keep(0, name, phase, _marked(parameter, self._groups), parameter)
 
     @torch.no_grad()
     def _keep(
@@ -156,8 +176,29 @@ class _Recorder:
         index = folder / WatchFile.INDEX.of_rank(rank)
         index.unlink(missing_ok=True)
         save_file(self._tensors, folder / WatchFile.TENSORS.of_rank(rank))
-        about = {"rank": rank, "world_size": world, "steps": self.step, "seams": self._index}
+        about = {
+            "rank": rank, "world_size": world, "steps": self.step, "seed": torch.initial_seed(),
+            "drops": sorted(self._drops), "seams": self._index,
+        }  # fmt: skip
         index.write_text(json.dumps(about), encoding="utf-8")
+
+
+def _of_torch(optimizer: Any) -> list[torch.optim.Optimizer]:
+    """Return torch's optimizers inside of Megatron's, in the order in which they step."""
+    if optimizer is None:
+        return []
+    if isinstance(optimizer, torch.optim.Optimizer):
+        return [optimizer]
+    inside = getattr(optimizer, "chained_optimizers", None) or [
+        getattr(optimizer, "optimizer", None)
+    ]
+    found = [one for each in inside for one in _of_torch(each)]
+    if not found:
+        raise TypeError(
+            f"watch got a {type(optimizer).__name__} as optimizer; give one of torch's, or of "
+            "Megatron's."
+        )
+    return found
 
 
 _KEYS = ("step", "call", "operation", "phase")

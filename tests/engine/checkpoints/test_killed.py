@@ -51,22 +51,27 @@ def _save_for_ever(folder: Path) -> NoReturn:
 
 
 def test_killed_at_any_moment_the_last_checkpoint_is_whole(tmp_path: Path) -> None:
+    kill_while_saving(tmp_path, KILLS)
+
+
+def kill_while_saving(folder: Path, kills: int) -> None:
+    """Kill a process that saves so many times; `tests.benchmarks.checkpoints` does 100."""
     draw, step = random.Random(0), 0
-    for _ in range(KILLS):
+    for _ in range(kills):
         process = os.fork()
         if not process:
             try:
-                _save_for_ever(tmp_path)
+                _save_for_ever(folder)
             finally:
                 os._exit(1)
         deadline = time.monotonic() + 60
-        while max(steps_in(tmp_path), default=0) <= step and time.monotonic() < deadline:
+        while max(steps_in(folder), default=0) <= step and time.monotonic() < deadline:
             time.sleep(0.001)
         time.sleep(draw.uniform(0, 0.05))
         os.kill(process, signal.SIGKILL)
         assert os.WIFSIGNALED(os.waitpid(process, 0)[1]), "it had ended by itself"
-        found = newest(tmp_path)
+        found = newest(folder)
         assert found is not None
-        assert found.step == max(steps_in(tmp_path)) > step, "the newest one is not whole"
+        assert found.step == max(steps_in(folder)) > step, "the newest one is not whole"
         step = found.step
         assert (read_whole(found, ["weights/m/w"])["weights/m/w"] == step).all()

@@ -11,14 +11,15 @@ import pytest
 
 from mimokit.analysis import read_run
 from mimokit.cluster import EngineCluster, RankError
-from mimokit.config import ConfigError, ExperimentConfig
-from mimokit.experiment import Evaluations, train
+from mimokit.config import ConfigError, ExperimentConfig, StrategyConfig
+from mimokit.experiment import Evaluations, resume_check, train
 from mimokit.experiment.prepare import prepared
 from mimokit.experiment.resume_proof import find_differences
 from mimokit.planning import plan_layout
 from mimokit.samples import StepSample
 from tests.engine.checkpoints.resumes import resumes_with_faults
 from tests.layouts import digits_config
+from tests.planted import planted
 
 NAMED = {
     "nothing": "",
@@ -77,6 +78,7 @@ def test_a_run_goes_on_under_other_layouts_as_if_it_had_not_stopped(
     cluster: EngineCluster, tmp_path: Path
 ) -> None:
     colocated = digits_config((1, 4), (2, 2), num_iterations=LAST, num_microbatches=2)
+    colocated.model.module_parallelisms["images"].use_megatron_fsdp = True
     expected = _losses(cluster, colocated, directory=tmp_path / "saved", checkpoints=SAVED)
     resume = {"resume": tmp_path / "saved", "from_step": SAVED}
     again = _losses(cluster, colocated, directory=tmp_path / "again", **resume)
@@ -86,6 +88,7 @@ def test_a_run_goes_on_under_other_layouts_as_if_it_had_not_stopped(
     sharded = digits_config((1, 4), (1, 4), num_iterations=LAST, num_microbatches=2)
     for sizes in sharded.model.module_parallelisms.values():
         sizes.use_distributed_optimizer = True
+    sharded.model.module_parallelisms["language_module"].use_megatron_fsdp = True
     alone = digits_config(num_iterations=LAST, num_microbatches=2)
     others = {
         "one process": alone,
@@ -106,6 +109,38 @@ def test_a_run_goes_on_under_other_layouts_as_if_it_had_not_stopped(
     changed = digits_config(num_iterations=LAST, num_microbatches=2, seed=1)
     with pytest.raises(RankError, match=r"data have changed \(runtime.seed is 1, was 1234"):
         _losses(cluster, changed, directory=tmp_path / "changed", **resume)
+
+
+STRATEGIES = (
+    StrategyConfig(name="diloco", replicas=2, H=2),  # an outer step before the checkpoint
+    StrategyConfig(name="streaming_diloco", replicas=2, H=3, fragments=1, overlap_steps=1),
+    StrategyConfig(name="sparta", replicas=2, p_sparta=0.1, delay=2),
+    StrategyConfig(name="demo", replicas=2),
+)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=[one.name for one in STRATEGIES])
+def test_replicas_go_on_bit_for_bit_with_what_they_exchange(
+    cluster: EngineCluster, strategy: StrategyConfig
+) -> None:
+    """Outer weights and their momentum, sums under way, residuals.
+
+    `tests.benchmarks.checkpoints` has all strategies.
+    """
+    config = digits_config(num_microbatches=2)
+    config.strategy = strategy
+    report = resume_check(cluster, config)
+    assert report.passed, report.findings
+    assert report.tolerance == 0.0
+
+
+def test_an_exchange_that_starts_again_is_found(cluster: EngineCluster) -> None:
+    config = digits_config(num_microbatches=2)
+    config.strategy = STRATEGIES[0]
+    target = "mimokit.engine.strategies.diloco.DiLoCoCommunicator.keep"
+    with planted(cluster, target, lambda original: lambda self, saved: None, 2):
+        report = resume_check(cluster, config)
+    assert any("After the steps that follow, " in finding for finding in report.findings)
 
 
 def test_a_killed_rank_costs_the_steps_since_the_last_checkpoint(

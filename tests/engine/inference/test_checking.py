@@ -228,6 +228,13 @@ def test_a_planted_error_is_found_in_bf16(fault: Fault, part: str) -> None:
     assert "bfloat16 computed in float32" in found.verdict
 
 
+def test_no_single_rank_is_blamed_for_what_all_have_added_up() -> None:
+    found = report("mistral", one_shard_on_all_ranks)  # wrong on rank 1 alone
+    assert found.first_wrong is not None
+    assert found.first_wrong.ranks == (0, 1)
+    assert "on ranks 0–1, which add up their parts" in found.verdict
+
+
 def test_a_fault_that_bf16_tolerates_is_named() -> None:
     right, found = report("mistral"), report("mistral", a_norm_that_differs_on_one_rank)
     assert right.first_beyond_rounding is None
@@ -240,4 +247,4 @@ def test_a_fault_that_bf16_tolerates_is_named() -> None:
 def test_the_rank_that_differs_is_named() -> None:
     found = report("llama", a_norm_that_differs_on_one_rank)
     assert found.first_wrong is not None
-    assert found.first_wrong.rank == 1
+    assert found.first_wrong.ranks == (1,)

@@ -12,6 +12,7 @@ from tests.layouts_weights import STD, weights_config
 from tests.whole_runs import whole_runs
 
 ONE = {"data_parallel": 1}
+EXPERTS_APART = {"data_parallel": 2, "expert_parallel": 2}
 
 
 def _computed(plan, config, ids, pixels):
@@ -47,23 +48,26 @@ def _of_transformers(language, tower, ids, pixels):
 
 
 @pytest.mark.parametrize(
-    ("language", "tower", "tensor_parallel"),
+    ("language", "tower", "sizes"),
     [
-        ("qwen3", "clip_tower", 4),
-        ("qwen2", "siglip_tower", 4),
-        ("gpt2", "clip_tower", 2),
-        ("phi3", "clip_tower", 2),
+        ("qwen3", "clip_tower", {"tensor_parallel": 4, **ONE}),
+        ("qwen2", "siglip_tower", {"tensor_parallel": 4, **ONE}),
+        ("gpt2", "clip_tower", {"tensor_parallel": 2, **ONE}),
+        ("phi3", "clip_tower", {"tensor_parallel": 2, **ONE}),
+        ("mixtral", "clip_tower", EXPERTS_APART),
+        ("qwen2_moe", "siglip_tower", EXPERTS_APART),
+        ("qwen3_moe", "clip_tower", EXPERTS_APART),
     ],
 )
-def test_a_module_computes_what_its_checkpoint_computes(cluster, language, tower, tensor_parallel):
-    sizes = {"tensor_parallel": tensor_parallel, **ONE}
+def test_a_module_computes_what_its_checkpoint_computes(cluster, language, tower, sizes):
     config = weights_config(language, tower, "homogeneous", sizes, sizes)
     generator = torch.Generator().manual_seed(5)
     ids = torch.randint(0, 101, (2, 20), generator=generator)
     pixels = torch.rand(3, 3, 8, 8, generator=generator)
     expected = _of_transformers(language, tower, ids, pixels)
     plan = mimokit.plan(config)
-    for found in cluster.run(_computed, plan, config, ids, pixels, world_size=tensor_parallel):
+    computed = cluster.run(_computed, plan, config, ids, pixels, world_size=plan.world_size)
+    for found in computed:
         for mine, theirs in zip(found, expected, strict=True):
             assert float((mine - theirs).abs().max()) <= 1e-5 * float(theirs.abs().max())
 

@@ -41,7 +41,7 @@ def test_grids_have_slots_of_their_own():
     assert packing.counts == {"text": 3, "audio": 3, "vision": 5}
     assert packing.offsets == {"text": 0, "audio": 3, "vision": 6}
     assert plan.slots.edges[plan.graph.incoming[3][2].index] == range(6, 11)
-    assert pipeline_rows(plan)[3][-1] == "3 from 0, 3 from 3, 5 from 6"
+    assert pipeline_rows(plan)[3][-1] == "3 text, 3 audio, 5 vision"
 
 
 def test_text_alone_is_a_straight_pipe():

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 import mimokit
+from mimokit.engine.megatron import experts
 from mimokit.experiment import verify
 from tests.invariance import TOLERANCE, assert_computes_the_same, oracle_of
 from tests.layouts_experts import BALANCED, experts_config, frozen_experts_config
@@ -22,6 +26,12 @@ def test_a_replica_without_gradients_still_serves_the_others(cluster):
     """All of its inputs are words before frozen layers, which alone need no backward pass."""
     report = verify(cluster, frozen_experts_config(), steps=2)
     assert report.passed, report.verdict
+
+
+def test_experts_that_no_token_has_chosen_get_nothing():
+    group, rows = SimpleNamespace(size=lambda: 2, rank=lambda: 0), torch.zeros(0, 8)
+    for exchange in (experts._gather, experts._reduce_scatter):
+        assert exchange(None, rows, group, [0, 0]).shape == (0, 8)
 
 
 def _verified(cluster, config, target, make):

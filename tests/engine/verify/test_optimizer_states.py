@@ -8,11 +8,16 @@ from tests.engine.user_loop.test_documents_loop import homogeneous
 from tests.invariance import assert_computes_the_same, oracle_of
 from tests.layouts import digits_config
 from tests.planted import planted
-from tests.whole_runs import LANGUAGE, SHARDED_STATES, whole_runs, with_sizes
+from tests.whole_runs import IN_FULL, LANGUAGE, SHARDED_STATES, whole_runs, with_sizes
 
 
 @whole_runs("a distributed optimizer")
 def test_shared_states_compute_what_one_process_computes(cluster, run):
+    assert_computes_the_same(cluster, run.make(), run.steps)
+
+
+@whole_runs("layers in full shards")
+def test_full_shards_compute_what_one_process_computes(cluster, run):
     assert_computes_the_same(cluster, run.make(), run.steps)
 
 
@@ -60,6 +65,30 @@ def test_ranks_that_share_states_hold_a_part_of_them(cluster):
     for number in range(2):
         assert sum(rank[number] for rank in shared) == whole[0][number]
         assert max(rank[number] for rank in shared) < 0.35 * whole[0][number]
+
+
+def _bytes_held(plan, config):
+    """Train one step; return the bytes of weights and of gradients on this rank."""
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training.held import state_bytes
+    from mimokit.engine.training.loop import prepared, training_step
+
+    with prepared(plan, config, default_data) as state:
+        exhaust(training_step(state))
+        held = state_bytes(state.model.modules(), state.update.optimizer).values()
+        return [sum(module[kind] for module in held) for kind in ("weights", "gradients")]
+
+
+def test_ranks_of_full_shards_hold_a_part_of_weights_and_gradients(cluster):
+    held = []
+    for fields in ({}, IN_FULL):
+        config = with_sizes(digits_config((1, 4), (1, 4)), ("images", LANGUAGE), **fields)
+        held.append(cluster.run(_bytes_held, mimokit.plan(config), config, world_size=4))
+    whole, sharded = held
+    for kind in range(2):
+        assert max(rank[kind] for rank in sharded) < 0.5 * whole[0][kind]
+        assert sum(rank[kind] for rank in sharded) >= whole[0][kind]
 
 
 def _weights_of_a_users_loop(plan, config):

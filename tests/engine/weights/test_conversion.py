@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from mimokit.cli.main import app
 from mimokit.config.errors import ConfigError
 from mimokit.engine.weights import convert_to_hf, convert_to_layout, read_shard
-from tests.hugging_face_weights import MAKERS, checkpoint
+from tests.hugging_face_weights import WHOLE, checkpoint
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", WHOLE)
 def test_there_through_another_layout_and_back_every_file_is_the_same(
     name: str, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from mimokit.engine.weights.files import FileTensors
 from mimokit.engine.weights.reading import fill, read_shard
 from mimokit.planning.weights import WeightPlanner, read_directory
 from tests.engine.weights.inverse import Tensors, fused, joined, to_hf
-from tests.hugging_face_weights import MAKERS, checkpoint
+from tests.hugging_face_weights import WHOLE, checkpoint
 from tests.sparse_weights import LLAMA_70B, sparse_checkpoint
 
 SIZES = {
@@ -84,7 +84,7 @@ def assert_same(found: Tensors, wanted: Tensors) -> None:
 
 
 @pytest.mark.parametrize("layout", [(1, 1), (2, 2), (4, 1), (8, 3)])
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", WHOLE)
 def test_the_shards_of_all_ranks_are_the_checkpoint(name: str, layout: tuple[int, int]) -> None:
     directory = checkpoint(name)
     assert_same(back(name, joined(shards(directory, *layout))), stored(directory))

@@ -48,7 +48,9 @@ def hook_module(recorder: Recorder, name: str, module: torch.nn.Module) -> None:
         for path, owner in chunk.named_modules():
             cut = _cut_of(owner)
             if cut is not None:
-                _Layers(recorder, name, cut).hook(f"{path}." if path else "", owner)
+                positions = int(owner.geometry.positions) if isinstance(owner, Encoder) else None
+                layers = _Layers(recorder, name, cut, positions)
+                layers.hook(f"{path}." if path else "", owner)
 
 
 def _cut_of(owner: torch.nn.Module) -> SequenceCut | None:
@@ -82,12 +84,14 @@ class _Layers:
     """Records the layers of an owner and what follows them.
 
     Attributes:
+        positions: of an item; None: of every sequence that arrives.
         held: samples -> the places of their hidden states, as the first layer has noted them.
     """
 
     recorder: Recorder
     name: str
     cut: SequenceCut
+    positions: int | None
     held: dict[bytes, _LayerRows | None] = field(default_factory=dict)
 
     def hook(self, prefix: str, owner: torch.nn.Module) -> None:
@@ -197,9 +201,10 @@ class _Layers:
             return None
         batch = len(computed.samples)
         known = not in_row and batch and hidden.dim() == 3 and hidden.shape[1] == batch
-        held = (
-            _LayerRows(*places_of_layer(self.cut, computed, len(hidden)), batch) if known else None
-        )
+        held = None
+        if known:
+            places = places_of_layer(self.cut, computed, len(hidden), self.positions)
+            held = _LayerRows(*places, batch)
         self.held[_samples(computed)] = held
         return held
 

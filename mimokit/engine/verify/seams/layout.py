@@ -6,13 +6,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from mimokit.config import ExperimentConfig
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.colocated.checks import NoCall
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import without_tf32
 from mimokit.engine.models.weights import named_parameters
-from mimokit.engine.parallel.main_weights import main_value, whole_gradient
+from mimokit.engine.parallel.main_weights import (
+    is_held_in_part,
+    is_main_weight,
+    main_value,
+    whole_gradient,
+)
 from mimokit.engine.parallel.marks import is_of_slice, is_tied_copy, shard_of
 from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput, StageOutput
 from mimokit.engine.pipeline.model import RankModel
@@ -45,7 +52,7 @@ def record_layout(
             check.checks = NoCall()
         parameters = _Parameters(recorder, state)
         recorder.step = -1
-        parameters.tensors(SeamPhase.WEIGHT, main_value)
+        parameters.tensors(SeamPhase.WEIGHT, weight_value)
         for step, epsilon in enumerate(epsilons):
             recorder.step = step
             state.update.set_epsilon(epsilon)
@@ -71,7 +78,7 @@ class _Parameters:
         elif step.name == StepKind.OPTIMIZER:
             self.tensors(SeamPhase.REDUCED, whole_gradient)
         elif step.name == StepKind.REPORT:
-            self.tensors(SeamPhase.WEIGHT, main_value)
+            self.tensors(SeamPhase.WEIGHT, weight_value)
 
     def _accumulated(self) -> None:
         """Record this rank's summands, unless a backward pass has added them up already."""
@@ -81,7 +88,7 @@ class _Parameters:
                 continue
             groups = wrapped.ownership.groups
             for path, parameter in named_parameters(wrapped.module).items():
-                if not parameter.requires_grad:
+                if not parameter.requires_grad or is_held_in_part(parameter):
                     continue
                 # By the table of tensors, not by Megatron's marks, which reductions go by.
                 expert = shard_of(parameter).cut.expert is not None
@@ -102,6 +109,12 @@ class _Parameters:
                 tensor = of(parameter)
                 if tensor is not None and parameter.requires_grad:
                     self.recorder.parameter(name, path, phase, parameter, tensor)
+
+
+def weight_value(parameter: torch.nn.Parameter) -> torch.Tensor:
+    """Return the weight that layers compute with, or what it is rounded from. Collective."""
+    weight = main_value(parameter)
+    return weight if is_main_weight(parameter, weight) else parameter.detach()
 
 
 def _watch_stages(recorder: Recorder, model: RankModel) -> None:

@@ -24,16 +24,27 @@ class RowPlaces:
 
     Attributes:
         samples: of every row, [rows] int64.
-        rows: place of every row in its sample, [rows] int64.
+        rows: place of every row in its sample, [rows] int64; negative: padding.
     """
 
     samples: NDArray[np.int64]
     rows: NDArray[np.int64]
 
     @cached_property
-    def signs(self) -> torch.Tensor:
-        """Return the signs of the rows, [rows, SIGNS]."""
-        return row_signs(self.rows)
+    def padding(self) -> torch.Tensor | None:
+        """Which rows are padding, [rows, 1] bool; None: no row is."""
+        padded = self.rows < 0
+        return torch.from_numpy(padded)[:, None] if padded.any() else None
+
+    def signs(self, salt: int) -> torch.Tensor:
+        """Return the signs of the rows, [rows, SIGNS]; 0 of padding."""
+        if salt not in self._signs:
+            self._signs[salt] = row_signs(self.rows, salt)
+        return self._signs[salt]
+
+    @cached_property
+    def _signs(self) -> dict[int, torch.Tensor]:
+        return {}
 
     @cached_property
     def numbered(self) -> tuple[list[int], torch.Tensor]:
@@ -42,17 +53,22 @@ class RowPlaces:
         return samples.tolist(), torch.from_numpy(index.reshape(-1))
 
 
-def places_of_layer(cut: SequenceCut, computed: MaskRows, rows: int) -> tuple[RowPlaces, RowPlaces]:
+def places_of_layer(
+    cut: SequenceCut, computed: MaskRows, rows: int, positions: int | None = None
+) -> tuple[RowPlaces, RowPlaces]:
     """Return the places of hidden states [rows, columns of the batch, …], and those in a matrix.
 
     With sequence parallelism tensor-parallel ranks share positions outside of matrices.
 
     Args:
         rows: first dimension of the hidden states on this rank.
+        positions: of an item; what ranks have besides is padding. None: there is none.
     """
     batch = tuple(zip(computed.samples.tolist(), computed.items.tolist(), strict=True))
-    rank, context = cut.groups.cp.rank(), cut.context
-    own = _places(batch, rows * cut.parts, context, rank, cut.causal)
+    rank, context, padded = cut.groups.cp.rank(), cut.context, rows * cut.parts
+    own = _places(
+        batch, padded, padded if positions is None else positions, context, rank, cut.causal
+    )
     if cut.parts == context:
         return own, own
     size, place = rows * len(batch), cut.groups.tp.rank()
@@ -62,17 +78,25 @@ def places_of_layer(cut: SequenceCut, computed: MaskRows, rows: int) -> tuple[Ro
 
 @lru_cache(maxsize=64)
 def _places(
-    batch: tuple[tuple[int, int], ...], positions: int, context: int, rank: int, causal: bool
+    batch: tuple[tuple[int, int], ...],
+    padded: int,
+    positions: int,
+    context: int,
+    rank: int,
+    causal: bool,
 ) -> RowPlaces:
-    """Return the places of [positions of a context-parallel rank, columns of the batch]."""
+    """Return the places of [positions of a context-parallel rank, columns of the batch].
+
+    Args:
+        padded: positions of an item with padding, which all ranks share evenly.
+    """
     samples, items = np.array(batch, np.int64).reshape(-1, 2).T
     if context == 1:
-        own = np.arange(positions)
+        own = np.arange(padded)
     else:
-        own = positions_of_rank((positions,), context, rank, causal).numpy()
-    return RowPlaces(
-        np.tile(samples, len(own)), (own[:, None] + ITEM * items[None]).reshape(-1).astype(np.int64)
-    )
+        own = positions_of_rank((padded,), context, rank, causal).numpy()
+    rows = np.where(own[:, None] < positions, own[:, None] + ITEM * items[None], -1)
+    return RowPlaces(np.tile(samples, len(own)), rows.reshape(-1).astype(np.int64))
 
 
 def places_of_rows(samples: range, counts: Sequence[int]) -> RowPlaces:

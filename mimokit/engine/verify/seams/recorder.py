@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.verify.seams.places import RowPlaces, all_in_one, places_of_rows
-from mimokit.engine.verify.seams.signs import all_columns, column_signs
+from mimokit.engine.verify.seams.signs import all_columns, column_signs, salt_of
 from mimokit.planning.seams import SIGNS, Recording, Seam, SeamPhase, SeamPiece, Sketches
 
 CHUNK = 2**16
@@ -52,16 +52,19 @@ class Recorder:
         rows = tensor.detach().reshape(len(places.rows), -1).to("cpu", torch.float64)
         if not len(rows):
             return
-        signs = all_columns(rows.shape[1]) if columns is None else column_signs(columns)
+        seam = Seam(self.step, module, operation, phase)
+        salt, width = salt_of(seam), rows.shape[1]
+        signs = all_columns(width, salt) if columns is None else column_signs(columns, salt)
         if columns is not None:  # what is padding may be infinite
             rows = rows.masked_fill(torch.from_numpy(columns < 0)[None], 0.0)
-        seam = Seam(self.step, module, operation, phase)
+        if places.padding is not None:
+            rows = rows.masked_fill(places.padding, 0.0)
         samples, index = places.numbered
         found = self._of(seam, "")
         if samples[0] in found.samples:
             return  # recomputed
-        values = places.signs * (rows @ signs)
-        ones = places.signs * signs.sum(0)
+        values = places.signs(salt) * (rows @ signs)
+        ones = places.signs(salt) * signs.sum(0)
         zeros = torch.zeros(len(samples), SIGNS, dtype=torch.float64)
         self._add(
             found,
@@ -71,8 +74,8 @@ class Recorder:
             zeros[:, 0].index_add(0, index, rows.square().sum(1)),
         )
         if seam in self._wholes:
-            kept = np.arange(rows.shape[1]) if columns is None else columns
-            piece = SeamPiece("", places.samples, places.rows, kept, rows.numpy().copy())
+            kept, real = np.arange(width) if columns is None else columns, places.rows >= 0
+            piece = SeamPiece("", places.samples[real], places.rows[real], kept, rows.numpy()[real])
             self.recording.wholes.setdefault(seam, []).append(piece)
 
     def rows(
@@ -102,12 +105,13 @@ class Recorder:
         columns = shard.of(whole, padding=-1).reshape(-1).astype(np.int64)
         flat = tensor.detach().reshape(-1).to("cpu", torch.float64)
         flat = flat.masked_fill(torch.from_numpy(columns < 0), 0.0)
+        seam = Seam(self.step, module, name, phase)
+        salt = salt_of(seam)
         values, coverage = torch.zeros(2, 1, SIGNS, dtype=torch.float64)
         for start in range(0, len(flat), CHUNK):
-            signs = column_signs(columns[start : start + CHUNK])
+            signs = column_signs(columns[start : start + CHUNK], salt)
             values += flat[start : start + CHUNK] @ signs
             coverage += signs.sum(0)
-        seam = Seam(self.step, module, name, phase)
         self._add(self._of(seam, share), [0], values, coverage, flat.square().sum()[None])
         if seam in self._wholes:
             one = all_in_one(1)

@@ -1,0 +1,143 @@
+"""Layers whose weights and gradients are sharded over replicas (FSDP2).
+
+Each layer is sharded alone, by torch's `fully_shard` (Zhao et al. 2023, arXiv:2304.11277): before
+it computes, forward or backward, all ranks of the group gather its weights; after its backward its
+gradient is scattered, in every micro-batch. What is outside the layers is reduced as elsewhere.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from mimokit.engine.device import rank_device
+from mimokit.engine.megatron import DistributedDataParallel, TransformerLayer
+from mimokit.engine.parallel.main_weights import StateShard, on_rank, set_shard
+
+_COMPUTED_IN = "computed_in"
+"""Attribute of a parameter whose shards have more bits than layers compute in."""
+
+
+@dataclass(frozen=True)
+class RowShard(StateShard):
+    """The rows of a parameter that this rank holds; the parameter is a `DTensor` of all rows."""
+
+    gathers_weights = False
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the entries of this rank, [entries], of a whole tensor or of a `DTensor`."""
+        own = on_rank(tensor)
+        return super().of(tensor) if own is tensor else own.reshape(-1)
+
+
+class ShardedLayers:
+    """The layers of a module that `fully_shard` has sharded.
+
+    Attributes:
+        gathered: addresses of the weights of the layer that computes forward.
+
+    Args:
+        module: the wrapped module, which reduces no gradients of the layers.
+        group: ranks with equal weights.
+        weights: dtype in which the layers compute; their shards are fp32 and are stepped.
+    """
+
+    def __init__(
+        self,
+        module: DistributedDataParallel,
+        layers: Sequence[torch.nn.Module],
+        group: dist.ProcessGroup,
+        weights: torch.dtype,
+    ) -> None:
+        from torch.distributed.device_mesh import DeviceMesh
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        mesh = DeviceMesh.from_group(group, rank_device().type, mesh_dim_names=("replicas",))
+        policy = MixedPrecisionPolicy(
+            param_dtype=None if weights == torch.float32 else weights,
+            reduce_dtype=torch.float32,
+            cast_forward_inputs=False,
+        )
+        reference = weakref.ref(module)
+        self._parameters: list[Any] = []
+        self.gathered: set[int] = set()
+        for layer in layers:
+            layer.float()
+            marks = {name: vars(parameter).copy() for name, parameter in layer.named_parameters()}
+            sharded: Any = fully_shard(
+                layer, mesh=mesh, reshard_after_forward=True, mp_policy=policy
+            )
+            # Otherwise gradients would be the mean over replicas, not their sum.
+            sharded.set_force_sum_reduction_for_comms(True)
+            sharded.set_gradient_divide_factor(1.0)
+            for name, parameter in layer.named_parameters():
+                vars(parameter).update(marks[name], **{_COMPUTED_IN: weights})
+                set_shard(parameter, _rows(parameter, group, reference))
+                self._parameters.append(parameter)
+            layer.register_forward_pre_hook(partial(self._begin, marks))
+            layer.register_forward_hook(self._end, always_call=True)
+
+    def _begin(
+        self, marks: Mapping[str, Mapping[str, Any]], layer: torch.nn.Module, given: object
+    ) -> None:
+        """Note the weights that torch has gathered, and mark them as those they are made of."""
+        for name, parameter in layer.named_parameters():
+            vars(parameter).update(marks[name])
+            self.gathered.add(parameter.untyped_storage().data_ptr())
+
+    def _end(self, layer: torch.nn.Module, given: object, output: object) -> None:
+        self.gathered.clear()
+
+    def zero(self) -> None:
+        """Forget the gradients of the last step."""
+        for parameter in self._parameters:
+            parameter.grad = parameter.main_grad = None
+
+    def finish(self) -> None:
+        """Let `main_grad` be the scattered gradients, zero where there was no backward."""
+        for parameter in self._parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            parameter.main_grad = parameter.grad
+
+    def scale(self, factor: float) -> None:
+        """Multiply the gradients."""
+        for parameter in self._parameters:
+            on_rank(parameter.main_grad).mul_(factor)
+
+
+def layers_of(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """Return the transformer layers of a module of which something is trained."""
+    layers = [part for part in module.modules() if isinstance(part, TransformerLayer)]
+    return [layer for layer in layers if any(p.requires_grad for p in layer.parameters())]
+
+
+def _rows(
+    parameter: torch.Tensor,
+    group: dist.ProcessGroup,
+    module: weakref.ref[DistributedDataParallel],
+) -> RowShard:
+    """Return the rows of this rank; `fully_shard` deals them out as `torch.chunk` does."""
+    rows = len(parameter)
+    width = parameter.numel() // rows
+    each = -(-rows // group.size())
+    start, stop = (min(each * number, rows) for number in (group.rank(), group.rank() + 1))
+    return RowShard(start * width, stop * width, group, module)
+
+
+def dtype_computed_in(parameter: torch.Tensor) -> torch.dtype:
+    """Return the dtype of a parameter while its module computes."""
+    dtype: torch.dtype = getattr(parameter, _COMPUTED_IN, parameter.dtype)
+    return dtype
+
+
+def set_trained(parameters: Iterable[torch.nn.Parameter], trained: bool) -> None:
+    """Say of parameters whether they are trained."""
+    for parameter in parameters:
+        parameter.requires_grad_(trained)

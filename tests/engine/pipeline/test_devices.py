@@ -1,0 +1,72 @@
+"""No tensor of a step is made on another device than that of its rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import mimokit
+from mimokit.cluster import EngineCluster, RankError
+from mimokit.config import ExperimentConfig
+from mimokit.engine.data.batch import ITEMS, rows_per_sample
+from mimokit.engine.models.patches import ITEM_TOKENS
+from tests.layouts_apart import apart_multimodal_config
+from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
+from tests.planted import planted
+
+RANKS = 4
+
+
+def losses_on_two_devices(plan: Any, config: ExperimentConfig) -> list[float]:
+    """Return the losses of two steps on a rank that has a device."""
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training.loop import prepared, training_step
+    from tests.two_devices import two_devices
+
+    with two_devices(), prepared(plan, config, default_data) as state:
+        return [exhaust(training_step(state)).loss for _ in range(2)]
+
+
+def _layouts() -> dict[str, ExperimentConfig]:
+    shared = {"qwen": (1, 4), "audio": (2, 2), "dino": (4, 1), LANGUAGE: (2, 2)}
+    apart = {"qwen": (1, 2, 1), LANGUAGE: (1, 2, 1)}
+    options = {"num_microbatches": 2, "presence": PRESENCE, "three_axes": True}
+    return {
+        "shared ranks": multimodal_config(shared, "colocated", **options),
+        "separate ranks": apart_multimodal_config(apart, **options),
+    }
+
+
+@pytest.mark.parametrize("name", ["shared ranks", "separate ranks"])
+def test_a_step_makes_its_tensors_on_the_device_of_the_rank(
+    cluster: EngineCluster, name: str
+) -> None:
+    config = _layouts()[name]
+    plan = mimokit.plan(config)
+    losses = cluster.run(losses_on_two_devices, plan, config, world_size=RANKS)
+    assert losses[0][1] < losses[0][0]
+
+
+def _counted_on_the_host(original: Any) -> Any:
+    """Plant: rows are counted by sizes on the device and items on the host."""
+
+    def counts(self: Any, items: list[int], sizes: torch.Tensor | None) -> list[int]:
+        inputs: dict[str, Any] = {ITEMS: torch.tensor(items, dtype=torch.int64)}
+        if sizes is not None:
+            inputs[self._kind.name] = {ITEM_TOKENS: self._encoder.tokens_of(sizes)}
+        return rows_per_sample(inputs, len(items), self._tokens_per_item).tolist()
+
+    return counts
+
+
+def test_a_tensor_on_the_wrong_device_is_found(cluster: EngineCluster) -> None:
+    config = _layouts()["separate ranks"]
+    target = "mimokit.engine.pipeline.stages.EncoderStage._counts"
+    with (
+        planted(cluster, target, _counted_on_the_host, RANKS),
+        pytest.raises(RankError, match="mixes tensors of the rank's device and the host"),
+    ):
+        cluster.run(losses_on_two_devices, mimokit.plan(config), config, world_size=RANKS)
