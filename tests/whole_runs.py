@@ -230,7 +230,8 @@ def _contexts() -> Iterator[WholeRun]:
     )  # fmt: skip
     grouped = partial(_grouped, make)
     mixed = partial(on_contexts, grouped, words=2, audio=4, language_module=2)
-    yield WholeRun(proves, "fan-in and fan-out", mixed)
+    slices = _With(mixed, ("words",), {"sequence_parallel": True})  # 12 words in 8 chunks
+    yield WholeRun(proves, "fan-in and fan-out", slices)
     yield WholeRun(proves, "stages", stages_on_contexts)
     behind = {"images": (1, 2, 2), LANGUAGE: (1, 1, 2), "writer": (1, 1, 2)}
     make = partial(_longer, partial(decoded_config, behind, 2))
@@ -256,10 +257,13 @@ def three_axes_in_rows() -> ExperimentConfig:
 
 
 def stages_on_contexts() -> ExperimentConfig:
-    """Return an audio encoder, and two stages of a language model, on context-parallel ranks."""
-    sizes = {"audio": (1, 1, 2), "clip": (1, 1, 1), LANGUAGE: (1, 2, 2)}
+    """Return encoders and two stages of a language model, on context-parallel ranks.
+
+    The patches of an image and their class token are 5 positions on two ranks.
+    """
+    sizes = {"audio": (1, 1, 2), "clip": (1, 1, 2), LANGUAGE: (1, 2, 2)}
     make = partial(apart_multimodal_config, sizes, 2, presence=PRESENCE)
-    return on_contexts(make, audio=2, language_module=2)
+    return on_contexts(make, audio=2, clip=2, language_module=2)
 
 
 def all_cuts_on_shared_ranks() -> ExperimentConfig:
@@ -279,6 +283,15 @@ def _samples_in_rows() -> Iterator[WholeRun]:
     behind = {"images": (1, 1, 1), LANGUAGE: (1, 2, 2), "writer": (1, 1, 1)}
     make = partial(decoded_config, behind, 2)
     yield WholeRun(proves, "stages and a decoder", partial(in_rows, make))
+
+
+def ends_as_layers(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
+    """Return a config whose language model deals its layers out with embedding and loss."""
+    config = make()
+    sizes = config.model.module_parallelisms[LANGUAGE]
+    sizes.account_for_embedding_in_pipeline_split = True
+    sizes.account_for_loss_in_pipeline_split = True
+    return _changed(config, LANGUAGE, num_layers=3 * sizes.pipeline_parallel - 2)
 
 
 EQUAL = {"clip": (1, 2), "dino": (1, 2), "audio": (1, 2), LANGUAGE: (1, 2)}
@@ -309,9 +322,9 @@ def _encoders_on_shared_ranks() -> Iterator[WholeRun]:
         "tied embeddings",
         partial(several, FAN_IN, "colocated", tied=True),
     )
-    for stages in (2, 3):
-        make = partial(tied_on_stages, stages)
-        yield WholeRun("tied embeddings on stages", f"{stages} stages", make)
+    yield WholeRun("tied embeddings on stages", "2 stages", partial(tied_on_stages, 2))
+    ends = partial(ends_as_layers, partial(tied_on_stages, 3))
+    yield WholeRun("tied embeddings on stages", "3 stages, ends as layers", ends)
 
 
 # (tensor, data): shared by both stages of the language model, by half of them, by none.
@@ -323,12 +336,15 @@ def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
     several = {"presence": PRESENCE, "tied": True, "three_axes": True}
     make = partial(shared_pipeline, "homogeneous", (2, 2, 2), AROUND, 3, **several)
     yield WholeRun(proves, "homogeneous TP2PP2DP2", make)
-    for passes in (None, 2):
-        make = partial(
-            shared_pipeline, "colocated", (2, 2, 2), AROUND, 3, **several,
-            encoder_microbatches=passes,
-        )  # fmt: skip
-        yield WholeRun(proves, f"colocated TP2PP2DP2, passes of {passes or 3}", make)
+    make = partial(shared_pipeline, "colocated", (2, 2, 2), AROUND, 3, **several)
+    yield WholeRun(proves, "colocated TP2PP2DP2, passes of 3", make)
+    # 'qwen' has the ranks of the language model, whose ends alone have a group of their own.
+    in_stages = {"clip": (4, 2), "audio": (1, 4), "qwen": (2, 2)}
+    make = partial(
+        shared_pipeline, "colocated", (2, 2, 2), in_stages, 3, ("audio", "qwen"), **several,
+        encoder_microbatches=2,
+    )  # fmt: skip
+    yield WholeRun(proves, "colocated TP2PP2DP2, stages of encoders, passes of 2", make)
     shared = {"tied": True, "context_parallel": 2}
     make = partial(shared_pipeline, "homogeneous", (2, 2, 1), {"audio": (1, 1)}, 2, **shared)
     yield WholeRun(proves, "homogeneous TP2CP2PP2, sequence parallel", make)
@@ -352,9 +368,11 @@ def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
         yield WholeRun(proves, f"heterogeneous, {order}", make)
 
 
-def _apart_in_chunks(order: str) -> ExperimentConfig:
+def _apart_in_chunks(order: str, replicas: int = 1) -> ExperimentConfig:
     """Return a language model of 2 stages of 2 chunks behind an encoder of 2 stages."""
-    config = _changed(apart_config((1, 2, 1), (2, 2, 1), 4), LANGUAGE, num_layers=4)
+    tensor = 2 // replicas
+    config = apart_config((1, 2, 1), (tensor, 2, replicas), 4)
+    config = _changed(config, LANGUAGE, num_layers=4)
     config = _changed(config, LANGUAGE, tied_embeddings=True)
     language = config.model.module_parallelisms[LANGUAGE]
     language.virtual_pipeline_model_parallel_size = 2
@@ -643,7 +661,7 @@ BEHIND = {"pipeline_parallel": 2, "rank_offset": 1, **ONE}
 def _weights() -> Iterator[WholeRun]:
     for language, mode, images, words in (
         ("qwen2", "colocated", {"data_parallel": 4}, {"tensor_parallel": 4}),
-        ("qwen3", "heterogeneous", ONE, BEHIND),
+        ("qwen3_moe", "heterogeneous", ONE, {**BEHIND, "data_parallel": 2, "expert_parallel": 2}),
     ):
         make = partial(weights_config, language, "clip_tower", mode, images, words)
         yield WholeRun("modules that start from weights", mode, make)
@@ -714,6 +732,8 @@ class _With:
 
 SHARDED_STATES = {"use_distributed_optimizer": True}
 OVERLAPPED = {"overlap_grad_reduce": True}
+IN_FULL = {"use_megatron_fsdp": True}
+TWO_INSTANCES = {"num_distributed_optimizer_instances": 2}
 
 
 def tied_on_replicas() -> ExperimentConfig:
@@ -724,17 +744,42 @@ def tied_on_replicas() -> ExperimentConfig:
 def _optimizers() -> Iterator[WholeRun]:
     """Yield runs whose modules share the states of their optimizers, all or some."""
     mixed = partial(multimodal_config, MIXED, "colocated", num_microbatches=2, presence=PRESENCE)
-    for name, make, modules in (
-        ("homogeneous", partial(digits_config, (2, 2), (2, 2)), ("images", LANGUAGE)),
-        ("colocated", mixed, ("clip", "audio", LANGUAGE)),
-        ("tied on stages", tied_on_replicas, ("images", LANGUAGE)),
+    several = {**SHARDED_STATES, **TWO_INSTANCES}
+    for name, make, modules, shards in (
+        (
+            "homogeneous",
+            partial(digits_config, (2, 2), (2, 2)),
+            ("images", LANGUAGE),
+            SHARDED_STATES,
+        ),
+        ("colocated", mixed, ("clip", "audio", LANGUAGE), several),
+        ("tied on stages", tied_on_replicas, ("images", LANGUAGE), several),
     ):
-        yield WholeRun("a distributed optimizer", name, _With(make, modules, SHARDED_STATES))
+        yield WholeRun("a distributed optimizer", name, _With(make, modules, shards))
         overlapped = _With(make, modules, OVERLAPPED)
         yield WholeRun("overlapped reduction", name, overlapped, STEPS)
+    chunked = partial(_apart_in_chunks, "1f1b", replicas=2)
+    chunks = _With(chunked, ("images", LANGUAGE), {**OVERLAPPED, **SHARDED_STATES})
+    yield WholeRun("overlapped reduction", "chunks, shards of states", chunks, STEPS)
+    mixture = partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED)
+    instances = _With(mixture, ("images", LANGUAGE), several)
+    yield WholeRun("a distributed optimizer", "two instances of experts", instances)
+    proves = "layers in full shards"
+    shares = {"clip": (1, 4), "audio": (2, 2), "words": (1, 4), LANGUAGE: (2, 2)}
+    make = partial(multimodal_config, shares, "colocated", num_microbatches=2, presence=PRESENCE)
+    sliced = _With(make, ("audio",), {"sequence_parallel": True})
+    yield WholeRun(proves, "colocated", _With(sliced, tuple(shares), IN_FULL))
+    stages = _With(partial(apart_config, (1, 2, 2), (1, 2, 2), 2), ("images", LANGUAGE), IN_FULL)
+    again = _With(stages, (LANGUAGE,), {"recompute_granularity": "full"})
+    yield WholeRun(proves, "stages", again)
+    decoded = {"images": (1, 1, 1), LANGUAGE: (1, 1, 1), "writer": (1, 1, 2)}
+    written = _With(partial(decoded_config, decoded, 2), ("writer",), IN_FULL)
+    yield WholeRun(proves, "a decoder", written)
+    together = _With(partial(digits_config, (1, 2), (1, 2)), ("images", LANGUAGE), IN_FULL)
+    yield WholeRun("bf16", "layers in full shards", partial(in_precision, together, "bf16"))
     behind = {"images": (1, 1, 2), LANGUAGE: (1, 1, 2), "writer": (1, 1, 2)}
     decoded = partial(decoded_config, behind, 2)
-    both = _With(decoded, ("images", LANGUAGE, "writer"), SHARDED_STATES)
+    both = _With(decoded, ("images", LANGUAGE, "writer"), several)
     yield WholeRun("bf16", "shards of states", partial(in_precision, both, "bf16"))
 
 

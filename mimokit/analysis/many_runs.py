@@ -142,6 +142,42 @@ def planned_against_measured(
     return table
 
 
+def predicted_step(
+    config: ExperimentConfig, hardware: Calibration | HardwareSource | None = None
+) -> tuple[float, float, float]:
+    """Predict the seconds of a step, with the ends of their band.
+
+    Args:
+        hardware: as in `planned_against_measured`.
+
+    Raises:
+        ValueError: the config cannot be predicted for this hardware.
+    """
+    return _predicted(config, _calibration(hardware), hardware)
+
+
+def predicted_if_known(
+    config: ExperimentConfig, hardware: Calibration | HardwareSource | None = None
+) -> tuple[float, float, float] | None:
+    """Predict as `predicted_step`, for the hardware of the config where none is given.
+
+    Returns:
+        None if neither names hardware, or if the config cannot be predicted for its own.
+
+    Raises:
+        ValueError: the config cannot be predicted for the hardware that was given.
+    """
+    source = hardware or getattr(config.runtime, "hardware", None)  # that of a fit has none
+    if source is None:
+        return None
+    try:
+        return predicted_step(config, source)
+    except ValueError:
+        if hardware is not None:
+            raise
+        return None
+
+
 def _calibration(hardware: object) -> Calibration | None:
     if isinstance(hardware, Calibration):
         return hardware

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from mimokit.analysis.run_folders import RunFolderError, read_object
-from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SHOWN_AXES
+from mimokit.axes import CONFIG_FIELDS, RANK_AXES, short_sizes
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import load_experiment_config
 from mimokit.planning import plan_layout
@@ -218,8 +218,7 @@ def _layout(modules: Mapping[str, Any]) -> dict[str, Any]:
 def _sizes_text(sizes: Mapping[Any, Any]) -> str:
     """Return parallel sizes as text, those of 1 left out: TP2 DP4."""
     known = {axis: size for axis, size in sizes.items() if isinstance(size, int)}
-    large = [f"{axis.label}{known[axis]}" for axis in SHOWN_AXES if known.get(axis, 1) > 1]
-    return " ".join(large) or ("1 rank" if known else "?")
+    return short_sizes(known) or ("1 rank" if known else "?")
 
 
 def module_columns(rows: Iterable[Mapping[str, Any]]) -> list[str]:

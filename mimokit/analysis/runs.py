@@ -169,7 +169,7 @@ class Runs:
         `warmup_iterations`. The last iteration is never warm-up.
         """
         return {
-            name: numbers[min(count, len(numbers) - 1)] for name, count, numbers in self._warmups()
+            name: numbers[min(count, len(numbers) - 1)] for name, count, numbers in self._warmups
         }
 
     def ended_in_warmup(self) -> frozenset[str]:
@@ -177,12 +177,16 @@ class Runs:
         status = {row["run"]: row["status"] for row in records(self.runs)}
         return frozenset(
             name
-            for name, count, numbers in self._warmups()
+            for name, count, numbers in self._warmups
             if count >= len(numbers) and status[name] not in ("completed", "unknown")
         )
 
-    def _warmups(self) -> Iterator[tuple[str, int, list[int]]]:
-        """Yield each run that measured a step, how many are warm-up, and all its iterations."""
+    @cached_property
+    def _warmups(self) -> tuple[tuple[str, int, list[int]], ...]:
+        """Each run that measured a step, how many are warm-up, and all its iterations."""
+        return tuple(self._each_warmup())
+
+    def _each_warmup(self) -> Iterator[tuple[str, int, list[int]]]:
         rows = {row["run"]: row for row in records(self.runs)}
         for name, steps in self.iterations.groupby("run", observed=True):
             marked = steps.get("warmup", pd.Series(dtype=float)).dropna()

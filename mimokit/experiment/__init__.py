@@ -12,10 +12,13 @@ from mimokit.lazy import lazy_names
 if TYPE_CHECKING:
     from mimokit.config.runtime import Evaluations as Evaluations
     from mimokit.experiment.calibration import calibrate as calibrate
+    from mimokit.experiment.culprit.at_step import stepper_at as stepper_at
     from mimokit.experiment.culprit.explain import Reference as Reference
     from mimokit.experiment.culprit.explain import compute_reference as compute_reference
     from mimokit.experiment.culprit.explain import explain as explain
     from mimokit.experiment.culprit.report import CulpritReport as CulpritReport
+    from mimokit.experiment.culprit.shrunk import ShrunkReport as ShrunkReport
+    from mimokit.experiment.culprit.shrunk import explain_shrunk as explain_shrunk
     from mimokit.experiment.fits.arguments import FitArguments as FitArguments
     from mimokit.experiment.fits.run import FitResult as FitResult
     from mimokit.experiment.fits.run import FitRun as FitRun
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from mimokit.experiment.resume_report import ResumeReport as ResumeReport
     from mimokit.experiment.snapshot import StepSnapshot as StepSnapshot
     from mimokit.experiment.stepper import Stepper as Stepper
-    from mimokit.experiment.stepper import StepperError as StepperError
+    from mimokit.experiment.stepping.ranks import StepperError as StepperError
     from mimokit.experiment.sweeps.records import ExperimentRecord as ExperimentRecord
     from mimokit.experiment.sweeps.records import ExperimentStatus as ExperimentStatus
     from mimokit.experiment.sweeps.runner import SweepResult as SweepResult

@@ -16,6 +16,7 @@ from mimokit.planning.checkpoints import (
     MARKER,
     Checkpoint,
     check_model,
+    check_replicas,
     layout_text,
     read_checkpoint,
     refused,
@@ -50,6 +51,20 @@ def resumed(
     return config.model_copy(update={"runtime": runtime.model_copy(update={"resume_from": here})})
 
 
+def check_restarts(config: ExperimentConfig, restarts: int) -> ExperimentConfig:
+    """Return a config that can begin again from checkpoints.
+
+    Raises:
+        ConfigError: it saves none.
+    """
+    if restarts and config.runtime.checkpoint is None:
+        sentence = (
+            f"Section 'runtime': restarts is {restarts}, but checkpoint is not given; give it."
+        )
+        raise ConfigError([Problem("runtime", "checkpoint", None, sentence)])
+    return config
+
+
 def has_checkpoints(results: Path) -> bool:
     """Return whether a folder has something to go on from, whole or not."""
     return os.path.lexists(results / MARKER) or bool(checkpoints_of(results))
@@ -67,6 +82,7 @@ def check_resumable(config: ExperimentConfig, own: Collection[str] = ()) -> None
     if config.runtime.resume_from is None:
         return
     saved = read_checkpoint(config.runtime.resume_from)
+    check_replicas(saved, config)
     networks = config.model.module_architectures
     unknown = {*own, *(name for name, net in networks.items() if net.builder is not None)}
     known = {

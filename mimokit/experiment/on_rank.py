@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from mimokit.engine.verify.compare import Noise, StepDifference, StepRounding
     from mimokit.engine.verify.oracle import OracleStep
     from mimokit.engine.verify.resume import RankRecord
-    from mimokit.planning.stepper.crossings import StepRecord
 
 
 def _send(sample: Sample) -> None:
@@ -161,12 +160,14 @@ def resume_rank(
 ) -> RankRecord:
     """Train, save and train on; with None before it, go on from a checkpoint."""
     from mimokit.engine.data.sources import default_data
+    from mimokit.engine.replicas.world import replica_world
     from mimokit.engine.verify.resume import record_resumed, record_saved
 
     data = code.data or default_data
-    if before is None:
-        return record_resumed(plan, config, data, after, code)
-    return record_saved(plan, config, data, before, after, code)
+    with replica_world(plan) as (of_replica, peers):
+        if before is None:
+            return record_resumed(of_replica, config, data, after, code, peers)
+        return record_saved(of_replica, config, data, before, after, code, peers)
 
 
 def seams_of_one_rank(
@@ -222,20 +223,12 @@ def open_stepper(
     open_session(name, plan, config, code.data or default_data, keep, code)
 
 
-def advance_stepper(name: str, first: int, count: int) -> list[StepRecord] | None:
-    """Do this rank's part of some ticks; return None if its model was released."""
+def ask_stepper(name: str, method: str, *args: Any) -> tuple[Any] | None:
+    """Return what a method of this rank's session returns; None if its model was released."""
     from mimokit.engine.stepper.session import session_of
 
     session = session_of(name)
-    return None if session is None else session.advance(first, count)
-
-
-def inspect_stepper(name: str, number: int, tensor: str) -> tuple[Any] | None:
-    """Return a tensor as it was after a tick, (None,) if no copy is kept; None as above."""
-    from mimokit.engine.stepper.session import session_of
-
-    session = session_of(name)
-    return None if session is None else (session.inspect(number, tensor),)
+    return None if session is None else (getattr(session, method)(*args),)
 
 
 def close_stepper(name: str) -> bool:

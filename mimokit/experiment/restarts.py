@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from mimokit.cluster import ClusterError, ClusterRun, RunAborted
+from mimokit.cluster import ClusterError, ClusterRun, EnginesMissing, RunAborted
 from mimokit.config import ConfigError
+from mimokit.packed_list import PackedList
 from mimokit.planning.checkpoints import Checkpoint, read_checkpoint, steps_in
 from mimokit.samples import (
     EvaluationSample,
@@ -24,6 +28,14 @@ from mimokit.units import counted
 
 _ENDING = 60.0
 """Seconds that the engines of an attempt may take to come back or to be gone."""
+
+MISSING_SECONDS = 600.0
+"""How long a run waits for engines of others that are gone or cannot be reached."""
+_PAUSE = 1.0
+"""Seconds until it looks for them again."""
+
+_WHERE = re.compile(r"[.;] [Ii]t was here:$")
+"""What leads from the first line of an error to the stack of a rank."""
 
 Message = dict[str, Any]
 Listener = Callable[[Message], object]
@@ -118,7 +130,7 @@ class RestartedRun:
         self._begin, self._checkpoints, self._left = begin, checkpoints, restarts
         self.restarts: list[Restart] = []
         self._lock = threading.RLock()
-        self._messages: list[Message] = []
+        self._messages = PackedList[Message]()
         self._listeners: list[Listener] = []
         self._seen: dict[tuple[object, ...], int] = {}
         self._reached = self._begun = begun
@@ -149,14 +161,21 @@ class RestartedRun:
 
     def each_sample(self) -> Iterator[Message]:
         """Yield what was heard of all attempts."""
-        yield from self._messages[: self.sample_count]
+        place = 0
+        while messages := self._some_from(place):
+            yield from messages
+            place += len(messages)
 
     def on_sample(self, callback: Listener) -> None:
         """Call back with every sample, earlier ones first."""
         with self._lock:
-            for message in self._messages:
+            for message in self._messages.from_place(0):
                 callback(message)
             self._listeners.append(callback)
+
+    def _some_from(self, place: int) -> list[Message]:
+        with self._lock:
+            return self._messages.some_from(place)
 
     def result(self, timeout: float | None = None) -> list[Any]:
         """Wait for the result of the last attempt.
@@ -194,10 +213,26 @@ class RestartedRun:
     def _attempt(self, checkpoint: Checkpoint | None) -> ClusterRun:
         self._reached = self._begun if checkpoint is None else checkpoint.step
         run = self._begin(checkpoint)
+        run.end_idle()
         if self._note is not None:
             run.remember(self._note)
         run.on_sample(self._hear)
         return run
+
+    def _attempt_with_patience(self, checkpoint: Checkpoint | None) -> ClusterRun | None:
+        """Begin when all engines are there again; None if the user stops the run before that."""
+        deadline, told = time.monotonic() + MISSING_SECONDS, False
+        while not self._stopping:
+            try:
+                return self._attempt(checkpoint)
+            except EnginesMissing as error:
+                if time.monotonic() > deadline:
+                    raise
+                if not told:
+                    _tell_waiting(error)
+                told = True
+                time.sleep(_PAUSE)
+        return None
 
     def _hear(self, message: Message) -> None:
         sample = from_wire(message)
@@ -252,13 +287,20 @@ class RestartedRun:
         self._left -= 1
         checkpoint = newest(self._checkpoints)
         resumed = self._begun if checkpoint is None else checkpoint.step
-        self._run = self._attempt(checkpoint)
-        cause = str(error).split("\n", 1)[0]
+        if (run := self._attempt_with_patience(checkpoint)) is None:
+            return False
+        self._run = run
+        cause = _WHERE.sub("", str(error).split("\n", 1)[0])
         self.restarts.append(Restart(failed_at, resumed, cause, time.monotonic() - began))
         self._error = None
         if self._stopping:
             self._run.stop()
         return True
+
+
+def _tell_waiting(error: EnginesMissing) -> None:
+    with contextlib.suppress(RuntimeWarning):  # where warnings are errors, the run waits as well
+        warnings.warn(f"training waits to begin again: {error}", RuntimeWarning, stacklevel=2)
 
 
 def newest(folder: Path) -> Checkpoint | None:

@@ -82,12 +82,13 @@ def resume_check(
         going_on = _resuming(resumed, folder)
         check_trainable(going_on)
         after = _run(cluster, going_on, code, None)
+    replicas = 1 if saved.strategy is None else saved.strategy.replicas
     return ResumeReport(
         name=resumed.name,
         saved_layout=layout_text(layout_json(saved)),
         layout=layout_text(layout_json(resumed)),
         tolerance=tolerance,
-        findings=tuple(find_differences(before, after, tolerance)),
+        findings=tuple(_of_each_replica(before, after, tolerance, replicas)),
         first=BEFORE,
         losses=tuple(after[0].losses),
         expected=tuple(before[0].losses),
@@ -117,6 +118,21 @@ def _resuming(config: ExperimentConfig, folder: Path) -> ExperimentConfig:
 def _changed(config: ExperimentConfig, **values: object) -> ExperimentConfig:
     runtime = config.runtime.model_copy(update={**values, "num_iterations": BEFORE + AFTER})
     return config.model_copy(update={"runtime": runtime})
+
+
+def _of_each_replica(
+    before: Sequence[RankRecord], after: Sequence[RankRecord], tolerance: float, replicas: int
+) -> Iterator[str]:
+    """Yield what was lost of each replica, whose layouts are the same if there are several."""
+    for replica in range(replicas):
+        own, now = (_ranks_of(records, replica, replicas) for records in (before, after))
+        named = f"Replica {replica}: " if replicas > 1 else ""
+        yield from (f"{named}{finding}" for finding in find_differences(own, now, tolerance))
+
+
+def _ranks_of(records: Sequence[RankRecord], replica: int, replicas: int) -> Sequence[RankRecord]:
+    ranks = len(records) // replicas
+    return records[replica * ranks : (replica + 1) * ranks]
 
 
 def find_differences(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from mimokit.experiment.stepping.findings import AskRows, TransferFinding, findings_of
 from mimokit.planning.stepper import (
+    Crossing,
     PlanDifference,
     PlannedStep,
     SeenCrossing,
     Tick,
+    differences,
     planned_crossings,
 )
 from mimokit.planning.types import LayoutPlan
@@ -28,6 +31,7 @@ class StepSnapshot:
 
     Attributes:
         number: of the tick, counted since the stepper was opened.
+        findings: what came, or was sent, instead of what differs from the plan.
     """
 
     number: int
@@ -35,6 +39,7 @@ class StepSnapshot:
     tick: Tick
     records: Mapping[int, StepRecord]
     differences: tuple[PlanDifference, ...]
+    findings: tuple[TransferFinding, ...] = ()
 
     @property
     def acted(self) -> tuple[int, ...]:
@@ -64,6 +69,34 @@ class StepSnapshot:
         return f"step {self.number}: {did}{loss}{wrong}"
 
     __repr__ = __str__
+
+
+def snapshot_of(
+    plan: LayoutPlan,
+    ticks: int,
+    tick: Tick,
+    records: Sequence[StepRecord],
+    sent: dict[Crossing, SeenCrossing],
+    ask: AskRows,
+) -> StepSnapshot:
+    """Compare what the ranks did at a tick with the plan.
+
+    Args:
+        ticks: of an iteration.
+        sent: what was sent before and has not been received; brought up to date.
+        ask: for the rows of pieces.
+    """
+    number = records[0].number
+    by_rank = {record.rank: record for record in records}
+    did = {rank: step for rank, step in tick.steps.items() if by_rank[rank].did is not None}
+    pieces = [piece for record in records for piece in (*record.pieces, *record.inputs)]
+    sent.update({piece.crossing: piece for piece in pieces if piece.sent})
+    wrong = differences(planned_crossings(plan, Tick(tick.time, did)), pieces, sent)
+    for piece in pieces:
+        if not piece.sent:
+            sent.pop(piece.crossing, None)
+    wrong, found = findings_of(wrong, pieces, ask)
+    return StepSnapshot(number, number // ticks, tick, by_rank, wrong, found)
 
 
 def state_table(

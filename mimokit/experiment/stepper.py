@@ -2,47 +2,55 @@
 
 from __future__ import annotations
 
-import contextlib
-import difflib
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from mimokit.cluster import ClusterError, EngineCluster
+from mimokit.cluster import EngineCluster
 from mimokit.config import ConfigError, ExperimentConfig, Problem, check_runnable
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, checked_code
-from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, prepared
-from mimokit.experiment.snapshot import StepSnapshot, state_table
+from mimokit.experiment.snapshot import StepSnapshot, snapshot_of, state_table
+from mimokit.experiment.stepping.findings import Piece
+from mimokit.experiment.stepping.moves import StepMoves
+from mimokit.experiment.stepping.ranks import RankSessions, StepperError
+from mimokit.experiment.stepping.tensors import StepTensors, TensorPart
 from mimokit.planning import plan_layout
 from mimokit.planning.stepper import (
     Crossing,
-    PlanDifference,
-    PlannedStep,
     SeenCrossing,
-    Tick,
     clock_of,
-    differences,
-    planned_crossings,
 )
+from mimokit.planning.stepper.pictures import TensorPicture, Window
 from mimokit.units import counted
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
-    from mimokit.planning.stepper.crossings import StepRecord
+    from mimokit.planning.stepper.crossings import PieceRows, StepRecord
 
 KEEP = 256
 
 
-class StepperError(RuntimeError):
-    """A request to a stepper that cannot be fulfilled; the message is one sentence."""
+@dataclass(frozen=True)
+class Edit:
+    """Values that a user wrote into a tensor after a step.
+
+    Attributes:
+        index: where in the tensor; None: all of it.
+    """
+
+    number: int
+    rank: int
+    name: str
+    values: NDArray[Any]
+    index: tuple[int, ...] | None = None
 
 
-class Stepper:
+class Stepper(StepMoves):
     """Goes through training tick by tick; `mimokit_widgets.StepperView(stepper)` shows it.
 
     All ranks advance by the plan's clock: at a tick every rank does one step of its schedule or
@@ -87,134 +95,26 @@ class Stepper:
         code = checked_code(self.config, modules, loss_func, forward_step, data)
         self.plan = plan_layout(self.config)
         self.clock = clock_of(self.plan)
-        self._cluster = cluster
-        self._taken: list[StepSnapshot] = []
-        self._position = -1
+        super().__init__()
         self._sent: dict[Crossing, SeenCrossing] = {}
-        self._ended: str | None = None
-        self._listeners: list[Callable[[], None]] = []
-        self._name = uuid.uuid4().hex
-        self._run(on_rank.open_stepper, self.plan, self.config, keep, code)
-        self._engines = cluster.ranks
+        self._edits: list[Edit] = []
+        opening = self.plan, self.config, keep, code
+        self._sessions = RankSessions(cluster, self.plan.world_size, opening)
+        self._tensors = StepTensors(self.plan, self._sessions)
 
     # State.
 
     @property
-    def snapshots(self) -> tuple[StepSnapshot, ...]:
-        """All steps done so far."""
-        return tuple(self._taken)
-
-    @property
-    def now(self) -> StepSnapshot | None:
-        """The current step, None before the first."""
-        return self._taken[self._position] if self._position >= 0 else None
-
-    @property
-    def differences(self) -> tuple[PlanDifference, ...]:
-        """All transfers so far that differ from the plan."""
-        return tuple(difference for snapshot in self._taken for difference in snapshot.differences)
+    def edits(self) -> tuple[Edit, ...]:
+        """What was written into tensors, in that order."""
+        return tuple(self._edits)
 
     @property
     def ended(self) -> str | None:
         """Why no further step is possible, None while one is."""
-        return self._ended
-
-    def on_change(self, callback: Callable[[], None]) -> None:
-        """Call back whenever the current step changes."""
-        self._listeners.append(callback)
-
-    # Forwards and backwards.
-
-    def next(self, n: int = 1) -> StepSnapshot:
-        """Go n steps forwards, first through those already done, and return the last.
-
-        Raises:
-            ValueError: n is less than 1.
-            StepperError: the stepper has ended.
-            RankError: a rank raised; names the rank and the step.
-            RankDied: the process of a rank died.
-        """
-        if n < 1:
-            raise ValueError(
-                f"next goes at least 1 step forwards, not {n}; back goes the other way"
-            )
-        self._go_to(self._position + n)
-        return self._taken[self._position]
-
-    def back(self, n: int = 1) -> StepSnapshot:
-        """Go n steps back to a recorded step; nothing is undone on the ranks.
-
-        Raises:
-            StepperError: there are fewer steps.
-        """
-        if not 0 < n <= self._position:
-            raise StepperError(
-                f"There are {counted(max(self._position, 0), 'step')} before the current one; "
-                f"going {n} back is not possible."
-            )
-        return self.look_at(self._position - n)
-
-    def look_at(self, number: int) -> StepSnapshot:
-        """Make a step that was done the current one.
-
-        Raises:
-            StepperError: it was not done.
-        """
-        if not 0 <= number < len(self._taken):
-            done = f"0 to {len(self._taken) - 1}" if self._taken else "none"
-            raise StepperError(f"Step {number} was not done; the steps done are {done}.")
-        self._position = number
-        self._changed()
-        return self._taken[number]
-
-    def run_until(
-        self,
-        *,
-        rank: int | None = None,
-        action: str | None = None,
-        microbatch: int | None = None,
-        module: str | None = None,
-    ) -> StepSnapshot:
-        """Go forwards until the next matching step has been done, and return it.
-
-        Args:
-            action: name of the step: "forward", "gather", "send-backward", "optimizer", ….
-
-        Raises:
-            StepperError: no step of an optimizer step matches.
-        """
-        start = self._position + 1
-        for number in range(start, start + len(self.clock)):
-            steps = self._tick(number).steps
-            chosen = steps.values() if rank is None else [steps[rank]] if rank in steps else []
-            if any(_matches(step, action, microbatch, module) for step in chosen):
-                return self.next(number - self._position)
-        raise StepperError(self._no_match(rank, action, microbatch, module))
-
-    def run_until_crossing(self) -> StepSnapshot:
-        """Go forwards until a transfer between ranks; a StepperError says if there is none."""
-        start = self._position + 1
-        for number in range(start, start + len(self.clock)):
-            if planned_crossings(self.plan, self._tick(number)):
-                return self.next(number - self._position)
-        raise StepperError("The steps of this layout transfer nothing between ranks.")
-
-    def run_until_difference(self) -> StepSnapshot:
-        """Go forwards until something differs from the plan, at most to the end of the iteration.
-
-        Steps that were done already are looked at again, not done again.
-        """
-        while True:
-            snapshot = self.next()
-            last = snapshot.number % len(self.clock) == len(self.clock) - 1
-            if snapshot.differences or last:
-                return snapshot
+        return self._sessions.ended
 
     # Inspection.
-
-    def next_step(self, rank: int) -> PlannedStep:
-        """Return the next planned step of a rank."""
-        return self._next_of(rank)[1]
 
     def state(self) -> pd.DataFrame:
         """Return what every rank did last, does next, and waits for.
@@ -231,7 +131,7 @@ class Stepper:
 
         Columns: name, shape, dtype; `inspect` takes the names.
         """
-        facts = self._record(rank).tensors
+        facts = self._looked_at(rank).records[rank].tensors
         rows = [{"name": name, "shape": f.shape, "dtype": f.dtype} for name, f in facts.items()]
         return pd.DataFrame(rows, columns=["name", "shape", "dtype"])
 
@@ -243,26 +143,94 @@ class Stepper:
         Raises:
             StepperError: the rank had no tensor of that name, or its copy is no longer kept.
         """
-        record = self._record(rank)
-        if name not in record.tensors:
-            close = difflib.get_close_matches(name, record.tensors, 3, 0.3) or record.tensors
-            known = ", ".join(list(close)[:3])
-            hint = f"it had for example {known}" if known else "it had no tensors"
-            raise StepperError(f"Rank {rank} had no {name!r} after step {record.number}; {hint}.")
-        ((values,),) = self._ask(on_rank.inspect_stepper, record.number, name, ranks=[rank])
-        if values is None:
+        return self._tensors.inspect(self._looked_at(rank), rank, name)
+
+    def pictures(self, rank: int) -> Mapping[str, TensorPicture]:
+        """Return a small picture of every tensor that a rank had after the current step.
+
+        Raises:
+            StepperError: the copies are no longer kept.
+        """
+        return self._tensors.pictures(self._looked_at(rank), rank)
+
+    def picture(self, rank: int, name: str, window: Window | None = None) -> TensorPicture:
+        """Return a tensor of a rank after the current step as a picture.
+
+        Args:
+            window: the part of the tensor, as a matrix, that is shown.
+
+        Raises:
+            StepperError: the rank had no tensor of that name, or its copy is no longer kept.
+        """
+        return self._tensors.picture(self._looked_at(rank), rank, name, window)
+
+    def whole(self, rank: int, name: str) -> tuple[TensorPart, ...]:
+        """Return what all ranks have of a tensor of a rank, in the order of the samples.
+
+        Raises:
+            StepperError: as `picture`.
+        """
+        return self._tensors.whole(self._looked_at(rank), rank, name)
+
+    # Changes.
+
+    def edit(
+        self, rank: int, name: str, values: ArrayLike, index: tuple[int, ...] | None = None
+    ) -> None:
+        """Write values into a tensor of a rank; the next step reads them.
+
+        Args:
+            values: of the shape of the tensor, or of what `index` selects.
+            index: as of a numpy array; None: the whole tensor.
+
+        Raises:
+            StepperError: the current step is not the last that was done, the rank has no tensor of
+                that name, or the values do not fit.
+        """
+        snapshot = self._looked_at(rank)
+        if snapshot.number != len(self._taken) - 1:
             raise StepperError(
-                f"Rank {rank} no longer keeps its tensors of step {record.number}; open the "
-                f"stepper with a larger keep."
+                f"The ranks stand after step {len(self._taken) - 1}, and step {snapshot.number} is "
+                f"looked at; restore({snapshot.number}) takes them back to it."
             )
-        return np.asarray(values)
+        edit = Edit(snapshot.number, rank, name, np.array(values), index)
+        self._write(edit)
+        self._changed()
+
+    def restore(self, number: int) -> StepSnapshot:
+        """Take the ranks back to where they stood after a step, before any edit of it.
+
+        Their models are built anew, and all steps up to this one are done again, with the edits
+        that were made before it. Every tensor that is kept of the step is compared.
+
+        Raises:
+            StepperError: the step was not done; or a tensor is not bit for bit what it was, because
+                data or model are drawn from something else than the seed.
+        """
+        self._check_done(number)
+        before = self._sessions.ask("prints", number)
+        edits = [edit for edit in self._edits if edit.number < number]
+        self._sessions.open()
+        self._taken, self._sent, self._edits = [], {}, []
+        for edit in edits:
+            self._do_until(edit.number)
+            self._write(edit)
+        self._do_until(number)
+        self._position = number
+        after = self._sessions.ask("prints", number)
+        self._changed()
+        for rank, (was, now) in enumerate(zip(before, after, strict=True)):
+            other = [name for name in was or () if was[name] != now.get(name)]
+            if other:
+                raise StepperError(
+                    f"Step {number} was done again, but {other[0]!r} of rank {rank} is not bit for "
+                    "bit what it was; data or model depend on more than the seed."
+                )
+        return self._taken[number]
 
     def close(self) -> None:
         """Release the model on the ranks; may be called again."""
-        if self._ended is None:
-            with contextlib.suppress(ClusterError):
-                self._run(on_rank.close_stepper)
-            self._ended = "it was closed"
+        self._sessions.close()
 
     def __enter__(self) -> Stepper:
         return self
@@ -279,117 +247,43 @@ class Stepper:
 
     # Implementation.
 
-    def _tick(self, number: int) -> Tick:
-        return self.clock[number % len(self.clock)]
-
-    def _go_to(self, number: int) -> None:
-        missing = number + 1 - len(self._taken)
+    def _do_until(self, number: int) -> None:
+        """Do the steps up to a number that have not been done."""
+        first = len(self._taken)
+        missing = number + 1 - first
         if missing > 0:
-            first = len(self._taken)
-            by_rank = self._ask(on_rank.advance_stepper, first, missing)
+            by_rank = self._sessions.ask("advance", first, missing)
             for records in zip(*by_rank, strict=True):
                 self._taken.append(self._snapshot(records))
-        self._position = number
-        self._changed()
+
+    def _write(self, edit: Edit) -> None:
+        snapshot = self._taken[edit.number]
+        self._tensors.edit(snapshot, edit.rank, edit.name, edit.values, edit.index)
+        self._edits.append(edit)
 
     def _snapshot(self, records: tuple[StepRecord, ...]) -> StepSnapshot:
         number = records[0].number
-        tick = self._tick(number)
-        by_rank = {record.rank: record for record in records}
-        did = {rank: step for rank, step in tick.steps.items() if by_rank[rank].did is not None}
-        pieces = [piece for record in records for piece in record.pieces]
-        self._sent.update({piece.crossing: piece for piece in pieces if piece.sent})
-        planned = planned_crossings(self.plan, Tick(tick.time, did))
-        wrong = differences(planned, pieces, self._sent)
-        for piece in pieces:
-            if not piece.sent:
-                self._sent.pop(piece.crossing, None)
-        return StepSnapshot(number, number // len(self.clock), tick, by_rank, wrong)
 
-    def _ask(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
-        """Run a function on the ranks that have the model, and return their results."""
-        results = self._run(function, *args, **options)
-        if any(answer is None for answer in results):
-            self._ended = f"the ranks no longer have its model, because {self._why_released()}"
-            self._check_open()
-        return results
+        def ask(pieces: Mapping[int, Sequence[Piece]]) -> Mapping[int, list[PieceRows | None]]:
+            ranks = list(pieces)
+            answers = self._sessions.ask("rows", number, dict(pieces), ranks=ranks)
+            return dict(zip(ranks, answers, strict=True))
 
-    def _why_released(self) -> str:
-        """Return what has become of the models: their ranks were replaced, or let them go."""
-        ranks = zip(self._engines, self._cluster.ranks, strict=False)
-        gone = [
-            f"rank {rank}" + ("" if before.pid is None else f" (process {before.pid})")
-            for rank, (before, now) in enumerate(ranks)
-            if before.engine_id != now.engine_id
-        ]
-        if gone:
-            return f"{' and '.join(gone)} had died, or stood still, and was replaced"
-        return "another stepper was opened or their world has been formed anew"
+        return snapshot_of(self.plan, len(self.clock), self._tick(number), records, self._sent, ask)
 
-    def _run(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
-        self._check_open()
-        size = self.plan.world_size
-        try:
-            return self._cluster.run(function, self._name, *args, world_size=size, **options)
-        except KeyboardInterrupt:
-            self._ended = "it was interrupted during a step"
-            raise
-        except ClusterError as error:
-            self._ended = str(error).strip().splitlines()[0]
-            raise
+    def _looked_at(self, rank: int) -> StepSnapshot:
+        """Return the current step.
 
-    def _check_open(self) -> None:
-        if self._ended is not None:
-            raise StepperError(f"This stepper has ended: {self._ended}; open a new one.")
-
-    def _record(self, rank: int) -> StepRecord:
+        Raises:
+            StepperError: there is none, or no such rank.
+        """
         snapshot = self.now
         if snapshot is None:
             raise StepperError("No step has been done yet; next() does the first.")
         if rank not in snapshot.records:
             last = len(snapshot.records) - 1
             raise StepperError(f"There is no rank {rank}; the ranks are 0 to {last}.")
-        return snapshot.records[rank]
-
-    def _next_of(self, rank: int) -> tuple[int, PlannedStep]:
-        """Return the tick of a rank's next step, and the step."""
-        number = self._position + 1
-        while rank not in self._tick(number).steps:
-            number += 1
-        return number, self._tick(number).steps[rank]
-
-    def _no_match(
-        self, rank: int | None, action: str | None, microbatch: int | None, module: str | None
-    ) -> str:
-        asked = {"rank": rank, "action": action, "microbatch": microbatch, "module": module}
-        words = ", ".join(f"{name}={value!r}" for name, value in asked.items() if value is not None)
-        steps = [
-            step
-            for tick in self.clock
-            for doer, step in tick.steps.items()
-            if rank is None or doer == rank
-        ]
-        names = ", ".join(dict.fromkeys(step.name for step in steps)) or "nothing"
-        who = "the ranks do" if rank is None else f"rank {rank} does"
-        count = self.plan.batch.num_microbatches
-        return (
-            f"No step of an iteration matches {words or 'nothing'}: {who} {names}, "
-            f"for micro-batches 0 to {count - 1}."
-        )
-
-    def _changed(self) -> None:
-        for listener in self._listeners:
-            listener()
-
-
-def _matches(
-    step: PlannedStep, action: str | None, microbatch: int | None, module: str | None
-) -> bool:
-    return (
-        action in (None, step.name)
-        and microbatch in (None, step.microbatch)
-        and module in (None, step.module)
-    )
+        return snapshot
 
 
 def _reject_replicas(config: ExperimentConfig) -> None:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pandas as pd
 
 from mimokit.analysis import samples_to_evaluations, samples_to_steps
-from mimokit.cluster import ClusterRun
-from mimokit.config import ConfigError, ExperimentConfig, Problem
+from mimokit.cluster import ClusterRun, RankDied
+from mimokit.cluster.out_of_memory import NO_MEMORY
+from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import CheckpointConfig, Evaluations
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun
-from mimokit.experiment.checkpoints import resumed
+from mimokit.experiment.checkpoints import check_restarts, resumed
 from mimokit.experiment.health.report import HealthRecord, RunHealth
 from mimokit.experiment.prepare import Config, check_room, check_trainable, placed, prepared
 from mimokit.experiment.restarts import Restart, RestartedRun, RunOnRanks
@@ -145,6 +146,8 @@ class TrainingRun(BackgroundRun[TrainingResult]):
         return self._record_of_health.health(hardware)
 
     def _complete(self, error: Exception | None) -> None:
+        if isinstance(error, RankDied) and error.signal == NO_MEMORY:
+            self._record_of_health.note_held(error)
         health = self._record_of_health.health()
         known = health.ranks or health.lost
         of_ranks = health.for_file() if known else None
@@ -203,11 +206,7 @@ def train(
     """
     ready = _with_checkpoints(prepared(config), checkpoints, resume, from_step)
     check_trainable(ready, modules or ())
-    if restarts and ready.runtime.checkpoint is None:
-        sentence = (
-            f"Section 'runtime': restarts is {restarts}, but checkpoint is not given; give it."
-        )
-        raise ConfigError([Problem("runtime", "checkpoint", None, sentence)])
+    check_restarts(ready, restarts)
     check_room(ready, len(cluster))
     code = checked_code(ready, modules, loss_func, forward_step, data)
     plan = placed(cluster, plan_layout(ready))

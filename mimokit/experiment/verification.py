@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from mimokit.axes import CONFIG_FIELDS, Axis
+from mimokit.axes import CONFIG_FIELDS, SHOWN_AXES, Axis, short_sizes
 from mimokit.cluster import EngineCluster
 from mimokit.config import (
     ExperimentConfig,
@@ -93,6 +93,7 @@ class Oracle:
     def _is_for(self, layout: ExperimentConfig, code: UserCode) -> bool:
         return (
             self.code == code
+            and not self.code.is_older_than(code)
             and self.config == single_rank(layout)
             and self.decoders == decoders_of(layout)
             and self.tensor_parallel == _cut_by_rank(layout)
@@ -317,12 +318,8 @@ def _cut_by_rank(config: ExperimentConfig) -> dict[str, tuple[int, int]]:
 
 
 def _sizes(module: ModuleParallelismConfig) -> str:
-    always, sizes = (Axis.TENSOR, Axis.DATA), list[str]()
-    for axis in (Axis.TENSOR, Axis.CONTEXT, Axis.PIPELINE, Axis.DATA):
-        size = getattr(module, CONFIG_FIELDS[axis])
-        if axis in always or size > 1:
-            sizes.append(f"{axis.label}{size}")
-    return " ".join(sizes)
+    sizes = {axis: getattr(module, CONFIG_FIELDS[axis]) for axis in SHOWN_AXES}
+    return short_sizes(sizes, always=(Axis.TENSOR, Axis.DATA))
 
 
 def _worst(differences: list[dict[str, float]]) -> dict[str, float]:

@@ -49,6 +49,8 @@ def config_of_layout(
             or neither model nor experiment is given.
     """
     check_counts(layout)
+    if layout.encoder_microbatches is not None:
+        workload = replace(workload, encoder_microbatches=layout.encoder_microbatches)
     if experiment is not None:
         content = experiment.to_mapping()
         content["runtime"].pop("pipeline_schedule", None)
@@ -162,7 +164,10 @@ def _set_workload(content: dict[str, Any], layout: Layout, workload: Workload) -
     frozen = {plain_name(name, layout) for name in workload.frozen}
     for name, network in networks.items():
         network["frozen"] = name in frozen
-    content["runtime"].pop("precision", None)
+    for field in ("precision", "encoder_microbatches"):
+        content["runtime"].pop(field, None)
+    if layout.mode == "colocated" and workload.encoder_microbatches is not None:
+        content["runtime"]["encoder_microbatches"] = workload.encoder_microbatches
     if workload.precision != PRECISION_OF_RUNS:
         content["runtime"]["precision"] = workload.precision
 

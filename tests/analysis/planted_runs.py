@@ -208,3 +208,15 @@ def _row(
         **{name: value for name, value in work.items() if name not in ("data_time",
                                                                        "optimizer_time")},
     }  # fmt: skip
+
+
+def write_trace_of_forwards(file: Path) -> None:
+    """Write a trace in which each of eight ranks does one forward, all for the same time."""
+    step = {"step": "forward", "iteration": 3, "module": "images", "microbatch": 0}
+    events = [
+        {"ph": "X", "name": "forward images", "pid": rank, "tid": 0, "ts": 0.0, "dur": 5e3,
+         "args": step}
+        for rank in range(8)
+    ]  # fmt: skip
+    content = {"traceEvents": events, "otherData": {"clock_error_seconds": {}}}
+    file.write_text(json.dumps(content), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,8 +53,10 @@ def test_runs_and_steppers_take_it(oracle: Oracle, cluster: EngineCluster) -> No
 
 def test_an_oracle_of_another_loss_is_rejected(oracle: Oracle, cluster: EngineCluster) -> None:
     assert oracle.is_for(COLOCATED, loss_func=_squared)
-    with pytest.raises(ValueError, match=r"differs .* in its .* code"):
-        verify(cluster, COLOCATED, steps=1, oracle=oracle)
+    edited = replace(oracle, code=replace(oracle.code, files={__file__: "before an edit"}))
+    for older, loss in ((oracle, None), (edited, _squared)):
+        with pytest.raises(ValueError, match=r"differs .* in its .* code"):
+            verify(cluster, COLOCATED, steps=1, oracle=older, loss_func=loss)
 
 
 def test_the_proof_sees_a_mean_that_is_called_a_sum(cluster: EngineCluster) -> None:

@@ -223,7 +223,7 @@ def test_the_proof_names_a_parameter_whose_gradient_is_not_summed(cluster: Engin
             "its builder is a int; it must be a ModuleSpec or a function",
         ),
         ("tests.invariance:oracle_of.__name__", "its builder is a str"),
-        ("tests.planted:_find", "its builder is _find, which cannot be called with two"),
+        ("tests.planted:_kept", "its builder is _kept, which cannot be called with two"),
     ],
 )
 def test_a_builder_that_is_none_is_named(builder: str, said: str, tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mimokit.cluster import ClusterError, RankError, RunAborted
+from mimokit.cluster import ClusterError, EnginesMissing, RankError, RunAborted
+from mimokit.experiment import restarts
 from mimokit.experiment.restarts import FailedTwiceError, RestartedRun
 from mimokit.planning.checkpoints import MARKER, Checkpoint, DataPosition, folder_of_step
 from mimokit.samples import StepSample, from_wire, to_wire
@@ -46,7 +47,7 @@ class Attempt:
     def stop(self) -> None:
         """Do nothing: it has ended."""
 
-    abort = drain = stop
+    abort = drain = end_idle = stop
 
 
 def _save(folder: Path, step: int) -> None:
@@ -61,11 +62,22 @@ def _save(folder: Path, step: int) -> None:
 LOST = ClusterError("rank 1 (process 7) was killed by SIGKILL; the next run starts it again")
 
 
-def _run(folder: Path, ends: list[tuple[int, Exception | None]], restarts: int) -> Any:
-    """Attempts that end after so many steps; a checkpoint is saved every two."""
+def _run(
+    folder: Path,
+    ends: list[tuple[int, Exception | None]],
+    restarts: int,
+    away: Sequence[Exception] = (),
+) -> Any:
+    """Attempts that end after so many steps; a checkpoint is saved every two.
+
+    Each of `away` is raised once in place of beginning again.
+    """
     begun: list[int] = []
+    missing = iter(away)
 
     def begin(checkpoint: Checkpoint | None) -> Any:
+        if begun and (error := next(missing, None)):
+            raise error
         first = 0 if checkpoint is None else checkpoint.step
         last, error = ends[len(begun)]
         begun.append(first)
@@ -78,8 +90,15 @@ def _run(folder: Path, ends: list[tuple[int, Exception | None]], restarts: int) 
     return run, begun
 
 
+def _done(folder: Path, ends: list[Any], away: Sequence[Exception]) -> list[int]:
+    run, begun = _run(folder, ends, 3, away)
+    assert run.result(20) == ["done"]
+    return list(begun)
+
+
 def test_a_run_goes_on_from_the_last_checkpoint_and_is_heard_once(tmp_path: Path) -> None:
-    run, begun = _run(tmp_path, [(3, LOST), (5, LOST), (6, None)], restarts=3)
+    idle = ClusterError("rank 1 did nothing for 9 s. It was here:\n\n  File ...")
+    run, begun = _run(tmp_path, [(3, LOST), (5, idle), (6, None)], restarts=3)
     assert run.result(20) == ["done"]
     assert begun == [0, 2, 4]
     heard = [from_wire(message) for message in run.each_sample()]
@@ -91,6 +110,7 @@ def test_a_run_goes_on_from_the_last_checkpoint_and_is_heard_once(tmp_path: Path
     assert len(late) == run.sample_count == 12
     assert [(one.step, one.resumed) for one in run.restarts] == [(3, 2), (5, 4)]
     assert run.restarts[0].cause == str(LOST)
+    assert run.restarts[1].cause == "rank 1 did nothing for 9 s"
 
 
 def test_a_step_that_fails_twice_ends_the_run_and_is_named(tmp_path: Path) -> None:
@@ -102,6 +122,16 @@ def test_a_step_that_fails_twice_ends_the_run_and_is_named(tmp_path: Path) -> No
         run.result(20)
     assert (e.value.step, e.value.rank, e.value.traceback) == (3, 1, "Traceback")
     assert begun == [0, 2]
+
+
+def test_a_run_waits_for_engines_that_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restarts, "_PAUSE", 0.01)
+    away = [EnginesMissing("1 of 2 engines have died")] * 2
+    with pytest.warns(RuntimeWarning, match="training waits to begin again: 1 of 2 eng") as told:
+        begun = _done(tmp_path, [(3, LOST), (6, None)], away)
+    assert (begun, len(told)) == ([0, 2], 1)
 
 
 @pytest.mark.parametrize(

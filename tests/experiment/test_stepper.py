@@ -60,6 +60,10 @@ def test_stepping_computes_what_training_does_and_nothing_differs(cluster, tmp_p
         assert stepper.differences == ()
         crossed = [piece for snapshot in stepper.snapshots for piece in snapshot.pieces]
         assert bool(crossed) is (name != "homogeneous")
+        records = [record for snapshot in stepper.snapshots for record in snapshot.records.values()]
+        assert any(record.inputs for record in records)
+        inside = {kind for record in records for kind in record.inside}
+        assert ("gather-keys" in inside) is (name == "contexts_and_rows")
 
 
 def open_group_count() -> int:
@@ -163,6 +167,11 @@ def test_tensors_are_inspected_now_and_as_they_were(cluster):
         for rank in range(4):
             assert np.array_equal(stepper.inspect(rank, gathered), np.concatenate(pieces))
         assert gathered in stepper.tensors(0)["name"].tolist()
+        parts = stepper.whole(0, gathered)
+        assert [part.ranks for part in parts] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+        assert [part.samples for part in parts] == [(0, 4), (4, 8)]
+        small = stepper.pictures(0)[gathered]
+        assert small.high == np.float32(max(piece.max() for piece in pieces))
         before = stepper.run_until(rank=0, action="scatter", module="images").number
         gradient = stepper.inspect(2, "boundaries.images.bridge_input.grad")
         stepper.next(3)
@@ -174,6 +183,28 @@ def test_tensors_are_inspected_now_and_as_they_were(cluster):
         taken = len(stepper.snapshots)
         assert stepper.next(2).number == before + 2
         assert len(stepper.snapshots) == taken
+
+
+def test_an_edit_is_what_the_next_step_reads_and_the_step_before_is_restored(cluster):
+    name = "boundaries.images.language_input"
+    with Stepper(cluster, LAYOUTS["fan_in"]) as stepper:
+        number = stepper.run_until(action="gather").number
+        before = [stepper.inspect(rank, name) for rank in range(8)]
+        right = stepper.run_until(action="report")
+        stepper.look_at(number)
+        with pytest.raises(StepperError, match=f"restore\\({number}\\) takes them back to it"):
+            stepper.edit(0, name, before[0])
+        stepper.restore(number)
+        for rank in range(8):
+            stepper.edit(rank, name, 2 * before[rank])
+        with pytest.raises(StepperError, match=r"\[3\] do not fit into 'boundaries"):
+            stepper.edit(0, name, np.zeros(3))
+        assert stepper.run_until(action="report").result["loss"] != right.result["loss"]
+        stepper.restore(number)
+        assert stepper.edits == ()
+        for rank in range(8):
+            assert np.array_equal(stepper.inspect(rank, name), before[rank])
+        assert stepper.run_until(action="report").result == right.result
 
 
 def test_between_two_steps_the_ranks_are_idle_and_in_reach(cluster):
@@ -224,6 +255,9 @@ def test_rows_of_the_wrong_samples_are_found(cluster):
         assert "what rank 0 has for" in told
         assert "sent other rows" in told
         assert {d.crossing.source_rank for d in snapshot.differences} == {0, 1, 2, 3}
+        assert "sent the output of 'images', micro-batch 0: the rows are in reverse order" in str(
+            snapshot.findings[0]
+        )
 
 
 def _gathered_backwards(original):

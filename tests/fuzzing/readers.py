@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import torch
 import yaml
 
 import mimokit
@@ -18,8 +19,21 @@ from mimokit.analysis import explain, load_runs, read_run
 from mimokit.analysis.run_folders import RunFolderError
 from mimokit.architecture import from_hf
 from mimokit.config import ConfigError
+from mimokit.engine.checkpoints.files import read_whole, write_files
+from mimokit.experiment.checkpoints import list_checkpoints
 from mimokit.experiment.sweeps.folder import read_sweep
 from mimokit.interop import from_bridge, from_megatron_arguments
+from mimokit.planning.checkpoints import (
+    MARKER,
+    Checkpoint,
+    DataPosition,
+    check_data,
+    check_model,
+    file_of_rank,
+    folder_of_step,
+    layout_json,
+    read_checkpoint,
+)
 from mimokit.prediction.calibration import calibration_of, load_calibration
 from mimokit.prediction.hardware import load_hardware
 from tests.analysis.planted_runs import Planted, write_run
@@ -187,6 +201,54 @@ def _sweep(random: Random, folder: Path) -> None:
     read_sweep(folder)
 
 
+@cache
+def _saved(place: Path) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+    """Return the marker of a checkpoint, the header of its file, and the blocks in that."""
+    blocks = {f"{part}/images/layer": ((0, 0), torch.ones(2, 3)) for part in ("weights", "exp_avg")}
+    write_files(place, 0, [blocks])
+    file = place / file_of_rank(0, 0)
+    layout = layout_json(mimokit.load_experiment_config(CONFIGS / "digits_colocated.yaml"))
+    checkpoint = Checkpoint(
+        place,
+        3,
+        layout,
+        dict.fromkeys(blocks, (2, 3)),
+        {file.name: file.stat().st_size},
+        DataPosition("digits", 100, 1, 8, 4),
+        {"learning_rate_steps": 3, "loss_scale": None},
+        "2026-11-23T12:00:00+00:00",
+        {"torch": torch.__version__},
+    )
+    content = file.read_bytes()
+    begin = 8 + int.from_bytes(content[:8], "little")
+    return checkpoint.to_json(), json.loads(content[8:begin]), content[begin:]
+
+
+def _checkpoint(random: Random, folder: Path) -> None:
+    marker, header, blocks = _saved(_scratch())
+    file = file_of_rank(0, 0)
+    if of_marker := random.random() < 0.5:
+        text = as_json(header)
+    elif random.random() < 0.5:
+        text = _json_mutant(random, [header])
+    else:
+        note = {key: _json_mutant(random, [json.loads(value)]) if value[0] == "{" else value
+                for key, value in header["__metadata__"].items()}  # fmt: skip
+        text = as_json({**header, "__metadata__": note})
+    written = text.encode("utf-8", "surrogatepass")
+    saved = folder / folder_of_step(3)
+    saved.mkdir()
+    (saved / file).write_bytes(len(written).to_bytes(8, "little") + written + blocks)
+    whole = {**marker, "files": {file: (saved / file).stat().st_size}}
+    _write(saved / MARKER, _json_mutant(random, [whole]) if of_marker else as_json(whole))
+    found = list_checkpoints(folder)
+    str(found), json.dumps(found.to_json())
+    checkpoint = read_checkpoint(saved)
+    check_data(checkpoint, DataPosition("digits", 100, 1, 8, 4))
+    check_model(checkpoint, {"images/layer": (2, 3)})
+    read_whole(checkpoint, checkpoint.shapes)
+
+
 def _layout(random: Random, folder: Path) -> None:
     check_layout(mimokit.plan(random_layout(random)))
 
@@ -212,4 +274,5 @@ READERS = (
     Reader("calibrations", _calibration),
     Reader("results", _results, (ConfigError, RunFolderError, ValueError)),
     Reader("sweep.json", _sweep),
+    Reader("checkpoints", _checkpoint),
 )

@@ -81,7 +81,7 @@ def test_what_the_modes_forbid_is_refused() -> None:
         "colocated",
         {"images": ParallelSizes(pipeline=2, data=2), "language": ParallelSizes(data=4)},
     )
-    with pytest.raises(ConfigError, match="without a pipeline"):
+    with pytest.raises(ConfigError, match="has one stage, or as many as"):
         config_of_layout(layout, Workload(4096, 8), model=load_model("llava-1.5-7b"))
     with pytest.raises(ConfigError, match="give the model or an experiment"):
         config_of_layout(layout, Workload(4096, 8))

@@ -6,16 +6,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig, check_runnable
 from mimokit.config.user_code import NO_CODE, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.culprit.first import Measured, Order, measured, spread_of
 from mimokit.experiment.culprit.join import joined
-from mimokit.experiment.culprit.kinds import kind_of
+from mimokit.experiment.culprit.kinds import kind_of, sizes_of
 from mimokit.experiment.culprit.report import CulpritReport, Divergence
 from mimokit.experiment.culprit.whole import array_of, parts_of
+from mimokit.experiment.patterns import CLOSE
 from mimokit.experiment.prepare import Config, check_room, placed, prepared
 from mimokit.experiment.reference import decoders_of, for_verification, plan_of_one, single_rank
 from mimokit.planning import plan_layout
@@ -52,12 +52,14 @@ class Reference:
     Attributes:
         side: any of the layouts.
         spread: seam -> its largest difference between roundings of the weights.
+        is_deterministic: a second run gave the same numbers.
     """
 
     side: Side
     steps: int
     recording: Recording
     spread: Mapping[Seam, float]
+    is_deterministic: bool = True
 
     def is_for(self, config: Config, steps: int, data: DataSource | None = None) -> bool:
         """Whether one process computes the same for a layout."""
@@ -73,23 +75,28 @@ def compute_reference(
     data: DataSource | None = None,
     *,
     steps: int = STEPS,
+    nudges: Sequence[int] = NUDGES,
 ) -> Reference:
     """Record one process, and how much rounding its weights changes each tensor.
 
     Args:
         config: any layout of the model.
+        nudges: seeds of the changes by a rounding; none: `TOLERANCE` is all that is allowed.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet.
         RankError: it fails.
     """
-    return _reference(cluster, _side(config, data), steps)
+    return _reference(cluster, _side(config, data), steps, nudges)
 
 
-def _reference(cluster: EngineCluster, side: Side, steps: int) -> Reference:
-    recording = _alone(cluster, side, steps)
-    nudged = [joined({0: _alone(cluster, side, steps, nudge=seed)}) for seed in NUDGES]
-    return Reference(side, steps, recording, spread_of(joined({0: recording}), nudged))
+def _reference(
+    cluster: EngineCluster, side: Side, steps: int, nudges: Sequence[int] = NUDGES
+) -> Reference:
+    recording, again = (_alone(cluster, side, steps) for _ in range(2))
+    nudged = [joined({0: _alone(cluster, side, steps, nudge=seed)}) for seed in nudges]
+    spread = spread_of(joined({0: recording}), nudged)
+    return Reference(side, steps, recording, spread, _same(recording, again))
 
 
 def explain(
@@ -124,7 +131,7 @@ def explain(
         if side is not None:
             check_room(side.config, len(cluster))
     if other is not None:
-        _check_alike(layout.config, other.config)
+        check_alike(layout.config, other.config)
     if reference is None:
         reference = compute_reference(cluster, config, data, steps=steps)
     if not reference.is_for(config, steps, data):
@@ -156,8 +163,12 @@ def _reject_strategies(layout: ExperimentConfig) -> None:
         )
 
 
-def _check_alike(one: ExperimentConfig, other: ExperimentConfig) -> None:
-    """Reject two layouts of which one process would compute something else."""
+def check_alike(one: ExperimentConfig, other: ExperimentConfig) -> None:
+    """Reject two layouts of which one process would compute something else.
+
+    Raises:
+        ValueError: a sentence with the settings that differ.
+    """
     alone, theirs = single_rank(one), single_rank(other)
     if alone == theirs and decoders_of(one) == decoders_of(other):
         return
@@ -212,9 +223,7 @@ class _Comparison:
         order = Order(alone, _in_order(plan), plan.batch.samples_per_microbatch)
         compared = sorted(measured(expected, found, self.reference.spread), key=order.key)
         first = next((one for one in compared if one.differs), None)
-        divergence, steady = None, True
-        if first is not None:
-            divergence, steady = self._looked_at(first, order, plan)
+        divergence = None if first is None else self._looked_at(first, order, plan)
         unlike = {seam.operation for seam in expected} - {seam.operation for seam in found}
         return CulpritReport(
             name=self.layout.name,
@@ -223,20 +232,19 @@ class _Comparison:
             compared=tuple(compared),
             not_compared=tuple(sorted(unlike)),
             divergence=divergence,
-            is_deterministic=steady,
+            is_deterministic=self.reference.is_deterministic,
         )
 
-    def _looked_at(
-        self, first: Measured, order: Order, plan: LayoutPlan
-    ) -> tuple[Divergence, bool]:
+    def _looked_at(self, first: Measured, order: Order, plan: LayoutPlan) -> Divergence:
         """Run both again to look at a seam as a whole."""
         seam, alone = first.seam, self.reference.recording
         steps = seam.step + 1
         before_it = replace(seam, step=seam.step - 1)
         wholes = (seam, before_it) if seam.phase == SeamPhase.WEIGHT else (seam,)
-        again = _alone(self.cluster, self.reference.side, steps, wholes)
-        theirs: ByRank = {0: again}
-        if self.other is not None:
+        theirs: ByRank
+        if self.other is None:
+            theirs = {0: _alone(self.cluster, self.reference.side, steps, wholes)}
+        else:
             theirs = self._ranks(self.other, steps, wholes)
         pieces = [piece for one in theirs.values() for piece in one.wholes.get(seam, [])]
         kind, arrays = "", None
@@ -246,11 +254,12 @@ class _Comparison:
             parts = parts_of(whole, {r: one.wholes.get(seam, []) for r, one in ranks.items()})
             before = [p for one in theirs.values() for p in one.wholes.get(before_it, [])]
             stale = array_of(before).values if before else None
-            kind = kind_of(whole, parts, _sizes(self.layout.config, plan, seam.module), stale)
+            sizes = sizes_of(self.layout.config, plan, seam.module)
+            kind = kind_of(whole, parts, sizes, stale, max(CLOSE, first.allowed))
             arrays = whole, tuple(parts)
         microbatch = order.microbatch(first.samples[0]) if seam.phase.is_of_samples else None
         code = alone.code.get((seam.module, seam.operation), "")
-        return Divergence(first, microbatch, kind, code, arrays), _same(alone, again)
+        return Divergence(first, microbatch, kind, code, arrays)
 
     def _ranks(self, side: Side, steps: int, wholes: Collection[Seam] = ()) -> ByRank:
         plan, epsilons = side.plan(self.cluster), self.reference.recording.epsilons[:steps]
@@ -280,19 +289,3 @@ def _same(one: Recording, again: Recording) -> bool:
         for seam, record in again.sketches.items()
         for values, other in zip(record.values, one.sketches[seam].values, strict=True)
     )
-
-
-def _sizes(config: ExperimentConfig, plan: LayoutPlan, module: str) -> Mapping[str, int]:
-    """Return what a wrong factor may be."""
-    names: Sequence[str] = [module] if module in plan.modules else [plan.llm_module_name]
-    others = [name for name in plan.modules if name not in names]
-    sizes: dict[str, int] = {}
-    for name in (*names, *others):
-        of_module = config.model.get_parallelism(name)
-        for axis in (Axis.TENSOR, Axis.CONTEXT, Axis.DATA, Axis.EXPERT, Axis.PIPELINE):
-            size = getattr(of_module, CONFIG_FIELDS[axis]) or 1
-            owner = "" if name in names else f" of {name}"
-            sizes[f"{CONFIG_FIELDS[axis]}{owner}"] = size
-    sizes["num_microbatches"] = plan.batch.num_microbatches
-    sizes["samples_per_microbatch"] = plan.batch.samples_per_microbatch
-    return sizes

@@ -59,6 +59,31 @@ class Whole:
         """The sketch of the whole, from the first copy of every part."""
         return sum((next(iter(p.copies.values())) for p in self.parts.values()), np.zeros(SIGNS))
 
+    def times(self, factor: float) -> Whole:
+        """Return a multiple of it."""
+        return Whole(
+            {
+                key: SketchPart(
+                    part.complete,
+                    part.coverage,
+                    part.squares * factor**2,
+                    {rank: values * factor for rank, values in part.copies.items()},
+                )
+                for key, part in self.parts.items()
+            }
+        )
+
+    def change_since(self, before: Whole) -> Whole:
+        """Return what every rank has added to an earlier one; norms are those of sketches."""
+        parts, none = {}, np.zeros(SIGNS)
+        for key, part in self.parts.items():
+            earlier = before.parts.get(key)
+            known = {} if earlier is None else earlier.copies
+            copies = {rank: values - known.get(rank, none) for rank, values in part.copies.items()}
+            squares = float(np.mean(np.square(next(iter(copies.values())))))
+            parts[key] = SketchPart(part.complete, part.coverage, squares, copies)
+        return Whole(parts)
+
     def by_rank(self) -> Iterator[tuple[int, Floats]]:
         """Yield, for every rank, the sketch of the whole if its copies are taken."""
         total = self.total

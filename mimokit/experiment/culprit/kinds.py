@@ -4,29 +4,49 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from mimokit.axes import CONFIG_FIELDS, Axis
+from mimokit.config import ExperimentConfig
 from mimokit.experiment.culprit.whole import Array, OnRank, assembled
+from mimokit.experiment.patterns import CLOSE, close, factor_of, moves_of
 from mimokit.planning.seams import Floats
-
-CLOSE = 1e-3
-"""Relative difference below which a wrong tensor is taken for what a pattern says."""
+from mimokit.planning.types import LayoutPlan
 
 
 def kind_of(
-    whole: Array, parts: Sequence[OnRank], sizes: Mapping[str, int], stale: Floats | None = None
+    whole: Array,
+    parts: Sequence[OnRank],
+    sizes: Mapping[str, int],
+    stale: Floats | None = None,
+    within: float = CLOSE,
 ) -> str:
     """Return a sentence's end about a tensor that differs; empty if it has no pattern.
 
     Args:
         sizes: parallel sizes and the number of micro-batches, by their names.
-        stale: the tensor as it was one step before.
+        stale: a weight as it was before the update; what is told is how its change differs.
+        within: share of the largest entry by which an entry may miss a pattern.
     """
+    what = "it"
+    if stale is not None:
+        what, whole, parts = "its change", *_changes(whole, parts, stale)
     found = assembled(whole, parts)
-    for words in _patterns(whole, parts, found, sizes, stale):
+    for words in _patterns(whole, parts, found, sizes, what, within):
         return words
     return ""
+
+
+def _changes(
+    whole: Array, parts: Sequence[OnRank], stale: Floats
+) -> tuple[Array, Sequence[OnRank]]:
+    """Return what an update has changed."""
+    changed = [
+        replace(part, values=part.values - stale[np.ix_(part.rows, part.columns)]) for part in parts
+    ]
+    return replace(whole, values=whole.values - stale), changed
 
 
 def _patterns(
@@ -34,7 +54,8 @@ def _patterns(
     parts: Sequence[OnRank],
     found: Floats,
     sizes: Mapping[str, int],
-    stale: Floats | None,
+    what: str,
+    within: float,
 ) -> Iterator[str]:
     right = whole.values
     if np.isnan(found).all():
@@ -47,25 +68,25 @@ def _patterns(
     if not np.isfinite(found).all():
         yield "it is not finite"
         return
-    if not found.any():
+    if what == "it" and not found.any():
         yield "it is 0"
         return
-    if stale is not None and _close(found, stale):
+    if what != "it" and np.abs(found).max() <= CLOSE * np.abs(right).max():
         yield "it is what it was before the update"
         return
-    yield from _copies(whole, parts)
-    factor = float((found * right).sum() / max((right * right).sum(), 1e-300))
-    if _close(found, factor * right):
-        yield f"it is {factor:.4g} times what it should be{_named(factor, sizes)}"
-    yield from _places(whole, parts)
-    yield from _shifts(found, right)
-    rows = np.abs(found - right).max(1) > CLOSE * np.abs(right).max()
+    yield from _copies(whole, parts, what, within)
+    factor = factor_of(found, right, within)
+    if factor is not None:
+        yield f"{what} is {factor:.4g} times what it should be{_named(factor, sizes, within)}"
+    yield from _places(whole, parts, within)
+    yield from _shifts(found, right, within)
+    rows = np.abs(found - right).max(1) > within * np.abs(right).max()
     if 0 < rows.sum() < len(rows) / 2:
         samples = sorted(set(whole.samples[rows].tolist()))
         yield f"only {rows.sum()} of its {len(rows)} rows differ, of {_listed('sample', samples)}"
 
 
-def _copies(whole: Array, parts: Sequence[OnRank]) -> Iterator[str]:
+def _copies(whole: Array, parts: Sequence[OnRank], what: str, within: float) -> Iterator[str]:
     """Yield how copies of the same part differ from each other."""
     groups: dict[tuple[str, bytes, bytes], list[OnRank]] = {}
     for part in parts:
@@ -74,67 +95,76 @@ def _copies(whole: Array, parts: Sequence[OnRank]) -> Iterator[str]:
         )
     for group in groups.values():
         first = group[0]
-        if len(group) == 1 or all(_close(part.values, first.values) for part in group[1:]):
+        if all(close(part.values, first.values, within) for part in group[1:]):
             continue
         right = whole.values[np.ix_(first.rows, first.columns)]
         ranks = _listed("rank", [part.rank for part in group])
-        unlike = _distinct(group)
+        unlike = _distinct(group, within)
         together = np.sum([part.values for part in unlike], axis=0)
-        if _close(together, right):
+        if what == "it" and close(together, right, within):  # updates are not added up
             yield f"{ranks} hold summands of it that were not added up"
-        elif _close(together / len(unlike), right):
+        elif close(together / len(unlike), right, within):
             yield f"{ranks} hold different values, of which it is the mean"
         else:
-            wrong = [part.rank for part in group if not _close(part.values, right)]
+            wrong = [part.rank for part in group if not close(part.values, right, within)]
             yield f"{ranks} should hold the same; {_listed('rank', wrong)} hold something else"
         return
 
 
-def _distinct(group: Sequence[OnRank]) -> list[OnRank]:
+def _distinct(group: Sequence[OnRank], within: float) -> list[OnRank]:
     found: list[OnRank] = []
     for part in group:
-        if not any(_close(part.values, other.values) for other in found):
+        if not any(close(part.values, other.values, within) for other in found):
             found.append(part)
     return found
 
 
-def _places(whole: Array, parts: Sequence[OnRank]) -> Iterator[str]:
+def _places(whole: Array, parts: Sequence[OnRank], within: float) -> Iterator[str]:
     """Yield which rank holds the part of another."""
     for part, other in itertools.permutations(parts, 2):
         if part.values.shape != other.values.shape:
             continue
         own = whole.values[np.ix_(part.rows, part.columns)]
         of_other = whole.values[np.ix_(other.rows, other.columns)]
-        if not _close(own, of_other) and _close(part.values, of_other):
+        if not close(own, of_other, within) and close(part.values, of_other, within):
             yield f"rank {part.rank} holds the part of rank {other.rank}"
             return
 
 
-def _shifts(found: Floats, right: Floats) -> Iterator[str]:
-    for axis, what in ((0, "rows"), (1, "columns")):
-        for places in (1, -1):
-            if _close(found, np.roll(right, places, axis)):
-                yield f"its {what} are shifted by {places}"
-                return
-        if _close(found, np.flip(right, axis)):
-            yield f"its {what} are in reverse order"
-            return
+def _shifts(found: Floats, right: Floats, within: float) -> Iterator[str]:
+    for moved in moves_of(found, right, within=within):
+        what = ("rows", "columns")[moved.axis]
+        how = f"are shifted by {moved.places}" if moved.places else "are in reverse order"
+        yield f"its {what} {how}"
 
 
-def _named(factor: float, sizes: Mapping[str, int]) -> str:
+def _named(factor: float, sizes: Mapping[str, int], within: float) -> str:
     """Return which sizes are such a factor, or its inverse."""
-    for name, size in sizes.items():
-        for value, words in ((size, name), (1 / size, f"1 / {name}")):
-            if size > 1 and abs(factor / value - 1) < CLOSE:
-                return f", which is {words}"
-    return ""
-
-
-def _close(one: Floats, other: Floats) -> bool:
-    scale = np.abs(other).max(initial=0.0)
-    return bool(scale > 0 and np.abs(one - other).max() <= CLOSE * scale)
+    words = [
+        words
+        for name, size in sizes.items()
+        for value, words in ((size, name), (1 / size, f"1 / {name}"))
+        if size > 1 and abs(factor / value - 1) < within
+    ]
+    return f", which is {' or '.join(words)}" if words else ""
 
 
 def _listed(what: str, numbers: Sequence[int]) -> str:
     text = ", ".join(map(str, numbers))
     return f"{what} {text}" if len(numbers) == 1 else f"{what}s {text}"
+
+
+def sizes_of(config: ExperimentConfig, plan: LayoutPlan, module: str) -> Mapping[str, int]:
+    """Return what a wrong factor may be."""
+    names: Sequence[str] = [module] if module in plan.modules else [plan.llm_module_name]
+    others = [name for name in plan.modules if name not in names]
+    sizes: dict[str, int] = {}
+    for name in (*names, *others):
+        of_module = config.model.get_parallelism(name)
+        for axis in (Axis.TENSOR, Axis.CONTEXT, Axis.DATA, Axis.EXPERT, Axis.PIPELINE):
+            size = getattr(of_module, CONFIG_FIELDS[axis]) or 1
+            owner = "" if name in names else f" of {name}"
+            sizes[f"{CONFIG_FIELDS[axis]}{owner}"] = size
+    sizes["num_microbatches"] = plan.batch.num_microbatches
+    sizes["samples_per_microbatch"] = plan.batch.samples_per_microbatch
+    return sizes

@@ -22,6 +22,8 @@ CELLS = 48
 
 ROWS_AROUND = 12
 """Rows of the table at most; with headings and sentences it has at most 20 lines."""
+END = 34
+"""Characters of a name in the table."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,10 @@ class Divergence:
             where += f", micro-batch {self.microbatch}, {_samples(found.samples)}"
         ranks = f" on {_numbers('rank', found.ranks)}" if found.ranks else ""
         by = "it is not there as a whole" if found.missing else f"by {found.difference:.1e}"
+        if self.seam.phase == SeamPhase.WEIGHT and self.seam.step >= 0 and not found.missing:
+            by += " of what the update changes"
+        if found.spread and not found.missing:
+            by += f", a rounding of the weights changes it by {found.spread:.1e}"
         kind = f"; {self.kind}" if self.kind else ""
         code = f" ({self.code})" if self.code else ""
         return (
@@ -130,7 +136,7 @@ class CulpritReport(Report):
         compared: every seam in the order of execution.
         not_compared: operations that only the reference has recorded.
         divergence: the first that differs; None: none does.
-        is_deterministic: two runs of one process gave the same numbers, where it was run twice.
+        is_deterministic: two runs of one process gave the same numbers.
     """
 
     name: str
@@ -169,6 +175,7 @@ class CulpritReport(Report):
                 "number": number, "step": one.seam.step + 1, "phase": str(one.seam.phase),
                 "module": one.seam.module or "all modules", "operation": one.seam.operation,
                 "difference": min(one.difference, MOST), "allowed": one.allowed,
+                "spread": one.spread,
                 "share": min(one.difference / one.allowed, MOST),
                 "ranks": ", ".join(map(str, one.ranks)),
             }
@@ -199,6 +206,7 @@ class CulpritReport(Report):
                 "phase": str(first.seam.phase),
                 "ranks": list(first.found.ranks),
                 "difference": first.found.difference,
+                "spread": first.found.spread,
                 "allowed": first.found.allowed,
                 "kind": first.kind,
                 "code": first.code,
@@ -228,7 +236,7 @@ class CulpritReport(Report):
             at = self.divergence.seam if first and self.divergence is not None else worst.seam
             yield [
                 str(step + 1), str(phase), module, str(len(of_group)), f"{worst.difference:.1e}",
-                f"{worst.allowed:.1e}", at.operation + mark,
+                f"{worst.allowed:.1e}", _end(at.operation, len(mark)) + mark,
             ]  # fmt: skip
 
     def _repr_html_(self) -> str:
@@ -239,6 +247,15 @@ class CulpritReport(Report):
 
 MOST = 1e12
 """In place of an infinite difference."""
+
+
+def _end(name: str, taken: int) -> str:
+    """Return a name that fits its column, of which some characters are taken.
+
+    The table is read by lines; the sentence has the whole name.
+    """
+    left = END - taken
+    return name if len(name) <= left else f"…{name[-left:].partition('.')[2]}"
 
 
 def _is_block(places: Integers) -> bool:

@@ -9,7 +9,7 @@ from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.prediction import predict
 from mimokit.prediction.step_time.software import MEGATRON_CORE
 from mimokit.samples import HealthSample
-from mimokit.units import bytes_text
+from mimokit.units import bytes_text, parts_text
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "weights": ("weights",),
@@ -39,10 +39,9 @@ class HeldMemory:
     def __str__(self) -> str:
         """Return a sentence."""
         total = sum(self.measured.values())
-        of_parts = ", ".join(f"{part} {bytes_text(size)}" for part, size in self.measured.items())
         sentence = (
             f"Module '{self.module}' holds most on rank {self.rank}, {bytes_text(total)}: "
-            f"{of_parts}"
+            f"{parts_text(self.measured)}"
         )
         if not self.predicted:
             return f"{sentence}."

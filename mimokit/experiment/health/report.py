@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
+from mimokit.cluster.errors import RankDied
 from mimokit.config import ExperimentConfig
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.experiment.health.held import HeldMemory, Predicted, held_memory, predicted_memory
@@ -29,7 +30,7 @@ from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.tensor_collectives import CollectiveSpan, may_lack_items, tensor_collectives
 from mimokit.samples import HealthSample, Sample, StepSample
 from mimokit.tables import Section
-from mimokit.units import bytes_text, seconds_text, span_text
+from mimokit.units import bytes_text, parts_text, seconds_text, span_text
 
 MOST_SENTENCES = 4
 
@@ -216,6 +217,13 @@ class HealthRecord:
         elif isinstance(sample, StepSample):
             self._steps[sample.rank].append(sample)
             self._look_at_loss(sample)
+
+    def note_held(self, error: RankDied) -> None:
+        """Add to an error what the rank held in the iteration in which that was measured."""
+        told = [sample for sample in self._heard if sample.rank == error.rank and sample.held]
+        for sample in told[-1:]:
+            modules = [f"'{module}' {parts_text(parts)}" for module, parts in sample.held.items()]
+            error.add_note(f"In iteration {sample.iteration} it held {'; '.join(modules)}.")
 
     def _look_at_loss(self, sample: StepSample) -> None:
         if self._lost is not None or sample.loss is None or math.isfinite(sample.loss):

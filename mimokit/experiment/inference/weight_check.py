@@ -26,7 +26,7 @@ from mimokit.planning.weights.running import (
 )
 from mimokit.progress import shown
 from mimokit.tables import Report, Section
-from mimokit.units import counted
+from mimokit.units import counted, span_text
 
 if TYPE_CHECKING:
     from mimokit.engine.inference.checking import PartDifference
@@ -40,11 +40,20 @@ class LayerDifference:
         name: "embedding", "decoder.layers.N", "decoder.final_layernorm" or "output_layer"; of a
             LLaVA with what is in front of its parameters' names, such as "language_model.".
         max_difference: largest over all ranks, relative to the oracle's largest entry.
+        ranks: the ranks that are as far from it. Ranks that add up what they have computed all
+            have what a wrong shard of one of them makes of the sum.
     """
 
     name: str
     max_difference: float
-    rank: int
+    ranks: tuple[int, ...]
+
+    @property
+    def where(self) -> str:
+        """Return the ranks in words: "on rank 2", "on ranks 0–3, which add up their parts"."""
+        if len(self.ranks) == 1:
+            return f"on rank {self.ranks[0]}"
+        return f"on ranks {span_text(self.ranks)}, which add up their parts"
 
 
 @dataclass(frozen=True, repr=False)
@@ -94,8 +103,8 @@ class CheckReport(Report):
             )
         return (
             f"{self.layout} does NOT compute what {self.oracle} computes: {wrong.name} is the "
-            f"first part that differs, by {wrong.max_difference:.1e} of its largest entry on rank "
-            f"{wrong.rank} ({self._terms})."
+            f"first part that differs, by {wrong.max_difference:.1e} of its largest entry "
+            f"{wrong.where} ({self._terms})."
         )
 
     @property
@@ -105,7 +114,7 @@ class CheckReport(Report):
             return ""
         return (
             f" Rounding in {self.arithmetic} does not explain the {part.max_difference:.1e} of "
-            f"{part.name} on rank {part.rank}, which are tolerated."
+            f"{part.name} {part.where}, which are tolerated."
         )
 
     @property
@@ -130,7 +139,8 @@ class CheckReport(Report):
                 {
                     "name": layer.name,
                     "max_difference": _finite(layer.max_difference),
-                    "rank": layer.rank,
+                    "rank": layer.ranks[0],
+                    "ranks": list(layer.ranks),
                     "passed": layer.max_difference <= self.tolerance,
                 }
                 for layer in self.layers
@@ -146,13 +156,15 @@ class CheckReport(Report):
 
     def _rows(self) -> list[list[str]]:
         return [
-            [layer.name, f"{layer.max_difference:.1e}", str(layer.rank),
+            [layer.name, f"{layer.max_difference:.1e}", span_text(layer.ranks),
              "yes" if layer.max_difference <= self.tolerance else "NO"]
             for layer in self.layers
         ]  # fmt: skip
 
 
-COLUMNS = ("part", "largest difference", "on rank", "passed")
+ALIKE = 0.999
+"""Of the largest difference: a rank that is as far has the same sum."""
+COLUMNS = ("part", "largest difference", "on ranks", "passed")
 
 
 def _finite(value: float) -> float | None:
@@ -160,7 +172,7 @@ def _finite(value: float) -> float | None:
 
 
 def layers_of(ranks: Sequence[Mapping[str, PartDifference]]) -> tuple[LayerDifference, ...]:
-    """Return the parts in the order of the network, each with the rank that is furthest.
+    """Return the parts in the order of the network, each with the ranks that are furthest.
 
     Args:
         ranks: part -> its difference, of every rank in the order of the pipeline.
@@ -171,12 +183,16 @@ def layers_of(ranks: Sequence[Mapping[str, PartDifference]]) -> tuple[LayerDiffe
             relative = part.largest / part.scale if part.scale else part.largest
             relatives.setdefault(name, []).append((relative, rank))
 
-    def distance(pair: tuple[float, int]) -> float:
-        return math.inf if math.isnan(pair[0]) else pair[0]
+    return tuple(_furthest(name, each) for name, each in relatives.items())
 
-    return tuple(
-        LayerDifference(name, *max(each, key=distance)) for name, each in relatives.items()
-    )
+
+def _furthest(name: str, relatives: Sequence[tuple[float, int]]) -> LayerDifference:
+    distances = [math.inf if math.isnan(relative) else relative for relative, _ in relatives]
+    largest = max(distances)
+    furthest = [
+        pair for pair, far in zip(relatives, distances, strict=True) if far >= ALIKE * largest
+    ]
+    return LayerDifference(name, furthest[0][0], tuple(rank for _, rank in furthest))
 
 
 USUAL_LENGTH = 16

@@ -15,7 +15,7 @@ from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config.world_size import needed_world_size
 from mimokit.config_files.inheritance import BASELINE, PRESET_PREFIX
 from mimokit.config_files.sweep import load_experiments
-from mimokit.experiment.checkpoints import resumed
+from mimokit.experiment.checkpoints import check_restarts, resumed
 from mimokit.experiment.prepare import check_trainable
 from mimokit.experiment.results.folder import name_problem
 from mimokit.planning.weights.modules import check_saving, check_weights
@@ -107,6 +107,11 @@ def going_on(
         )
         raise ConfigError([Problem("runtime", "resume_from", str(results), sentence)])
     return _changed(experiments, lambda config: resumed(config, results, from_step))
+
+
+def beginning_again(experiments: Sequence[Experiment], restarts: int) -> tuple[Experiment, ...]:
+    """Return experiments of which those without checkpoints are rejected, if they may restart."""
+    return _changed(experiments, lambda config: check_restarts(config, restarts))
 
 
 def _saved(config: ExperimentConfig, directory: Path) -> ExperimentConfig:

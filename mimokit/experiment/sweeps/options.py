@@ -43,6 +43,14 @@ FromStep = Annotated[
     int | None,
     typer.Option(help="With --resume and FILE: the checkpoint after so many steps, not the last."),
 ]
+Restarts = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="How often a run begins again from its last checkpoint (runtime.checkpoint) after a "
+        "rank died, froze or raised.",
+    ),
+]
 Strict = Annotated[
     bool,
     typer.Option(
@@ -89,6 +97,7 @@ class SweepRequest:
     save_hf: Path | None = None
     source: str | None = None
     from_step: int | None = None
+    restarts: int = 0
 
     @property
     def goes_on(self) -> bool:
@@ -107,13 +116,19 @@ class SweepRequest:
             ConfigError: there are none, the folder to resume is not that of a sweep and has no
                 checkpoint, or there are several to be resumed or saved in one directory.
         """
-        from mimokit.experiment.sweeps.choice import going_on, reading_from, saved_in
+        from mimokit.experiment.sweeps.choice import (
+            beginning_again,
+            going_on,
+            reading_from,
+            saved_in,
+        )
         from mimokit.experiment.sweeps.prepared import find
 
         experiments = reading_from(find(self.experiments, self.resume), self.source)
         if self.goes_on:
             assert self.resume is not None
             experiments = going_on(experiments, self.resume, self.from_step)
+        experiments = beginning_again(experiments, self.restarts)
         return experiments if self.save_hf is None else saved_in(experiments, self.save_hf)
 
     def prepare(
@@ -137,7 +152,7 @@ class SweepRequest:
         """Return how the experiments run; a time limit must be above 0 (ConfigError)."""
         from mimokit.experiment.sweeps.runner import Options
 
-        return Options(self.time_limit, data, trace=self.trace)
+        return Options(self.time_limit, data, trace=self.trace, restarts=self.restarts)
 
 
 def named_experiments(

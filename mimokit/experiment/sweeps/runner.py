@@ -55,6 +55,7 @@ class Options:
     data: DataSource | None = None
     evaluations: Evaluations | None = None
     trace: bool = False
+    restarts: int = 0
 
     def __post_init__(self) -> None:
         limit = self.time_limit
@@ -262,6 +263,7 @@ class SweepRun:
             evaluations=options.evaluations,
             directory=self._board[experiment.name].directory,
             trace=options.trace,
+            restarts=options.restarts,
         )
         run.on_sample(lambda sample: self._count(experiment.name, sample))
         with self._changed:

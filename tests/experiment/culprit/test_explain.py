@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from mimokit.experiment import explain
-from tests.experiment.culprit.faults import FAULTS, STEPS, fan_in, parts, reference_of
+from mimokit.experiment import compute_reference, explain, explain_shrunk
+from mimokit.planning.seams import Seam, SeamPhase
+from mimokit_widgets import show_culprit
+from tests.experiment.culprit.faults import FAULTS
+from tests.experiment.culprit.faults.attention import ATTENTION
+from tests.experiment.culprit.faults.fault import STEPS, reference_of
+from tests.experiment.culprit.faults.layouts import fan_in, parts
+from tests.experiment.culprit.reports import CULPRIT
 from tests.layouts import digits_config
+from tests.planted import planted
 
 QUICK = ("the same in feed-forward layers alone", "gradients are not reduced")
 """`python -m tests.benchmarks.culprit` plants all of the list."""
@@ -18,6 +27,11 @@ def test_a_right_layout_has_no_culprit_and_planted_ones_are_named(cluster):
     assert right.passed, right.verdict
     assert right.not_compared == ()
     assert len(right.compared) > 200
+    reference = reference_of(cluster, config)
+    assert reference.recording.wholes == {}, "sketches alone travel"
+    both = explain(cluster, config, against=parts(), steps=STEPS, reference=reference)
+    assert both.passed, both.verdict
+    assert both.against == parts().name
     for fault in (fault for fault in FAULTS if fault.name in QUICK):
         found = fault.explained(cluster)
         assert not fault.wrong(found), f"{fault.name}: {fault.wrong(found)}"
@@ -26,7 +40,50 @@ def test_a_right_layout_has_no_culprit_and_planted_ones_are_named(cluster):
         assert str(found).splitlines()[-1].strip()
 
 
+def test_the_step_of_the_first_wrong_tensor_opens_in_the_stepper(cluster, monkeypatch):
+    shown = []
+    monkeypatch.setattr("mimokit_widgets.culprit.display", shown.append)
+    for seam, step in (
+        (Seam(0, "images", "decoder.layers.0", SeamPhase.BACKWARD), "backward of images"),
+        (Seam(1, "language_module", "weight", SeamPhase.REDUCED), "grad-sync"),
+    ):
+        first = replace(CULPRIT.divergence, found=replace(CULPRIT.divergence.found, seam=seam))
+        view = show_culprit(cluster, fan_in(), replace(CULPRIT, divergence=first))
+        now = view.stepper.now
+        assert str(now.tick.steps[0]).startswith(step)
+        assert now.iteration == seam.step
+        assert view.selected == 1, "the rank that deviates"
+        view.stepper.close()
+    assert len(shown) == 6
+
+
+def test_an_operation_that_is_not_deterministic_is_said_first(cluster):
+    config = fan_in()
+    with planted(cluster, ATTENTION, _noisy, 1):
+        reference = compute_reference(cluster, config, steps=STEPS, nudges=())
+    assert not reference.is_deterministic
+    report = explain(cluster, config, steps=STEPS, reference=reference)
+    assert report.verdict.startswith("Two runs of one process gave different numbers: an operation")
+
+
+def _noisy(original):
+    def forward(*args, **named):
+        import time
+
+        return original(*args, **named) * (1 + 1e-3 * (time.perf_counter_ns() % 997) / 997)
+
+    return forward
+
+
 def test_layouts_of_different_models_are_not_compared(cluster):
     other = digits_config((1, 1), (1, 1), seed=7)
     with pytest.raises(ValueError, match=r"do not compute the same .* differ in runtime\.seed"):
         explain(cluster, parts(), against=other)
+
+
+def test_small_layouts_stand_for_one_that_has_no_room(cluster):
+    report = explain_shrunk(cluster, "preset:llava_7b_colocated", steps=1)
+    assert report.passed, report.verdict
+    assert [layout.total_world_size for layout in report.layouts] == [2]
+    assert report.verdict.startswith("In place of 8 ranks of 'llava_7b_colocated': 2 ranks, with")
+    assert "images DP2 · language_module TP2" in str(report)

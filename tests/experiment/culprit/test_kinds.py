@@ -10,7 +10,9 @@ import pytest
 
 from mimokit.experiment.culprit.kinds import kind_of
 from mimokit.experiment.culprit.whole import OnRank
+from tests.experiment.culprit.faults import FAULTS
 from tests.experiment.culprit.reports import COLUMNS, CULPRIT, PARTS, WHOLE
+from tests.planted import find
 
 RIGHT = tuple(replace(part, values=WHOLE.values[:, part.columns]) for part in PARTS)
 SIZES = {"tensor_parallel": 2, "num_microbatches": 3}
@@ -39,13 +41,35 @@ ONE_SAMPLE = WHOLE.values + np.where(WHOLE.samples == 2, 1.0, 0.0)[:, None]
         (_copies(np.roll(WHOLE.values, 1, 0)), "its rows are shifted by 1"),
         (_copies(WHOLE.values[:, ::-1]), "its columns are in reverse order"),
         (_copies(ONE_SAMPLE), "only 16 of its 64 rows differ, of sample 2"),
-        (_copies(STALE), "what it was before the update"),
         (RIGHT[:1], "64 of its 64 rows are not complete"),
         ((), "no rank has it"),
     ],
 )
 def test_a_pattern_is_told(parts, words):
-    assert re.search(words, kind_of(WHOLE, parts, SIZES, stale=STALE))
+    assert re.search(words, kind_of(WHOLE, parts, SIZES))
+
+
+CHANGE = WHOLE.values - STALE
+HALF_CHANGED = (STALE + CHANGE * (np.arange(32) < 16), STALE + CHANGE * (np.arange(32) >= 16))
+
+
+@pytest.mark.parametrize(
+    ("copies", "words"),
+    [
+        ((STALE,), "it is what it was before the update"),
+        ((STALE + 2 * CHANGE,), "its change is 2 times .* is tensor_parallel"),
+        (HALF_CHANGED, "ranks 0, 1 should hold the same; ranks 0, 1 hold something else"),
+    ],
+)
+def test_a_weight_is_told_by_what_an_update_changes(copies, words):
+    assert re.search(words, kind_of(WHOLE, _copies(*copies), SIZES, stale=STALE))
+
+
+def test_a_pattern_is_told_through_the_noise_of_fewer_bits():
+    noisy = 2 * WHOLE.values * (1 + 0.01 * NOISE)
+    assert kind_of(WHOLE, _copies(noisy), SIZES) == ""
+    assert "2 times" not in kind_of(WHOLE, _copies(WHOLE.values + NOISE), SIZES, within=0.1)
+    assert re.search("which is tensor_p", kind_of(WHOLE, _copies(noisy), SIZES, within=0.1))
 
 
 def test_the_picture_has_each_cell_and_the_borders_of_shards():
@@ -56,3 +80,9 @@ def test_the_picture_has_each_cell_and_the_borders_of_shards():
     assert [(one["rank"], one["column"], one["column_stop"]) for one in divergence.borders()] == [
         (rank, int(columns[0]), int(columns[-1]) + 1) for rank, columns in enumerate(COLUMNS)
     ]
+
+
+def test_what_each_fault_of_the_list_replaces_is_there():
+    for fault in FAULTS:
+        owner, name = find(fault.target)
+        assert name in vars(owner), f"{fault.name}: {fault.target}"

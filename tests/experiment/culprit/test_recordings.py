@@ -6,20 +6,28 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import mimokit
+from mimokit.experiment.culprit.recorded import PHASES
+from tests.engine.user_loop.test_documents_loop import CONSTANT
 from tests.experiment.culprit.loops import Network, train
+from tests.layouts import digits_config
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Record a loop in one process, and in two ranks of three kinds at the same time."""
+    """Record loops in one process, and in two ranks at the same time."""
     folder = tmp_path_factory.mktemp("recordings")
     loops = [sys.executable, "-m", "tests.experiment.culprit.loops", str(folder)]
-    runs = [subprocess.Popen([*loops, str(rank), "2", str(folder / "store")]) for rank in range(2)]
+    worlds = [(0, 1), (0, 2), (1, 2)]
+    runs = [
+        subprocess.Popen([*loops, str(rank), str(ranks), str(folder / f"store of {ranks}")])
+        for rank, ranks in worlds
+    ]
     train("one", folder / "one", 0, 1)
     assert [run.wait(timeout=120) for run in runs] == [0] * len(runs)
     return folder
@@ -31,8 +39,48 @@ def test_ranks_compute_what_one_process_computes(recorded: Path, kind: str) -> N
     assert found.passed, found.verdict
     assert not found.unlike
     assert not found.untold
-    assert {one.key[2] for one in found.compared} == {"forward", "backward", "gradient", "weight"}
+    assert {one.key[2] for one in found.compared} == set(PHASES)
     assert {one.key[0] for one in found.compared} == {0, 1}
+
+
+def test_megatrons_own_loop_computes_what_one_process_computes(recorded: Path) -> None:
+    one, roundings = recorded / "gpt of one", [recorded / "rounding 1", recorded / "rounding 2"]
+    found = mimokit.compare(one, recorded / "gpt", roundings)
+    assert found.passed, found.verdict
+    assert (found.unlike, found.untold) == ((), ())
+    assert {one.key[1] for one in found.compared} == {0, 1}, "both micro-batches"
+    guessed = mimokit.compare(one, recorded / "gpt")
+    assert "linear_qkv.bias" in guessed.verdict, "Adam divides a gradient that is rounding noise"
+    wrong = mimokit.compare(one, recorded / "wrong gpt", roundings)
+    assert "is the output of decoder.layers.1.mlp.linear_fc2 on ranks 0, 1, by 1.0e+00; a " in (
+        wrong.verdict
+    )
+
+
+def test_a_loop_of_the_source_document_is_compared(cluster, tmp_path: Path) -> None:
+    for name, tensor_parallel in (("one", 1), ("two", 2)):
+        config = digits_config((tensor_parallel, 1), (tensor_parallel, 1), 2, **CONSTANT)
+        plan = mimokit.plan(config)
+        cluster.run(_document_loop, plan, config, tmp_path / name, world_size=plan.world_size)
+    found = mimokit.compare(tmp_path / "one", tmp_path / "two")
+    assert found.passed, found.verdict
+    assert found.untold == ()
+    assert len(found.compared) > 100
+
+
+def _document_loop(plan: Any, config: Any, folder: Path) -> None:
+    from mimokit import engine
+    from tests.engine.user_loop.test_documents_loop import _mended, homogeneous
+
+    count = config.data.num_microbatches
+    model, grids, run = homogeneous(plan, config, engine.default_data(config), count)
+    optimizer = engine.MainGradAdamW(model.parameters(), lr=1e-3, eps=1e-4)
+    modules = engine.get_module_to_grid_tuple(model, grids)
+    groups = {"tp": grids["images"].get_pg("tp")}
+    with mimokit.watch(model, folder, optimizer=optimizer, groups=groups):
+        run(forward_only=False)
+        _mended(modules, 0, count, optimizer)
+    model.release()
 
 
 def test_the_first_wrong_tensor_of_a_loop_is_named(recorded: Path) -> None:
@@ -84,8 +132,22 @@ def test_a_cut_that_cannot_be_told_is_named_and_the_rest_compared(
         tensors = load_file(recorded / "ddp" / f"rank-{rank}.safetensors")
         save_file({**tensors, "0": tensors["0"][:1]}, tmp_path / f"rank-{rank}.safetensors")
     found = mimokit.compare(recorded / "one", tmp_path)
-    assert "How ranks share up cannot be told; not compared." in found.verdict
+    assert "How ranks share up.weight cannot be told; not compared." in found.verdict
     assert found.passed
+
+
+def test_other_seeds_and_dropout_are_said_first(tmp_path: Path) -> None:
+    for seed in (3, 4):
+        torch.manual_seed(seed)
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.5))
+        optimizer = torch.optim.SGD(model.parameters())
+        with mimokit.watch(model, tmp_path / str(seed), optimizer=optimizer):
+            model(torch.ones(64, 2)).sum().backward()
+            optimizer.step()
+    verdict = mimokit.compare(tmp_path / "3", tmp_path / "4").verdict
+    assert verdict.startswith("The first was seeded with 3, the second with 4. Activations are ")
+    assert "dropped at random in 1, and" in verdict
+    assert "is before the first step the weight 0.weight, by" in verdict
 
 
 def test_a_model_that_is_never_run_is_said(tmp_path: Path) -> None:

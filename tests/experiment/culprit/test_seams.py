@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from mimokit.engine.verify.seams.places import RowPlaces
+from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
+from mimokit.engine.models.rng import mask_rows
+from mimokit.engine.parallel.context import SequenceCut
+from mimokit.engine.parallel.marks import set_shards
+from mimokit.engine.verify.seams.places import RowPlaces, all_in_one, places_of_layer
 from mimokit.engine.verify.seams.recorder import Recorder
+from mimokit.engine.verify.seams.signs import row_signs, salt_of
 from mimokit.experiment.culprit.first import Measured, Order, measured
 from mimokit.experiment.culprit.join import joined
+from mimokit.experiment.culprit.whole import array_of
 from mimokit.planning.seams import Recording, Seam, SeamPhase
 from tests.experiment.culprit.reports import CULPRIT
 
@@ -50,6 +58,29 @@ def test_parts_of_rows_and_columns_add_up():
     )
 
 
+def test_positions_that_ranks_have_as_padding_are_left_out():
+    """Two ranks share five positions as six, two recordings each."""
+    computed = mask_rows(0, range(4, 6))
+    whole = torch.randn(5, 2, COLUMNS, generator=torch.Generator().manual_seed(2))
+    padded = torch.cat([whole, torch.full((1, 2, COLUMNS), torch.inf)])
+
+    def recording(tensor: torch.Tensor, ranks: int, rank: int) -> Recording:
+        groups = SimpleNamespace(cp=SimpleNamespace(size=lambda: ranks, rank=lambda: rank))
+        cut = SequenceCut(SimpleNamespace(sequence_parallel=False), groups, causal=False)
+        places, _ = places_of_layer(cut, computed, len(tensor), positions=5)
+        recorder = Recorder(wholes=[seam])
+        recorder.tensor("images", "layer", SeamPhase.FORWARD, tensor, places)
+        return recorder.recording
+
+    seam = Seam(0, "images", "layer", SeamPhase.FORWARD)
+    ranks = {rank: recording(padded[3 * rank : 3 * rank + 3], 2, rank) for rank in range(2)}
+    (found,) = measured(joined({0: recording(whole, 1, 0)}), joined(ranks), {})
+    assert found.difference < 1e-12
+    pieces = [piece for rank in ranks.values() for piece in rank.wholes[seam]]
+    assert array_of(pieces).values.shape == (10, COLUMNS)
+    assert not found.missing
+
+
 def test_a_copy_that_differs_is_named_by_its_rank():
     found = _measured(_recorded(), _recorded(TENSOR + 1e-3), _recorded())
     assert found.ranks == (1,)
@@ -70,6 +101,81 @@ def test_what_is_missing_or_doubled_is_no_match(ranks):
     found = _measured(*ranks)
     assert found.missing
     assert found.differs
+
+
+def test_rows_that_a_sketch_cannot_tell_apart_are_told_apart_by_the_next():
+    rows, operations = 1000, [f"decoder.layers.{n}" for n in range(8)]
+    first = Seam(0, "images", operations[0], SeamPhase.FORWARD)
+    signs = row_signs(np.arange(rows), salt_of(first)).numpy()
+    _, index, counts = np.unique(signs, axis=0, return_inverse=True, return_counts=True)
+    pair = np.flatnonzero(index.reshape(-1) == np.flatnonzero(counts == 2)[0])
+    right = torch.randn(rows, COLUMNS, generator=torch.Generator().manual_seed(3))
+    wrong = right.clone()
+    wrong[pair] = right[pair[::-1].copy()]
+
+    def recording(tensor: torch.Tensor) -> Recording:
+        recorder = Recorder()
+        places = RowPlaces(np.zeros(rows, np.int64), np.arange(rows))
+        for operation in operations:
+            recorder.tensor("images", operation, SeamPhase.FORWARD, tensor, places)
+        return recorder.recording
+
+    reference, found = joined({0: recording(right)}), joined({0: recording(wrong)})
+    differing = [one.seam.operation for one in measured(reference, found, {}) if one.differs]
+    assert first.operation not in differing, "its sketch is the same"
+    assert differing[0] in operations[:3]
+    assert len(differing) >= 4
+
+
+@pytest.mark.parametrize("width", [8, 8192])
+def test_a_recording_takes_as_many_bytes_however_wide_tensors_are(width):
+    recorder, rows = Recorder(), len(PLACES.rows)
+    recorder.tensor("images", "layer", SeamPhase.FORWARD, torch.ones(rows, width), PLACES)
+    weight = torch.nn.Parameter(torch.ones(width, 4))
+    set_shards("images", {"weight": weight}, {"weight": TensorCut((width, 4))}, ShardPlace())
+    recorder.parameter("images", "weight", SeamPhase.REDUCED, weight, weight)
+    assert len(pickle.dumps(recorder.recording)) < 4000, "4 sketches of 2 x 16 numbers"
+
+
+def test_an_update_is_compared_by_what_it_changes():
+    """A change that is 1 / 1,000 of a weight, and one of twice as much."""
+    generator = torch.Generator().manual_seed(4)
+    start, change = torch.randn(2, 1, 500, dtype=torch.float64, generator=generator)
+
+    def recording(*weights: torch.Tensor) -> Recording:
+        recorder = Recorder()
+        for step, weight in enumerate(weights, -1):
+            recorder.step = step
+            recorder.tensor("images", "weight", SeamPhase.WEIGHT, weight, all_in_one(1))
+        return recorder.recording
+
+    right = joined({0: recording(start, start + 1e-3 * change)})
+    spread = {Seam(0, "images", "weight", SeamPhase.WEIGHT): 0.02}
+    for factor in (1.0, 2.0):
+        wrong = joined({0: recording(start, start + 1e-3 * factor * change)})
+        first, after = measured(right, wrong, spread)
+        assert not first.differs
+        assert after.differs == (factor == 2.0)
+        assert after.difference == pytest.approx(factor - 1, abs=1e-3)
+    noise = joined({0: recording(start, start * (1 + 2**-24))})
+    assert not any(one.differs for one in measured(joined({0: recording(start, start)}), noise, {}))
+
+
+def test_a_norm_is_that_of_the_gradients_that_were_found():
+    gradient = torch.randn(1, 500, generator=torch.Generator().manual_seed(5))
+
+    def recording(gradient: torch.Tensor, norm: float) -> Recording:
+        recorder = Recorder()
+        recorder.tensor("images", "weight", SeamPhase.REDUCED, gradient, all_in_one(1))
+        recorder.number("", "all modules", SeamPhase.NORM, norm)
+        return recorder.recording
+
+    size, seam = float(gradient.norm()), Seam(0, "", "all modules", SeamPhase.NORM)
+    reference = joined({0: recording(gradient, size)})
+    for norm, differs in ((1.02 * size, False), (size, True), (1.021 * size, True)):
+        found = joined({0: recording(1.02 * gradient, norm)})
+        *_, measure = measured(reference, found, {})
+        assert (measure.seam, measure.differs) == (seam, differs)
 
 
 def test_gradients_follow_the_forward_passes_of_their_micro_batch():

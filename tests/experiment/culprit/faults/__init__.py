@@ -1,0 +1,22 @@
+"""Faults of parallel training that `explain` must name, by what they are faults of."""
+
+from __future__ import annotations
+
+from tests.experiment.culprit.faults import (
+    attention,
+    crossings,
+    gradients,
+    matrices,
+    samples,
+    updates,
+)
+from tests.experiment.culprit.faults.fault import Fault
+
+FAULTS: tuple[Fault, ...] = (
+    *matrices.FAULTS,
+    *attention.FAULTS,
+    *samples.FAULTS,
+    *crossings.FAULTS,
+    *gradients.FAULTS,
+    *updates.FAULTS,
+)

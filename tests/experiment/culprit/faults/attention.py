@@ -1,0 +1,62 @@
+"""Faults of attention and of the positions that ranks share."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tests.experiment.culprit.faults.fault import BACKWARD, FORWARD, IMAGES, STAGES, Fault, scaled
+from tests.experiment.culprit.faults.layouts import parts
+from tests.whole_runs import learned_positions_in_slices, learned_positions_on_contexts
+
+ATTENTION = "megatron.core.transformer.dot_product_attention.DotProductAttention.forward"
+ATTENTION_OF_CONTEXTS = "mimokit.engine.models.attention.SequenceAttention.forward"
+
+
+def _transposed_heads(original: Any) -> Any:
+    """Bring the columns of a rank's heads into reverse order."""
+    return lambda self, *args, **named: original(self, *args, **named).flip(-1)
+
+
+def _slice_of_next_rank(original: Any) -> Any:
+    """Share positions in the order of another group.
+
+    Finding 5 of Megatron-LM 7452.
+    """
+
+    def slice_of_rank(hidden: Any, config: Any, group: Any) -> Any:
+        return original(hidden.roll(len(hidden) // group.size(), 0), config, group)
+
+    return slice_of_rank
+
+
+FAULTS = (
+    Fault(
+        "attention of a wrong scale", parts, ATTENTION, partial(scaled, 0.5),
+        IMAGES, "core_attention", FORWARD, "1 / tensor_parallel",
+    ),
+    Fault(
+        "heads in reverse order", parts, ATTENTION, _transposed_heads,
+        IMAGES, "core_attention", FORWARD,
+    ),
+    Fault(
+        "attention over contexts of a wrong scale", learned_positions_on_contexts,
+        ATTENTION_OF_CONTEXTS, partial(scaled, 0.5),
+        IMAGES, "core_attention", FORWARD, "0.5 times",
+    ),
+    Fault(
+        "positions shared in the order of another group", learned_positions_in_slices,
+        "mimokit.engine.parallel.context.slice_of_rank", _slice_of_next_rank,
+        IMAGES, "layers.0.input", FORWARD, "holds the part of",
+    ),
+    Fault(
+        "rows that all contexts compute alike counted by each", learned_positions_on_contexts,
+        STAGES + "alike_on_contexts", lambda original: lambda rows, group: rows,
+        IMAGES, ".output", BACKWARD, "context_parallel",
+    ),
+    Fault(
+        "an encoder learns from the tokens of one context", learned_positions_on_contexts,
+        STAGES + "for_all_contexts", lambda original: lambda rows, group: rows,
+        IMAGES, "rows", BACKWARD,
+    ),
+)  # fmt: skip

@@ -1,0 +1,116 @@
+"""Faults of bridges between modules, and of messages between stages."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tests.experiment.culprit.faults.fault import (
+    BACKWARD,
+    BRIDGE,
+    FORWARD,
+    IMAGES,
+    LANGUAGE,
+    LAST,
+    Fault,
+)
+from tests.experiment.culprit.faults.layouts import apart, fan_in, fan_out, stages
+
+SEND = "mimokit.engine.pipeline.communicator.MultiModulePipelineCommunicator.send"
+
+
+def _zero_padded(original: Any) -> Any:
+    """Leave the rows of other replicas 0 where their gradient is gathered."""
+
+    def gather_rows(gradient: Any, cuts: Any, group: Any) -> Any:
+        whole = gradient.new_zeros((cuts.total, *gradient.shape[1:]))
+        start = cuts.starts[cuts.position]
+        whole[start : start + cuts.sizes[cuts.position]] = gradient
+        return whole
+
+    return gather_rows
+
+
+def _halves_of_gradients(original: Any) -> Any:
+    """Average instead of adding: the backward pass of a fan-in, which keeps rows."""
+    return lambda whole, cuts, group=None: original(whole, cuts) / 2
+
+
+def _gathered_backwards(original: Any) -> Any:
+    """Put the pieces of a gather group together in reverse order of the ranks."""
+
+    def gather_rows(piece: Any, cuts: Any, group: Any) -> Any:
+        import torch
+
+        whole = original(piece, cuts, group)
+        return torch.cat(torch.split(whole, list(cuts.sizes))[::-1])
+
+    return gather_rows
+
+
+def _one_further(original: Any) -> Any:
+    """Keep the rows after those of this rank."""
+    return lambda whole, cuts: original(whole.roll(-1, 0), cuts)
+
+
+def _rows_flipped(backward: bool, original: Any) -> Any:
+    """Send rows in the wrong order."""
+    from mimokit.engine.pipeline.messages import StageMessage
+
+    def send(self: Any, message: Any, edge: Any, microbatch: int, direction: int) -> None:
+        if bool(direction) == backward:
+            message = StageMessage([rows.flip(0) for rows in message.rows], message.counts)
+        original(self, message, edge, microbatch, direction)
+
+    return send
+
+
+def _sent_twice(backward: bool, original: Any) -> Any:
+    """Send twice the numbers between the stages of one module."""
+    from mimokit.engine.pipeline.messages import StageMessage
+
+    def send(self: Any, message: Any, edge: Any, microbatch: int, direction: int) -> None:
+        stages = self.pipeline.graph.stages
+        inside = stages[edge.source].module == stages[edge.destination].module
+        if bool(direction) == backward and inside:
+            hidden, *others = message.rows
+            message = StageMessage([2 * hidden, *others], message.counts)
+        original(self, message, edge, microbatch, direction)
+
+    return send
+
+
+FAULTS = (
+    Fault(
+        "rows of other replicas are 0", fan_out, BRIDGE + "gather_rows", _zero_padded,
+        IMAGES, "bridge", BACKWARD, "not added up",
+    ),
+    Fault(
+        "a bridge averages gradients", fan_in, BRIDGE + "keep_rows", _halves_of_gradients,
+        IMAGES, "bridge", BACKWARD, "0.5 times",
+    ),
+    Fault(
+        "pieces gathered in reverse order", fan_in, BRIDGE + "gather_rows", _gathered_backwards,
+        IMAGES, "bridge", FORWARD,
+    ),
+    Fault(
+        "rows kept one too far", fan_out, BRIDGE + "keep_rows", _one_further,
+        IMAGES, "bridge", FORWARD, "shifted by -1",
+    ),
+    Fault(
+        "rows sent in reverse order", apart, SEND, partial(_rows_flipped, False),
+        IMAGES, "bridge", FORWARD, "reverse order",
+    ),
+    Fault(
+        "gradients sent in reverse order", apart, SEND, partial(_rows_flipped, True),
+        IMAGES, "bridge", BACKWARD, "reverse order",
+    ),
+    Fault(
+        "hidden states doubled between stages", stages, SEND, partial(_sent_twice, False),
+        LANGUAGE, "decoder.layers.2.input", FORWARD, "2 times",
+    ),
+    Fault(
+        "gradients doubled between stages", stages, SEND, partial(_sent_twice, True),
+        LANGUAGE, f"{LAST}.output", BACKWARD, "2 times",
+    ),
+)  # fmt: skip

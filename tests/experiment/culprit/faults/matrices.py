@@ -1,0 +1,90 @@
+"""Faults of matrices that tensor-parallel ranks share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.experiment.culprit.faults.fault import (
+    BACKWARD,
+    FORWARD,
+    IMAGES,
+    LANGUAGE,
+    LAST,
+    LAYERS,
+    Fault,
+)
+from tests.experiment.culprit.faults.layouts import parts, recomputed
+
+
+def _identity(original: Any) -> Any:
+    return lambda tensor, *args, **named: tensor
+
+
+def _twice(original: Any) -> Any:
+    def done_twice(tensor: Any, *args: Any, **named: Any) -> Any:
+        return original(original(tensor, *args, **named), *args, **named)
+
+    return done_twice
+
+
+def _no_input_reduction(original: Any) -> Any:
+    """Leave the sum of the input's gradient over tensor-parallel ranks out."""
+
+    def forward(self: Any, *args: Any, **named: Any) -> Any:
+        self.allreduce_dgrad, self.disable_grad_reduce = False, True
+        return original(self, *args, **named)
+
+    return forward
+
+
+def _no_reduction_of_fc1(original: Any) -> Any:
+    def forward(self: Any, *args: Any, **named: Any) -> Any:
+        self.linear_fc1.allreduce_dgrad = False
+        self.linear_fc1.disable_grad_reduce = True
+        return original(self, *args, **named)
+
+    return forward
+
+
+def _other_group_when_recomputed(original: Any) -> Any:
+    """Add up over a group of one rank where layers are computed again.
+
+    Finding 4 of Megatron-LM 7452.
+    """
+
+    def reduce(tensor: Any, *args: Any, **named: Any) -> Any:
+        import torch
+
+        in_backward = torch._C._current_graph_task_id() != -1
+        return tensor if in_backward else original(tensor, *args, **named)
+
+    return reduce
+
+
+FAULTS = (
+    Fault(
+        "no sum over tensor-parallel ranks", parts,
+        LAYERS + "reduce_from_tensor_model_parallel_region", _identity,
+        IMAGES, "self_attention.linear_proj", FORWARD, "not added up",
+    ),
+    Fault(
+        "a sum over tensor-parallel ranks done twice", parts,
+        LAYERS + "reduce_from_tensor_model_parallel_region", _twice,
+        IMAGES, "self_attention.linear_proj", FORWARD, "which is tensor_parallel",
+    ),
+    Fault(
+        "no sum of the input's gradient", parts,
+        LAYERS + "ColumnParallelLinear.forward", _no_input_reduction,
+        LANGUAGE, "output_layer", BACKWARD, "not added up",
+    ),
+    Fault(
+        "the same in feed-forward layers alone", parts,
+        "megatron.core.transformer.mlp.MLP.forward", _no_reduction_of_fc1,
+        LANGUAGE, f"{LAST}.mlp.linear_fc1", BACKWARD, "not added up",
+    ),
+    Fault(
+        "layers computed again over another group", recomputed,
+        LAYERS + "reduce_from_tensor_model_parallel_region", _other_group_when_recomputed,
+        LANGUAGE, f"{LAST}.mlp.linear_fc1", BACKWARD,
+    ),
+)  # fmt: skip

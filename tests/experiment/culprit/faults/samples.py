@@ -1,0 +1,126 @@
+"""Faults of losses, samples and dropout."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tests.experiment.culprit.faults.fault import (
+    BACKWARD,
+    BRIDGE,
+    FORWARD,
+    IMAGES,
+    LANGUAGE,
+    STAGES,
+    Fault,
+    scaled,
+)
+from tests.experiment.culprit.faults.layouts import dropping, parts, replicas
+
+ROWS_OF_MASKS = "mimokit.engine.models.dropout._Site._rows"
+
+
+def _samples_shifted(original: Any) -> Any:
+    """Cut the words out one sample too late."""
+
+    def slice_text(batch: Any, start: int, stop: int) -> Any:
+        rolled = {
+            name: value.roll(-1, 0) if name in ("labels", "loss_mask") else value
+            for name, value in batch.items()
+        }
+        return original(rolled, start, stop)
+
+    return slice_text
+
+
+def _first_tokens_only(original: Any) -> Any:
+    """Leave the last token of every sample out of the loss."""
+
+    def loss_sum(loss_func: Any, losses: Any, mask: Any) -> Any:
+        left = mask.clone()
+        left[:, -8:] = 0
+        return original(loss_func, losses, left)
+
+    return loss_sum
+
+
+def _gathered_logits(original: Any) -> Any:
+    """Give a loss of shards of the vocabulary the whole of it.
+
+    Finding 3 of Megatron-LM 7452.
+    """
+
+    def losses(logits: Any, labels: Any, group: Any) -> Any:
+        from mimokit.engine.megatron import tensor_parallel
+
+        whole = tensor_parallel.gather_from_tensor_model_parallel_region(logits, group=group)
+        return original(whole, labels, group)
+
+    return losses
+
+
+def _masks_of_first_samples(original: Any) -> Any:
+    """Drop in each replica what the first one drops."""
+
+    def rows(self: Any, computed: Any) -> Any:
+        from dataclasses import replace
+
+        return original(self, replace(computed, samples=computed.samples - computed.samples.min()))
+
+    return rows
+
+
+def _masks_of_ranks(original: Any) -> Any:
+    """Drop something else on every rank."""
+
+    def rows(self: Any, computed: Any) -> Any:
+        import torch.distributed as dist
+
+        return original(self, computed) + dist.get_rank()
+
+    return rows
+
+
+def _without_last_sample(original: Any) -> Any:
+    """Leave the last sample of a micro-batch out of the loss."""
+
+    def slice_text(batch: Any, start: int, stop: int) -> Any:
+        mask = batch["loss_mask"].clone()
+        mask[-1] = 0
+        return original({**batch, "loss_mask": mask}, start, stop)
+
+    return slice_text
+
+
+FAULTS = (
+    Fault(
+        "losses of a wrong scale", parts, STAGES + "vocab_parallel_cross_entropy",
+        partial(scaled, 0.5), LANGUAGE, "loss", BACKWARD, "1 / tensor_parallel",
+    ),
+    Fault(
+        "tokens left out of the loss", parts, STAGES + "loss_sum", _first_tokens_only,
+        LANGUAGE, "loss", BACKWARD,
+    ),
+    Fault(
+        "labels of the next sample", replicas, BRIDGE + "slice_text", _samples_shifted,
+        LANGUAGE, "loss", BACKWARD,
+    ),
+    Fault(
+        "logits gathered before a loss of shards", parts, STAGES + "vocab_parallel_cross_entropy",
+        _gathered_logits, LANGUAGE, "loss", BACKWARD,
+    ),
+    Fault(
+        "a sample left out", replicas, BRIDGE + "slice_text", _without_last_sample,
+        LANGUAGE, "loss", BACKWARD, "rows differ, of sample",
+    ),
+    Fault(
+        "replicas that drop the same", lambda: dropping(replicas()),
+        ROWS_OF_MASKS, _masks_of_first_samples,
+        IMAGES, "pre_mlp_layernorm", FORWARD, "rows differ, of sample",
+    ),
+    Fault(
+        "ranks of a matrix that drop something else", lambda: dropping(parts()),
+        ROWS_OF_MASKS, _masks_of_ranks,
+        IMAGES, "pre_mlp_layernorm", FORWARD, "should hold the same",
+    ),
+)  # fmt: skip

@@ -1,0 +1,105 @@
+"""Faults of norms, updates and weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mimokit.planning.seams import SeamPhase
+from tests.experiment.culprit.faults.fault import LANGUAGE, Fault
+from tests.experiment.culprit.faults.layouts import parts, replicas, shared_states
+from tests.whole_runs import learned_positions_on_contexts
+
+STEP = "mimokit.engine.parallel.optimizer.MainGradOptimizer.step"
+GATHER = (
+    "megatron.core.distributed.distributed_data_parallel.DistributedDataParallel.start_param_sync"
+)
+OWNERSHIP = "mimokit.engine.parallel.data_parallel.Ownership."
+NORM = "all modules"
+
+
+def _left_alone(original: Any) -> Any:
+    return lambda self, *args, **named: None
+
+
+def _other_start(original: Any) -> Any:
+    """Draw weights from a seed of every rank's own."""
+
+    def seed(run: int, module: str) -> int:
+        import torch.distributed as dist
+
+        return int(original(run, module)) + dist.get_rank()
+
+    return seed
+
+
+def _by_replica(original: Any) -> Any:
+    """Let every context-parallel rank count the same weights in the norm."""
+    return lambda self, parameter: self.groups.dp.rank() == 0
+
+
+def _whole_buffers(original: Any) -> Any:
+    """Take the norm of whole buffers, of which a rank has reduced its shard only."""
+    return lambda parameter: getattr(parameter, "main_grad", None)
+
+
+def _no_new_weights(original: Any) -> Any:
+    return lambda self, closure=None: None
+
+
+def _larger_steps(original: Any) -> Any:
+    def step(self: Any, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            group["lr"] *= 2
+        done = original(self, closure)
+        for group in self.param_groups:
+            group["lr"] /= 2
+        return done
+
+    return step
+
+
+def _shards_counted_once(original: Any) -> Any:
+    """Count cut vectors on the first rank alone, as if all had the same.
+
+    Finding 8 of Megatron-LM 7452.
+    """
+
+    def owns(self: Any, parameter: Any) -> bool:
+        from mimokit.engine.parallel.marks import is_cut
+
+        alike = is_cut(parameter) and parameter.dim() == 1
+        return bool(original(self, parameter)) and not (alike and self.groups.tp.rank())
+
+    return owns
+
+
+FAULTS = (
+    Fault(
+        "no update", replicas, STEP, _no_new_weights,
+        LANGUAGE, "", SeamPhase.WEIGHT, "before the update",
+    ),
+    Fault("a larger learning rate", replicas, STEP, _larger_steps, LANGUAGE, "", SeamPhase.WEIGHT),
+    Fault(
+        "weights of another seed", replicas, "mimokit.engine.models.provider.module_seed",
+        _other_start, LANGUAGE, "", SeamPhase.WEIGHT, "should hold the same",
+    ),
+    Fault(
+        "a norm that counts each context", learned_positions_on_contexts,
+        OWNERSHIP + "writes", _by_replica,
+        "", NORM, SeamPhase.NORM,
+    ),
+    Fault(
+        "a norm of gradients that are not reduced", shared_states,
+        "mimokit.engine.parallel.update.reduced_gradient",
+        _whole_buffers, "", NORM, SeamPhase.NORM,
+    ),
+    Fault(
+        "a norm that counts shards on the first rank alone", parts,
+        OWNERSHIP + "owns", _shards_counted_once,
+        "", NORM, SeamPhase.NORM,
+    ),
+    Fault(
+        "shards of weights are not gathered", shared_states, GATHER, _left_alone,
+        LANGUAGE, "", SeamPhase.WEIGHT, "should hold the same",
+    ),
+)  # fmt: skip
