@@ -96,11 +96,11 @@ def clock(title: str, until: float | None = None) -> alt.X:
     return alt.X("start:Q", title=title, axis=alt.Axis(grid=False, tickCount=8), scale=scale)
 
 
-def amount(column: str, label_format: str, scale: alt.Scale | None = None) -> alt.Y:
+def amount(column: str, title: str, label_format: str, scale: alt.Scale | None = None) -> alt.Y:
     """Return the vertical axis of a number; by default it begins at 0."""
     return alt.Y(
         f"{column}:Q",
-        title=None,
+        title=title,
         axis=alt.Axis(format=label_format, tickCount=5, minExtent=LEFT),
         scale=alt.Scale(zero=True) if scale is None else scale,
     )

@@ -32,7 +32,7 @@ def batch_split(plan: LayoutPlan) -> alt.LayerChart:
             "line:N",
             sort=order,
             title=None,
-            axis=alt.Axis(labelColor=_palette.INK, labelLimit=260),
+            axis=alt.Axis(labelOpacity=1, labelLimit=260),
             scale=alt.Scale(paddingInner=0.18),
         ),
         tooltip=[
@@ -51,8 +51,11 @@ def batch_split(plan: LayoutPlan) -> alt.LayerChart:
             legend=None,
         ),
     )
-    text = base.mark_text(color=_palette.PAPER, fontSize=11, limit=WIDTH).encode(
-        x=alt.X("middle:Q"), text="text:N"
+    inks = [_palette.ink_on(color) for color in colors.values()]
+    text = base.mark_text(fontSize=11, limit=WIDTH).encode(
+        x=alt.X("middle:Q"),
+        text="text:N",
+        color=alt.Color("module:N", scale=alt.Scale(domain=list(colors), range=inks), legend=None),
     )
     description = f"Samples of each replica of {', '.join(plan.batch.modules)}"
     return titled(
@@ -155,8 +158,10 @@ def frame_balance(plan: FramePlan) -> alt.LayerChart:
     mean = sum(after) / ranks
     rows = [*_loads(BEFORE, before, ranks), *_loads(AFTER, after, ranks)]
     few = ranks <= MOST_BARS
+    # A plan has costs of any unit; those of whole numbers are patches.
+    unit = "patches" if all(float(load).is_integer() for load in plan.loads) else "seconds"
     base = alt.Chart(inline(rows)).encode(
-        y=alt.Y("load:Q", title="load", stack=None),
+        y=alt.Y("load:Q", title=f"load in {unit}", stack=None),
         color=alt.Color(
             "frames:N",
             title=None,
@@ -177,12 +182,12 @@ def frame_balance(plan: FramePlan) -> alt.LayerChart:
         marks = base.mark_line().encode(x=alt.X("place:Q", title="ranks, by their load"))
     average = (
         alt.Chart(inline([{"mean": mean}]))
-        .mark_rule(color=_palette.INK, strokeDash=[4, 3])
+        .mark_rule(color=_palette.TEXT, strokeDash=[4, 3])
         .encode(y="mean:Q")
     )
     return titled(
         layered(marks, average),
-        "Frames per rank",
+        "Load of the frames on each rank",
         _balance_subtitle(plan, before, mean),
         f"Load of {counted(ranks, 'rank')} before and after frames are balanced",
         width=max(240, min(14 * ranks, 720)),

@@ -44,7 +44,7 @@ def losses(table: pd.DataFrame) -> alt.Chart:
         .mark_line(strokeWidth=1.8, opacity=0.85)
         .encode(
             x=_axes.over("tokens", str(table.attrs.get("over", "tokens")), "~s"),
-            y=_axes.amount("loss", "~g", alt.Scale(zero=False)),
+            y=_axes.amount("loss", "loss", "~g", alt.Scale(zero=False)),
             color=color,
             strokeDash=dash,
             tooltip=["run:N", "tokens:Q", alt.Tooltip("loss:Q", format=".4f")],
@@ -81,8 +81,8 @@ def compared_layouts(comparison: Comparison) -> alt.LayerChart:
         x=alt.X("median:Q", title=comparison.metric, axis=alt.Axis(format="~s", tickCount=6)),
         color=_axes.colored("verdict", VERDICT_COLORS),
     )
-    intervals = base.mark_rule(color=_palette.INK, strokeWidth=2).encode(x="low:Q", x2="high:Q")
-    texts = base.mark_text(align="left", dx=6, color=_palette.INK, fontSize=11).encode(
+    intervals = base.mark_rule(color=_palette.TEXT, strokeWidth=2).encode(x="low:Q", x2="high:Q")
+    texts = base.mark_text(align="left", dx=6, color=_palette.TEXT, fontSize=11).encode(
         x="end:Q", text="against:N"
     )
     return titled(
@@ -134,7 +134,7 @@ def scaling(table: pd.DataFrame, metric: str = "tokens_per_sec") -> alt.LayerCha
     )
     layers = layered(
         ideal.mark_line(strokeDash=[4, 4], color=_palette.MUTED).encode(
-            x=_ranks("ranks", sizes), y=_axes.amount("ideal", "~s")
+            x=_ranks("ranks", sizes), y=_axes.amount("ideal", metric, "~s")
         ),
         base.mark_line(strokeWidth=1.4).encode(y="max(median):Q", tooltip=alt.value(None)),
         base.mark_rule(strokeWidth=2).encode(y="low:Q", y2="high:Q"),
@@ -180,7 +180,7 @@ def planned_and_measured(table: pd.DataFrame) -> alt.LayerChart:
     axis = alt.X("measured:Q", title="milliseconds in a step")
     layers = layered(
         measured.mark_bar(height=alt.RelativeBandSize(0.6), opacity=0.55).encode(x=axis),
-        base.mark_rule(color=_palette.INK, strokeWidth=2).encode(x="low:Q", x2="high:Q"),
+        base.mark_rule(color=_palette.TEXT, strokeWidth=2).encode(x="low:Q", x2="high:Q"),
         planned.mark_rule(strokeWidth=1.5, opacity=1).encode(
             x="planned_low:Q", x2="planned_high:Q"
         ),

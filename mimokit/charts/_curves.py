@@ -41,7 +41,7 @@ def loss(steps: pd.DataFrame, evaluations: pd.DataFrame | None = None) -> alt.La
         .mark_line(strokeWidth=1.8)
         .encode(
             x=_axes.iterations(),
-            y=_axes.amount("loss", "~g"),
+            y=_axes.amount("loss", "loss", "~g"),
             tooltip=["iteration:Q", alt.Tooltip("loss:Q", format=".4f")],
         )
     )
@@ -106,7 +106,7 @@ def accuracy(evaluations: pd.DataFrame) -> alt.LayerChart:
                 rows.append({**place, "measure": measure, "share": row[column]})
     encoded = alt.Chart(inline(rows)).encode(
         x=_axes.iterations(),
-        y=_axes.amount("share", "%", alt.Scale(domain=[0, 1.0])),
+        y=_axes.amount("share", "share of answers", "%", alt.Scale(domain=[0, 1.0])),
         color=_axes.colored("measure", MEASURE_COLORS, "stroke"),
         strokeDash=alt.StrokeDash(
             "measure:N",
@@ -149,7 +149,7 @@ def throughput(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.LayerChar
         .mark_line(strokeWidth=1.4)
         .encode(
             x=_axes.iterations(),
-            y=_axes.amount(column, "~s"),
+            y=_axes.amount(column, what.lower(), "~s"),
             color=color,
             tooltip=["iteration:Q", alt.Tooltip(f"{column}:Q", format=",.0f")],
         )

@@ -55,7 +55,7 @@ def validation_losses(table: pd.DataFrame, over: Over = "step") -> alt.LayerChar
     shown_columns = ["fit", "step", "loss", *({over} - {"step"})]
     base = alt.Chart(columns(shown, shown_columns)).encode(
         x=_axes.over(over, TITLES[over], "~s", 6, scale),
-        y=_axes.amount("loss", "~g", _axes.wide_scale(shown["loss"])),
+        y=_axes.amount("loss", "loss", "~g", _axes.wide_scale(shown["loss"])),
         color=color,
         tooltip=["fit:N", *(f"{name}:Q" for name in shown_columns[1:])],
     )
@@ -90,7 +90,9 @@ def _panel(table: pd.DataFrame, names: list[str], measure: str) -> alt.Chart:
         .mark_line(strokeWidth=1.8, opacity=0.85, point={"size": 18, "opacity": 1})
         .encode(
             x=_axes.over("step", TITLES["step"], "d", 6),
-            y=_axes.amount(measure, "~g", alt.Scale(zero=measure == "largest_distance")),
+            y=_axes.amount(
+                measure, title.lower(), "~g", alt.Scale(zero=measure == "largest_distance")
+            ),
             color=color,
             strokeDash=dash,
             tooltip=["fit:N", "step:Q", alt.Tooltip(f"{measure}:Q", format=".4~g")],

@@ -128,7 +128,7 @@ def heat_map(
     """
     gradient = alt.Legend(
         type="gradient", orient="top", title=None, format=legend, gradientLength=160,
-        gradientThickness=8, offset=6,
+        gradientThickness=8, offset=6, labelExpr=_label(scale),
     )  # fmt: skip
     chart: alt.Chart = (
         alt.Chart(inline(records(table)))
@@ -144,6 +144,16 @@ def heat_map(
         .properties(height=alt.Step(16))
     )
     return chart
+
+
+def _label(scale: alt.Scale) -> str:
+    """Return labels that say of the ends of a clamped scale that there may be more beyond them."""
+    given = scale.to_dict()
+    if given.get("clamp") is not True:
+        return "datum.label"
+    low, high = given["domain"][0], given["domain"][-1]
+    beyond = f"datum.value <= {low} ? '≤ ' : datum.value >= {high} ? '≥ ' : ''"
+    return f"({beyond}) + datum.label"
 
 
 def _iterations_in_a_column(iterations: pd.Series) -> int:

@@ -132,5 +132,5 @@ def _limit(gib: float, text: str) -> tuple[alt.Chart, alt.Chart]:
     """Return a line with a text next to it."""
     limit = alt.Chart(inline([{"gib": gib, "text": text}]))
     line = limit.mark_rule(color=_palette.ACCENT, strokeWidth=2).encode(x="gib:Q")
-    label = limit.mark_text(align="right", dx=-5, y=0, dy=-7, color=_palette.ACCENT, fontSize=11)
+    label = limit.mark_text(align="right", dx=-5, y=0, dy=-7, color=_palette.TEXT, fontSize=11)
     return line, label.encode(x="gib:Q", text="text:N")

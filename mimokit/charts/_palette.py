@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from mimokit.planning.report.rows import MODULE_HUES
+from mimokit.planning.report.rows import MODULE_HUES, module_hues
 from mimokit.step_kinds import REMAINDER, Phase
 
+TEXT = "currentColor"
+"""Of the page around a chart: dark on a light one, light on a dark one."""
+FAINT, FAINTEST = 0.75, 0.12
+"""Opacities of `TEXT`: of what stands beside a chart, and of lines of its grid."""
 INK = "#1F2933"
+"""Text where the ground is known to be light."""
 MUTED = "#5F6B7A"
-GRID = "#E4E7EB"
 PAPER = "#FFFFFF"
+BLACK = "#000000"
+EQUALLY_FAR = 0.179
+"""Luminance at which black and white have the same contrast, 4.6 : 1; above it black has more."""
 LINE = "#0B6E4F"
 ACCENT = "#B8336A"
 
@@ -26,30 +33,41 @@ PHASE_COLORS: Mapping[str, str] = {
 }
 
 MEMORY_COLORS: Mapping[str, str] = {
-    "weights": "#0072B2",
-    "gradients": "#56B4E9",
+    "weights": "#4B3B78",
+    "gradients": "#9A8FC2",
     "optimizer": "#4B5563",
-    "activations": "#D55E00",
-    "logits": "#E69F00",
+    "activations": "#8A7A2E",
+    "logits": "#C9BC74",
     "buffers": "#D5DAE1",
-    "strategy": "#009E73",
+    "strategy": "#5E8C6A",
 }
+"""Parts of a rank's memory. None has the colour of a module, of a part of a step or of a mode."""
 
 STEP_COLORS: Mapping[str, str] = {
-    "matrix": "#0072B2",
-    "attention": "#56B4E9",
-    "memory": "#009E73",
-    "encoder": "#D55E00",
+    "matrix": "#355C8A",
+    "attention": "#6B8CB5",
+    "memory": "#9DB3CF",
+    "encoder": "#3F7C80",
     "tensor": "#CC79A7",
-    "context": "#8C6BB1",
-    "expert": "#E69F00",
+    "context": "#A3568A",
+    "expert": "#E3AECB",
     "pipeline": "#B8336A",
     "bridge": "#7A5C3E",
     "host": "#9AA5B1",
     "update": "#4B5563",
     "bubble": "#D5DAE1",
 }
-"""Parts of a predicted step: computation, modules, communication, and the rest in grey."""
+"""Parts of a predicted step: computation greyish blue, communication pink, the rest grey."""
+MODE_COLORS: Mapping[str, str] = {
+    "homogeneous": "#6B7280",
+    "colocated": "#B8407F",
+    "heterogeneous": "#A67C00",
+}
+
+RUN_HUES = (
+    "#3B6FD4", "#C2410C", "#0F766E", "#A21CAF", "#8A6100", "#4D7C0F", "#BE123C", "#52606D",
+)  # fmt: skip
+"""Lines of runs, each dark enough to be followed on white; those of modules have other hues."""
 
 WAITING = "#F0D9E6"
 """Next to the colour of communication, where a chart distinguishes the two."""
@@ -62,11 +80,8 @@ HEAT = ("#EDF4F9", "#A9CFE5", "#4A98C5", "#0B5A8A", "#052C49")
 
 
 def module_colors(modules: Iterable[str]) -> dict[str, str]:
-    """Return the colour of each module, in the given order."""
-    return {
-        module: MODULE_HUES[index % len(MODULE_HUES)]
-        for index, module in enumerate(dict.fromkeys(modules))
-    }
+    """Return the colour of each module; it follows from the name."""
+    return module_hues(modules)
 
 
 SHARED = "#9AA5B1"
@@ -88,8 +103,17 @@ def tint(color: str, share: float) -> str:
 
 def ink_on(color: str) -> str:
     """Return black or white, whichever can be read on a colour."""
-    red, green, blue = (int(color[start : start + 2], 16) for start in (1, 3, 5))
-    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else PAPER
+    return BLACK if luminance(color) > EQUALLY_FAR else PAPER
+
+
+def luminance(color: str) -> float:
+    """Return the relative luminance of a colour, 0 to 1, as WCAG 2.1 defines it."""
+    channels = (int(color[start : start + 2], 16) / 255 for start in (1, 3, 5))
+    red, green, blue = (
+        value / 12.92 if value <= 0.03928 else ((value + 0.055) / 1.055) ** 2.4
+        for value in channels
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def forward_color(module_color: str) -> str:
@@ -106,5 +130,4 @@ def pass_colors(modules: Iterable[str]) -> dict[str, str]:
 
 def mode_colors(modes: Iterable[str]) -> dict[str, str]:
     """Return the colours of deployment modes, in the given order."""
-    colors = module_colors(("homogeneous", "colocated", "heterogeneous"))
-    return {mode: colors[mode] for mode in modes}
+    return {mode: MODE_COLORS[mode] for mode in modes}

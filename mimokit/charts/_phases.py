@@ -11,18 +11,14 @@ import pandas as pd
 from mimokit.analysis import module_names, phase_times
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import MILLISECONDS, MOST_RANKS, inline, layered, need, records, titled
+from mimokit.charts._part_colors import part_colors, phase_colors, phase_key
 from mimokit.prediction import PART_WORDS, Prediction
 from mimokit.prediction.local_cpu import SharedPrediction
-from mimokit.step_kinds import MODULE_PHASES, REMAINDER, CommunicationPart, Phase
 from mimokit.units import counted
 
 SIDES = ("predicted", "measured")
-_ORDER = (
-    *(phase.column for phase in (*MODULE_PHASES, Phase.OPTIMIZER, Phase.DATA, Phase.COMMUNICATION)),
-    CommunicationPart.WAITING.column,
-    REMAINDER,
-)
-"""The columns of parts, in the order of stacking."""
+SECONDS_FROM = 2.0
+"""Steps that take as long have an axis in seconds."""
 
 
 def phases(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.Chart:
@@ -34,11 +30,11 @@ def phases(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.Chart:
     need(steps, "phases", "iteration", "total_time")
     times = phase_times(steps, warmup_iterations)
     slowest = times.groupby("rank")["seconds"].sum().nlargest(MOST_RANKS).index
-    colors = _phase_colors(module_names(steps))
+    colors = phase_colors(module_names(steps))
     rows = [
         {
             **row,
-            "key": (key := _key(row["module"], row["phase"])),
+            "key": (key := phase_key(row["module"], row["phase"])),
             "order": list(colors).index(key),
             "ms": row["seconds"] * MILLISECONDS,
         }
@@ -64,15 +60,6 @@ def _milliseconds() -> alt.X:
     return alt.X("sum(ms):Q", title="milliseconds in a step")
 
 
-def _phase_colors(modules: list[str]) -> dict[str, str]:
-    """Return the colour of every phase in stacking order; keys as in the legend."""
-    return {**_palette.pass_colors(modules), **_palette.PHASE_COLORS}
-
-
-def _key(module: str, phase: str) -> str:
-    return f"{module} {phase}".strip()
-
-
 def module_phases(parts: pd.DataFrame) -> alt.Chart:
     """Return a stacked bar per run: forward and backward of every module, and the other parts.
 
@@ -80,7 +67,7 @@ def module_phases(parts: pd.DataFrame) -> alt.Chart:
         parts: from `mimokit.analysis.time_parts`.
     """
     need(parts, "module_phases", "run", "part", "module", "column", "seconds", "share")
-    colors = _part_colors(parts)
+    colors = part_colors(parts)
     order = list(colors)
     rows = [
         {**row, "order": order.index(row["part"]), "ms": row["seconds"] * MILLISECONDS}
@@ -108,19 +95,6 @@ def module_phases(parts: pd.DataFrame) -> alt.Chart:
     )
 
 
-def _part_colors(parts: pd.DataFrame) -> dict[str, str]:
-    """Return part -> colour, in the order of stacking."""
-    known = parts[["part", "module", "column"]].drop_duplicates()
-    known = known.sort_values("column", key=lambda column: column.map(_ORDER.index), kind="stable")
-    of_modules = known["column"].isin([phase.column for phase in MODULE_PHASES])
-    colors = _phase_colors(list(dict.fromkeys(known.loc[of_modules, "module"])))
-    colors[CommunicationPart.WAITING] = _palette.WAITING
-    return {
-        row["part"]: colors[_key(row["module"], row["column"].removesuffix("_time"))]
-        for row in records(known)
-    }
-
-
 def predicted_phases(
     runs: Mapping[str, tuple[SharedPrediction, pd.DataFrame]], warmup_iterations: int = 0
 ) -> alt.Chart:
@@ -140,7 +114,7 @@ def predicted_phases(
     for _, steps in runs.values():
         need(steps, "predicted_phases", "iteration", "total_time")
         modules += [name for name in module_names(steps) if name not in modules]
-    colors = _phase_colors(modules)
+    colors = phase_colors(modules)
     rows = [
         {"layout": name, "side": side, "key": key, "order": list(colors).index(key), "ms": ms}
         for name, (prediction, steps) in runs.items()
@@ -168,7 +142,7 @@ def predicted_phases(
 
 def _predicted(prediction: SharedPrediction) -> dict[str, float]:
     return {
-        _key(module, phase): MILLISECONDS * seconds
+        phase_key(module, phase): MILLISECONDS * seconds
         for (module, phase), seconds in prediction.phases().items()
     }
 
@@ -178,7 +152,7 @@ def _measured(steps: pd.DataFrame, warmup_iterations: int) -> dict[str, float]:
     ranks = times["rank"].nunique()
     milliseconds: dict[str, float] = {}
     for row in records(times):
-        key = _key(row["module"], row["phase"])
+        key = phase_key(row["module"], row["phase"])
         mean = MILLISECONDS * float(row["seconds"]) / ranks
         milliseconds[key] = milliseconds.get(key, 0.0) + mean
     return milliseconds
@@ -195,12 +169,21 @@ def step_parts(predictions: Prediction | Sequence[Prediction]) -> alt.LayerChart
     shown = [predictions] if isinstance(predictions, Prediction) else list(predictions)
     if not shown:
         raise ValueError("The chart step_parts needs at least one prediction.")
-    layouts = _axes.named_rows("layout", [str(made.layout) for made in shown], 420)
+    lines = max(str(made.layout).count("; ") for made in shown) + 1
+    layouts = alt.Y(
+        "layout:N",
+        title=None,
+        sort=[str(made.layout) for made in shown],
+        axis=alt.Axis(labelExpr="split(datum.label, '; ')", labelLimit=0, labelLineHeight=12),
+    )
+    unit = "s" if max(made.seconds for made in shown) >= SECONDS_FROM else "ms"
     rows = [row for prediction in shown for row in _parts(prediction)]
     colors = {PART_WORDS[part]: hue for part, hue in _palette.STEP_COLORS.items()}
+    expression = f"datum.value / {MILLISECONDS:g}" if unit == "s" else "datum.value"
+    time = _milliseconds().title(f"{unit} in a step")
     bars = _axes.stacked(
         rows,
-        _milliseconds(),
+        time.axis(alt.Axis(labelExpr=f"format({expression}, ',~g')")),
         layouts,
         _axes.parts("part", rows, colors, columns=6),
         ["layout:N", "part:N", alt.Tooltip("ms:Q", format=".1f")],
@@ -213,13 +196,13 @@ def step_parts(predictions: Prediction | Sequence[Prediction]) -> alt.LayerChart
         }
         for prediction in shown
     ]
-    band = alt.Chart(inline(bands)).mark_rule(color=_palette.INK, strokeWidth=1.5)
+    band = alt.Chart(inline(bands)).mark_rule(color=_palette.TEXT, strokeWidth=1.5)
     return titled(
         layered(bars, band.encode(x="low:Q", x2="high:Q", y=layouts)),
         "Step time",
         "by what it goes into; the line is the band",
         "Predicted step time per layout and part",
-        height=alt.Step(26),
+        height=alt.Step(max(26, 13 * lines + 6)),
     )
 
 

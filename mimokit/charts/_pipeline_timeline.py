@@ -57,7 +57,7 @@ def pipeline_timeline(timeline: Timeline, unit: str = "units") -> alt.LayerChart
     critical = base.transform_filter("datum.critical")
     layers = [
         bars.encode(color=_axes.parts("key", rows, colors)),
-        critical.mark_bar(color=_palette.INK, height=2, yOffset=10),
+        critical.mark_bar(color=_palette.TEXT, height=2, yOffset=10),
     ]
     if len(rows) <= MOST_CELLS_WITH_TEXT:
         layers.append(_numbers(base, until * NARROWEST_WITH_TEXT))

@@ -68,7 +68,7 @@ def proof(report: Differences) -> alt.LayerChart:
     limit = inline([{"tolerance": report.tolerance, "text": f"tolerance {report.tolerance:.0e}"}])
     rule = alt.Chart(limit).mark_rule(color=_palette.ACCENT, strokeDash=[4, 3])
     text = alt.Chart(limit).mark_text(
-        align="left", baseline="bottom", dx=4, dy=-3, color=_palette.ACCENT
+        align="left", baseline="bottom", dx=4, dy=-3, color=_palette.TEXT
     )
     place = alt.Y("tolerance:Q", title="difference from one process")
     chart = layered(

@@ -53,7 +53,7 @@ def _row(layout: ModuleRanks, rank: int, per_row: int, color: str) -> dict[str, 
         "module": layout.module,
         "text": "  ".join(f"{name} {coordinates[name]}" for name in shown),
         "color": _palette.tint(color, 0.62) if odd else color,
-        "ink": _palette.INK if odd else _palette.PAPER,
+        "ink": _palette.ink_on(_palette.tint(color, 0.62) if odd else color),
         **coordinates,
     }
 
@@ -82,7 +82,7 @@ def _module_panel(layout: ModuleRanks, world_size: int, color: str) -> alt.Layer
     chart: alt.LayerChart = layered(*layers).properties(
         width=cell[0] * per_row,
         height=cell[1] * rows_needed,
-        title=alt.TitleParams(_heading(layout), color=color, fontSize=12, offset=4),
+        title=alt.TitleParams(_heading(layout), fontSize=12, offset=4),
     )
     return chart
 

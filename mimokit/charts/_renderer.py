@@ -4,6 +4,9 @@ Altair writes Vega-Lite 6 and by default loads its scripts from the network. Jup
 Vega-Lite 5 and shows charts of that version offline, so specs have the MIME type of version 5. An
 SVG picture is sent with each spec, for viewers that cannot draw specs: nbconvert's HTML, the
 preview of a code host, a notebook without its kernel.
+
+JupyterLab draws the spec in the colours of its theme. The picture brings its own paper where it is
+an image, and has the colours of the page where it is a part of that.
 """
 
 from __future__ import annotations
@@ -26,10 +29,25 @@ _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 FONT = "Helvetica Neue, Arial, sans-serif"
 
+_ON_PAPER = (
+    f"<style>svg:root {{ color: {_palette.INK}; background: {_palette.PAPER}; }}</style></svg>"
+)
+"""Within a page of HTML, no SVG is the root."""
+_AS_ELEMENTS = {"embedOptions": {"renderer": "svg"}}
+"""Elements of the page have its colours, also after its theme has changed; a canvas has not."""
+
 
 def version_5(spec: dict[str, Any]) -> dict[str, Any]:
     """Return the spec as one of Vega-Lite 5."""
     return {**spec, "$schema": SCHEMA}
+
+
+def on_page(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the spec as one that is drawn in the colours of the page around it.
+
+    It has a width in pixels: JupyterLab draws one that is as wide as its cell again and again.
+    """
+    return version_5({"usermeta": _AS_ELEMENTS, **spec})
 
 
 def svg(spec: dict[str, Any]) -> str | None:
@@ -38,7 +56,8 @@ def svg(spec: dict[str, Any]) -> str | None:
         return None
     import vl_convert
 
-    return str(vl_convert.vegalite_to_svg(in_xml(version_5(spec)), vl_version=PICTURE_VERSION))
+    drawn = str(vl_convert.vegalite_to_svg(in_xml(version_5(spec)), vl_version=PICTURE_VERSION))
+    return drawn.removesuffix("</svg>") + _ON_PAPER
 
 
 def in_xml(value: Any) -> Any:
@@ -56,7 +75,7 @@ def in_xml(value: Any) -> Any:
 def mime_bundle(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
     """Return the MIME bundle of a chart: its spec, picture and description."""
     bundle: dict[str, Any] = {
-        MIME_TYPE: version_5(spec),
+        MIME_TYPE: on_page(spec),
         "text/plain": f"<chart: {spec.get('description', 'no description')}>",
     }
     picture = svg(spec)
@@ -71,36 +90,39 @@ def bundle_of(chart: alt.TopLevelMixin) -> dict[str, Any]:
 
 
 def theme() -> alt.theme.ThemeConfig:
-    """Return the theme of all charts: a white card, readable on a dark page too."""
+    """Return the theme of all charts, in the colours of the page."""
     text: dict[str, Any] = {
-        "labelColor": _palette.MUTED,
-        "titleColor": _palette.MUTED,
+        "labelColor": _palette.TEXT,
+        "titleColor": _palette.TEXT,
         "labelFontSize": 11,
         "titleFontSize": 11,
         "titleFontWeight": "normal",
     }
+    faint = {"labelOpacity": _palette.FAINT, "titleOpacity": _palette.FAINT}
     config: dict[str, Any] = {
-        "background": _palette.PAPER,
+        "background": "transparent",
         "padding": 14,
         "font": FONT,
-        "view": {"stroke": None, "continuousWidth": 560, "continuousHeight": 200},
+        "view": {"stroke": None, "continuousWidth": 720, "continuousHeight": 200},
         "title": {
             "anchor": "start",
-            "color": _palette.INK,
+            "color": _palette.TEXT,
             "fontSize": 14,
-            "subtitleColor": _palette.MUTED,
+            "subtitleColor": _palette.TEXT,
             "subtitleFontSize": 12,
             "offset": 12,
         },
         "axis": {
             **text,
-            "gridColor": _palette.GRID,
+            **faint,
+            "gridColor": _palette.TEXT,
+            "gridOpacity": _palette.FAINTEST,
             "domain": False,
             "ticks": False,
             "labelPadding": 6,
             "titlePadding": 8,
         },
-        "legend": {**text, "symbolType": "square"},
+        "legend": {**text, **faint, "symbolType": "square"},
         "header": text,
     }
     return cast(alt.theme.ThemeConfig, {"config": config})

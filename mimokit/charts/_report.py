@@ -5,8 +5,12 @@ from __future__ import annotations
 import base64
 import importlib.util
 import json
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
@@ -32,9 +36,10 @@ from mimokit.charts._compared_runs import (
 from mimokit.charts._heat_maps import expert_load, stragglers
 from mimokit.charts._memory import rank_memory
 from mimokit.charts._phases import module_phases
+from mimokit.charts.runs_view.page import runs_view
 from mimokit.samples import experts_of, over_ranks
 from mimokit.tables import html_table
-from mimokit.units import counted
+from mimokit.units import counted, listed
 
 if TYPE_CHECKING:
     from mimokit.prediction.calibration import Calibration
@@ -44,20 +49,24 @@ MOST_EXPLAINED = 40
 """Runs that are explained in words."""
 STYLE = """
 :root { color-scheme: light dark; }
-body { font: 15px/1.5 Helvetica Neue, Arial, sans-serif; max-width: 1080px; margin: 0 auto;
+body { font: 15px/1.5 Helvetica Neue, Arial, sans-serif; max-width: 1180px; margin: 0 auto;
   padding: 32px 16px 64px; color: #1f2933; background: #fff; }
-h1 { font-size: 1.6em; } h2 { font-size: 1.2em; margin: 2em 0 .4em; }
+h1 { font-size: 1.6em; margin-bottom: .1em; } nav a { margin-right: 1.2em; }
+.when { margin: 0 0 .8em; opacity: .8; } h2 { font-size: 1.2em; margin: 2em 0 .4em; }
 .wide { overflow-x: auto; } .problem { color: #b8336a; }
-figure { margin: 1em 0; overflow-x: auto; } figure > * { border-radius: 6px; background: #fff; }
-figure > div { display: inline-block; } summary { cursor: pointer; margin: .5em 0; }
+section > figure { margin: 1em 0; overflow-x: auto; }
+section > figure > * { border-radius: 6px; } section > figure > div { width: 100%; }
+summary { cursor: pointer; margin: .5em 0; }
 @media (prefers-color-scheme: dark) {
   body { color: #e4e7eb; background: #14181d; } .problem { color: #f28ab2; } }
 """
 DRAW = """
-for (const figure of document.querySelectorAll("figure")) {
+for (const figure of document.querySelectorAll("section > figure")) {
   const place = document.createElement("div");
-  vegaEmbed(place, JSON.parse(figure.querySelector("script").textContent),
-    {actions: false, renderer: "svg", logLevel: 1}
+  const spec = JSON.parse(figure.querySelector("script").textContent);
+  if (spec.layer || spec.mark) spec.width ??= "container";
+  figure.append(place);
+  vegaEmbed(place, spec, {actions: false, logLevel: 1}
   ).then(() => figure.querySelector("img").replaceWith(place));
 }
 """
@@ -88,9 +97,11 @@ def report(
     if importlib.util.find_spec("vl_convert") is None:
         raise ValueError("A report needs vl-convert-python; install mimokit with its extra `lab`.")
     comparison = _comparison(runs, baseline, metric, by)
-    title = counted(len(runs), "run")
-    parts = [f"<h1>{escape(title)}</h1>"]
-    parts += _in_short(runs, comparison)
+    title = _title(runs)
+    parts = _section("In short", list(_in_short(runs, comparison)))
+    if isinstance(comparison, Comparison):
+        explored = runs_view(runs, baseline if by == "run" else None, comparison.metric)
+        parts += _section("Explore", [explored])
     parts += _section("Runs", [f'<div class="wide">{runs._repr_html_()}</div>'])
     if isinstance(comparison, Comparison):
         parts += _section("Comparison", _compared(runs, comparison))
@@ -99,7 +110,32 @@ def report(
     parts += _section("Where the time went", _explained(runs, comparison))
     if isinstance(comparison, Comparison):
         parts += _section("Ranks", _ranks(runs, comparison))
-    return _page(title, "".join(parts))
+    return _page(title, _head(runs, title, parts) + "".join(parts))
+
+
+def _title(runs: Runs) -> str:
+    """Return the folder that all runs have in common, and how many they are."""
+    folder = Path(os.path.commonpath([path.resolve().parent for path in runs.folders.values()]))
+    return f"{folder.name or folder}: {counted(len(runs), 'run')}"
+
+
+def _head(runs: Runs, title: str, parts: Sequence[str]) -> str:
+    """Return title, date, hosts and contents."""
+    known = runs.runs
+    started, hosts = known["started"].dropna(), known["hosts"].dropna()
+    said = [f"{min(started)[:16].replace('T', ' ')}"] if len(started) else []
+    if len(started) and max(started)[:10] != min(started)[:10]:
+        said[0] += f" to {max(started)[:10]}"
+    if len(hosts):
+        names = dict.fromkeys(name for text in hosts for name in str(text).split(", "))
+        said.append(f"on {listed(list(names))}")
+    devices = list(dict.fromkeys(map(str, known["accelerators"].dropna())))
+    said += [f"with {listed(devices)}"] if devices else []
+    said.append(f"page of {datetime.now().astimezone():%Y-%m-%d %H:%M %Z}")
+    headings = re.findall(r'<section id="([^"]+)"><h2>([^<]+)</h2>', "".join(parts))
+    links = "".join(f'<a href="#{name}">{heading}</a>' for name, heading in headings)
+    when = escape(" · ".join(said))
+    return f'<h1>{escape(title)}</h1><p class="when">{when}</p><nav>{links}</nav>'
 
 
 def _comparison(runs: Runs, baseline: str | None, metric: str, by: str) -> Comparison | str:
@@ -110,7 +146,10 @@ def _comparison(runs: Runs, baseline: str | None, metric: str, by: str) -> Compa
 
 
 def _section(heading: str, parts: list[str]) -> list[str]:
-    return [f"<section><h2>{escape(heading)}</h2>", *parts, "</section>"] if parts else []
+    if not parts:
+        return []
+    name = heading.lower().replace(" ", "-")
+    return [f'<section id="{name}"><h2>{escape(heading)}</h2>', *parts, "</section>"]
 
 
 def _in_short(runs: Runs, comparison: Comparison | str) -> Iterator[str]:

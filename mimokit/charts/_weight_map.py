@@ -97,7 +97,7 @@ def _panel(
     )
     bars = base.mark_bar(cornerRadius=2).encode(
         x=alt.X(
-            "start:Q", title=None, scale=alt.Scale(domain=[0, last], nice=False),
+            "start:Q", title=name, scale=alt.Scale(domain=[0, last], nice=False),
             axis=alt.Axis(grid=False, tickCount=3, format=",d", values=[0, last]),
         ),
         x2="stop:Q",
@@ -106,7 +106,6 @@ def _panel(
     panel: alt.LayerChart = layered(bars, *(_texts(base) if few else [])).properties(
         width=PANEL,
         height=alt.Step(20) if few else alt.Step(max(1.0, 640 / len(spans))),
-        title=alt.TitleParams(name, fontSize=12, fontWeight="normal", offset=4),
     )
     return panel
 
@@ -121,7 +120,7 @@ def _text_places(span: tuple[int, int], last: int) -> dict[str, str]:
 
 
 def _texts(base: alt.Chart) -> list[alt.Chart]:
-    outside: dict[str, Any] = {"fontSize": 11, "fill": _palette.MUTED}
+    outside: dict[str, Any] = {"fontSize": 11, "fill": _palette.TEXT}
     return [
         base.mark_text(fontSize=11).encode(
             x="middle:Q", text="inside:N", fill=alt.Fill("ink:N", scale=None)
@@ -150,7 +149,7 @@ def _sliced(plan: WeightPlan, tensors: Sequence[SlicedTensor], width: int) -> al
     )  # fmt: skip
     x = alt.X(
         "left:Q",
-        title=None,
+        title=None if stages <= MOST_NAMED_STAGES else "stage",
         scale=alt.Scale(domain=[0, stages], nice=False),
         axis=alt.Axis(
             grid=False, orient="top", values=[stage + 0.5 for stage in range(stages)],

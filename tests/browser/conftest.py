@@ -3,7 +3,8 @@
 Fixtures:
 
 - `open_notebook("first cell", "second cell", ...)` writes a notebook with these cells, opens it in
-  JupyterLab and returns a `NotebookPage` (`notebook_page.py`): `.page` is Playwright's page;
+  JupyterLab and returns a `NotebookPage` (`notebook_page.py`): `.page` is Playwright's page, the
+  same for all tests, as loading JupyterLab takes longer than most of them;
   `.run_all()`, `.wait_idle()`, `.choose_theme(DARK)`, `.save()`, `.open()` (again),
   `.command(...)`, `.execute(code)` and `.value(expression)` in its kernel, `.end_kernel()`, and
   `.screenshot("name", locator)`, which leaves a picture in `build/browser/`. No cell is run before
@@ -16,8 +17,8 @@ Fixtures:
 - `network` lists requests that wanted to leave the machine. A test during which there was one
   fails; nothing is to be asked for.
 
-One JupyterLab and one Chromium serve all tests here; each test has a separate page. They end
-with the last test of this folder, since Playwright's event loop would be in the way of others.
+One JupyterLab and one Chromium serve all tests here; pages of files are separate. They end with
+the last test of this folder, since Playwright's event loop would be in the way of others.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser.chromium import NoChromiumError, find_chromium
+from tests.browser.lab_page import PATIENCE, VIEWPORT, LabPage
 from tests.browser.network import CUT_OFF, NetworkGuard
-from tests.browser.notebook_page import NotebookPage, OpenNotebook, write_notebook
+from tests.browser.notebook_page import NotebookPage, OpenNotebook
 from tests.browser.server import LabServer, running_lab
 
 ARGUMENTS = (
@@ -41,10 +43,6 @@ ARGUMENTS = (
     "--disable-component-update",
     CUT_OFF,
 )
-VIEWPORT = {"width": 1400, "height": 1600}
-"""Tall, since JupyterLab draws only the cells that are seen."""
-PATIENCE = 120_000
-"""Milliseconds until something that does not come is a failure; a busy machine is none."""
 expect.set_options(timeout=PATIENCE)
 
 
@@ -106,33 +104,21 @@ def shared_notebook(
     chromium: Browser, lab: LabServer, name: str, *cells: str
 ) -> Iterator[NotebookPage]:
     """Open a notebook for several tests; each runs its cells again and ends what it starts."""
-    guard = NetworkGuard()
-    context = chromium.new_context(viewport=VIEWPORT, service_workers="block")
-    context.set_default_timeout(PATIENCE)
-    guard.watch(context)
-    file = write_notebook(lab.folder / f"{name}.ipynb", cells)
-    opened = NotebookPage(context.new_page(), file, lab)
-    opened.open()
-    yield opened
-    opened.end_kernel()
-    context.close()
-    assert guard.requests == []
+    with LabPage(chromium, lab) as page:
+        yield page.open(name, cells)
+    assert page.guard.requests == []
+
+
+@pytest.fixture(scope="package")
+def lab_page(chromium: Browser, lab: LabServer) -> Iterator[LabPage]:
+    """JupyterLab on a page of its own."""
+    with LabPage(chromium, lab) as page:
+        yield page
 
 
 @pytest.fixture
-def open_notebook(
-    request: pytest.FixtureRequest, context: BrowserContext, lab: LabServer
-) -> Iterator[OpenNotebook]:
+def open_notebook(request: pytest.FixtureRequest, lab_page: LabPage) -> Iterator[OpenNotebook]:
     """A function that opens a notebook with the given cells."""
-    opened: list[NotebookPage] = []
-
-    def open_with(*cells: str) -> NotebookPage:
-        file = lab.folder / f"{request.node.originalname}_{len(opened)}.ipynb"
-        notebook = NotebookPage(context.new_page(), write_notebook(file, cells), lab)
-        opened.append(notebook)
-        notebook.open()
-        return notebook
-
-    yield open_with
-    for notebook in opened:
-        notebook.end_kernel()
+    yield lambda *cells: lab_page.open(request.node.originalname, cells)
+    lab_page.clear()
+    assert lab_page.guard.requests == []

@@ -35,6 +35,7 @@ Edit = Callable[[PlannerPage], None]
 EDITS: tuple[Edit, ...] = (
     lambda planner: None,
     lambda planner: planner.type("TP of language_module", "8"),
+    lambda planner: planner.root.get_by_label("hold the ranks").check(),
     lambda planner: planner.type("PP of language_module", "1"),
     lambda planner: planner.field("Find ranks").fill("12"),
     lambda planner: planner.open_tab("Batch split"),

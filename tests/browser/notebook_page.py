@@ -25,6 +25,12 @@ _KERNEL_ANSWERS = """() => {
   return kernel?.connectionStatus === "connected" && kernel.status === "idle";
 }"""
 
+_CLOSE = """() => {
+  const notebook = window.jupyterapp.shell.currentWidget;
+  notebook.context.model.dirty = false; // or it asks
+  notebook.close();
+}"""
+
 _ERRORS = """() => [...window.jupyterapp.shell.currentWidget.content.model.cells]
   .flatMap((cell) => cell.outputs?.toJSON() ?? [])
   .filter((output) => output.output_type === "error")
@@ -59,14 +65,31 @@ class NotebookPage:
     server: LabServer
 
     def open(self) -> None:
-        """Open the notebook, or open it again, and wait until its kernel answers."""
+        """Load JupyterLab with the notebook, and wait until its kernel answers."""
         self.page.goto(
             f"{self.server.url}lab/tree/{self.file.name}?token={self.server.token}&reset"
         )
-        self.page.wait_for_function(_KERNEL_ANSWERS, timeout=SECONDS_TO_OPEN * 1000)
-        self.wait_idle()
+        self._wait_for_kernel()
         if self.page.locator("#jp-left-stack").is_visible():
             self.command("application:toggle-left-area")
+
+    def open_in_lab(self) -> None:
+        """Open the notebook on a page that shows JupyterLab already."""
+        self.command("docmanager:open", path=self.file.name, factory="Notebook")
+        self._wait_for_kernel()
+
+    def open_again(self) -> None:
+        """Close the notebook and open what its file holds, without loading JupyterLab again."""
+        self.close()
+        self.open_in_lab()
+
+    def close(self) -> None:
+        """Close the notebook without saving it."""
+        self.page.evaluate(_CLOSE)
+
+    def _wait_for_kernel(self) -> None:
+        self.page.wait_for_function(_KERNEL_ANSWERS, timeout=SECONDS_TO_OPEN * 1000)
+        self.wait_idle()
 
     def kernel_answers(self) -> bool:
         """Say whether the notebook has a kernel that is idle."""

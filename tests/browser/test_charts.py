@@ -12,7 +12,7 @@ from mimokit import charts
 from mimokit.charts import _renderer
 from mimokit_widgets.notebooks.page import external_references, to_page
 from tests.browser.network import NetworkGuard
-from tests.browser.notebook_page import SCREENSHOTS, OpenNotebook
+from tests.browser.notebook_page import DARK, LIGHT, SCREENSHOTS, OpenNotebook
 from tests.charts.plans import plan
 
 CELLS = (
@@ -37,16 +37,29 @@ def check_size(picture: Locator) -> None:
     assert box["height"] > 80
 
 
+def text_color(chart: Locator) -> str:
+    """Return the colour of a chart's title as the browser computes it."""
+    color: str = chart.locator(".role-title-text text").first.evaluate(
+        "text => getComputedStyle(text).fill"
+    )
+    return color
+
+
 def test_jupyterlab_and_the_exported_page_show_them_without_a_network(
     open_notebook: OpenNotebook, browser_page: Page, tmp_path: Path
 ) -> None:
     notebook = open_notebook(*CELLS)
     notebook.run_all()
-    drawn = notebook.page.locator(".vega-embed canvas, .vega-embed svg.marks")
+    drawn = notebook.page.locator(".vega-embed svg.marks")
     expect(drawn).to_have_count(len(CELLS))
     for chart in drawn.all():
         check_size(chart)
     notebook.screenshot("charts in jupyterlab")
+    assert text_color(drawn.first) == "rgba(0, 0, 0, 0.87)"
+    notebook.choose_theme(DARK)
+    assert text_color(drawn.first) == "rgba(255, 255, 255, 0.87)"
+    notebook.screenshot("charts in jupyterlab, dark")
+    notebook.choose_theme(LIGHT)
     file = tmp_path / "page.html"
     file.write_text(to_page(notebook.save(), "charts"), encoding="utf-8")
     assert external_references(file.read_text(encoding="utf-8")) == []

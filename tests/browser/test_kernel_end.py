@@ -2,52 +2,39 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 from pathlib import Path
-from typing import Any
 
+from anywidget import AnyWidget
 from playwright.sync_api import Page, expect
 
 import mimokit
+import mimokit_widgets
 from mimokit.experiment import Stepper
-from mimokit_widgets import BatchSplit, LayoutPlanner, StepperView
+from mimokit_widgets import (
+    BatchSplit,
+    FrameBalance,
+    LayoutPlanner,
+    LiveMonitor,
+    ParetoView,
+    RankMap,
+    RunsView,
+    ScheduleView,
+    StepperView,
+    SweepMonitor,
+    TimelineView,
+    TrafficMap,
+    WeightMap,
+)
+from tests.analysis.planted_runs import Planted, write_run
+from tests.browser.view_page import shown
 from tests.layouts_apart import apart_config
+from tests.sparse_weights import small_checkpoint
 from tests.widgets.fake_cluster import FakeCluster
+from tests.widgets.fake_run import FakeRun
+from tests.widgets.fake_sweep import FakeSweep
 
-PAGE = """<!doctype html><meta charset="utf-8"><style>{styles}</style>
-<div id="host" style="width: 1200px"></div><script type="module">
-const state = {state};
-for (const [name, value] of Object.entries(state)) {{
-  if (value?.bytes === undefined) continue;
-  const bytes = Uint8Array.from(atob(value.bytes), (letter) => letter.charCodeAt(0));
-  state[name] = new DataView(bytes.buffer);
-}}
-const model = {{ get: (name) => state[name], set() {{}}, save_changes() {{}}, on() {{}}, off() {{}},
-  send() {{ throw new Error("Cannot send"); }} }};
-{module}
-const made = typeof widget === "function" ? widget() : widget;
-made.initialize?.({{ model }});
-made.render({{ model, el: document.getElementById("host") }});
-</script>"""
-
-
-def shown(page: Page, widget: Any, folder: Path) -> Page:
-    """Open a page with a widget as it is drawn, whose kernel has ended."""
-    state = {
-        name: {"bytes": base64.b64encode(bytes(value)).decode()}
-        if isinstance(value, bytes | memoryview)
-        else value
-        for name, value in widget.get_state().items()
-        if name.startswith("_") and name not in ("_esm", "_css")
-    }
-    module = widget._esm.replace("export default", "const widget =")
-    text = PAGE.format(styles=widget._css, state=json.dumps(state), module=module)
-    file = folder / "view.html"
-    file.write_text(text, encoding="utf-8")
-    page.goto(file.as_uri())
-    return page
+PRESET = "preset:llava_7b_colocated"
 
 
 def expect_told(page: Page) -> None:
@@ -57,13 +44,10 @@ def expect_told(page: Page) -> None:
     expect(page.locator(".mimokit > .kernel-ended")).to_be_visible()
 
 
-def test_views_say_that_their_kernel_has_ended(browser_page: Page, tmp_path: Path) -> None:
+def test_what_a_user_does_is_answered_by_a_sentence(browser_page: Page, tmp_path: Path) -> None:
     page = shown(browser_page, LayoutPlanner(), tmp_path)
     expect(page.locator(".kernel-ended")).to_be_hidden()
     page.get_by_label("DP of images", exact=True).fill("2")
-    expect_told(page)
-    shown(page, BatchSplit(mimokit.plan("preset:llava_7b_colocated")), tmp_path)
-    page.locator("canvas").first.click()
     expect_told(page)
     shown(
         page, StepperView(Stepper(FakeCluster(), apart_config((1, 1, 4), (2, 1, 2), 2))), tmp_path
@@ -71,3 +55,34 @@ def test_views_say_that_their_kernel_has_ended(browser_page: Page, tmp_path: Pat
     page.get_by_role("button", name="Next ›").click()
     expect_told(page)
     expect(page.get_by_role("button", name="Next ›")).to_be_disabled()
+
+
+def test_every_widget_says_that_its_kernel_has_ended(browser_page: Page, tmp_path: Path) -> None:
+    """Jupyter marks their views; the pointer on one of them is enough."""
+    config = apart_config((1, 1, 4), (2, 1, 2), 2)
+    stepper = Stepper(FakeCluster(), config)
+    run = write_run(tmp_path / "run", Planted(iterations=8, warmup=2))
+    views = [
+        RankMap(PRESET), BatchSplit(PRESET), TrafficMap(PRESET), LayoutPlanner(PRESET),
+        ParetoView(mimokit.search(PRESET, gpus=8), LayoutPlanner()), FrameBalance("4 2 1", ranks=2),
+        WeightMap(small_checkpoint(tmp_path / "weights", "llama")), RunsView(run),
+        TimelineView(plan=mimokit.plan(config)), ScheduleView(), StepperView(stepper),
+        SweepMonitor(FakeSweep("one")), LiveMonitor(FakeRun()),
+    ]  # fmt: skip
+    exported = [getattr(mimokit_widgets, name) for name in mimokit_widgets.__all__]
+    public = {each.__name__ for each in exported if is_widget(each)}
+    assert {type(view).__name__ for view in views} == public
+    errors: list[str] = []
+    browser_page.on("pageerror", lambda error: errors.append(str(error)))
+    for view in views:
+        shown(browser_page, view, tmp_path)
+        browser_page.evaluate(
+            "document.getElementById('host').className = 'jupyter-widgets-disconnected'"
+        )
+        browser_page.locator(".mimokit").first.hover(position={"x": 4, "y": 4})
+        expect_told(browser_page)
+    assert errors == []
+
+
+def is_widget(each: object) -> bool:
+    return isinstance(each, type) and issubclass(each, AnyWidget)

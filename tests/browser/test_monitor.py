@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from mimokit.analysis import samples_to_steps
 from mimokit_widgets.notebooks.page import external_references, to_page
 from tests.browser.conftest import shared_notebook
 from tests.browser.notebook_page import DARK, LIGHT, SCREENSHOTS, NotebookPage
 from tests.browser.server import LabServer
+from tests.charts.fakes import samples
 
 LIVE = ".mimokit-live-now"
 STAYS = ".mimokit-remembered .mimokit-live"
 FAKE = """
+from dataclasses import replace
 from mimokit_widgets import LiveMonitor
 from tests.charts.fakes import samples
 from tests.widgets.fake_run import FakeRun
@@ -25,6 +28,7 @@ monitor = LiveMonitor(run)
 monitor
 """
 ITERATION = 8  # samples, one per rank
+SLOW_END = "made[-9:-1] = [replace(each, total_time=9.0) for each in made[-9:-1]]"
 TO_TRAIN = 180_000
 """Milliseconds until engines that start must train; a busy machine takes a minute."""
 REAL = """
@@ -144,7 +148,7 @@ def test_the_zoom_stays_when_the_run_ends_and_when_it_is_opened_again(
     expect(view.get_by_text(f"mean of {last - first + 1} steps")).to_be_visible()
     notebook.save()
     notebook.end_kernel()
-    notebook.open()
+    notebook.open_again()
     expect(view.get_by_role("button", name="Whole run")).to_be_visible()
     view.get_by_role("button", name="Whole run").click()
     expect(view.get_by_text("mean of 20 steps")).to_be_visible()
@@ -200,13 +204,14 @@ def test_saved_in_the_middle_and_opened_without_its_kernel(notebook: NotebookPag
 def test_a_finished_run_stays_in_the_notebook_and_on_an_exported_page(
     notebook: NotebookPage, browser_page: Page, tmp_path: Path
 ) -> None:
-    notebook.execute("monitor.mark(50); run.give(made[500:]); run.end(); monitor.wait()")
+    notebook.execute(f"monitor.mark(50); {SLOW_END}; run.give(made[500:]); run.end()")
+    notebook.execute("monitor.wait()")
     wait_for_what_stays(notebook)
     view = notebook.page.locator(STAYS)
     expect(view.get_by_role("heading")).to_have_text("Training finished")
     saved = notebook.save()
     notebook.end_kernel()
-    notebook.open()
+    notebook.open_again()
     expect(view).to_have_attribute("data-rows", "972")
     notebook.screenshot("monitor reopened")
     page = tmp_path / "page.html"
@@ -216,6 +221,10 @@ def test_a_finished_run_stays_in_the_notebook_and_on_an_exported_page(
     exported = browser_page.locator(STAYS)
     expect(exported).to_have_attribute("data-rows", "972")
     assert "loss 0.1" in str(canvas(exported, "Loss").get_attribute("aria-label"))
+    times = samples_to_steps(samples(iterations=120)).groupby("iteration")["total_time"].max()
+    tile = exported.locator(".number").filter(has_text="step time, median").locator("b")
+    median = times[2:].median()  # of the run, not its last step
+    assert float(tile.inner_text().split()[0]) == pytest.approx(1000 * median, rel=0.01)
     drag(canvas(exported, "Loss"), 0.3, 0.5)  # it is the view itself, not a picture of it
     exported.get_by_role("button", name="Whole run").click()
     expect(exported.get_by_text("mean of 20 steps")).to_be_visible()

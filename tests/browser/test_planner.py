@@ -181,7 +181,9 @@ def test_every_picture_opens_in_both_themes(notebook: NotebookPage) -> None:
         planner.type("Price per GPU-hour", "2.5")
         expect(planner.root.locator(".outcome > p")).to_contain_text("GiB: it fits")
         expect(planner.root.locator(".outcome > p")).to_contain_text("A million tokens cost")
-        expect(planner.root.locator(".lanes .lane")).to_have_count(4)
+        expect(planner.root.locator(".prediction canvas.lanes")).to_have_accessible_name(
+            re.compile("^Timeline of 4 lanes")
+        )
         planner.screenshot(f"prediction {theme}")
     notebook.choose_theme(LIGHT)
 
@@ -203,7 +205,9 @@ def test_a_colocated_pipeline_is_planned_with_one_click(notebook: NotebookPage) 
     planner.open_tab("Pipeline")
     expect(planner.root.locator(".pipeline h4")).to_contain_text("images run forward before it")
     planner.open_tab("Memory and time")
-    expect(planner.root.locator(".lanes .lane")).to_have_count(2)
+    expect(planner.root.locator(".prediction canvas.lanes")).to_have_accessible_name(
+        re.compile("^Timeline of 2 lanes")
+    )
     planner.screenshot("three phases")
 
 
@@ -422,8 +426,12 @@ def test_reopened_without_its_kernel_the_last_layout_stands_there(
     planner.notebook.save()
     planner.notebook.end_kernel()
     planner.notebook.open()
-    expect(page.locator(".mimokit-planner")).to_have_count(0)
+    expect(page.locator(".mimokit-planner:not(.mimokit-saved *)")).to_have_count(0)
     expect(page.locator(".mimokit-saved")).to_be_visible()
+    kept = page.locator(".mimokit-saved .mimokit-planner")
+    expect(kept.get_by_label("DP of language_module", exact=True)).to_be_disabled()
+    kept.get_by_role("tab", name="Batch split").click()
+    expect(kept.locator("canvas.batch")).to_be_visible()
     expect(page.locator(".mimokit-saved")).to_contain_text("heterogeneous on 40 ranks")
     missing = page.get_by_text("Error displaying widget: model not found")
     expect(missing).to_be_attached()  # so JupyterLab has looked for it, and shows no message

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
-from playwright.sync_api import expect
+import pytest
+from playwright.sync_api import Page, expect
 
-from tests.browser.notebook_page import DARK, LIGHT, OpenNotebook
+from mimokit.cluster import EngineCluster
+from mimokit.experiment import Stepper
+from mimokit_widgets import StepperView
+from tests.browser.notebook_page import DARK, LIGHT, SCREENSHOTS, OpenNotebook
+from tests.browser.step_faults import FAULTS, StepFault
+from tests.browser.view_page import click, shown, wait_for_answers
+from tests.layouts import digits_config
+from tests.layouts_apart import apart_config
+from tests.planted import planted
+from tests.widgets.fake_cluster import FakeCluster
 
 CELL = """
 from mimokit.experiment import Stepper
@@ -29,13 +42,13 @@ def test_clicking_through_steps(open_notebook: OpenNotebook) -> None:
     assert view.locator(".arrow.moved").count() == 4
     assert notebook.page.locator(".mimokit-saved").is_hidden()
     notebook.screenshot("stepper light", view)
-    view.get_by_role("button", name="Back").click()
+    view.get_by_role("button", name="‹ Back").click()
     view.locator("b", has_text="Step 1").wait_for()
     view.focus()
     notebook.page.keyboard.press("ArrowRight")
     view.locator("b", has_text="Step 2").wait_for()
     view.locator('.rank[data-rank="5"]').click()
-    view.get_by_text("loaded.input_ids").wait_for()
+    view.get_by_text("loaded.input_ids").first.wait_for()
     notebook.choose_theme(DARK)
     notebook.page.wait_for_selector(f'{VIEW}[data-theme="dark"]')
     notebook.screenshot("stepper dark", view)
@@ -75,3 +88,90 @@ def test_a_difference_is_red_and_a_error_is_told(open_notebook: OpenNotebook) ->
     notebook.execute("stepper.close()")
     view.get_by_role("button", name="Next ›").click()
     view.get_by_text("This stepper has ended: it was closed; open a new one.").wait_for()
+
+
+@pytest.fixture(scope="module")
+def python() -> Iterator[ThreadPoolExecutor]:
+    """A thread without Playwright's event loop, for clusters and widgets."""
+    with ThreadPoolExecutor(1) as thread:
+        yield thread
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_the_view_alone_finds_and_names_a_planted_fault(
+    cluster: EngineCluster,
+    browser_page: Page,
+    tmp_path: Path,
+    python: ThreadPoolExecutor,
+    fault: StepFault,
+) -> None:
+    fan_out = digits_config((2, 2), (1, 4), 2)
+    block = planted(cluster, fault.target, fault.make, 4)
+    python.submit(block.__enter__).result()
+    stepper = python.submit(Stepper, cluster, fan_out).result()
+    try:
+        view = StepperView(stepper)
+        shown(browser_page, view, tmp_path, answered=True, python=python)
+        click(browser_page, "First difference")
+        expect(browser_page.locator(".findings")).to_have_text(re.compile(fault.words))
+        expect(browser_page.locator(".tick.differs").first).to_be_attached()
+        wrong = browser_page.locator(".rank.wrong")
+        modules = wrong.evaluate_all("ranks => ranks.map((rank) => rank.dataset.module)")
+        assert set(modules) == {fault.module}
+        expect(browser_page.locator(".finding")).to_have_count(fault.pictures)
+        images = browser_page.locator(".finding").first.locator(".images canvas")
+        assert (images.count() > 0) is (fault.name == "images reversed")
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        browser_page.screenshot(path=SCREENSHOTS / f"stepper {fault.name}.png", full_page=True)
+    finally:
+        python.submit(stepper.close).result()
+        python.submit(block.__exit__, None, None, None).result()
+
+
+def test_keys_and_a_screen_reader_reach_ranks_ticks_breakpoints_and_numbers(
+    browser_page: Page, tmp_path: Path, python: ThreadPoolExecutor
+) -> None:
+    layout = apart_config((1, 1, 4), (2, 1, 2), 2)
+    view = StepperView(Stepper(FakeCluster(), layout))
+    shown(browser_page, view, tmp_path, answered=True, python=python)
+    keys = browser_page.keyboard
+    breakpoint_at = browser_page.get_by_role("checkbox", name="breakpoint at step 0: none")
+    breakpoint_at.focus()
+    for _ in range(3):
+        keys.press("ArrowRight")
+    keys.press("Enter")
+    wait_for_answers(browser_page)
+    expect(browser_page.get_by_role("checkbox", name="breakpoint at step 3")).to_be_checked()
+    click(browser_page, "Go on")
+    assert view.stepper.now is not None
+    assert view.stepper.now.number == 3
+    browser_page.get_by_role("button", name=re.compile("^step 3, images")).focus()
+    keys.press("ArrowLeft")
+    keys.press("Enter")
+    wait_for_answers(browser_page)
+    assert view.stepper.now.number == 2
+    rank = browser_page.get_by_role("button", name=re.compile("^rank 0 of images.*its tensors"))
+    rank.focus()
+    keys.press("ArrowDown")
+    keys.press("Enter")
+    wait_for_answers(browser_page)
+    assert view.selected == 1
+    click(browser_page, "Next ›")
+    browser_page.get_by_role("button", name=re.compile(r"^microbatch\.0\.output")).click()
+    wait_for_answers(browser_page)
+    cells = browser_page.locator(".tensor-view canvas.cells")
+    cells.focus()
+    keys.press("ArrowRight")
+    expect(browser_page.locator(".tensor-view .cell-told")).to_have_text(
+        re.compile(r"^row 0 \(sample 2\), column 1: -?\d")
+    )
+    keys.press("Enter")
+    expect(browser_page.get_by_label("Number in the cell")).to_be_focused()
+    keys.type("1.5")
+    keys.press("Enter")
+    wait_for_answers(browser_page)
+    assert view.stepper.inspect(1, "microbatch.0.output.tensor")[0, 1] == 1.5
+    # In a narrow cell nothing reaches over the edge.
+    browser_page.locator("#host").evaluate("node => { node.style.width = '560px'; }")
+    view_of = browser_page.locator(".mimokit.stepper")
+    assert view_of.evaluate("node => node.scrollWidth") <= 560

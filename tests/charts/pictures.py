@@ -6,6 +6,8 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 
+from tests.charts.readable import unreadable
+
 SVG = "{http://www.w3.org/2000/svg}"
 MARKS = ("mark-rect", "mark-line", "mark-symbol", "mark-area", "mark-rule", "mark-arc")
 SLACK = 2.0
@@ -30,7 +32,7 @@ def faults(text: str) -> list[str]:
                     f"a mark at {x + right:.0f}, {y + down:.0f} of {width:.0f} x {height:.0f}"
                 )
                 break
-    return found
+    return [*found, *unreadable(root)]
 
 
 def _marks(root: ElementTree.Element) -> Iterator[ElementTree.Element]:

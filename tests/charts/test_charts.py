@@ -186,9 +186,36 @@ def test_accuracy_without_known_chance() -> None:
     assert {row["measure"] for row in rows} == {"whole answer", "single digit"}
 
 
-def test_module_colours_repeat_only_after_all_are_used() -> None:
+def test_module_colours_follow_names_and_repeat_only_after_all_are_used() -> None:
     colors = _palette.module_colors(["a", "b", "c", "d", "e", "f"])
     assert len(set(colors.values())) == 6
+    two = _palette.module_colors(["images", "language_module"])
+    for added in (f"encoder_{number}" for number in range(12)):
+        three = _palette.module_colors(["images", added, "language_module"])
+        assert three.items() >= two.items()
+        assert len(set(three.values())) == 3
+
+
+def test_a_colour_has_one_meaning_and_can_be_written_on() -> None:
+    modules = set(_palette.MODULE_HUES)
+    for others in (_palette.STEP_COLORS, _palette.MEMORY_COLORS, _palette.MODE_COLORS):
+        assert modules.isdisjoint(others.values())
+    for hue in modules:
+        for share in (0, 0.38, 0.5):  # both shades of a module, on dark and on light pages
+            color = _palette.tint(hue, share)
+            assert contrast(color, _palette.ink_on(color)) >= 4.5, (hue, share)
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours as WCAG has it."""
+    light = sorted(map(_luminance, (one, other)))
+    return (light[1] + 0.05) / (light[0] + 0.05)
+
+
+def _luminance(color: str) -> float:
+    channels = (int(color[start : start + 2], 16) / 255 for start in (1, 3, 5))
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def test_a_renderer_that_the_user_chose_is_kept() -> None:

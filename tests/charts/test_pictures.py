@@ -1,10 +1,11 @@
-"""The check of drawn charts finds what was planted: marks that are unseen or cut off."""
+"""The check of drawn charts finds what was planted: marks and texts that cannot be read."""
 
 from __future__ import annotations
 
 import altair as alt
+import pytest
 
-from mimokit.charts import _renderer
+from mimokit.charts import _palette, _renderer
 from tests.charts.pictures import faults
 
 
@@ -14,12 +15,59 @@ def drawn(chart: alt.Chart) -> str:
 
 def test_unseen_and_cut_off_marks_are_found() -> None:
     values = [{"kind": "measured", "x": 1, "stop": 3}, {"kind": "measured", "x": 4, "stop": 7}]
-    bars = alt.Chart(alt.Data(values=values)).mark_bar().encode(x="x:Q", x2="stop:Q")
+    bars = (
+        alt.Chart(alt.Data(values=values))
+        .mark_bar()
+        .encode(x=alt.X("x:Q", title="seconds"), x2="stop:Q")
+    )
     assert faults(drawn(bars)) == []
     scale = alt.Scale(domain=["measured"], range=[1.0])
     blank = bars.encode(opacity=alt.Opacity("kind:N", scale=scale))
     assert "none of its 2 marks can be seen" in faults(drawn(blank))
-    cut_off = bars.encode(x=alt.X("x:Q", scale=alt.Scale(domain=[0, 1]))).properties(
-        autosize="none"
-    )
+    cut_off = bars.encode(
+        x=alt.X("x:Q", title="seconds", scale=alt.Scale(domain=[0, 1]))
+    ).properties(autosize="none")
     assert any(fault.startswith("a mark at ") for fault in faults(drawn(cut_off)))
+
+
+def named(color: str = "#000000", text: str = "rank 0", y: float = 20.0) -> alt.LayerChart:
+    """Return a bar with its name in it, and the name of another next to it."""
+    base = alt.Chart(alt.Data(values=[{"start": 0, "stop": 9, "text": text}]))
+    x, y2 = alt.X("start:Q", title="samples"), alt.value(30)
+    bar = base.mark_bar(color="#D55E00").encode(x=x, x2="stop:Q", y=alt.value(0), y2=y2)
+    inside = base.mark_text(align="left", dx=4, color=color).encode(
+        x=x, y=alt.value(15), text="text:N"
+    )
+    outside = "currentColor" if y > 30 else "#000000"
+    other = base.mark_text(align="left", dx=4, color=outside).encode(x=x, y=alt.value(y))
+    return alt.layer(bar, inside, other.encode(text=alt.value("rank 1")))
+
+
+@pytest.mark.parametrize(
+    ("chart", "fault"),
+    [
+        (named(color="#FFFFFF", y=60), "'rank 0' has a contrast of 3.9 : 1"),
+        (named(y=18), "'rank 0' lies on 'rank 1'"),
+        (named(text="1.806e+08 B", y=60), "1.806e+08 in '1.806e+08 B' has too many digits"),
+        (named(text="0.123456 s", y=60), "0.123456 in '0.123456 s' has too many digits"),
+    ],
+)
+def test_texts_that_cannot_be_read_are_found(chart: alt.LayerChart, fault: str) -> None:
+    assert faults(drawn(named(y=60))) == []
+    assert faults(drawn(chart)) == [fault]
+
+
+def test_an_axis_of_numbers_needs_a_title() -> None:
+    values = alt.Data(values=[{"x": 1, "y": 2, "name": "a"}, {"x": 3, "y": 4, "name": "b"}])
+    points = alt.Chart(values).mark_point().encode(x=alt.X("x:Q", title="iteration"))
+    (found,) = faults(drawn(points.encode(y=alt.Y("y:Q", title=None))))
+    assert found.startswith("an axis has no title: Y-axis for a linear scale")
+    assert faults(drawn(points.encode(y=alt.Y("y:Q", title="seconds")))) == []
+    assert faults(drawn(points.encode(y=alt.Y("name:N", title=None)))) == []
+
+
+def test_ink_can_be_read_on_every_colour_of_the_palette() -> None:
+    colors = [*_palette.STEP_COLORS.values(), *_palette.place_colors(12), *_palette.HEAT]
+    for color in colors:
+        lights = sorted(map(_palette.luminance, (color, _palette.ink_on(color))))
+        assert (lights[1] + 0.05) / (lights[0] + 0.05) >= 4.5, color

@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from mimokit import calibrate_from
 from mimokit.analysis import compare, load_runs
+from mimokit.prediction.own_runs.fit import mean_error
+from mimokit.prediction.step_time import load_software
 from mimokit_widgets.notebooks.page import external_references
 from tests.notebooks.headless import executed_copy, insert_behind, printed
 
-ITERATIONS = 11
+ITERATIONS = 10
 
 
 def _shortened(notebook: Any) -> None:
@@ -45,6 +48,7 @@ def test_the_answer_is_that_of_the_folders(tmp_path: Path) -> None:
     assert f"A step of {worst} takes" in step
     assert float(re.search(r"grows most is \*[^*]+\*: \+(\d+) ms", step)[1]) >= 0
     assert "two layouts in the first 8 steps" in printed(notebook, "spread[:8]")
+    _calibrated(notebook, runs.folders["rank_killed"].parent)
     (report,) = (tmp_path / "runs").rglob("report.html")
     assert external_references(report.read_text()) == []
     drawn = [
@@ -68,6 +72,21 @@ def _failed(notebook: Any, folder: Path) -> None:
     assert error["rank"] == 2
     assert "RankDied on rank 2 in step" in printed(notebook, "error.json")
     assert "rank_killed: failed" in printed(notebook, "run.result()")
+
+
+def _calibrated(notebook: Any, folder: Path) -> None:
+    """What is said of the errors is their mean, and the constants are those of these runs."""
+    own = calibrate_from(folder, folder / "this-machine.json", software="megatron-core")
+    assert own.before.keys() == own.left_out.keys() == set(load_runs(folder))
+    assert str(own) in printed(notebook, "own = mimokit.calibrate_from(")
+    (said,) = _markdown(notebook, "off = errors.abs()")
+    means = [mean_error(errors) for errors in (own.before, own.after, own.left_out)]
+    assert [f"by {mean:.0%}" for mean in means] == re.findall(r"by \d+%", said)
+    written = load_software(str(folder / "own.json"))
+    assert written.gpu == own.software.gpu == "a rank of this machine"
+    for name, (_, value) in own.moved.items():
+        assert getattr(written, name) == pytest.approx(value)
+    assert " ms predicted" in printed(notebook, 'software=result.directory / "own.json"')
 
 
 def _markdown(notebook: Any, source: str) -> list[str]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+
 from mimokit.cluster import RankError
 from mimokit.planning.stepper import SeenCrossing, clock_of, planned_crossings
 from mimokit.planning.stepper.crossings import StepRecord, TensorFacts
+from mimokit.planning.stepper.pictures import MOST_CELLS, picture_of
 
 
 class FakeCluster:
@@ -28,16 +31,55 @@ class FakeCluster:
         self.ranks = ()
 
     def run(self, function, name, *args, world_size, ranks=None):
+        asked = list(range(world_size)) if ranks is None else ranks
         if function.__name__ == "open_stepper":
             self._plan = args[0]
             self._clock = clock_of(self._plan)
-        if function.__name__ == "advance_stepper":
-            first, count = args
-            if first <= self._fails_at < first + count:
-                raise RankError(1, "ValueError", "planted <b>fault</b>", "Traceback …")
-            numbers = range(first, first + count)
-            return [[self._record(n, rank) for n in numbers] for rank in range(world_size)]
-        return [None] * world_size
+            self._tensors = {rank: _tensors(rank) for rank in asked}
+        if function.__name__ != "ask_stepper":
+            return [None] * len(asked)
+        method, *args = args
+        return [(getattr(self, f"_{method}")(rank, *args),) for rank in asked]
+
+    def _advance(self, rank, first, count):
+        if first <= self._fails_at < first + count:
+            raise RankError(1, "ValueError", "planted <b>fault</b>", "Traceback …")
+        return [self._record(number, rank) for number in range(first, first + count)]
+
+    def _rows(self, rank, number, pieces):
+        return [None] * len(pieces[rank])
+
+    def _inspect(self, rank, number, name):
+        return self._tensors[rank][name]
+
+    def _pictures(self, rank, number, samples):
+        return {name: self._draw(rank, name, samples.get(name)) for name in self._tensors[rank]}
+
+    def _picture(self, rank, number, name, samples, window):
+        return self._draw(rank, name, samples, window)
+
+    def _part(self, rank, number, name, samples, most):
+        picture = self._draw(rank, name, samples[rank], None, most)
+        return picture, str(picture.cells.tobytes())
+
+    def _draw(self, rank, name, samples, window=None, most=MOST_CELLS):
+        array, count = self._tensors[rank][name], samples.count if samples else None
+        rows = [len(array) // count] * count if count else None
+        return picture_of(
+            array,
+            str(array.dtype),
+            samples=count,
+            rows_per_sample=rows,
+            window=window,
+            most=most,
+            images=array.ndim == 4,
+        )
+
+    def _edit(self, rank, number, name, values, index):
+        self._tensors[rank][name][index or ...] = values
+
+    def _prints(self, rank, number):
+        return None
 
     def _record(self, number, rank):
         tick = self._clock[number % len(self._clock)]
@@ -58,9 +100,24 @@ class FakeCluster:
             "",
             code="" if step is None else "there.py:3\nif a < b:\n    do()",
             pieces=tuple(piece for piece in planted if piece is not None),
-            tensors={"loaded.input_ids": TensorFacts((4, 18), "int64")},
+            tensors={
+                name: TensorFacts(array.shape, str(array.dtype))
+                for name, array in self._tensors[rank].items()
+            },
             result={"loss": 2.5, "grad_norm": 1.0} if step and step.name == "report" else {},
         )
+
+
+def _tensors(rank):
+    """Return what every rank holds: numbers, inputs, and one tensor with NaN."""
+    draw = np.random.default_rng(rank)
+    hidden = draw.normal(size=(8, 64)).astype(np.float32)
+    hidden[3, 5] = np.nan
+    return {
+        "loaded.input_ids": draw.integers(0, 16, (4, 18)),
+        "loaded.modality_inputs.images.pixel_values": draw.random((4, 1, 8, 16), np.float32),
+        "microbatch.0.output.tensor": hidden,
+    }
 
 
 def other_values(piece: SeenCrossing) -> SeenCrossing:

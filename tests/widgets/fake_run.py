@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 from mimokit.cluster.errors import RunAborted
+from mimokit.experiment.restarts import Restart
 from mimokit.samples import Sample
 from tests.charts.plans import plan
 
@@ -20,6 +21,7 @@ class FakeRun:
         self.stopped = 0
         self.error: Exception | None = None
         self.wrong: tuple[str, ...] = ()
+        self.restarts: tuple[Restart, ...] = ()
         self._callbacks: list[Callable[[Sample], None]] = []
 
     def give(self, samples: list[Sample]) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,8 @@ import mimokit
 from mimokit.config import ConfigError, ModuleArchitecture, ModuleParallelismConfig
 from mimokit.config_files import load_preset
 from mimokit_widgets import LayoutPlanner
+from mimokit_widgets._alive import Answers
+from mimokit_widgets.planner.session import Session
 from tests.widgets.planner_sessions import LANGUAGE
 
 HETEROGENEOUS = "preset:llava_7b_heterogeneous"
@@ -163,6 +168,40 @@ def test_without_a_kernel_the_last_plan_stays() -> None:
     assert "heterogeneous on 40 ranks" in planner._in_html()
 
 
+def test_an_edit_does_not_wait_for_what_a_saved_notebook_keeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planner = LayoutPlanner("preset:llava_7b_colocated")
+    edited, asked = threading.Event(), threading.Event()
+
+    def slow(session: Session) -> Answers:
+        asked.set()
+        assert edited.wait(60)
+        assert session.draft is not planner._session.draft  # the edit has not reached it
+        return {}
+
+    monkeypatch.setattr("mimokit_widgets.layout_planner.saved_answers", slow)
+    with ThreadPoolExecutor(1) as threads:
+        page = threads.submit(planner._in_html)
+        assert asked.wait(60)
+        edit(planner, LANGUAGE + "data_parallel", "4")
+        edited.set()
+        assert "llava_7b_colocated" in page.result()
+
+
+def test_frames_of_sixteen_thousand_ranks_need_no_matrix_of_them() -> None:
+    config = load_preset("llava_7b_colocated")
+    for sizes in config.model.module_parallelisms.values():
+        sizes.data_parallel = 16_384 // sizes.tensor_parallel
+    tracemalloc.start()
+    frames = LayoutPlanner(config)._session.look_at_frames()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert frames is not None
+    assert str(frames.problem) == "There are 16,384 ranks; the view draws 128."
+    assert most < 0.2e9  # a number for each pair of ranks would be 2.1 GB
+
+
 def test_importing_the_widgets_needs_no_torch_and_no_altair() -> None:
     script = (
         "import sys; from mimokit_widgets import LayoutPlanner, RankMap, BatchSplit, TrafficMap;"
@@ -184,6 +223,7 @@ def test_tooltips_are_the_descriptions_of_the_config_fields() -> None:
         "label": "TP",
         "hint": f"tensor parallel: {described}",
         "empty": "1",
+        "options": (),
     }
     assert all(one["hint"] for section in ("sizes", "network", "data") for one in sent[section])
     assert {one["key"] for one in sent["network"]} <= set(ModuleArchitecture.model_fields)

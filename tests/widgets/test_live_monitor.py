@@ -20,6 +20,7 @@ import traitlets
 
 import mimokit
 from mimokit.config import StrategyConfig
+from mimokit.experiment.restarts import Restart
 from mimokit.samples import CalibrationSample, StepSample, module_column
 from mimokit_widgets import LiveMonitor
 from mimokit_widgets.live import rows as live_rows
@@ -125,14 +126,15 @@ def test_a_monitor_does_not_keep_a_run_that_is_over(messages: Messages) -> None:
     assert kept() is None
 
 
-def test_wrong_parameters_are_said_while_the_run_goes_on(messages: Messages) -> None:
+def test_wrong_parameters_and_restarts_are_said_while_the_run_goes_on(messages: Messages) -> None:
     run = FakeRun()
     monitor = LiveMonitor(run)
     run.give(samples(iterations=2))
+    run.restarts = (Restart(2, 0, "rank <1> was killed by SIGKILL", 1.5),)
     run.wrong = ("Ranks 0 and 1 have different bits of a.b, which must be alike.",)
     run.give(samples(iterations=5)[16:])
     deadline = time.monotonic() + 60
-    while not monitor.health:
+    while not (monitor.health and monitor.restarts):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert monitor.status == "training"
@@ -140,7 +142,10 @@ def test_wrong_parameters_are_said_while_the_run_goes_on(messages: Messages) -> 
     monitor.wait()
     assert monitor.health == run.wrong[0]
     assert monitor._picture is not None
-    assert run.wrong[0] in monitor._picture["text/html"]
+    page = monitor._picture["text/html"]
+    assert run.wrong[0] in page
+    shown = {"step": 2, "resumed": 0, "cause": "rank <1> was killed by SIGKILL"}
+    assert remembered_state(page)["restarts"] == monitor.restarts == [shown]
 
 
 def test_a_run_that_fails_before_its_first_step(messages: Messages) -> None:
@@ -229,8 +234,8 @@ def test_marks_are_sorted_and_lie_within_the_run(messages: Messages) -> None:
 
 
 def remembered_state(page: str) -> dict[str, Any]:
-    """Return what a page gives to its view; the last of three arguments."""
-    call = re.search(r"^showRemembered\((.*)\);$", page, re.MULTILINE)
+    """Return what a page gives to its view; the third of its arguments."""
+    call = re.search(r"^show\((.*)\);$", page, re.MULTILINE)
     assert call is not None
     state: dict[str, Any] = json.loads(f"[{call[1]}]")[2]
     return state
@@ -356,10 +361,31 @@ def test_state_that_the_browser_needs() -> None:
         "images backward",
         "language_module backward",
         "communication",
+        "waiting for other ranks",
         "optimizer",
         "data",
         "other",
     ]
+
+
+def test_the_predicted_step_is_known_where_there_is_hardware() -> None:
+    run: Any = FakeRun()
+    run.end()
+    without = LiveMonitor(run)
+    without.wait()
+    assert without._planned is None
+    run.config = mimokit.load_experiment_config("preset:llava_7b_colocated")
+    monitor = LiveMonitor(run, hardware="h100")
+    monitor.wait()
+    predicted = mimokit.predict(run.config, gpu="h100")
+    assert monitor._planned == {
+        "seconds": predicted.seconds,
+        "low": predicted.low,
+        "high": predicted.high,
+        "words": "predicted",
+    }
+    with pytest.raises(ValueError, match="no_such_gpu"):
+        LiveMonitor(run, hardware="no_such_gpu")
 
 
 def test_numbers_that_json_does_not_know_become_none() -> None:

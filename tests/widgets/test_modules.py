@@ -8,27 +8,36 @@ from pathlib import Path
 
 import pytest
 
+from mimokit.charts.browser.joined import BROWSER, imported
 from mimokit_widgets import modules
 from mimokit_widgets.modules import joined_modules
 
+CHARTS = BROWSER.parent
 ENTRIES = (
+    "runs_view.js",
     "layout_planner.js",
     "frame_balance.js",
     "pareto_view.js",
     "rank_map.js",
     "batch_split.js",
     "traffic_map.js",
+    "schedule_view.js",
     "stepper.js",
+    "timeline_view.js",
     "sweep_monitor.js",
     "weight_map.js",
 )
-DECLARED = re.compile(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)", re.MULTILINE)
+DECLARED = re.compile(
+    r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+|\[[\w, ]+\]|\{[\w, ]+\})",
+    re.MULTILINE,
+)
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_no_two_files_declare_the_same_name_and_no_import_is_left(entry: str) -> None:
     source = joined_modules(entry)
-    twice = {name for name, count in Counter(DECLARED.findall(source)).items() if count > 1}
+    declared = [name for each in DECLARED.findall(source) for name in re.findall(r"\w+", each)]
+    twice = {name for name, count in Counter(declared).items() if count > 1}
     assert twice == set()
     assert re.findall(r"^\s*import .*", source, re.MULTILINE) == []
     assert source.count("export default {") == 1
@@ -38,10 +47,10 @@ def test_no_two_files_declare_the_same_name_and_no_import_is_left(entry: str) ->
 
 
 def test_every_imported_name_is_exported_where_it_is_said_to_be() -> None:
-    for file in modules.HERE.glob("**/*.js"):
+    for file in (*modules.HERE.glob("**/*.js"), *CHARTS.glob("**/*.js")):
         source = file.read_text()
-        for names, path in re.findall(r'import \{([^}]*)\} from "(\.[^"]+)"', source):
-            exported = (file.parent / path).read_text()
+        for names, path in re.findall(r'(?:import|export) \{([^}]*)\} from "([^"]+)"', source):
+            exported = imported(file, path).read_text()
             for name in filter(None, (each.strip() for each in names.split(","))):
                 assert re.search(rf"^export .*\b{name}\b", exported, re.MULTILINE), (file, name)
 
@@ -56,7 +65,7 @@ def test_files_come_behind_those_that_they_import(
     )
     (tmp_path / "b.js").write_text('import { three } from "./c.js";\nexport const two = three;\n')
     (tmp_path / "c.js").write_text("export const three = 3;\n")
-    source = joined_modules.__wrapped__("a.js")
+    source = joined_modules("a.js")
     assert [line for line in source.splitlines() if not line.startswith("//") and line] == [
         "const three = 3;", "const two = three;", "export default { two };"
     ]  # fmt: skip
@@ -69,4 +78,4 @@ def test_files_that_import_each_other_are_refused(
     (tmp_path / "a.js").write_text('import { b } from "./b.js";\n')
     (tmp_path / "b.js").write_text('import { a } from "./a.js";\n')
     with pytest.raises(ValueError, match="imports itself"):
-        joined_modules.__wrapped__("a.js")
+        joined_modules("a.js")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mimokit.config_files import load_preset
+from mimokit_widgets.planner.inputs import inputs
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES, MOST_RANKS
 from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver
 
@@ -64,6 +65,48 @@ def test_one_click_rights_it(path: str, text: str, label: str) -> None:
     driver.click_fix(label)
     assert driver.sentences == []
     assert driver.screen.state["valid"]
+
+
+def every_field() -> list[str]:
+    """Return the path of each field, as the browser names it."""
+    sent = inputs()
+    of_sizes = [LANGUAGE + each["key"] for name in ("sizes", "execution") for each in sent[name]]
+    network = "model.module_architectures.images."
+    return [
+        *of_sizes,
+        *(network + each["key"] for each in sent["network"]),
+        *("data." + each["key"] for each in sent["data"]),
+        *(".".join(each["path"]) for each in sent["training"]),
+        "model.special_token_ids.images",
+        "data.modality_seq_lengths.images",
+        "prediction.price_per_gpu_hour",
+        "world_size",
+        "ranks_per_node",
+    ]
+
+
+@pytest.mark.parametrize("text", ["abc", "-1", "1.5x", "9" * 30])
+def test_what_cannot_be_is_a_sentence_in_every_field(text: str) -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    for path in every_field():
+        before = driver.plan
+        driver.type(path, text)
+        state = driver.screen.state
+        if (
+            state["valid"] and path == "runtime.precision"
+        ):  # of an unknown name: it is planned, and not predicted
+            assert "Nothing is predicted" in state["verdict"]["sentence"]
+        elif state["valid"]:
+            assert (path, text) == ("prediction.price_per_gpu_hour", "9" * 30)
+        else:
+            assert driver.plan is before, path
+            whose = "strategy" if path.startswith("strategy") else path.rpartition(".")[2]
+            named = (whose, whose.replace("_", " "))
+            told = [sentence for sentence in driver.sentences if any(n in sentence for n in named)]
+            assert told, (path, driver.sentences)
+            assert all(len(sentence) < 400 for sentence in driver.sentences), path
+        driver.send("undo")
+        assert driver.sentences == [], path
 
 
 def test_a_fix_that_is_offered_no_more_does_nothing() -> None:

@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import mimokit
 from mimokit.architecture import load_model
 from mimokit.architecture.from_config import model_of_config
+from mimokit.cli.main import app
 from mimokit.config import preset_names
 from mimokit.config_files import load_experiment_config, load_preset
 from mimokit.interop import layout_of_config, workload_of_config
@@ -43,7 +45,7 @@ def test_an_empty_data_parallel_is_worked_out() -> None:
     driver = Driver()
     driver.type(IMAGES + "data_parallel", "auto")
     driver.type(LANGUAGE + "data_parallel", "")
-    assert "world size" in driver.sentences[0]
+    assert driver.sentences[0].endswith("fill in the world size or data_parallel.")
     driver.type("world_size", "64")
     assert driver.sentences == []
     assert driver.plan.modules["images"].data_parallel == 64
@@ -258,6 +260,29 @@ def test_the_verdict_follows_edits_and_pins() -> None:
     driver.type(LANGUAGE + "num_distributed_optimizer_instances", "x")
     assert not driver.screen.state["valid"]
     assert driver.screen.state["verdict"]["lines"][0]["value"]
+
+
+def test_the_same_figures_decide_wherever_a_layout_is_shown(tmp_path: Path) -> None:
+    driver = Driver("preset:llava_7b_colocated")
+    driver.type("prediction.price_per_gpu_hour", "2.5")
+    driver.send("search", gpus="8")
+    driver.session.search.wait(180)
+    driver.send("take_found", index=0)
+    driver.send("pin")
+    strip = driver.screen.state["verdict"]["lines"]
+    keys = ["seconds", "tokens", "memory", "idle", "dollars"]
+    assert [line["key"] for line in strip] == keys
+    told = {line["label"]: line["value"] for line in strip}
+    compared = driver.screen.state["compare"]["verdicts"]
+    assert {line["label"]: line["values"][0] for line in compared} == told
+    found = driver.session.search.state.to_json()["found"]
+    headings = {label: found["layouts"][0]["texts"][key] for key, label in found["figures"]}
+    assert headings.items() >= told.items()
+    file = driver.session.save(tmp_path / "found.yaml")
+    printed = CliRunner().invoke(app, ["predict", str(file)], env={"COLUMNS": "200"}).stdout
+    assert all(text in printed for pair in told.items() for text in pair)
+    bar = next(line for line in printed.splitlines() if line.startswith("│"))
+    assert all(name in bar for name in driver.plan.modules)
 
 
 def test_pinned_layouts_follow_the_batch_and_the_model() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 
+import numpy as np
 import pytest
 
+from mimokit.config.data import ModalityPresence
 from mimokit.experiment import Stepper
 from mimokit_widgets import StepperView, show_step
 from mimokit_widgets.notebooks.page import external_references
@@ -64,6 +66,28 @@ def test_a_gather_has_an_arrow_for_every_piece_and_says_its_samples_and_shape():
     assert ["".join(label.itertext()) for label in labels] == [f"{n} [8×64]" for n in range(8)]
 
 
+def test_a_bridge_that_fans_out_cuts_and_gathers_gradients():
+    stepper = Stepper(FakeCluster(), LAYOUTS["fan_out"])
+    for action, words in (("gather", "cut"), ("scatter", "gather gradients")):
+        stepper.run_until(action=action)
+        page = show_step(stepper).data
+        assert f"{words} of images for micro-batch 0" in page
+        actions = [t for t in _svg(page).iter("text") if t.get("class") == "action"]
+        assert f"{words} · 0" in {text.text for text in actions}
+
+
+def test_a_sample_has_the_colours_of_all_that_crosses_and_none_of_what_is_absent():
+    config = digits_config((1, 8), (4, 2))
+    config.data.modality_presence["images"] = ModalityPresence(samples=[True, False])
+    stepper = Stepper(FakeCluster(), config)
+    stepper.run_until(action="gather")
+    cells = [r for r in _svg(show_step(stepper).data).iter("rect") if "y" in r.attrib]
+    crossing = [
+        "crosses" in cell.get("class", "") for cell in cells if "sample" in cell.get("class", "")
+    ]
+    assert crossing == [True, False] * 4
+
+
 def test_forward_goes_right_and_backward_goes_left():
     stepper = Stepper(FakeCluster(), LAYOUTS["apart_fan_in"])
     for action, sign in (("receive-forward", 1), ("receive-backward", -1)):
@@ -112,10 +136,66 @@ def test_the_buttons_go_on_and_back_and_the_code_is_shown():
     assert view._shown["number"] == 0
     view._on_message(view, {"type": "iteration"}, [])
     assert "loss 2.5" in view._shown["heading"]
-    view._on_message(view, {"type": "select", "rank": 2}, [])
-    assert "loaded.input_ids" in view._shown["tensors"]
-    view._on_message(view, {"type": "select", "rank": 2}, [])
-    assert view._shown["tensors"] == ""
+
+
+def test_tensors_of_a_rank_are_pictures_that_can_be_opened_and_edited():
+    view = StepperView(Stepper(FakeCluster(), LAYOUTS["apart_fan_in"]))
+    output, pixels = "microbatch.0.output.tensor", "loaded.modality_inputs.images.pixel_values"
+
+    def ask(**message):
+        view._on_message(view, message, [])
+        return view._opened
+
+    ask(type="next")
+    ask(type="select", rank=2)
+    said = {each["name"]: each["said"] for each in view._tensors["pictures"]}
+    assert said[output].endswith(", 1 NaN")
+    shown, listed = view._shown, view._tensors
+    assert ask(type="open", name=pixels)["parts"][0]["images"]["count"] == 4
+    assert view._shown is shown  # opening draws no step anew and asks for no other tensor
+    assert view._tensors is listed
+    opened = ask(type="open", name=output)
+    assert opened["editable"]
+    assert opened["parts"][0]["exact"]
+    (part,) = ask(type="window", window=[2, 4, 4, 6])["parts"]
+    assert np.isnan(np.frombuffer(part["cells"], np.float32)).tolist() == [
+        False,
+        False,
+        False,
+        True,
+    ]
+    ask(type="edit", row=3, column=5, value="0.25")
+    assert view.stepper.inspect(2, output)[3, 5] == 0.25
+    assert "1 edit, the last of microbatch.0.output.tensor[3, 5]" in view._shown["heading"]
+    ask(type="edit", row=3, column=5, value="many")
+    assert view._shown["error"] == "'many' is no number; type one such as 0.5, or nan."
+    whole = ask(type="whole", whole=True)
+    assert [part["who"] for part in whole["parts"]][:2] == [
+        "rank 0, samples 0–1",
+        "rank 1, samples 2–3",
+    ]
+    assert not whole["editable"]
+    ask(type="restore", number=0)
+    assert np.isnan(view.stepper.inspect(2, output)[3, 5])
+    ask(type="select", rank=2)
+    assert view._tensors == {}
+
+
+def test_breakpoints_stop_and_the_first_difference_is_found():
+    view = StepperView(Stepper(FakeCluster(other_values), LAYOUTS["apart_fan_in"]))
+    for message, number in (
+        ({"type": "toggle", "tick": 5}, -1),
+        ({"type": "breakpoint"}, 5),
+        ({"type": "toggle", "tick": 5}, 5),
+        ({"type": "breakpoint"}, 16),
+        ({"type": "first"}, 2),
+        ({"type": "look", "number": 4}, 4),
+        ({"type": "difference"}, 8),
+    ):
+        view._on_message(view, message, [])
+        assert view._shown["number"] == number, message
+    view._on_message(view, {"type": "toggle", "tick": 99}, [])
+    assert view._shown["error"] == "An iteration has no tick 99; its ticks are 0 to 16."
 
 
 def test_the_view_follows_what_cells_do():

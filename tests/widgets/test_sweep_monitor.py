@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mimokit.analysis import load_runs
+from mimokit.analysis.many_runs import predicted_step
+from mimokit.units import seconds_text
 from mimokit_widgets import SweepMonitor
 from mimokit_widgets.notebooks.page import external_references
-from mimokit_widgets.view_models.sweep_rows import Rates
+from mimokit_widgets.view_models.sweep_rows import Medians
+from tests.analysis.planted_runs import Planted, write_run
 from tests.widgets.fake_sweep import FakeSweep, sweep_in_progress
 
 if TYPE_CHECKING:
@@ -46,7 +50,8 @@ def test_every_experiment_has_a_row_in_order(sweep: FakeSweep) -> None:
     assert list(found) == [one.name for one in sweep.experiments]
     assert found["homogeneous"]["cells"] == {
         "experiment": "homogeneous", "status": "completed", "ranks": "4",
-        "iterations": "30 of 30", "loss": "0.8123", "tokens/s": "–", "time": "12.34 s",
+        "iterations": "30 of 30", "loss": "0.8123", "tokens/s": "–", "step": "–",
+        "communication": "–", "waiting": "–", "time": "12.34 s",
     }  # fmt: skip
     assert found["heterogeneous"]["cells"]["iterations"] == "12 of 30"
     assert found["heterogeneous"]["share"] == pytest.approx(0.4)
@@ -60,19 +65,36 @@ def test_tokens_per_second_are_the_median_after_the_warm_up(sweep: FakeSweep) ->
 
 
 def test_tokens_per_second_follow_a_table_that_grows(tmp_path: Path) -> None:
-    rates, table = Rates(), tmp_path / "metrics.csv"
-    assert rates.of(tmp_path) is None
+    medians, table = Medians(), tmp_path / "metrics.csv"
+    assert medians.of(tmp_path).tokens is None
     table.write_text("iteration,tokens_per_sec\n0,100.0\n")
-    assert rates.of(tmp_path) == 100.0
+    assert medians.of(tmp_path).tokens == 100.0
     table.write_text("iteration,tokens_per_sec\n0,100.0\n1,300.0\n")
-    assert rates.of(tmp_path) == 200.0
+    assert medians.of(tmp_path).tokens == 200.0
     rows = "".join(f"{number},{float(number)}\n" for number in range(100_000))
     table.write_text(f"iteration,tokens_per_sec\n{rows}")
-    assert 90_000 < (rates.of(tmp_path) or 0) < 100_000  # of the last ones
+    assert 90_000 < (medians.of(tmp_path).tokens or 0) < 100_000  # of the last ones
     table.write_text("iteration,tokens_per_sec\n0,many\n")
-    assert rates.of(tmp_path) is None
+    assert medians.of(tmp_path).tokens is None
     table.write_bytes(b"\xff\0")
-    assert rates.of(tmp_path) is None
+    assert medians.of(tmp_path).tokens is None
+
+
+def test_a_step_stands_next_to_its_prediction_and_waiting_apart(tmp_path: Path) -> None:
+    sweep = FakeSweep("run")
+    folder = write_run(tmp_path / "run", Planted(iterations=30, slow={3: 2.0}))
+    sweep.change("run", status="completed", iteration=30, directory=folder)
+    row = rows_of(SweepMonitor(sweep, hardware="h100"))["run"]
+    runs = load_runs(folder)
+    settled = runs.ranks[runs.ranks["iteration"] >= 5]
+    waiting = settled["waiting_time"].sum() / settled["total_time"].sum()
+    both = settled["communication_time"].sum() / settled["total_time"].sum()
+    assert row["numbers"]["waiting"] == pytest.approx(waiting, rel=0.01)
+    assert row["numbers"]["communication"] == pytest.approx(both - waiting, rel=0.01)
+    predicted = predicted_step(runs.config("run"), "h100")[0]
+    assert row["predicted"] == pytest.approx(predicted)
+    assert row["cells"]["step"].endswith(f", predicted {seconds_text(predicted)}")
+    assert rows_of(SweepMonitor(sweep))["run"]["predicted"] is None
 
 
 def test_what_failed_says_so_in_one_line_with_its_rank(sweep: FakeSweep) -> None:
@@ -127,6 +149,9 @@ def test_buttons_stop_and_skip(sweep: FakeSweep) -> None:
     assert rows_of(monitor)["last"]["status"] == "skipped"
     monitor._on_message(monitor, {"type": "stop"}, [])
     assert sweep.stopped == 1
+    head = monitor._shown["head"]
+    assert (head["title"], head["stopping"]) == ("Sweep, stopping", True)
+    assert "No other experiment begins" in head["sentence"]
 
 
 def test_a_button_that_cannot_do_it_says_why(sweep: FakeSweep) -> None:
@@ -148,6 +173,7 @@ def test_what_stays_needs_neither_kernel_nor_network(sweep: FakeSweep) -> None:
     sweep.end()
     monitor.wait()
     assert "Sweep ended" in monitor._in_html()
+    assert "Most tokens per second: colocated, 1,000." in monitor._in_html()
 
 
 def test_a_loss_that_is_no_number_can_be_sent(tmp_path: Path) -> None:

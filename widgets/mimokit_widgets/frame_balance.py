@@ -11,6 +11,7 @@ import traitlets
 
 from mimokit.planning.frames import FrameForecast, FramePlan
 from mimokit.planning.types import LayoutPlan
+from mimokit_widgets._alive import Answers, alive, asked
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.view_models.frame_loads import frame_loads_html
@@ -21,6 +22,7 @@ from mimokit_widgets.view_models.frame_question import (
 )
 from mimokit_widgets.view_models.frame_session import FrameSession
 
+ENTRY = "frame_balance.js"
 Counts = str | Sequence[int] | Sequence[Sequence[int]]
 
 
@@ -39,7 +41,7 @@ class FrameBalance(PersistentWidget):
         problem: why the fields have none, as a sentence; empty if they have one.
     """
 
-    _esm = joined_modules("frame_balance.js")
+    _esm = joined_modules(ENTRY)
     _css = joined_styles("shared.css", "frame_balance.css")
     _in_words = "the load of ranks, as frames are read and as they are shared"
 
@@ -117,7 +119,18 @@ class FrameBalance(PersistentWidget):
         answer = self._session.found
         assert answer is not None, "the first question has an answer"
         said = f"<div>{escape(self.problem)}</div>" if self.problem else ""
-        return f"{said}{frame_loads_html(answer)}"
+        return alive(ENTRY, self, self._answers(), f"{said}{frame_loads_html(answer)}")
+
+    def _answers(self) -> Answers:
+        """Return what a saved page is asked: the same frames under another planner."""
+        answers = {}
+        for name, *_ in self._picture["planners"]:
+            session = FrameSession(self._session.question.asked("planner", name))
+            if session.problem is None:
+                picture, numbers = session.picture()
+                message = asked(type="frames", field="planner", text=name)
+                answers[message] = {"_numbers": numbers, "_picture": picture}
+        return answers
 
 
 def _question(frames: Counts | LayoutPlan, encoder: str | None) -> FrameQuestion:

@@ -1,6 +1,6 @@
 // The browser's half of LayoutPlanner: draws what Python says and reports what the user does.
 
-import { button, choices, element, setAttribute, setText } from "./views/dom.js";
+import { button, choices, element, setAttribute, setText } from "mimokit/dom.js";
 import { KernelLink } from "./views/kernel_link.js";
 import { Outbox } from "./views/outbox.js";
 import { FieldErrors } from "./views/planner_field_errors.js";
@@ -10,7 +10,7 @@ import { ModuleRow } from "./views/planner_module.js";
 import { Numbers } from "./views/planner_numbers.js";
 import { Pictures } from "./views/planner_pictures.js";
 import { Toolbar } from "./views/planner_toolbar.js";
-import { themeOf, watchTheme } from "./views/theme.js";
+import { themeOf, watchTheme } from "mimokit/theme.js";
 import { VerdictStrip } from "./views/verdict_strip.js";
 
 const MODES = [
@@ -60,7 +60,8 @@ class Planner {
     this.dimmed = element("div", { class: "follows" }, this.verdict.node, this.numbers.node,
       this.pictures.node);
     const body = element("div", { class: "body" },
-      element("div", { class: "asks" }, this.world(), this.modules(), this.batch()), this.dimmed);
+      element("div", { class: "asks" }, this.world(), this.modules(), this.batch(),
+        this.training()), this.dimmed);
     this.page = element("div", { class: "page" }, this.toolbar.node,
       element("div", { class: "status" }, this.headline, this.late), this.notice,
       this.general.node, body);
@@ -84,10 +85,20 @@ class Planner {
     this.gapsLabel = element("label", { class: "check" }, this.gaps, "allow ranks without a module");
     this.inLine = button("Lay end to end", () => this.send({ type: "end_to_end" }),
       { title: "Let the modules' ranks follow each other in this order" });
+    this.held = this.box("hold", "hold the ranks",
+      "Sizes trade: what TP takes, DP gives, and the ranks of every module stay");
     this.worldErrors = new FieldErrors(this);
     return element("section", { "aria-label": "World" }, this.mode.node,
-      element("div", { class: "fields" }, this.worldSize.node, this.perNode.node, this.gapsLabel),
-      this.worldErrors.node);
+      element("div", { class: "fields" }, this.worldSize.node, this.perNode.node,
+        this.held.parentNode, this.gapsLabel), this.worldErrors.node);
+  }
+
+  /** A box to tick that is no field of the layout; returns its input, which is in its label. */
+  box(type, text, hint) {
+    const input = element("input", { type: "checkbox",
+      change: () => this.send({ type, on: input.checked }) });
+    element("label", { class: "check", title: hint }, input, text);
+    return input;
   }
 
   modules() {
@@ -99,9 +110,22 @@ class Planner {
       element("span", {}, "module"),
       ...this.inputs.sizes.map(({ label, hint }) => element("span", { title: hint }, label)));
     this.offsetHead = head.lastChild;
+    this.forAll = this.box("for_all", "for all modules",
+      "A size that is typed is that of all modules");
     return element("section", { "aria-label": "Modules" }, this.graph, head, this.list,
       element("div", { class: "buttons" },
-        button("+ Add module", () => this.send({ type: "add" })), this.inLine));
+        button("+ Add module", () => this.send({ type: "add" })), this.inLine,
+        this.forAll.parentNode));
+  }
+
+  /** How it is trained: precision, schedule, strategy, optimizer. */
+  training() {
+    this.trained = this.inputs.training.map(({ path, label, hint, empty, options }) =>
+      new Field(this, { label, hint, name: label, path, options, placeholder: empty }));
+    this.trainingErrors = new FieldErrors(this);
+    return element("section", { "aria-label": "Training" },
+      element("div", { class: "fields" }, ...this.trained.map((field) => field.node)),
+      this.trainingErrors.node);
   }
 
   batch() {
@@ -119,9 +143,20 @@ class Planner {
     const state = this.model.get("_state");
     try {
       this.show(state);
+      if (this.model.saved) this.closeFields();
     } finally { // a picture that fails must not hold back what the user does next
       this.outbox.handled(state.serial);
     }
+  }
+
+  /** On a page without a kernel pictures can be opened, and nothing edited. */
+  closeFields() {
+    const fields = ":is(input, select, button, textarea)";
+    for (const node of this.root.querySelectorAll(`.asks ${fields}, header ${fields}`)) {
+      node.disabled = true;
+    }
+    setText(this.notice, "A saved planner: its pictures can be opened, its fields not edited. Run its cell to edit it.");
+    this.notice.hidden = false;
   }
 
   show(state) {
@@ -140,7 +175,11 @@ class Planner {
     this.gapsLabel.hidden = !heterogeneous;
     this.inLine.hidden = !heterogeneous;
     this.offsetHead.style.visibility = heterogeneous ? "" : "hidden";
+    if (!this.outbox.awaits("hold", state.serial)) this.held.checked = fields.held;
+    if (!this.outbox.awaits("for_all", state.serial)) this.forAll.checked = fields.for_all;
+    this.held.disabled = !state.valid && !fields.held;
     for (const field of this.data) field.set(fields.data[field.path[1]]);
+    for (const field of this.trained) field.set(fields.training[field.path.join(".")]);
     drawGraph(this.graph, fields.layers, fields.modules);
     this.updateModules(fields.modules, heterogeneous);
     this.complain(state);
@@ -176,6 +215,8 @@ class Planner {
     const ofWorld = (path) => path.length === 1 && ["world_size", "ranks_per_node"].includes(path[0]);
     this.markWith(this.worldErrors, those(ofWorld), [this.worldSize, this.perNode]);
     this.markWith(this.dataErrors, those((path) => path[0] === "data"), this.data);
+    this.markWith(this.trainingErrors, those((path) => ["runtime", "strategy"].includes(path[0])),
+      this.trained);
     const rest = all.filter((each) => !taken.has(each));
     const more = state.more_problems;
     if (more) rest.push({ path: [], sentence: `And ${more} problems more.`, label: "" });

@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from mimokit.config import ConfigError, ExperimentConfig
+from mimokit_widgets._alive import alive
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.planner.code import as_python, as_torchrun
 from mimokit_widgets.planner.draft import RANKS_PER_NODE, Draft, content_of, start
 from mimokit_widgets.planner.inputs import inputs
+from mimokit_widgets.planner.saved import saved_answers
 from mimokit_widgets.planner.screen import screen_of
 from mimokit_widgets.planner.session import Session
 
 if TYPE_CHECKING:
     from mimokit.layout_search import SearchResult
     from mimokit.prediction import Layout
+
+ENTRY = "layout_planner.js"
 
 Source = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 
@@ -46,8 +50,10 @@ class LayoutPlanner(PersistentWidget):
         problems: why the layout in the fields is rejected; empty if it was accepted.
     """
 
-    _esm = joined_modules("layout_planner.js")
-    _css = joined_styles("shared.css", "found.css", "frame_balance.css", "layout_planner.css")
+    _esm = joined_modules(ENTRY)
+    _css = joined_styles(
+        "shared.css", "found.css", "frame_balance.css", "timeline.css", "layout_planner.css"
+    )
 
     config = ByIdentity()
     plan = ByIdentity(read_only=True)
@@ -235,7 +241,10 @@ class LayoutPlanner(PersistentWidget):
                 self._settle()  # what was found may have been loaded already, or be of an old model
 
     def _in_html(self) -> str:
-        if self.plan is None:
+        plan = self.plan
+        if plan is None:
             return f"<p>{escape(str(ConfigError(self.problems)))}</p>"
-        note = "<p>A layout planner. Run the cell to edit it; this is what stood in it last.</p>"
-        return note + str(self.plan._repr_html_())
+        with self._turn:
+            session = self._session.at_rest()
+        answers = saved_answers(session)  # edits do not wait for them
+        return alive(ENTRY, self, answers, str(plan._repr_html_()))

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anywidget
 import traitlets
 from IPython.display import DisplayHandle, display
 
-from mimokit.axes import GRID_AXES, Axis
-from mimokit.charts._palette import ACCENT, LINE, PHASE_COLORS, forward_color, module_colors
-from mimokit.planning.ranks import ModuleRanks
+from mimokit.charts._palette import ACCENT, LINE, module_colors
 from mimokit.samples import EvaluationSample, Sample, StepSample, module_column
-from mimokit.step_kinds import REMAINDER
 from mimokit.units import counted
 from mimokit_widgets._widget import EndOfCell, defer_shell_choice
+from mimokit_widgets.live.header import colored_phases, layout_in_words, predicted_for
 from mimokit_widgets.live.rows import STEP, RowHeader, RowQueue, phase_columns
 from mimokit_widgets.live.saved import STYLES, final_picture, remembered
 from mimokit_widgets.modules import joined_modules, joined_styles
+
+if TYPE_CHECKING:
+    from mimokit.prediction.calibration import Calibration
+    from mimokit.prediction.task import HardwareSource
 
 SECONDS_FOR_COMPANY = 0.05
 """How long a row waits for others to travel with.
@@ -39,6 +41,7 @@ STATE = (
     "status",
     "sentence",
     "health",
+    "restarts",
     "total_iterations",
     "warmup_iterations",
     "marks",
@@ -48,6 +51,7 @@ STATE = (
     "_phases",
     "_modules",
     "_colors",
+    "_planned",
 )
 NOTHING = {"text/html": "", "text/plain": ""}
 
@@ -97,6 +101,8 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
         status: training, stopping, finished, stopped, aborted or failed.
         sentence: how the run ended, empty while it goes on.
         health: what is wrong with what ranks hold, empty if nothing is.
+        restarts: of each attempt that ended early, the step that failed, the step that the next one
+            went on from, and the cause.
         total_iterations: how many iterations the run is to have.
         marks: iterations that are marked in all charts, sorted.
     """
@@ -107,6 +113,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     status = traitlets.Unicode("training").tag(sync=True)
     sentence = traitlets.Unicode("").tag(sync=True)
     health = traitlets.Unicode("").tag(sync=True)
+    restarts = traitlets.List(traitlets.Dict()).tag(sync=True)
     total_iterations = traitlets.Int(0).tag(sync=True)
     warmup_iterations = traitlets.Int(0).tag(sync=True)
     marks = traitlets.List(traitlets.Int(min=0)).tag(sync=True)
@@ -116,11 +123,21 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     _phases = traitlets.List().tag(sync=True)
     _modules = traitlets.List().tag(sync=True)
     _colors = traitlets.Dict().tag(sync=True)
+    _planned = traitlets.Dict(None, allow_none=True).tag(sync=True)
     _history = traitlets.Any(None, allow_none=True).tag(
         sync=True, to_json=lambda _, widget: widget._rows.everything()
     )
 
-    def __init__(self, run: Run, **options: Any) -> None:
+    def __init__(
+        self, run: Run, *, hardware: Calibration | HardwareSource | None = None, **options: Any
+    ) -> None:
+        """Watch a run.
+
+        Args:
+            hardware: to predict the step for, which is drawn as a line: a calibration of this
+                machine or its file, or a GPU. None takes `runtime.hardware`, and draws none
+                without it.
+        """
         modules = list(run.plan.modules)
         hues = module_colors(modules)
         self._rows = RowQueue(RowHeader.of(modules))
@@ -132,14 +149,15 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
         super().__init__(
             total_iterations=int(run.config.runtime.num_iterations),
             warmup_iterations=int(run.config.runtime.warmup_iterations),
-            _layout_in_words=_layout_in_words(run.plan),
+            _layout_in_words=layout_in_words(run.plan),
             _header=self._rows.header.to_json(),
-            _phases=_colored(phase_columns(modules), hues),
+            _phases=colored_phases(phase_columns(modules), hues),
             _modules=[
                 {"name": name, "color": hues[name], "rate": module_column(name, "tokens_per_sec")}
                 for name in modules
             ],
             _colors={"line": LINE, "accent": ACCENT},
+            _planned=predicted_for(run.config, hardware),
             **options,
         )
         self.on_msg(self._on_message)
@@ -191,6 +209,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
             if self._rows.wait(SECONDS_BETWEEN_LOOKS):
                 time.sleep(SECONDS_FOR_COMPANY)
                 self._send_new_rows()
+            self.restarts = _restarts_of(self._run)
             if time.monotonic() - started > times[0]:
                 due = times.pop(0)
                 times = times or [due + SECONDS_BETWEEN_MEMORIES]
@@ -241,6 +260,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
             failure = self._failure()
             self._drain()
             self.health = _wrong(self._run)
+            self.restarts = _restarts_of(self._run)
             self.status, self.sentence = self._outcome(failure)
             self._picture = self._draw()
             for widget, memory in self._handles:
@@ -297,45 +317,17 @@ class _Over:
 _OVER: Any = _Over()
 
 
-def _colored(columns: Mapping[str, str], hues: Mapping[str, str]) -> list[dict[str, str | None]]:
-    """Return name, colour and column of every phase; the remainder, the last one, has no column."""
-    colors = dict(PHASE_COLORS)
-    for module, color in hues.items():
-        colors[f"{module} forward"] = forward_color(color)
-        colors[f"{module} backward"] = color
-    return [
-        {"name": name, "color": colors[name], "column": columns.get(name)}
-        for name in [*columns, REMAINDER]
-    ]
-
-
-def _layout_in_words(plan: Any) -> str:
-    """Return mode, ranks and sizes: of a layout, of each of its replicas, or of a fit's nodes."""
-    modules = ", ".join(
-        f"{name} " + "·".join(f"{axis.label}{size}" for axis, size in _sizes(ranks))
-        for name, ranks in plan.modules.items()
-        if ranks is not None
-    )
-    words = f"{plan.deployment_mode} on {counted(plan.world_size, 'rank')}"
-    replicas = getattr(plan, "replicas", None)
-    if replicas is not None:
-        each = counted(replicas.layout_ranks, "rank")
-        name = replicas.config.name
-        words += f", {counted(replicas.replicas, 'replica')} of {each} with {name}"
-    return f"{words}: {modules}" if modules else words
-
-
-def _sizes(ranks: ModuleRanks) -> Iterator[tuple[Axis, int]]:
-    """Yield the sizes that a header shows: TP and DP always, the others where they are not 1."""
-    for axis in GRID_AXES:
-        size = ranks.size_of(axis)
-        if size > 1 or axis in (Axis.TENSOR, Axis.DATA):
-            yield axis, size
-
-
 def _wrong(run: Any) -> str:
     """Return what the ranks of a run hold that they must not; a fit has no health."""
     return " ".join(run.health().wrong) if hasattr(run, "health") else ""
+
+
+def _restarts_of(run: Any) -> list[dict[str, Any]]:
+    """Return how attempts of a run ended; a fit has one."""
+    return [
+        {"step": restart.step, "resumed": restart.resumed, "cause": restart.cause}
+        for restart in getattr(run, "restarts", ())
+    ]
 
 
 def _first_sentence(error: BaseException) -> str:

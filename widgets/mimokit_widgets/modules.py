@@ -1,52 +1,34 @@
-"""JavaScript modules joined to one, as a widget has to be a single file; there is no build step."""
+"""The browser's halves of widgets, each joined to the single file that a widget has to be."""
 
 from __future__ import annotations
 
-import re
-from functools import cache
 from pathlib import Path
 
+from mimokit.charts.browser.joined import BROWSER, modules_of, styles_of
+
 HERE = Path(__file__).parent
-_IMPORT = re.compile(r'^import \{[^}]*\} from "(\.[^"]+)";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) )", re.MULTILINE)
+SHOW = """
+function show(name, styles, state, answers) {
+  showSaved(name, styles, state, answers, (model, el) => {
+    const made = typeof widget === "function" ? widget() : widget;
+    made.initialize?.({ model });
+    made.render({ model, el });
+  });
+}
+"""
 
 
-@cache
 def joined_modules(entry: str) -> str:
-    """Return a module and all that it imports as one module, each file once.
-
-    Files import each other by name (`import { x } from "./file.js"`) and no two of them may
-    declare the same name.
-
-    Args:
-        entry: a file next to this one; its default export becomes that of the result.
-    """
-    return "\n".join(_text(path) for path in _in_order(HERE / entry))
+    """Return a file next to this one and all that it imports as one module."""
+    return modules_of(HERE / entry)
 
 
-@cache
+def saved_modules(entry: str) -> str:
+    """Return the module of a widget with a function `show` that draws it without a kernel."""
+    module = modules_of(BROWSER / "saved.js", HERE / entry)
+    return module.replace("export default", "const widget =", 1) + SHOW
+
+
 def joined_styles(*files: str) -> str:
-    """Return style sheets next to this file as one."""
-    return "\n".join((HERE / file).read_text(encoding="utf-8") for file in files)
-
-
-def _in_order(entry: Path) -> list[Path]:
-    """Return the files so that each comes behind those it imports."""
-    ordered: list[Path] = []
-
-    def visit(path: Path, above: tuple[Path, ...]) -> None:
-        if path in ordered:
-            return
-        if path in above:
-            raise ValueError(f"{path.name} imports itself through {above[-1].name}")
-        for named in _IMPORT.findall(path.read_text(encoding="utf-8")):
-            visit((path.parent / named).resolve(), (*above, path))
-        ordered.append(path)
-
-    visit(entry.resolve(), ())
-    return ordered
-
-
-def _text(path: Path) -> str:
-    source = _IMPORT.sub("", path.read_text(encoding="utf-8"))
-    return f"// {path.name}\n{_EXPORT.sub('', source)}"
+    """Return style sheets next to this file as one, with what they import."""
+    return styles_of(*(HERE / file for file in files))

@@ -8,10 +8,13 @@ from typing import Any
 import traitlets
 
 from mimokit.layout_search import SearchResult
+from mimokit_widgets._alive import alive
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.layout_planner import LayoutPlanner
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.view_models.found_layouts import found_layouts, layouts_shown, place_of
+
+ENTRY = "pareto_view.js"
 
 
 class ParetoView(PersistentWidget):
@@ -29,7 +32,7 @@ class ParetoView(PersistentWidget):
         picked: the prediction of the layout that was clicked last, or None.
     """
 
-    _esm = joined_modules("pareto_view.js")
+    _esm = joined_modules(ENTRY)
     _css = joined_styles("shared.css", "found.css")
 
     picked = ByIdentity(read_only=True)
@@ -50,7 +53,7 @@ class ParetoView(PersistentWidget):
         planner.observe(self._follow, ["plan"])
 
     def _in_html(self) -> str:
-        return self.result._repr_html_()
+        return alive(ENTRY, self, {}, self.result._repr_html_())
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
         if content.get("type") != "take_found" or not 0 <= int(content["index"]) < len(self._shown):

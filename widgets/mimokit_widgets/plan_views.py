@@ -14,14 +14,15 @@ from mimokit.config_files.loading import config_from_mapping
 from mimokit.planning.layout import plan_layout
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.traffic import Traffic, traffic_of_plan
+from mimokit_widgets._alive import Answers, alive, asked
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.planner.draft import RANKS_PER_NODE
 from mimokit_widgets.view_models.batch_lanes import batch_lanes
 from mimokit_widgets.view_models.rank_cells import rank_cells
-from mimokit_widgets.view_models.rank_details import rank_details
-from mimokit_widgets.view_models.sample_walk import sample_walk
-from mimokit_widgets.view_models.traffic_blocks import ALL, traffic_blocks
+from mimokit_widgets.view_models.rank_details import details_of_ranks, rank_details
+from mimokit_widgets.view_models.sample_walk import sample_walk, walks_of_samples
+from mimokit_widgets.view_models.traffic_blocks import ALL, blocks_of_kinds, traffic_blocks
 
 Shown = LayoutPlan | ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 
@@ -80,8 +81,15 @@ class PlanView(PersistentWidget):
         self.config = config
         return plan
 
+    _entry = ""
+    """The file of the browser's half."""
+
     def _in_html(self) -> str:
-        return str(self.plan._repr_html_())
+        return alive(self._entry, self, self._answers(), str(self.plan._repr_html_()))
+
+    def _answers(self) -> Answers:
+        """Return what the view can be asked on a page without a kernel."""
+        raise NotImplementedError
 
     @traitlets.observe("plan")  # type: ignore[untyped-decorator]
     def _save(self, _: object) -> None:
@@ -102,7 +110,8 @@ class RankMap(PlanView):
         selected: the rank that is looked at, or None.
     """
 
-    _esm = joined_modules("rank_map.js")
+    _entry = "rank_map.js"
+    _esm = joined_modules(_entry)
 
     selected = traitlets.Int(None, allow_none=True)
 
@@ -121,6 +130,12 @@ class RankMap(PlanView):
         else:
             self._looked_at = rank_details(self.plan, rank, self.ranks_per_node, self.config)
 
+    def _answers(self) -> Answers:
+        return {
+            asked(type="select", rank=rank): {"_looked_at": details}
+            for rank, details in details_of_ranks(self.plan, self.ranks_per_node, self.config)
+        }
+
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
         if content.get("type") == "select":
             rank = content["rank"]
@@ -135,7 +150,8 @@ class BatchSplit(PlanView):
         backward: follow its gradient back instead.
     """
 
-    _esm = joined_modules("batch_split.js")
+    _entry = "batch_split.js"
+    _esm = joined_modules(_entry)
 
     sample = traitlets.Int(None, allow_none=True)
     backward = traitlets.Bool(False)
@@ -158,6 +174,12 @@ class BatchSplit(PlanView):
                 self.plan, sample, backward=self.backward, config=self.config
             )
 
+    def _answers(self) -> Answers:
+        return {
+            asked(type="sample", sample=sample, backward=backward): {"_looked_at": walk}
+            for sample, backward, walk in walks_of_samples(self.plan, self.config)
+        }
+
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
         if content.get("type") == "sample":
             sample = content["sample"]
@@ -174,7 +196,8 @@ class TrafficMap(PlanView):
         by_node: sum over the ranks of a node, also where single ranks would fit.
     """
 
-    _esm = joined_modules("traffic_map.js")
+    _entry = "traffic_map.js"
+    _esm = joined_modules(_entry)
 
     kind = traitlets.Unicode(ALL)
     by_node = traitlets.Bool(False)
@@ -205,6 +228,18 @@ class TrafficMap(PlanView):
             self._picture, self._numbers = traffic_blocks(
                 self._known[1], self.ranks_per_node, self.kind, by_node=self.by_node
             )
+
+    def _answers(self) -> Answers:
+        assert self._known is not None, "what is shown has been drawn"
+        return {
+            asked(type="traffic", kind=kind, by_node=by_node): {
+                "_numbers": matrix,
+                "_picture": picture,
+            }
+            for kind, by_node, (picture, matrix) in blocks_of_kinds(
+                self._known[1], self.ranks_per_node
+            )
+        }
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
         if content.get("type") == "traffic":

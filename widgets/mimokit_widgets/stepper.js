@@ -1,8 +1,25 @@
-// The browser's half of StepperView: buttons and keys here, the pictures come drawn.
+// The browser's half of StepperView: buttons, keys and tensors here, the steps come drawn.
 
-import { button, element, setText } from "./views/dom.js";
+import { button, element, setText } from "mimokit/dom.js";
+import { findingViews } from "./views/findings_view.js";
 import { KernelLink } from "./views/kernel_link.js";
-import { isDark, watchTheme } from "./views/theme.js";
+import { StepParts } from "./views/step_parts.js";
+import { TensorList } from "./views/tensor_list.js";
+import { TensorView } from "./views/tensor_view.js";
+import { isDark, watchTheme } from "mimokit/theme.js";
+
+const BUTTONS = [
+  ["back", "‹ Back", "Look at the step before (←)"],
+  ["next", "Next ›", "All ranks do one step (→)"],
+  ["crossing", "Next transfer", "Go on until something crosses between ranks"],
+  ["breakpoint", "Go on", "Go on to a breakpoint, or to the end of the iteration"],
+  ["first", "First difference", "Go to the first step that differs from the plan"],
+  ["difference", "Next difference",
+    "Go on until something differs from the plan, or the iteration ends"],
+  ["iteration", "End of iteration", "Go on to the end of the optimizer step"],
+];
+
+const TENSORS = ["change:_tensors", "change:_opened"];
 
 export default {
   render({ model, el }) {
@@ -13,78 +30,91 @@ export default {
       if (busy) return;
       busy = true;
       root.setAttribute("aria-busy", "true");
-      kernel.send({ type, ...more });
+      kernel.send(onPage(type, more));
+      if (model.saved) rest();
+    };
+    /** A saved page has steps to look at: it goes from one to the next by their numbers. */
+    const onPage = (type, more) => {
+      const by = { back: -1, next: 1 }[type];
+      if (!model.saved || !by) return { type, ...more };
+      return { type: "look", number: model.get("_shown").number + by };
     };
     const kernel = new KernelLink(model, root, () => {
-      tools.querySelectorAll("button, input").forEach((each) => { each.disabled = true; });
+      root.querySelectorAll("button, input").forEach((each) => { each.disabled = true; });
     });
-    const back = button("‹ Back", () => ask("back"), { title: "Look at the step before (←)" });
-    const next = button("Next ›", () => ask("next"), { title: "All ranks do one step (→)" });
-    const crossing = button("Next transfer", () => ask("crossing"),
-      { title: "Go on until something crosses between ranks" });
-    const difference = button("Next difference", () => ask("difference"),
-      { title: "Go on until something differs from the plan, or the iteration ends" });
-    const iteration = button("End of iteration", () => ask("iteration"));
-    const found = element("span", { class: "found-differences", role: "status" });
+    const buttons = Object.fromEntries(BUTTONS.map(([type, text, title]) =>
+      [type, button(text, () => ask(type), { title })]));
+    const restore = button("Restore", () => ask("restore", { number: model.get("_shown").number }),
+      { title: "Take the ranks back to the step looked at, bit for bit and without its edits" });
     const slider = element("input", { type: "range", min: "0", "aria-label": "Step looked at",
       change: () => ask("look", { number: Number(slider.value) }) });
-    const place = element("span", { class: "muted" });
-    const tools = element("div", { class: "tools" }, back, next, crossing, difference, iteration,
-      slider, place, found);
+    const found = element("span", { class: "found-differences", role: "status" });
+    const tools = element("div", { class: "tools" }, ...Object.values(buttons), restore, slider,
+      found);
     const told = element("div", { class: "told", "aria-live": "polite" });
     const error = element("p", { class: "error", role: "alert" });
-    const parts = Object.fromEntries(["clock", "picture", "crossings", "tensors", "code"]
-      .map((name) => [name, element("div", { class: name === "code" ? "codes" : name })]));
-    const side = element("div", { class: "side" }, parts.crossings, parts.tensors, parts.code);
-    root.append(tools, told, error, parts.clock,
-      element("div", { class: "body" }, parts.picture, side));
+    const steps = new StepParts(ask, () => model.get("_shown"));
+    const findings = element("div", { class: "found" });
+    const list = new TensorList((name) => ask("open", { name }));
+    const tensor = new TensorView(ask);
+    root.append(tools, told, error, steps.clock, steps.legend, steps.body, findings, list.node,
+      tensor.node);
     el.append(root);
 
-    const draw = () => {
+    const drawStep = () => {
       const shown = model.get("_shown");
       theme(); // a new theme's colours may have arrived after its name
       told.innerHTML = shown.heading;
       setText(error, shown.error);
       error.hidden = !shown.error;
-      for (const [name, node] of Object.entries(parts)) node.innerHTML = shown[name];
-      parts.picture.querySelectorAll(".rank").forEach((node) =>
-        node.classList.toggle("chosen", Number(node.dataset.rank) === shown.selected));
+      steps.draw(shown);
       slider.max = String(Math.max(shown.taken - 1, 0));
       slider.value = String(Math.max(shown.number, 0));
       slider.disabled = shown.taken < 2;
-      setText(place, shown.taken ? `step ${shown.number} of ${shown.taken} taken` : "no step taken");
       setText(found, shown.found);
+      findings.replaceChildren(...findingViews(shown.findings, isDarkHere()));
+      if (shown.number < 1 && document.activeElement === buttons.back) root.focus();
+      buttons.back.disabled = shown.number < 1;
+      restore.disabled = shown.number < 0;
+    };
+    const withFocus = (paint) => () => { // what is drawn anew loses it
+      const focused = document.activeElement?.dataset?.key;
+      paint();
+      if (focused) root.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
+    };
+    const isDarkHere = () => root.dataset.theme === "dark";
+    const draw = withFocus(drawStep);
+    const drawTensors = withFocus(() => {
+      const opened = model.get("_opened");
+      list.draw(model.get("_tensors"), opened.name, isDarkHere());
+      tensor.draw(opened, isDarkHere());
+    });
+    const rest = () => {
       busy = false;
       root.removeAttribute("aria-busy");
-      if (shown.number < 1 && document.activeElement === back) root.focus();
-      back.disabled = shown.number < 1;
     };
     const theme = () => { root.dataset.theme = isDark(root.parentElement) ? "dark" : "light"; };
-    const clicked = (event) => {
-      const rank = event.target.closest(".rank");
-      const tick = event.target.closest(".tick");
-      if (rank) ask("select", { rank: Number(rank.dataset.rank) });
-      else if (tick && Number(tick.dataset.number) < model.get("_shown").taken) {
-        ask("look", { number: Number(tick.dataset.number) });
-      }
-    };
     const pressed = (event) => {
       if (event.target.matches("input")) return;
-      if (event.key === "ArrowRight" && !next.disabled) ask("next");
-      else if (event.key === "ArrowLeft" && !back.disabled) ask("back");
+      if (event.key === "ArrowRight") ask("next");
+      else if (event.key === "ArrowLeft" && !buttons.back.disabled) ask("back");
       else return;
       event.preventDefault();
     };
-    root.addEventListener("click", clicked);
     root.addEventListener("keydown", pressed);
     model.on("change:_shown", draw);
-    model.on("msg:custom", draw);
-    const stop = watchTheme(theme);
-    draw();
-    theme();
+    for (const name of TENSORS) model.on(name, drawTensors);
+    model.on("msg:custom", rest);
+    const all = () => {
+      draw();
+      drawTensors();
+    };
+    const stop = watchTheme(all);
+    all();
     return () => {
       model.off("change:_shown", draw);
-      model.off("msg:custom", draw);
+      for (const name of TENSORS) model.off(name, drawTensors);
+      model.off("msg:custom", rest);
       stop();
       kernel.remove();
     };

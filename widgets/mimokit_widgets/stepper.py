@@ -2,71 +2,147 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import traitlets
 from IPython.display import HTML
 
+from mimokit.cluster import ClusterError
 from mimokit.experiment import Stepper, StepperError
+from mimokit.planning.stepper.pictures import Window
 from mimokit.units import counted, listed
+from mimokit_widgets._alive import Answers, alive, asked
 from mimokit_widgets._widget import PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
-from mimokit_widgets.view_models.step_clock import clock_svg
+from mimokit_widgets.view_models.step_clock import clock_svg, legend_html
 from mimokit_widgets.view_models.step_picture import step_svg
 from mimokit_widgets.view_models.step_words import (
     code_html,
     crossings_html,
     heading_html,
-    tensors_html,
+    inside_html,
+)
+from mimokit_widgets.view_models.tensor_views import (
+    finding_views,
+    index_of,
+    list_view,
+    opened_view,
 )
 
-STYLES = ("shared.css", "stepper.css")
+ENTRY = "stepper.js"
+STYLES = ("shared.css", "stepper.css", "tensors.css")
+MOST_SAVED = 24
+"""Steps that a saved page can look at."""
 
 
 class StepperView(PersistentWidget):
     """A stepper to click through; follows what cells do with the stepper as well.
 
+    A click on a rank shows its tensors as pictures, a click on one of them opens it; numbers can be
+    edited there, and the next step reads them.
+
     Attributes:
         stepper: what is shown.
-        selected: the rank whose tensors are listed, or None.
+        selected: the rank whose tensors are shown, or None.
+        opened: the name of the tensor that is open, or None.
     """
 
-    _esm = joined_modules("stepper.js")
+    _esm = joined_modules(ENTRY)
     _css = joined_styles(*STYLES)
 
     selected = traitlets.Int(None, allow_none=True)
+    opened = traitlets.Unicode(None, allow_none=True)
     _shown = traitlets.Dict().tag(sync=True)
+    _tensors = traitlets.Dict().tag(sync=True)
+    _opened = traitlets.Dict().tag(sync=True)
 
     def __init__(self, stepper: Stepper, **options: Any) -> None:
         self.stepper = stepper
         self._error = ""
+        self._whole = False
+        self._window: Window | None = None
         super().__init__(**options)
         self.on_msg(self._on_message)
-        self.observe(self._draw, ["selected"])
+        self.observe(self._draw, "selected")
+        self.observe(self._draw_opened, "opened")
         stepper.on_change(self._draw)
         self._draw()
 
     def _in_html(self) -> str:
-        return step_html(self.stepper)
+        return alive(ENTRY, self, self._answers(), step_html(self.stepper))
+
+    def _answers(self) -> Answers:
+        """Return what a saved page is asked: the steps around the one that is looked at."""
+        now, taken = self._shown["number"], len(self.stepper.snapshots)
+        near = sorted(range(taken), key=lambda number: abs(number - now))[:MOST_SAVED]
+        return dict(self._at(number, self._shown) for number in near)
+
+    def _at(self, number: int, shown: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Return the message for a step and what it changes; tensors are those of one step."""
+        there = self._of(self.stepper.as_of(number))
+        tensors = (self._tensors, self._opened) if number == shown["number"] else ({}, {})
+        answer = {
+            "_shown": {"patch": there},
+            "_tensors": tensors[0],
+            "_opened": tensors[1],
+        }
+        return asked(type="look", number=number), answer
 
     def _draw(self, _: object = None) -> None:
-        stepper = self.stepper
+        self._draw_list()
+        self._draw_opened()
+        self._shown = self._of(self.stepper)
+        self._saved.follow()
+
+    def _of(self, stepper: Stepper) -> dict[str, Any]:
+        """Return what is drawn of the step that a stepper looks at."""
         snapshot = stepper.now
-        self._shown = {
+        return {
             "heading": heading_html(stepper),
             "clock": clock_svg(stepper),
+            "legend": legend_html(stepper),
             "picture": step_svg(stepper),
-            "code": code_html(snapshot),
+            "code": inside_html(snapshot) + code_html(snapshot),
             "crossings": crossings_html(stepper),
-            "tensors": tensors_html(stepper, self.selected),
+            "findings": [] if snapshot is None else finding_views(snapshot.findings),
             "selected": self.selected,
             "number": -1 if snapshot is None else snapshot.number,
             "taken": len(stepper.snapshots),
             "found": _found(stepper),
             "error": self._error or self._ended(),
         }
-        self._saved.follow()
+
+    def _draw_list(self) -> None:
+        """Ask the rank that is selected for small pictures of its tensors."""
+        rank = self.selected
+        if rank is None:
+            self._tensors = {}
+            return
+        self._tensors = self._of_rank(
+            lambda: {"rank": rank, "pictures": list_view(self.stepper, rank)}
+        )
+
+    def _draw_opened(self, _: object = None) -> None:
+        """Ask the rank for the tensor that is open; nothing else has changed."""
+        rank, name, snapshot = self.selected, self.opened, self.stepper.now
+        if rank is None or snapshot is None or name not in snapshot.records[rank].tensors:
+            self._opened = {}
+            return
+        whole, window = self._whole, self._window
+        self._opened = self._of_rank(
+            lambda: opened_view(self.stepper, rank, name, whole=whole, window=window)
+        )
+
+    def _of_rank(self, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return what a rank has to show after a step; what goes wrong becomes a sentence."""
+        if self.stepper.now is None or self.stepper.ended is not None:
+            return {}
+        try:
+            return ask()
+        except (StepperError, ClusterError) as error:
+            self._error = self._error or str(error).strip().splitlines()[0]
+            return {}
 
     def _ended(self) -> str:
         return (
@@ -80,28 +156,62 @@ class StepperView(PersistentWidget):
             self._do(content)
         except Exception as error:
             self._error = str(error).strip().splitlines()[0]
-        self._draw()
+        if self._error != self._shown["error"]:  # all else was drawn as it changed
+            self._draw()
         self.send({"type": "done"})
 
     def _do(self, content: Mapping[str, Any]) -> None:
-        stepper, kind = self.stepper, content.get("type")
-        if kind == "next":
-            stepper.next()
-        elif kind == "back":
-            stepper.back()
-        elif kind == "look":
-            stepper.look_at(int(content["number"]))
-        elif kind == "crossing":
-            stepper.run_until_crossing()
-        elif kind == "difference":
-            stepper.run_until_difference()
-        elif kind == "iteration":
-            stepper.run_until(action="report")
-        elif kind == "select":
-            rank = int(content["rank"])
-            self.selected = None if rank == self.selected else rank
-        else:
+        kind, stepper = content.get("type"), self.stepper
+        moves: dict[str, Callable[[], object]] = {
+            "next": stepper.next,
+            "back": stepper.back,
+            "crossing": stepper.run_until_crossing,
+            "difference": stepper.run_until_difference,
+            "first": stepper.first_difference,
+            "breakpoint": stepper.run_to_breakpoint,
+            "iteration": lambda: stepper.run_until(action="report"),
+            "look": lambda: stepper.look_at(int(content["number"])),
+            "toggle": lambda: stepper.toggle_breakpoint(int(content["tick"])),
+            "restore": lambda: stepper.restore(int(content["number"])),
+            "select": lambda: self._select(int(content["rank"])),
+            "open": lambda: self._open(str(content["name"])),
+            "whole": lambda: self._show(whole=bool(content["whole"])),
+            "window": lambda: self._show(window=content["window"]),
+            "edit": lambda: self._edit(content),
+        }
+        if kind not in moves:
             raise StepperError(f"The view does not know what {kind!r} is.")
+        moves[kind]()
+
+    def _select(self, rank: int) -> None:
+        self._whole, self._window = False, None
+        self.selected = None if rank == self.selected else rank
+
+    def _open(self, name: str) -> None:
+        self._whole, self._window = False, None
+        self.opened = None if name == self.opened else name
+
+    def _show(self, *, whole: bool = False, window: list[int] | None = None) -> None:
+        self._whole = whole
+        self._window = None
+        if window is not None:
+            top, bottom, left, right = map(int, window)
+            self._window = top, bottom, left, right
+        self._draw_opened()
+
+    def _edit(self, content: Mapping[str, Any]) -> None:
+        """Write the number that was typed in a cell of the picture."""
+        rank, name, text = self.selected, self.opened, str(content["value"]).strip()
+        assert rank is not None
+        assert name is not None
+        try:
+            value = float(text)
+        except ValueError:
+            raise StepperError(
+                f"{text or 'nothing'!r} is no number; type one such as 0.5, or nan."
+            ) from None
+        place = index_of(self.stepper, rank, name, int(content["row"]), int(content["column"]))
+        self.stepper.edit(rank, name, value, place)
 
 
 def _found(stepper: Stepper) -> str:

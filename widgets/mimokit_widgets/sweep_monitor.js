@@ -1,19 +1,20 @@
 // The browser's half of SweepMonitor: a table that changes in place, so that buttons stay in hand.
 
-import { button, element, setAttribute, setText } from "./views/dom.js";
+import { button, element, setAttribute, setText } from "mimokit/dom.js";
 import { KernelLink } from "./views/kernel_link.js";
-import { isDark, watchTheme } from "./views/theme.js";
+import { SortableHeads, sortedBy } from "mimokit/sorting.js";
+import { isDark, watchTheme } from "mimokit/theme.js";
 
 /** One experiment: a row of texts with its button, and below it what it has to say. */
 class ExperimentRow {
   constructor(name, columns, skip) {
     this.cells = new Map(columns.map((column) => [column, element("td", {}, "")]));
-    this.bar = element("div");
     this.texts = new Map([...this.cells].map(([column, cell]) => [column, cell]));
-    const iterations = element("span");
-    this.cells.get("iterations")?.append(iterations,
-      element("div", { class: "progress", "aria-hidden": "true" }, this.bar));
-    this.texts.set("iterations", iterations);
+    this.bar = this.barIn("iterations");
+    this.rate = this.barIn("tokens/s");
+    this.step = this.barIn("step");
+    this.predicted = element("i");
+    this.step.parentElement.append(this.predicted);
     this.skip = button("Skip", () => {
       this.skip.disabled = true;
       skip(name);
@@ -24,7 +25,24 @@ class ExperimentRow {
     this.message = element("tr", { class: "message" }, this.words);
   }
 
-  update(row, head) {
+  /** A bar below the text of a cell. */
+  barIn(column) {
+    const [bar, text] = [element("div"), element("span")];
+    this.cells.get(column).append(text, element("div", { class: "progress", "aria-hidden": "true" },
+      bar));
+    this.texts.set(column, text);
+    return bar;
+  }
+
+  /** `most`: the largest number of each column that has a bar. */
+  update(row, head, most) {
+    const { "tokens/s": rate, step } = row.numbers;
+    this.rate.style.width = rate ? `${(100 * rate) / most.rate}%` : "0";
+    this.rate.parentElement.hidden = !rate;
+    this.step.style.width = step ? `${(100 * step) / most.step}%` : "0";
+    this.step.parentElement.hidden = !step;
+    this.predicted.hidden = !row.predicted;
+    this.predicted.style.left = `${(100 * (row.predicted ?? 0)) / most.step}%`;
     for (const [column, node] of this.texts) setText(node, row.cells[column]);
     this.bar.style.width = `${100 * row.share}%`;
     this.bar.parentElement.hidden = !row.share;
@@ -52,6 +70,7 @@ class SweepView {
     this.sentence = element("p", { class: "sentence", role: "status" });
     this.error = element("p", { class: "error", role: "alert" });
     this.columns = element("tr");
+    this.heads = new SortableHeads(() => this.draw());
     this.body = element("tbody");
     this.root = element("div", { class: "mimokit mimokit-sweep", role: "region",
       "aria-label": "Sweep", "data-lm-suppress-shortcuts": "true" },
@@ -82,14 +101,30 @@ class SweepView {
     setText(this.error, head.error);
     this.error.hidden = !head.error;
     this.stop.hidden = head.done;
+    if (head.stopping) this.stop.disabled = true;
     if (head.error) this.stop.disabled = false;
     this.fill.style.width = `${100 * head.share}%`;
     setAttribute(this.progress, "aria-valuenow", Math.round(100 * head.share));
     if (!this.columns.children.length) {
-      this.columns.append(...[...columns, ""].map((name) =>
-        element("th", { scope: "col" }, name)));
+      this.columns.append(...columns.map((name) => this.heads.add(name, name)), element("th"));
     }
-    for (const row of rows) this.rowOf(row.cells.experiment, columns).update(row, head);
+    const most = { rate: Math.max(...rows.map(({ numbers }) => numbers["tokens/s"] ?? 0)),
+      step: Math.max(...rows.map(({ numbers, predicted }) => Math.max(numbers.step ?? 0, predicted ?? 0))) };
+    for (const row of rows) this.rowOf(row.cells.experiment, columns).update(row, head, most);
+    this.arrange(rows);
+  }
+
+  /** Put the rows in the order that was clicked for, where it is another one. */
+  arrange(rows) {
+    const key = ({ numbers, cells }) => numbers[this.heads.name] ?? (this.heads.name in numbers
+      ? null : cells[this.heads.name]);
+    const lines = sortedBy(rows, key, this.heads.way).flatMap(({ cells }) => {
+      const { line, message } = this.rows.get(cells.experiment);
+      return [line, message];
+    });
+    if (lines.some((line, at) => line !== this.body.children[at])) {
+      this.body.replaceChildren(...lines);
+    }
   }
 
   rowOf(name, columns) {
@@ -97,7 +132,6 @@ class SweepView {
       const made = new ExperimentRow(name, columns, (each) =>
         this.kernel.send({ type: "skip", name: each }));
       this.rows.set(name, made);
-      this.body.append(made.line, made.message);
     }
     return this.rows.get(name);
   }

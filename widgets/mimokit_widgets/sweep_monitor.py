@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import traitlets
 
@@ -14,11 +14,15 @@ from mimokit_widgets._widget import EndOfCell, PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.view_models.sweep_rows import (
     COLUMNS,
-    Rates,
+    Medians,
     sweep_head,
     sweep_html,
     sweep_rows,
 )
+
+if TYPE_CHECKING:
+    from mimokit.prediction.calibration import Calibration
+    from mimokit.prediction.task import HardwareSource
 
 STYLES = ("shared.css", "sweep_monitor.css")
 SECONDS_BETWEEN_PICTURES = 0.25
@@ -55,11 +59,15 @@ class SweepMonitor(PersistentWidget):
         run = sweep(cluster, "configs/ablations/digits", results_dir="runs")
         SweepMonitor(run)
 
-    Each row has the status of an experiment, how far it is, its loss, tokens per second (the median
-    of its last iterations after the warm-up) and time; what failed says in a sentence why, with its
-    rank. The buttons work as long as the kernel is free, or has subshells as under JupyterLab.
-    Below the widget lies the same table as a page that needs no kernel: a saved notebook shows it.
-    A sweep that has ended or was resumed is shown alike.
+    Each row has the status of an experiment, how far it is, its loss and time, and the medians of
+    its last iterations after the warm-up: tokens per second, the step next to the predicted one,
+    and the shares of it in which a mean rank communicates and waits for other ranks. What failed
+    says in a sentence why, with its rank.
+
+    The buttons work as long as the kernel is free, or has subshells as under JupyterLab. Below the
+    widget lies the same table as a page that needs no kernel: a saved notebook shows it. A sweep
+    that has ended or was resumed is shown alike. `RunsView(run)` shows the curves of its
+    experiments.
     """
 
     _esm = joined_modules("sweep_monitor.js")
@@ -68,17 +76,25 @@ class SweepMonitor(PersistentWidget):
 
     _shown = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, sweep: Sweep, **options: Any) -> None:
+    def __init__(
+        self,
+        sweep: Sweep,
+        *,
+        hardware: Calibration | HardwareSource | None = None,
+        **options: Any,
+    ) -> None:
         """Show a sweep.
 
         Args:
             sweep: that `mimokit.experiment.sweep` has returned.
+            hardware: to predict the steps for, which are drawn as lines, as for `LiveMonitor`.
         """
         self._sweep = sweep
-        self._rates = Rates()
+        self._medians = Medians(hardware)
         self._news = threading.Event()
         self._drawing = threading.Lock()
         self._error = ""
+        self._stopping = False
         super().__init__(**options)
         self.on_msg(self._on_message)
         sweep.on_change(self._hear)
@@ -117,8 +133,8 @@ class SweepMonitor(PersistentWidget):
     def _draw(self) -> None:
         with self._drawing:
             done = self._sweep.done  # before the records, which are final once it is true
-            rows = sweep_rows(self._sweep.experiments, self._rates)
-            head = {**sweep_head(rows, done), "error": self._error}
+            rows = sweep_rows(self._sweep.experiments, self._medians)
+            head = {**sweep_head(rows, done, self._stopping), "error": self._error}
             self._shown = {"columns": list(COLUMNS), "rows": rows, "head": head}
 
     def _keep(self) -> None:
@@ -137,6 +153,7 @@ class SweepMonitor(PersistentWidget):
         try:
             if content.get("type") == "stop":
                 self._sweep.stop()
+                self._stopping = True
             elif content.get("type") == "skip":
                 self._sweep.skip(str(content["name"]))
         except Exception as error:

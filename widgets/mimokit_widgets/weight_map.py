@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
@@ -15,6 +16,7 @@ from mimokit.planning.report.weights import sections
 from mimokit.planning.weights import WeightDirectory, WeightPlan, WeightPlanner, read_directory
 from mimokit.planning.weights.directory import refused
 from mimokit.units import counted, shown
+from mimokit_widgets._alive import Answers, alive, asked
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.view_models.weight_slices import weight_picture
@@ -24,6 +26,9 @@ FIELDS = tuple(LAYOUT_FIELDS[axis] for axis in AXES)
 MOST_OFFERED = (64, 32)
 """Sizes up to which powers of two can be chosen; `ask` takes any."""
 MOST_RANKS = 128
+MOST_SAVED = 16
+"""Ranks up to which a saved page holds the picture of every layout that can be chosen."""
+ENTRY = "weight_map.js"
 
 
 class WeightMap(PersistentWidget):
@@ -42,7 +47,7 @@ class WeightMap(PersistentWidget):
         selected: the rank that a click or code has selected, or None.
     """
 
-    _esm = joined_modules("weight_map.js")
+    _esm = joined_modules(ENTRY)
     _css = joined_styles("shared.css", "weight_map.css")
     _in_words = "which slices of weights files are on which rank"
 
@@ -120,35 +125,64 @@ class WeightMap(PersistentWidget):
         return WeightPlanner(self._stored, tensor, pipeline).plan()
 
     def _draw(self) -> None:
-        plan, drawn = self._drawn
+        plan = self._drawn[0]
+        picture, numbers = self._pictured(plan, self._drawn[1], self._sizes)
+        with self.hold_sync():
+            if self.selected is not None and self.selected >= len(plan.ranks):
+                self.selected = None
+            self._numbers = numbers
+            self._picture = {**picture, "problem": self.problem}
+
+    def _pictured(
+        self, plan: WeightPlan, drawn: Mapping[str, int], sizes: Mapping[str, int]
+    ) -> tuple[dict[str, Any], bytes]:
+        """Return the picture of a plan, and the bytes of its files.
+
+        Args:
+            drawn: the sizes of the plan.
+            sizes: what was asked for, which may have no plan.
+        """
         picture, numbers = weight_picture(plan, self._stored)
         fields = [
             {
                 "name": name,
                 "label": axis.label,
-                "value": self._sizes[name],
-                "offered": sorted({*offered, drawn[name], self._sizes[name]}),
+                "value": sizes[name],
+                "offered": sorted({*offered, drawn[name], sizes[name]}),
             }
             for axis, name, offered in zip(AXES, FIELDS, self._offered, strict=True)
         ]
-        with self.hold_sync():
-            if self.selected is not None and self.selected >= len(plan.ranks):
-                self.selected = None
-            self._numbers = numbers
-            self._picture = {**picture, "fields": fields, "problem": self.problem}
+        return {**picture, "fields": fields}, numbers
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
-        name = content.get("field")
-        if content.get("type") != "weights":
-            return
-        if name in FIELDS:
-            self.ask(**{str(name): int(content["size"])})
-        elif name == "selected":
+        if content.get("type") == "weights":
+            self.ask(**{name: int(content["sizes"][name]) for name in FIELDS})
+        elif content.get("type") == "select":
             self.selected = content.get("rank")
 
     def _in_html(self) -> str:
         said = f"<div>{escape(self.problem)}</div>" if self.problem else ""
-        return said + "".join(section.to_html() for section in sections(self.plan))
+        tables = "".join(section.to_html() for section in sections(self.plan))
+        return alive(ENTRY, self, self._answers(), said + tables)
+
+    def _answers(self) -> Answers:
+        """Return what a saved page is asked: ranks, and layouts of few ranks."""
+        ranks = [None, *range(MOST_RANKS)]
+        answers = {asked(type="select", rank=rank): {"selected": rank} for rank in ranks}
+        return {**answers, **dict(self._layouts())}
+
+    def _layouts(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for tensor, pipeline in itertools.product(*self._offered):
+            sizes = dict(zip(FIELDS, (tensor, pipeline), strict=True))
+            if tensor * pipeline > MOST_SAVED:
+                continue
+            try:
+                plan = WeightPlanner(self._stored, tensor, pipeline).plan()
+            except ConfigError:
+                continue  # the page says that it has no answer
+            picture, numbers = self._pictured(plan, sizes, sizes)
+            message = asked(type="weights", sizes=sizes)
+            yield message, {"_numbers": numbers, "_picture": {**picture, "problem": ""}}
 
 
 def _offered(planner: WeightPlanner) -> list[list[int]]:

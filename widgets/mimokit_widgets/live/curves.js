@@ -1,7 +1,8 @@
 // Lines over iterations: loss, accuracy, speed, communication, memory.
 
-import { thinned } from "./area.js";
-import { memory, milliseconds, percent, quantile, short } from "./words.js";
+import { thinned } from "mimokit/area.js";
+import { smooth } from "mimokit/series.js";
+import { memory, milliseconds, percent, quantile, short } from "mimokit/words.js";
 
 export const HEIGHT = 164;
 const DASHES = [[], [7, 3], [2, 2], [7, 2, 2, 2]];
@@ -9,20 +10,37 @@ export const NOTHING_YET = "waiting for the first step";
 const DRAWN_ALWAYS = { height: () => HEIGHT };
 
 /** Draw series of [iteration, value] and return what to say about a place. */
-function drawCurves(area, series, { bottom = 0, top, format, waiting = NOTHING_YET }) {
+function drawCurves(area, series, { bottom = 0, top, format, waiting = NOTHING_YET, smoothing = 0 }) {
   area.amountAxis(bottom, top, format);
   area.iterationAxis();
   const known = series.map((one) => ({ ...one,
     points: one.points.filter(([, value]) => value !== null && value !== undefined) }))
     .filter((one) => one.points.length);
   if (!known.length) area.say(waiting);
-  for (const one of known) {
-    const places = one.points.map(([iteration, value]) =>
-      [area.middle(iteration), area.height(value, bottom, top)]);
-    area.line(thinned(places), one.color, one.dash);
-    if (one.dots || places.length === 1) area.dots(places, one.color, one.dots ?? 2.2);
+  const placesOf = (points) => thinned(points.map(([iteration, value]) =>
+    [area.middle(iteration), area.height(value, bottom, top)]));
+  for (const { points, color, dash, dots } of known) {
+    area.context.globalAlpha = smoothing ? 0.3 : 1;
+    area.line(placesOf(points), color, dash);
+    area.context.globalAlpha = 1;
+    if (dots || points.length === 1) area.dots(placesOf(points), color, dots ?? 2.2);
+    if (smoothing) area.line(placesOf(smoothed(points, smoothing)), color, dash);
   }
-  return { known, say: (x) => sayCurves(area.iterationAt(x), known, format) };
+  return { known, say: (x) => sayCurves(area.iterationAt(x), known, format),
+    at: (iteration) => rowsAt(iteration, known, format) };
+}
+
+function smoothed(points, smoothing) {
+  const values = smooth(points.map(([, value]) => value), smoothing);
+  return points.map(([iteration], at) => [iteration, values[at]]);
+}
+
+/** What each line has at an iteration; a line with a value here and there has its last one. */
+function rowsAt(iteration, known, format) {
+  return known.flatMap(({ points, color, name }) => {
+    const before = points.findLast(([at]) => at <= iteration);
+    return before ? [{ color, text: `${format(before[1])}  ${name}` }] : [];
+  });
 }
 
 function sayCurves(wanted, known, format) {
@@ -45,7 +63,7 @@ function spoken({ known }, format) {
 }
 
 function keysOf(series) {
-  return series.map((one) => [one.name, one.color]);
+  return series.map((one) => [one.name, one.color, one.dash ?? []]);
 }
 
 const lossCurve = {
@@ -65,9 +83,10 @@ const lossCurve = {
     }
     const series = [{ name: "loss", color: theme.line, points },
       { name: "validation loss", color: theme.accent, points: validated, dots: 2.8 }];
-    const drawn = drawCurves(area, series, { bottom, top, format: short });
+    const drawn = drawCurves(area, series, { bottom, top, format: short,
+      smoothing: theme.smoothing });
     const keys = validated.length ? keysOf(series) : [];
-    return { say: drawn.say, text: spoken(drawn, (value) => value.toFixed(3)), keys };
+    return { ...drawn, text: spoken(drawn, (value) => value.toFixed(3)), keys };
   },
 };
 
@@ -92,23 +111,23 @@ const accuracyCurve = {
     });
     const drawn = drawCurves(area, series, { top: 1.001, format: percent,
       waiting: "not tested yet" });
-    const keys = [["whole answer", theme.accent], ["single digit", theme.line],
-      ["chance", theme.muted]];
-    return { say: drawn.say, text: spoken(drawn, percent), keys };
+    const keys = [["whole answer", theme.accent, []], ["single digit", theme.line, []],
+      ["chance", theme.muted, [4, 4]]];
+    return { ...drawn, text: spoken(drawn, percent), keys };
   },
 };
 
 const speedCurve = {
   ...DRAWN_ALWAYS,
-  draw(area, store) {
+  draw(area, store, theme) {
     const shown = store.within(area.scope);
     const series = store.modules.map((module, index) => ({ name: module.name, color: module.color,
       dash: DASHES[index % DASHES.length],
       points: shown.map((all) => [all.iteration, all.rates[index]]) }));
     const top = reach(series.flatMap((one) => one.points.map((point) => point[1])), 1);
-    const drawn = drawCurves(area, series, { top, format: short });
-    const keys = store.modules.map((module) => [module.name, module.color]);
-    return { say: drawn.say, text: spoken(drawn, short), keys };
+    const drawn = drawCurves(area, series, { top, format: short, smoothing: theme.smoothing });
+    const keys = keysOf(series);
+    return { ...drawn, text: spoken(drawn, short), keys };
   },
 };
 
@@ -119,16 +138,17 @@ const communicationCurve = {
     const mean = (name, sum, color, dash) => ({ name, color, dash, points: shown.map((all) =>
       [all.iteration, sum(all) === null ? null : sum(all) / all.ranks]) });
     const series = [
-      { name: "longest of a rank", color: theme.accent, points: shown.map((all) =>
+      { name: "longest rank, waiting included", color: theme.accent, points: shown.map((all) =>
         [all.iteration, all.waited]) },
-      mean("mean of all ranks", (all) => all.phases[store.communication], theme.line, DASHES[1]),
+      mean("mean without waiting", (all) => all.phases[store.communication],
+        theme.line, DASHES[1]),
       mean("waiting", (all) => all.waiting, theme.mark, DASHES[2]),
       mean("collectives", (all) => all.collectives, theme.collectives, DASHES[3]),
       mean("point to point", (all) => all.messages, theme.messages, DASHES[3]),
     ];
     const top = reach(shown.map((all) => all.waited), 1e-3);
     const drawn = drawCurves(area, series, { top, format: milliseconds });
-    return { say: drawn.say, text: spoken(drawn, milliseconds), keys: keysOf(drawn.known) };
+    return { ...drawn, text: spoken(drawn, milliseconds), keys: keysOf(drawn.known) };
   },
 };
 
@@ -144,7 +164,7 @@ const memoryCurve = {
     ];
     const top = Math.max(1e6, ...shown.map((all) => Math.max(all.memory, all.peak ?? 0))) * 1.1;
     const drawn = drawCurves(area, series, { top, format: memory });
-    return { say: drawn.say, text: spoken(drawn, memory), keys: keysOf(drawn.known) };
+    return { ...drawn, text: spoken(drawn, memory), keys: keysOf(drawn.known) };
   },
 };
 
@@ -155,7 +175,7 @@ const utilisationCurve = {
     const top = reach(points.map((point) => point[1]), 1e-3);
     const series = [{ name: "of the peak FLOP/s", color: theme.line, points }];
     const drawn = drawCurves(area, series, { top, format: percent });
-    return { say: drawn.say, text: spoken(drawn, percent), keys: [] };
+    return { ...drawn, text: spoken(drawn, percent), keys: [] };
   },
 };
 

@@ -1,7 +1,8 @@
 // Above the charts: how far the run is, what can be done to it, its latest numbers.
 
-import { button, element, setAttribute, setText } from "../views/dom.js";
-import { duration, memory, milliseconds, percent, short } from "./words.js";
+import { button, element, setAttribute, setText } from "mimokit/dom.js";
+import { smoothingSlider } from "mimokit/smoothing.js";
+import { duration, memory, milliseconds, percent, short } from "mimokit/words.js";
 
 const ENDED = ["finished", "stopped", "failed", "aborted"];
 const SECONDS_OF_SILENCE = 15;
@@ -9,7 +10,7 @@ const SECONDS_TO_ANSWER = 5;
 const TITLES = { training: "Training", stopping: "Stopping", finished: "Training finished",
   stopped: "Training stopped", failed: "Training failed", aborted: "Training aborted" };
 const NUMBERS = [["loss", "loss"], ["accuracy", "right"], ["tokens", "tokens/s"],
-  ["step", "step time"], ["communication", "of it communication"],
+  ["step", "step time"], ["communication", "of step time communication"],
   ["waiting", "of step time waiting"], ["memory", "memory, largest rank"],
   ["utilisation", "of the peak FLOP/s"]];
 
@@ -40,13 +41,14 @@ export class RunHead {
     this.left = element("span");
     this.sentence = element("div", { class: "sentence", role: "status" });
     this.health = element("div", { class: "health", role: "alert" });
+    this.restarts = element("ul", { class: "restarts", "aria-label": "restarts" });
     this.note = element("div", { class: "note", role: "status" });
     this.values = {};
     this.nodes = [element("header", {}, this.title,
       element("span", { class: "layout" }, model.get("_layout_in_words")),
-      element("span", { class: "tools" }, this.whole, this.pause, this.stop, this.abort)),
+      element("span", { class: "tools" }, smoothingSlider((share) => view.smooth(share)), this.whole, this.pause, this.stop, this.abort)),
     this.progress, element("div", { class: "where" }, this.done, this.left), this.sentence,
-    this.health, this.note, this.numbers()];
+    this.health, this.restarts, this.note, this.numbers()];
   }
 
   numbers() {
@@ -73,6 +75,7 @@ export class RunHead {
     setText(this.title, this.titleOf(status, done));
     setText(this.sentence, this.model.get("sentence"));
     setText(this.health, this.model.get("health") ?? "");
+    this.drawRestarts(store);
     this.fill.style.width = `${(100 * done) / Math.max(1, total)}%`;
     setAttribute(this.progress, "aria-valuemax", total);
     setAttribute(this.progress, "aria-valuenow", done);
@@ -92,6 +95,7 @@ export class RunHead {
   timeLeft(store, ended, total) {
     const spent = store.lastTime === null ? 0 : store.lastTime - store.firstTime;
     if (ended || !this.view.live) return store.lastTime === null ? "" : duration(spent);
+    if (this.model.get("status") === "stopping") return "ends after the iteration that ranks are in";
     const left = store.secondsLeft(total);
     return left === null ? "" : `about ${duration(left)} left`;
   }
@@ -103,6 +107,7 @@ export class RunHead {
     if (asked && status === "training") {
       return "The kernel does not answer. A cell may keep it busy, or it has ended.";
     }
+    if (status === "stopping") return this.stoppingNote(store);
     if (paused !== null) {
       const newer = (store.last?.iteration ?? paused) - paused;
       return `Paused at iteration ${paused}; ${newer} newer have come since.`;
@@ -115,9 +120,30 @@ export class RunHead {
     return "";
   }
 
+  /** How long ranks have been asked to end, once that is longer than their step. */
+  stoppingNote(store) {
+    this.stoppedAt ??= Date.now();
+    const since = (Date.now() - this.stoppedAt) / 1000;
+    if (since < Math.max(SECONDS_TO_ANSWER, 2 * (store.last?.seconds ?? 0))) return "";
+    return `Asked to end ${duration(since)} ago; the ranks are still in an iteration. Abort ends them at once.`;
+  }
+
   thinning() {
     const every = this.model.get("_every") ?? 1;
     return every > 1 ? `Every ${every}th iteration was kept in this page.` : "";
+  }
+
+  /** Why attempts ended, and how long no new step came; texts come from ranks. */
+  drawRestarts(store) {
+    const lines = this.model.get("restarts").map(({ step, resumed, cause }) => {
+      const gap = store.secondsBefore(step);
+      const waited = gap === null ? "" : `, ${duration(gap)} without a new step`;
+      return `Restart in step ${step}, from step ${resumed}${waited}: ${cause}`;
+    });
+    const shown = lines.join("\n");
+    if (shown === this.shownRestarts) return;
+    this.shownRestarts = shown;
+    this.restarts.replaceChildren(...lines.map((line) => element("li", {}, line)));
   }
 
   drawButtons(status, ended) {
@@ -142,9 +168,11 @@ export class RunHead {
       setText(values.waiting.value, percent(shown.waiting));
       setText(values.utilisation.value, percent(shown.utilisation));
       setText(values.tokens.label, ended ? "tokens/s, median" : "tokens/s");
-      setText(values.step.label, ended ? "step time, median" : "step time");
+      const planned = this.model.get("_planned");
+      const words = planned ? `, ${planned.words} ${milliseconds(planned.seconds)}` : "";
+      setText(values.step.label, `${ended ? "step time, median" : "step time"}${words}`);
       setText(values.communication.label, ended ? "of all time communication"
-        : "of it communication");
+        : "of step time communication");
     }
     values.tokens.box.hidden = all !== null && all.tokens === null;
     values.memory.box.hidden = all !== null && !all.memory;

@@ -1,9 +1,9 @@
 // Step time as a heat map: a row per rank, columns of one or more iterations.
 
-import { mix } from "../views/theme.js";
-import { BESIDE_ROWS } from "./area.js";
+import { mix } from "mimokit/theme.js";
+import { BESIDE_ROWS } from "mimokit/area.js";
 import { HEIGHT, NOTHING_YET } from "./curves.js";
-import { milliseconds, quantile } from "./words.js";
+import { milliseconds, quantile } from "mimokit/words.js";
 
 
 function rowHeight(ranks) {
@@ -34,7 +34,7 @@ export const stepHeat = {
     area.rankLabels(ranks, height);
     const text = `median of the slowest rank ${milliseconds(middle)}`;
     const keys = [0.5, 1, 1.5].map((share, at) =>
-      [milliseconds(middle * share), theme.heat[2 * at]]);
+      [`${["≤ ", "", "≥ "][at]}${milliseconds(middle * share)}`, theme.heat[2 * at]]);
     return { say: (x, y) => sayCell(area, store, ranks, height, width, x, y), text, keys };
   },
 };

@@ -1,29 +1,26 @@
 // The whole monitor: a head, the charts below it, and what they have in common.
 
-import { element } from "../views/dom.js";
+import { element } from "mimokit/dom.js";
 import { KernelLink } from "../views/kernel_link.js";
-import { mix, themeOf, watchTheme } from "../views/theme.js";
-import { Tip } from "../views/tip.js";
+import { Tip } from "mimokit/tip.js";
 import { CURVES } from "./curves.js";
 import { RunHead } from "./head.js";
 import { stepHeat } from "./heat.js";
-import { ChartPanel } from "./panel.js";
 import { phasesByRank, phasesOverTheRun } from "./stacks.js";
+import { IterationView } from "mimokit/iteration_view.js";
+import { ChartPanel } from "mimokit/panel.js";
 
-const MILLISECONDS_BETWEEN_PICTURES = 60;
 const HEAT_LIGHT = ["#edf4f9", "#a9cfe5", "#4a98c5", "#0b5a8a", "#052c49"];
 const HEAT_DARK = ["#12303f", "#1d5573", "#3b8dbd", "#8cc7e6", "#e6f4fb"];
 const FIRST_REACH = 25;
-const FOLLOWED = ["status", "sentence", "health", "marks"];
+const FOLLOWED = ["status", "sentence", "health", "restarts", "marks"];
 
-export class MonitorView {
+export class MonitorView extends IterationView {
   /** `live` is false on a page that only remembers a run. */
   constructor(model, store, host, live) {
-    Object.assign(this, { model, store, live, paused: null, pointed: null });
-    const [first, last] = model.get("_zoomed"); // of the view that was here before
-    this.zoomed = last === undefined ? null : { first, last };
+    super(model);
+    Object.assign(this, { store, live, paused: null, smoothing: 0 });
     this.heardAt = Date.now();
-    this.drawnAt = 0;
     this.head = new RunHead(this, model);
     this.build(host);
     this.orphaned = false; // its kernel has ended
@@ -33,19 +30,14 @@ export class MonitorView {
       clearInterval(this.ticking);
       this.schedule();
     });
-    this.schedule = this.schedule.bind(this);
-    this.draw = this.draw.bind(this);
     this.hear = () => {
       this.heardAt = Date.now();
       this.schedule();
     };
     store.listeners.add(this.hear);
-    this.resizing = new ResizeObserver(this.schedule);
-    this.resizing.observe(this.root);
-    this.endWatching = watchTheme(this.schedule);
     this.ticking = live ? setInterval(this.schedule, 1000) : null;
     for (const name of FOLLOWED) model.on(`change:${name}`, this.schedule);
-    this.schedule();
+    this.begin();
   }
 
   build(host) {
@@ -75,71 +67,22 @@ export class MonitorView {
 
   // What its charts ask of it.
 
-  marks() {
-    return this.model.get("marks");
+  restarts() {
+    return this.model.get("restarts").map(({ step }) => step);
   }
 
   warmup() {
     return this.model.get("warmup_iterations");
   }
 
-  point(iteration) {
-    if (iteration === this.pointed) return;
-    this.pointed = iteration;
-    this.schedule();
-  }
-
-  toggleMark(iteration) {
-    const marks = this.marks();
-    const changed = marks.includes(iteration) ? marks.filter((mark) => mark !== iteration)
-      : [...marks, iteration].sort((a, b) => a - b);
-    this.model.set("marks", changed);
-    this.model.save_changes();
-    this.schedule();
-  }
-
-  zoom(first, last) {
-    const whole = this.wholeRun();
-    const width = Math.max(4, last - first + 1);
-    const from = Math.max(0, Math.min(first, whole + 1 - width));
-    this.show(width > whole ? null : { first: from, last: from + width - 1 });
-  }
-
-  zoomBack() {
-    this.show(null);
-  }
-
-  /** Show some iterations, or all; what takes this view's place when the run ends shows them too. */
-  show(zoomed) {
-    this.zoomed = zoomed;
-    this.model.set("_zoomed", zoomed ? [zoomed.first, zoomed.last] : []);
-    this.model.save_changes();
+  smooth(share) {
+    this.smoothing = share;
     this.schedule();
   }
 
   togglePause() {
     this.paused = this.paused === null ? this.store.last?.iteration ?? 0 : null;
     this.schedule();
-  }
-
-  key(event) {
-    const { first, last } = this.scope();
-    const width = last - first + 1;
-    const step = Math.max(1, Math.round(width / 5));
-    const middle = this.pointed ?? first + Math.floor(width / 2);
-    const does = {
-      "+": () => this.zoom(middle - Math.floor(width / 4), middle + Math.ceil(width / 4) - 1),
-      "-": () => this.zoom(middle - width, middle + width - 1),
-      "0": () => this.zoomBack(),
-      Escape: () => this.zoomBack(),
-      ArrowLeft: () => this.zoomed && this.zoom(first - step, last - step),
-      ArrowRight: () => this.zoomed && this.zoom(first + step, last + step),
-      m: () => this.toggleMark(this.pointed ?? this.store.last?.iteration ?? 0),
-    }[event.key];
-    if (!does) return;
-    event.preventDefault();
-    event.stopPropagation();
-    does();
   }
 
   /** The last iteration of the axes: a young run has room to double, not all that it is to be. */
@@ -150,26 +93,13 @@ export class MonitorView {
     return Math.max(1, done, Math.min(reach, this.model.get("total_iterations") - 1));
   }
 
-  /** First and last iteration of the axes, and the last of which data is shown. */
-  scope() {
-    const { first, last } = this.zoomed ?? { first: 0, last: this.wholeRun() };
-    const end = Math.min(last, this.paused ?? Infinity, this.store.last?.iteration ?? -1);
-    return { first, last, end, zoomed: this.zoomed !== null };
+  lastIteration() {
+    return Math.min(this.paused ?? Infinity, this.store.last?.iteration ?? -1);
   }
 
   // Drawing.
 
-  schedule() {
-    if (this.waiting) return;
-    const wait = Math.max(0, this.drawnAt + MILLISECONDS_BETWEEN_PICTURES - performance.now());
-    this.waiting = setTimeout(() => requestAnimationFrame(this.draw), wait);
-  }
-
-  draw() {
-    this.waiting = null;
-    this.drawnAt = performance.now();
-    if (!this.root.isConnected || !this.root.clientWidth) return;
-    const theme = this.theme();
+  paint(theme) {
     this.root.classList.toggle("failed", this.model.get("status") === "failed");
     this.root.classList.toggle("tested", this.store.evaluations.length > 0);
     this.head.draw(this.store);
@@ -181,32 +111,25 @@ export class MonitorView {
     memory.figure.hidden = last !== null && !last.memory;
     heat.figure.classList.toggle("wide", !accuracy.figure.hidden);
     const scope = this.scope();
+    const version = [this.store.count, this.looks, this.smoothing, JSON.stringify(scope)].join();
     for (const panel of Object.values(this.panels)) {
-      if (!panel.figure.hidden) panel.draw(this.store, scope, theme);
+      if (!panel.figure.hidden) panel.draw(this.store, scope, theme, version);
     }
     this.root.dataset.rows = this.store.count; // what is on the screen now
   }
 
   theme() {
-    const theme = themeOf(this.root);
-    const given = this.model.get("_colors");
-    return { ...theme, heat: theme.dark ? HEAT_DARK : HEAT_LIGHT,
-      grid: mix(theme.paper, theme.dark ? "#ffffff" : "#000000", 0.1),
-      ground: mix(theme.paper, theme.dark ? "#ffffff" : "#000000", 0.05),
+    const theme = super.theme();
+    return { ...theme, smoothing: this.smoothing, planned: this.model.get("_planned"), heat: theme.dark ? HEAT_DARK : HEAT_LIGHT,
       collectives: theme.dark ? "#79a8ff" : "#3b6fd4",
-      messages: theme.dark ? "#c09bff" : "#8a5cd1",
-      line: theme.dark ? "#3fb68b" : given.line,
-      accent: theme.dark ? "#f07da8" : given.accent,
-      mark: theme.dark ? "#e3b341" : "#9a6700" };
+      messages: theme.dark ? "#c09bff" : "#8a5cd1" };
   }
 
   remove() {
+    super.remove();
     this.kernel.remove();
     this.store.listeners.delete(this.hear);
-    this.resizing.disconnect();
-    this.endWatching();
     clearInterval(this.ticking);
-    clearTimeout(this.waiting);
     for (const name of FOLLOWED) this.model.off(`change:${name}`, this.schedule);
   }
 }

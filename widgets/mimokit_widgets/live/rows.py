@@ -21,11 +21,13 @@ from mimokit.samples import (
     module_column,
     over_ranks,
 )
-from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES
+from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES, CommunicationPart, Phase
 
 Row = list[Any]
 
 STEP, EVALUATION = 0, 1
+WAITING = "waiting for other ranks"
+"""What the view takes out of communication, whose column includes it."""
 _live_step_values = attrgetter(*LIVE_STEP_COLUMNS)
 _live_module_values = attrgetter(*LIVE_MODULE_COLUMNS)
 _ELSEWHERE = ModuleSample()
@@ -76,7 +78,10 @@ def phase_columns(modules: Sequence[str]) -> dict[str, str]:
         for phase in MODULE_PHASES
         for module in modules
     }
-    return {**per_module, **{str(phase): phase.column for phase in RANK_PHASES}}
+    waiting = {WAITING: CommunicationPart.WAITING.column}
+    per_rank = {str(phase): phase.column for phase in RANK_PHASES}
+    first = {str(Phase.COMMUNICATION): per_rank[Phase.COMMUNICATION]}
+    return {**per_module, **first, **waiting, **per_rank}
 
 
 def _short(name: str, value: Any) -> Any:

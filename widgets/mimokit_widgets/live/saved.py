@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import json
-import uuid
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 from mimokit.analysis import samples_to_evaluations, samples_to_steps
+from mimokit.charts.browser.saved import saved_view
 from mimokit.samples import Sample
 from mimokit_widgets._widget import suppress_missing_widget
 from mimokit_widgets.live.rows import thinned
@@ -32,20 +31,14 @@ def remembered(state: Mapping[str, Any], sentence: str, picture: str | None = No
     """
     rows, every = thinned(state["_history"], state["_header"], MOST_ROWS)
     content = {**state, "_history": rows, "_every": every}
-    name = f"mimokit-run-{uuid.uuid4().hex[:12]}"
     image = f'<img alt="{escape(sentence)}" src="{picture}">' if picture else ""
-    arguments = ", ".join(_literal(part) for part in (name, joined_styles(*STYLES), content))
-    return (
-        f'<div class="mimokit-remembered {name}"><p>{escape(sentence)}</p>{image}</div>'
-        f"<style>{HIDE}</style>"
-        f'<script type="module">\n{joined_modules("live_saved.js")}\n'
-        f"showRemembered({arguments});\n</script>"
+    view = saved_view(
+        joined_modules("live_saved.js"),
+        joined_styles(*STYLES),
+        content,
+        still=f"<p>{escape(sentence)}</p>{image}",
     )
-
-
-def _literal(value: Any) -> str:
-    """Return a value as JavaScript that may stand within an element of HTML."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return f'<div class="mimokit-remembered">{view}</div><style>{HIDE}</style>'
 
 
 PICTURE = "image/svg+xml"

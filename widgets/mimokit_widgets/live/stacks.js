@@ -1,8 +1,8 @@
 // Where the time of a step goes: stacked over the run, and rank by rank.
 
-import { BESIDE_ROWS } from "./area.js";
+import { BESIDE_ROWS } from "mimokit/area.js";
 import { HEIGHT, NOTHING_YET, reach } from "./curves.js";
-import { milliseconds, ticks } from "./words.js";
+import { milliseconds, ticks } from "mimokit/words.js";
 
 const MOST_RANKS = 64;
 const RECENT_STEPS = 20;
@@ -12,19 +12,37 @@ const ROW = 20;
 export const phasesOverTheRun = {
   height: () => HEIGHT,
 
-  draw(area, store) {
+  draw(area, store, theme) {
+    const { planned } = theme;
     const shown = store.within(area.scope).filter((all) => all.ranks);
     const means = shown.map((all) => all.phases.map((sum) => sum / all.ranks));
-    const top = reach(means.map((parts) => parts.reduce((a, b) => a + b, 0)), 1e-3);
+    const longest = reach(means.map((parts) => parts.reduce((a, b) => a + b, 0)), 1e-3);
+    const top = Math.max(longest, (planned?.high ?? 0) * 1.05);
     area.amountAxis(0, top, milliseconds);
     area.iterationAxis();
     if (!shown.length) area.say(NOTHING_YET);
     const floor = shown.map(() => 0);
     store.phases.forEach((phase, at) => drawLayer(area, shown, means, floor, at, phase.color, top));
+    const keys = planned ? [drawPlanned(area, planned, top, theme)] : [];
     const say = (x) => sayStack(area.iterationAt(x), store, shown, means);
-    return { say, text: "", keys: [], note: "colours as below" };
+    return { say, text: "", keys, note: "colours as below" };
   },
 };
+
+/** The predicted step as a line, with its band; returns its key. */
+function drawPlanned(area, { seconds, low, high, words }, top, theme) {
+  const { context } = area;
+  if (high > low) {
+    context.globalAlpha = 0.18;
+    context.fillStyle = theme.ink;
+    const [upper, lower] = [area.height(high, 0, top), area.height(low, 0, top)];
+    context.fillRect(area.x, upper, area.w, lower - upper);
+    context.globalAlpha = 1;
+  }
+  const y = area.height(seconds, 0, top);
+  area.line([[area.x, y], [area.x + area.w, y]], theme.ink, [5, 3]);
+  return [`${words}: ${milliseconds(seconds)}`, theme.ink, [5, 3]];
+}
 
 /** Fill one phase above `floor`, and raise the floor by it. */
 function drawLayer(area, shown, means, floor, at, color, top) {
@@ -68,7 +86,8 @@ export const phasesByRank = {
     const slow = bars.reduce((worst, bar) => (bar.total > worst.total ? bar : worst));
     const text = `rank ${slow.rank} is the slowest with ${milliseconds(slow.total)}`;
     return { say: (x, y) => sayBar(area, store, bars, height, longest, x, y), text,
-      keys: store.phases.map((phase) => [phase.name, phase.color]),
+      keys: store.phases.filter((_, at) => bars.some(({ parts }) => parts[at] > 0))
+        .map((phase) => [phase.name, phase.color]),
       note: `mean of ${used.length} steps` };
   },
 };

@@ -1,7 +1,10 @@
 // Everything a run has sent, in the browser: by iteration and by rank.
 
+import { median } from "mimokit/series.js";
+
 const STEP = 0;
 const EVALUATION = 1;
+const WAITING = "waiting_time";
 
 export class RunStore {
   /**
@@ -15,6 +18,7 @@ export class RunStore {
     this.phases = phases;
     this.modules = modules;
     this.communication = phases.findIndex((phase) => phase.name === "communication");
+    this.waiting = phases.findIndex((phase) => phase.column === WAITING);
     this.listeners = new Set();
     this.count = 0;
     this.ordered = []; // what all ranks did in an iteration
@@ -51,6 +55,8 @@ export class RunStore {
     const time = at("time");
     const seconds = at("total_time");
     const known = this.phases.slice(0, -1).map(({ column }) => at(column) ?? 0);
+    // Its column has the waiting in it, which is a part of its own.
+    known[this.communication] = Math.max(0, known[this.communication] - known[this.waiting]);
     const measured = seconds !== null; // else the performance monitor is off
     const spent = known.reduce((sum, part) => sum + part, 0);
     const phases = measured ? [...known, Math.max(0, seconds - spent)] : null;
@@ -82,7 +88,7 @@ export class RunStore {
     all.seconds = seconds;
     all.ranks += 1;
     phases.forEach((part, at) => (all.phases[at] += part));
-    all.waited = Math.max(all.waited, phases[this.communication]);
+    all.waited = Math.max(all.waited, phases[this.communication] + phases[this.waiting]);
   }
 
   iteration(iteration) {
@@ -102,6 +108,12 @@ export class RunStore {
 
   get last() {
     return this.ordered.length ? this.ordered[this.ordered.length - 1] : null;
+  }
+
+  /** Seconds between the end of the iteration before one and its own end, null if not known. */
+  secondsBefore(iteration) {
+    const [before, after] = [iteration - 1, iteration].map((one) => this.byIteration.get(one));
+    return before && after ? after.time - before.time : null;
   }
 
   /** The iterations of a scope that are there. */
@@ -176,12 +188,6 @@ function readerOf(places, row) {
     if (place === undefined) throw new Error(`The rows of this run have no column ${name}.`);
     return row[place];
   };
-}
-
-function median(values) {
-  if (!values.length) return null;
-  const sorted = [...values].sort((a, b) => a - b);
-  return (sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2;
 }
 
 /** The sum over ranks; null is unknown. */

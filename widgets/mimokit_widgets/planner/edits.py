@@ -13,6 +13,7 @@ from mimokit.config import Fix
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.networks import network_fields
 from mimokit_widgets.planner.paths import (
+    ALL_MODULES,
     NETWORKS,
     OF_DATA,
     PREDICTION,
@@ -29,6 +30,9 @@ TEXT_FIELDS = (
     "llm_module_name",
     "encoder_module_name",
     "recompute_granularity",
+    "precision",
+    "pipeline_schedule",
+    "pipeline_order",
 )
 DECIMAL_FIELDS = ("price_per_gpu_hour",)
 MOST_DIGITS = 40
@@ -86,6 +90,10 @@ def apply_fix(draft: Draft, fix: Fix) -> Draft:
     path = tuple(fix["path"].split("."))
     if path == ("model", "deployment_mode"):
         return set_mode(draft, str(fix["value"]))
+    if path[:2] == SIZES and path[2:3] == (ALL_MODULES,):
+        for name in mapping_at(draft.content, SIZES):
+            draft = with_value(draft, (*SIZES, name, path[-1]), fix["value"])
+        return draft
     return with_value(draft, path, fix["value"])
 
 
@@ -302,13 +310,12 @@ def _ranks(sizes: Mapping[str, Any]) -> int:
 
 def _content_with(draft: Draft, path: Path, value: object) -> dict[str, Any]:
     """Return the sections with one value changed; None takes the entry out."""
-    content = draft.copied()
+    content = dict(draft.content)  # what the path does not lead through is shared
     current = content
     for key in path[:-1]:
         inner = current.get(key)
-        if not isinstance(inner, dict):
-            inner = current[key] = {}
-        current = inner
+        current[key] = dict(inner) if isinstance(inner, dict) else {}
+        current = current[key]
     if value is None:
         current.pop(path[-1], None)
         if not current and path[:-1] == PREDICTION:

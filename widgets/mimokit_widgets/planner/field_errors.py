@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mimokit.config import ConfigError, Fix, Problem, RuntimeConfig
+from mimokit.config import Fix, Problem, RuntimeConfig
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.model import MimoParallelismConfig
-from mimokit.config_files import config_from_mapping
 from mimokit_widgets.planner.draft import Draft
-from mimokit_widgets.planner.edits import with_value
-from mimokit_widgets.planner.limits import limit_problems
+from mimokit_widgets.planner.edits import apply_fix, with_value
+from mimokit_widgets.planner.intent import accepted
 from mimokit_widgets.planner.paths import (
+    ALL_MODULES,
     DATA_FIELDS,
     NETWORK_FIELDS,
     NETWORKS,
@@ -41,7 +41,8 @@ def nearest_number(draft: Draft, path: Path) -> int | None:
     typed = getattr(draft, path[0]) if path[0] in WORLD_FIELDS else value_at(draft.content, path)
     if not isinstance(typed, int) or isinstance(typed, bool) or not 0 <= typed <= MOST:
         return None
-    return next((each for each in _around(typed) if _accepted(draft, path, each)), None)
+    numbers = _around(typed)
+    return next((each for each in numbers if accepted(with_value(draft, path, each))), None)
 
 
 def _around(typed: int) -> Iterator[int]:
@@ -53,20 +54,11 @@ def _around(typed: int) -> Iterator[int]:
     )
 
 
-def _accepted(draft: Draft, path: Path, number: int) -> bool:
-    changed = with_value(draft, path, number)
-    if any(limit_problems(changed)):
-        return False
-    world: Any = changed.world_size
-    try:
-        config_from_mapping(changed.content, world_size=world)
-    except ConfigError:
-        return False
-    return True
-
-
 MOST_SHOWN = 24
 MOST_LETTERS = 14
+
+_IN_FIELDS = {"give --world-size (world_size=... in Python) or": "fill in the world size or"}
+"""What a sentence asks for on a command line -> what it asks for here."""
 
 _KNOWN: Mapping[Path, tuple[str, ...]] = {
     (): tuple(ExperimentConfig.model_fields),
@@ -109,12 +101,30 @@ def field_errors_of(
         edited: the field whose edit made the draft, empty for any other cause.
     """
     errors = tuple(_field_error(problem, draft, valid) for problem in problems)
+    if errors and edited and (alike := _for_all(draft, edited)) is not None:
+        return (alike, *(_explaining(each, edited) for each in errors))
     if not errors or not edited or any(_rights(each, edited) for each in errors):
         return errors
     cause = _cause(draft, edited)
     if cause is None:
         return errors
     return (cause, *(_explaining(each, edited) for each in errors))
+
+
+def _for_all(draft: Draft, edited: Path) -> FieldMessage | None:
+    """Return an error about a size that all modules must share, where they can have the new one."""
+    shared = value_at(draft.content, ("model", "deployment_mode")) == "homogeneous"
+    typed = value_at(draft.content, edited)
+    if not shared or edited[:2] != SIZES or edited[-1] == "rank_offset" or typed is None:
+        return None
+    fix: Fix = {"path": ".".join((*SIZES, ALL_MODULES, edited[-1])), "value": typed}
+    if not accepted(apply_fix(draft, fix)):
+        return None
+    sentence = (
+        f"Module '{edited[2]}': {edited[-1]} is {_shown(typed)} for it alone; in homogeneous mode "
+        "all modules have the same sizes."
+    )
+    return FieldMessage(edited, sentence, fix, f"{short_name(edited[-1])} {_shown(typed)} for all")
 
 
 def _rights(error: FieldMessage, edited: Path) -> bool:
@@ -146,6 +156,8 @@ def _explaining(error: FieldMessage, edited: Path) -> FieldMessage:
 
 def _field_error(problem: Problem, draft: Draft, valid: Draft | None) -> FieldMessage:
     path = _path(problem, draft.content)
+    for option, field in _IN_FIELDS.items():
+        problem = replace(problem, sentence=problem.sentence.replace(option, field))
     fix = problem.fix
     if fix is not None:
         return FieldMessage(path, problem.sentence, fix, _label(fix, problem, draft))

@@ -170,7 +170,7 @@ def _pipeline(plan: LayoutPlan) -> Iterator[Figure]:
     whole, busy = timeline.pipeline_makespan, timeline.busy[stage]
     yield Figure(
         "bubble",
-        "longest idle share of a stage",
+        "longest idle if stages took alike",
         f"{worst:.1%}",
         f"({whole:,g} − {busy:,g} busy) / {whole:,g}, where a forward takes 1, a backward 2 and a "
         "message nothing; (p − 1) / (m + p − 1) for p equal stages and m micro-batches.",

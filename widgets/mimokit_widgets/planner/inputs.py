@@ -10,6 +10,7 @@ from mimokit.config import DataConfig, ModuleArchitecture, ModuleParallelismConf
 from mimokit.config.base import ConfigModel
 from mimokit.config.parallelism import LEFT_OUT
 from mimokit_widgets.planner.paths import SIZE_INPUTS, short_name
+from mimokit_widgets.planner.training import training_inputs
 
 
 def _labels(*settings: Axis | Choice) -> dict[str, str]:
@@ -71,7 +72,7 @@ def inputs() -> dict[str, Any]:
     Returns:
         `sizes`, `execution`, `execution_flags`, `network`, `flags` and `data`: lists of
         {key, label, hint, empty}, where `empty` is what an empty input stands for; `encoders`: keys
-        that only encoders have.
+        that only encoders have; `training`: as `training_inputs` has them.
     """
     labels = {field: short_name(field) for field in SIZE_INPUTS}
     return {
@@ -81,20 +82,24 @@ def inputs() -> dict[str, Any]:
         "execution": list(_inputs(ModuleParallelismConfig, EXECUTION_INPUTS)),
         "execution_flags": list(_inputs(ModuleParallelismConfig, EXECUTION_FLAGS)),
         "data": list(_inputs(DataConfig, DATA_INPUTS)),
+        "training": training_inputs(),
         "encoders": list(ENCODER_INPUTS),
     }
 
 
-def _inputs(section: type[ConfigModel], labels: Mapping[str, str]) -> Iterable[dict[str, str]]:
+def _inputs(section: type[ConfigModel], labels: Mapping[str, str]) -> Iterable[dict[str, Any]]:
     words = {field: SPELLINGS[axis].words for axis, field in CONFIG_FIELDS.items()}
     for key, label in labels.items():
         field = section.model_fields[key]
         description = " ".join((field.description or "").split())
         hint = f"{words[key]}: {description}" if key in words else description
         default = "" if field.is_required() or field.default is None else str(field.default)
-        yield {"key": key, "label": label, "hint": hint, "empty": _EMPTY.get(key, default)}
+        empty = _EMPTY.get(key, default)
+        options = _OPTIONS.get(key, ())
+        yield {"key": key, "label": label, "hint": hint, "empty": empty, "options": options}
 
 
+_OPTIONS = {"recompute_granularity": ("selective", "full")}
 _EMPTY = {
     "ffn_hidden_size": "4 × hidden",
     "vocab_size": "",

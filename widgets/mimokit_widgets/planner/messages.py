@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.errors import Fix
 from mimokit.config_files import load_preset
+from mimokit.config_files.concise import written_text
 from mimokit_widgets.planner import edits
 from mimokit_widgets.planner.code import as_python, as_torchrun
 from mimokit_widgets.planner.draft import Draft
+from mimokit_widgets.planner.intent import set_sizes, standing_number, stepped
 from mimokit_widgets.planner.limits import MOST_MODULES
-from mimokit_widgets.planner.paths import PREDICTION, module_names
+from mimokit_widgets.planner.paths import (
+    ALL_MODULES,
+    PREDICTION,
+    SIZES,
+    Path,
+    module_names,
+    short_name,
+)
+from mimokit_widgets.planner.training import STRATEGY, set_strategy
 from mimokit_widgets.view_models.found_layouts import layouts_shown
 
 if TYPE_CHECKING:
@@ -26,7 +37,57 @@ _NAME = "letters, digits, underscores and hyphens only"
 def _edit(session: Session, message: Message) -> None:
     path = [str(key) for key in message["path"]]
     session.edited = path
-    session.take(edits.set_field(session.draft, path, str(message["text"])), tuple(path))
+    session.take(_changed(session, path, str(message["text"])), tuple(path))
+
+
+def _changed(session: Session, path: list[str], text: str) -> Draft:
+    """Return the draft with a text in a field, and what follows from it elsewhere."""
+    if tuple(path[:1]) == STRATEGY:
+        value = (text.strip() or None) if path[-1] == "name" else edits.parsed(text)
+        return set_strategy(session.draft, tuple(path), value)
+    if tuple(path[:2]) == SIZES and session.for_all and path[-1] != "rank_offset":
+        path = [*path[:2], ALL_MODULES, *path[3:]]
+    return set_sizes(session.draft, path, text, session.held)
+
+
+def _step(session: Session, message: Message) -> None:
+    """Go to the next valid number of a field, up or down."""
+    path, by = tuple(str(key) for key in message["path"]), int(message["by"])
+    start = standing_number(session.draft, path, _left_out(session, path))
+    if start is None:
+        return
+    draft = stepped(
+        session.draft,
+        start,
+        by,
+        doubling=bool(message.get("doubling")),
+        change=lambda number: _changed(session, list(path), str(number)),
+        fits=lambda candidate: not session.verdicts.outcome_of(candidate).problems,
+    )
+    if draft is None:
+        way = "larger" if by > 0 else "smaller"
+        session.say(f"No {way} {short_name(path[-1])} than {start:,} goes with the rest.")
+        return
+    session.take(draft, path)
+
+
+def _left_out(session: Session, path: Path) -> int:
+    """Return the number that an empty field stands for."""
+    plan = session.valid.plan if session.valid else None
+    if plan is not None and path == ("world_size",):
+        return plan.world_size
+    if plan is not None and path[:2] == SIZES and path[-1] == CONFIG_FIELDS[Axis.DATA]:
+        ranks = plan.modules.get(path[2])
+        return 1 if ranks is None else ranks.data_parallel
+    return 1
+
+
+def _hold(session: Session, message: Message) -> None:
+    session.held = session.ranks_of_modules if message["on"] else {}
+
+
+def _for_all(session: Session, message: Message) -> None:
+    session.for_all = bool(message["on"])
 
 
 def _flag(session: Session, message: Message) -> None:
@@ -109,7 +170,7 @@ def _copy(session: Session, message: Message) -> Reply:
     texts: dict[str, Callable[[], str]] = {
         "python": lambda: as_python(config),
         "torchrun": lambda: as_torchrun(config, plan, session.ranks_per_node, session.file),
-        "yaml": config.to_yaml,
+        "yaml": lambda: written_text(config),
     }
     if what not in texts:
         return None
@@ -203,6 +264,9 @@ ACTIONS: Mapping[str, Callable[[Session, Message], Reply]] = {
     "edit": _edit,
     "flag": _flag,
     "settle": _settle,
+    "step": _step,
+    "hold": _hold,
+    "for_all": _for_all,
     "add": _add,
     "remove": _remove,
     "rename": _rename,

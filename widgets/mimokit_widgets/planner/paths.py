@@ -16,6 +16,8 @@ from mimokit.config import (
 Path = tuple[str, ...]
 
 SIZES: Path = ("model", "module_parallelisms")
+ALL_MODULES = "*"
+"""In place of a module's name in a path."""
 NETWORKS: Path = ("model", "module_architectures")
 TOKENS: Path = ("model", "special_token_ids")
 LENGTHS: Path = ("data", "modality_seq_lengths")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from mimokit.charts._palette import module_colors
+from mimokit.charts.timeline.spans import UNITS, of_stages, timeline_view
 from mimokit.config import ExperimentConfig, preset_names
 from mimokit.planning.frames.batch_frames import vision_encoders
 from mimokit.planning.pipeline import PipelinePlan
-from mimokit.planning.report.html import timeline_to_html
 from mimokit.planning.report.rows import pipeline_section, title
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.traffic import traffic_of_plan
@@ -23,6 +20,7 @@ from mimokit_widgets.planner.field_errors import MOST_SHOWN
 from mimokit_widgets.planner.figures import compare, compared_verdicts, figures_of
 from mimokit_widgets.planner.found import same_task
 from mimokit_widgets.planner.inputs import EXECUTION_FLAGS, FLAGS
+from mimokit_widgets.planner.layers import layers_of
 from mimokit_widgets.planner.limits import MOST_MODULES
 from mimokit_widgets.planner.networks import ENCODER, LANGUAGE, published_networks
 from mimokit_widgets.planner.outcome import DraftOutcome
@@ -41,6 +39,7 @@ from mimokit_widgets.planner.paths import (
     value_at,
 )
 from mimokit_widgets.planner.session import Session
+from mimokit_widgets.planner.training import training_texts
 from mimokit_widgets.planner.verdicts import strip_of
 from mimokit_widgets.view_models.batch_lanes import batch_lanes
 from mimokit_widgets.view_models.found_layouts import layouts_shown, place_of
@@ -217,12 +216,13 @@ def _search(session: Session, plan: LayoutPlan) -> dict[str, Any]:
 
 def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> dict[str, Any]:
     colors, section = module_colors(plan.modules), pipeline_section(pipeline)
+    group, sentence = of_stages(pipeline)
     return {
         "title": section.heading,
         "headings": list(section.columns),
         "rows": [list(row) for row in section.rows],
         "colors": [colors[stage.module] for stage in pipeline.graph.stages],
-        "timeline": timeline_to_html(pipeline, colors),
+        "timeline": timeline_view([group], plan.modules, UNITS, sentence),
     }
 
 
@@ -274,6 +274,9 @@ def _fields(session: Session) -> dict[str, Any]:
         "gpu": session.supposed.chosen_gpu,
         "gpu_names": session.gpu_names,
         "price": _text(value_at(content, (*PREDICTION, "price_per_gpu_hour"))),
+        "held": bool(session.held),
+        "for_all": session.for_all,
+        "training": training_texts(content),
         "data": {name: _text(value_at(content, ("data", name))) for name in DATA_FIELDS},
         "layers": layers_of({name: fed.get(name, []) for name in names[:MOST_MODULES]}),
         "modules": [
@@ -314,26 +317,6 @@ def _where(ranks: range) -> str:
 def _text(value: object) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def layers_of(feeds: Mapping[str, Collection[str]]) -> list[list[str]]:
-    """Return the modules in layers: each module is in a later layer than all that feed it.
-
-    Modules in a cycle, which a config rejects, are in the last layer.
-    """
-    feeding: dict[str, list[str]] = {name: [] for name in feeds}
-    for name, targets in feeds.items():
-        for target in targets:
-            feeding.setdefault(target, []).append(name)
-    order = TopologicalSorter(feeding)
-    with contextlib.suppress(CycleError):
-        order.prepare()
-    layers: list[list[str]] = []
-    left = dict.fromkeys(feeds)
-    while ready := set(order.get_ready()):
-        order.done(*ready)
-        if layer := [name for name in left if name in ready]:
-            layers.append(layer)
-        left = dict.fromkeys(name for name in left if name not in ready)
-    return [*layers, list(left)] if left else layers
+    if isinstance(value, str):
+        return value
+    return str(value) if type(value) is int else json.dumps(value, default=str)

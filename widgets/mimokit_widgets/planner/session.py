@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig, Problem
 from mimokit.config.yaml_file import parse_yaml
+from mimokit.config_files.concise import written_text
 from mimokit.config_files.loading import SWEEP
 from mimokit.prediction.hardware import hardware_names
 from mimokit.units import counted
@@ -15,6 +17,7 @@ from mimokit_widgets.planner.background_search import BackgroundSearch
 from mimokit_widgets.planner.draft import Draft, History, canonical, same_layout, supposed_of
 from mimokit_widgets.planner.field_errors import FieldMessage, field_errors_of
 from mimokit_widgets.planner.found import config_with
+from mimokit_widgets.planner.intent import Held
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
 from mimokit_widgets.planner.messages import ACTIONS, Message, Reply
 from mimokit_widgets.planner.outcome import DraftOutcome, frame_question, resolved_config
@@ -42,6 +45,8 @@ class Session:
         problems: what is wrong with the draft that is shown; empty if it was accepted.
         field_errors: the same, with places and buttons.
         pins: the layouts to compare with.
+        held: the ranks that modules keep while their sizes trade; empty where none are held.
+        for_all: whether an edit of a size is one of all modules.
         before: the draft that was valid before the last edit, or None.
         notice: a sentence about what was asked for and not done; empty otherwise.
         again: the message that does it anyway, or None.
@@ -62,6 +67,8 @@ class Session:
         self.problems: tuple[Problem, ...] = ()
         self.field_errors: tuple[FieldMessage, ...] = ()
         self.pins: list[Pin] = []
+        self.held: Held = {}
+        self.for_all = False
         self.before: Draft | None = None
         self.verdicts = Verdicts()
         self.notice = ""
@@ -80,6 +87,13 @@ class Session:
         self.serial = ""
         self._written: set[Path] = set()
         self._evaluate()
+
+    def at_rest(self) -> Session:
+        """Return a session that no edit of this one reaches: another thread may look at it."""
+        still = copy.copy(self)
+        still.history, still.verdicts = History(self.draft), self.verdicts.copy()
+        still.frames, still.pins = copy.copy(self.frames), [*self.pins]
+        return still
 
     @property
     def draft(self) -> Draft:
@@ -149,7 +163,7 @@ class Session:
             self.again = {"type": "save", "path": str(path), "replace": True}
             return None
         try:
-            self.valid.config.save(path)
+            path.write_text(written_text(self.valid.config, path), encoding="utf-8")
         except OSError as error:
             self.say(f"{path} could not be written: {error.strerror or error}.")
             return None
@@ -258,11 +272,19 @@ class Session:
         )
         if outcome.plan is not None:
             self.valid, self.valid_draft = outcome, self.draft
+            if self.held != self.ranks_of_modules:
+                self.held = {}  # another layout was loaded, or a module came or went
             if self.selected is not None and self.selected >= outcome.plan.world_size:
                 self.selected = None
             samples = outcome.plan.batch.samples_per_microbatch
             if self.sample is not None and self.sample[0] >= samples:
                 self.sample = (samples - 1, self.sample[1])
+
+    @property
+    def ranks_of_modules(self) -> Held:
+        """Module -> its ranks in the last accepted draft."""
+        plan = self.valid.plan if self.valid else None
+        return {} if plan is None else {name: each.size for name, each in plan.modules.items()}
 
     def in_the_way(self) -> str:
         """Return why a layout with problems cannot be used, as a sentence."""

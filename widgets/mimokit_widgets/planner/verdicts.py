@@ -59,6 +59,13 @@ class Verdicts:
         self._outcomes: OrderedDict[str, DraftOutcome] = OrderedDict()
         self._verdicts: OrderedDict[str, Verdict | str] = OrderedDict()
 
+    def copy(self) -> Verdicts:
+        """Return others that begin with what these know."""
+        other = Verdicts()
+        other._outcomes.update(self._outcomes)
+        other._verdicts.update(self._verdicts)
+        return other
+
     def outcome_of(self, draft: Draft) -> DraftOutcome:
         """Return what follows from a draft."""
         return _kept(self._outcomes, repr(draft), lambda: evaluate(draft))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mimokit.charts._palette import module_colors
+from mimokit.charts._palette import mode_colors
 from mimokit.units import GIB, counted, gib_text, seconds_text
 
 if TYPE_CHECKING:
@@ -35,10 +35,11 @@ def found_layouts(result: SearchResult) -> dict[str, Any]:
 
     front = {id(prediction) for prediction in result.pareto}
     shown = layouts_shown(result)
-    colors = module_colors(MODES)
+    colors = mode_colors(MODES)
     limit = result.task.memory_limit / GIB
     return {
         "title": title(result),
+        "figures": _figures(result),
         "cut": list(result.cut),
         "rows": len(result.top(ROWS)),
         "limit": limit,
@@ -56,8 +57,19 @@ def found_layouts(result: SearchResult) -> dict[str, Any]:
     }
 
 
+def _figures(result: SearchResult) -> list[tuple[str, str]]:
+    """Return (key, heading) of the figures in the order of the table."""
+    from mimokit.layout_search.result import columns_of
+    from mimokit.prediction.verdict import MEASURES
+
+    columns = columns_of(result)
+    verdict = [(measure.key, measure.label) for measure in MEASURES if measure.label in columns]
+    return [*verdict, ("gpus", "GPUs"), ("peak", "of peak")]
+
+
 def _layout(prediction: Prediction, on_front: bool) -> dict[str, Any]:
     from mimokit.prediction.layout import sizes_text
+    from mimokit.prediction.verdict import verdict_of, verdict_texts
 
     seconds, memory = seconds_text(prediction.seconds), f"{gib_text(prediction.peak_memory)}"
     gpus = counted(prediction.layout.gpus, "GPU")
@@ -69,10 +81,8 @@ def _layout(prediction: Prediction, on_front: bool) -> dict[str, Any]:
         "gpus": prediction.layout.gpus,
         "on_front": on_front,
         "texts": {
-            "step": seconds,
-            "memory": memory,
+            **verdict_texts(verdict_of(prediction)),
             "gpus": f"{prediction.layout.gpus:,}",
-            "tokens": f"{prediction.tokens_per_second:,.0f}",
             "peak": f"{prediction.utilisation:.0%}",
         },
         "modules": modules,

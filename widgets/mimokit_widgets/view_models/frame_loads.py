@@ -18,12 +18,13 @@ from mimokit_widgets.view_models.frame_question import (
 
 MOST_SAMPLES = 256
 LABELS = {
-    "plan_frames": "plan_frames",
+    "plan_frames": "balanced",
     "lpt": "LPT",
     "order": "order samples",
     "none": "none",
 }
 """Of planners, as on their buttons."""
+FIXED = "rgba(128,128,128,.8)"
 BEFORE, KEPT, RECEIVED = "rgba(128,128,128,.45)", "#0072B2", "#56B4E9"
 
 
@@ -46,6 +47,8 @@ def frame_loads(answer: FrameAnswer) -> tuple[dict[str, Any], bytes]:
     longest = max(*forecast.before, *forecast.after, 1e-12)
     mean = sum(forecast.after) / len(forecast.after)
     matrix = _bytes_between(answer)
+    encoded = forecast.patches_of_pairs.sum(axis=0) // answer.question.patches
+    kept = forecast.patches_of_pairs.diagonal() // answer.question.patches
     rows = [
         {"rank": rank, "frames": frames}
         for rank, samples in enumerate(answer.counts)
@@ -54,10 +57,14 @@ def frame_loads(answer: FrameAnswer) -> tuple[dict[str, Any], bytes]:
     picture = {
         "samples": rows[:MOST_SAMPLES],
         "more": max(0, len(rows) - MOST_SAMPLES),
-        "ranks": [_rank(answer, rank, longest) for rank in range(len(answer.counts))],
+        "ranks": [
+            _rank(answer, rank, longest, int(encoded[rank]), int(kept[rank]))
+            for rank in range(len(answer.counts))
+        ],
         "mean": mean / longest,
         "mean_text": f"mean {seconds_text(mean)}",
-        "longest": seconds_text(longest),
+        "ticks": [[share, seconds_text(share * longest)] for share in (0.5, 1.0)],
+        "fixed": forecast.base / longest,
         "sentence": str(forecast),
         "good": forecast.worth_it,
         "words": _in_words(answer),
@@ -66,20 +73,18 @@ def frame_loads(answer: FrameAnswer) -> tuple[dict[str, Any], bytes]:
     return picture, matrix.astype(np.float32).tobytes()
 
 
-def _rank(answer: FrameAnswer, rank: int, longest: float) -> dict[str, Any]:
-    forecast, patches = answer.forecast, answer.question.patches
-    between = forecast.patches_between
-    frames = int(between[:, rank].sum()) // patches
-    kept = int(between[rank, rank]) // patches
+def _rank(answer: FrameAnswer, rank: int, longest: float, frames: int, kept: int) -> dict[str, Any]:
+    """Return the loads of a rank that encodes frames, some of which it has read itself."""
+    forecast = answer.forecast
     after = forecast.after[rank] / longest
-    base = forecast.base / longest
-    here = base + (after - base) * (kept / frames if frames else 0.0)
+    fixed = forecast.base / longest
+    here = (after - fixed) * (kept / frames if frames else 0.0)
     read = sum(answer.counts[rank])
     received = frames - kept
     return {
-        "before": forecast.before[rank] / longest,
+        "before": forecast.before[rank] / longest - fixed,
         "kept": here,
-        "received": after - here,
+        "received": after - fixed - here,
         "title": (
             f"rank {span_text(answer.batch.ranks[rank])}: reads {counted(read, 'frame')}, "
             f"{seconds_text(forecast.before[rank])}; encodes {frames:,}, "
@@ -91,7 +96,8 @@ def _rank(answer: FrameAnswer, rank: int, longest: float) -> dict[str, Any]:
 
 
 def _bytes_between(answer: FrameAnswer) -> np.ndarray:
-    links, between = answer.question.links, answer.forecast.patches_between
+    links = answer.question.links
+    between = answer.forecast.patches_between
     passes = 2 if links.trained else 1
     away = between - np.diag(np.diag(between))
     matrix: np.ndarray = away * (links.input_bytes + passes * links.output_bytes)
@@ -111,6 +117,7 @@ def _traffic(answer: FrameAnswer, matrix: np.ndarray) -> dict[str, Any]:
     return {
         "blocks": ranks,
         "noun": "rank",
+        "labels": [span_text(names) for names in answer.batch.ranks],
         "kind": "all",
         "by_node": False,
         "can_choose": False,
@@ -137,12 +144,13 @@ def _in_words(answer: FrameAnswer) -> str:
 def frame_loads_html(answer: FrameAnswer) -> str:
     """Return the loads as bars and a table without scripts, for a saved notebook."""
     picture, _ = frame_loads(answer)
-    bars = "".join(_bars(rank) for rank in picture["ranks"])
+    bars = "".join(_bars(rank, picture["fixed"]) for rank in picture["ranks"])
     key = "".join(
         f'<span style="margin-right:1.2em"><i style="display:inline-block;width:.8em;height:.8em;'
         f'background:{color};margin-right:.4em"></i>{escape(word)}</span>'
         for color, word in (
-            (BEFORE, "as read"), (KEPT, "encoded where read"), (RECEIVED, "encoded for others")
+            (FIXED, "whatever is encoded"), (BEFORE, "as read"), (KEPT, "encoded where read"),
+            (RECEIVED, "encoded for others"),
         )
     )  # fmt: skip
     return (
@@ -152,7 +160,7 @@ def frame_loads_html(answer: FrameAnswer) -> str:
     )
 
 
-def _bars(rank: dict[str, Any]) -> str:
+def _bars(rank: dict[str, Any], fixed: float) -> str:
     def bar(*parts: tuple[float, str]) -> str:
         cells = "".join(
             f'<i style="display:inline-block;height:.55em;width:{100 * share:.2f}%;'
@@ -161,8 +169,8 @@ def _bars(rank: dict[str, Any]) -> str:
         )
         return f'<div style="line-height:.6em;white-space:nowrap">{cells}</div>'
 
-    before = bar((rank["before"], BEFORE))
-    after = bar((rank["kept"], KEPT), (rank["received"], RECEIVED))
+    before = bar((fixed, FIXED), (rank["before"], BEFORE))
+    after = bar((fixed, FIXED), (rank["kept"], KEPT), (rank["received"], RECEIVED))
     return (
         f'<div style="display:flex;gap:.6em;margin:.2em 0" title="{escape(rank["title"])}">'
         f'<span style="width:4em;text-align:right">rank {escape(rank["label"])}</span>'

@@ -25,7 +25,7 @@ MOST_CHARACTERS = 100_000
 ORDERED = "order"
 WAYS = {**PLANNERS, ORDERED: "samples are ordered before they are read; nothing travels"}
 """Ways to balance frames -> what they do."""
-TEXTS = ("counts", "ranks", "frame_time", "bandwidth", "latency", "planner")
+TEXTS = ("counts", "ranks", "frame_time", "fixed_time", "bandwidth", "latency", "planner")
 INPUT_BYTES, OUTPUT_BYTES = 2 * 3 * 2 * 14 * 14, 2 * (1280 + 3584 / 4)
 """Per patch, of Qwen2.5-VL in bf16: 3 x 2 x 14 x 14 numbers there; 1,280, and 3,584 for every 4
 patches, back."""
@@ -39,26 +39,28 @@ class FrameQuestion:
         counts: frames of every sample, '64 1 2 8'; with slashes between ranks, '64 1 / 2 8'.
         ranks: number of ranks; counts with slashes say it themselves.
         frame_time: of the encoder for a frame, '2 ms'.
+        fixed_time: of the encoder on every rank, whatever frames it has.
         bandwidth: of a rank, '400 Gbit/s'.
         latency: of a collective, '20 us'.
         planner: one of `WAYS`.
         patches: of a frame.
         links: what travels per patch, and whether gradients do; its bandwidth and latency are
             those of the texts.
-        base: seconds of the encoder on every rank, whatever frames it has.
         names: the ranks of the world that each rank here represents.
+        arranged: the counts with the slashes that another number of ranks has moved.
     """
 
     counts: str
     ranks: str = "4"
     frame_time: str = "2 ms"
+    fixed_time: str = "0 ms"
     bandwidth: str = "400 Gbit/s"
     latency: str = "20 us"
     planner: str = "plan_frames"
     patches: int = 256
     links: FrameLinks = field(default=FrameLinks(1.0, 0.0, INPUT_BYTES, OUTPUT_BYTES))
-    base: float = 0.0
     names: tuple[tuple[int, ...], ...] = ()
+    arranged: str = ""
 
     @classmethod
     def of(cls, batch: BatchFrames, planner: str = "plan_frames") -> FrameQuestion:
@@ -80,20 +82,34 @@ class FrameQuestion:
             bandwidth=f"{8e-9 * saving.links.bytes_per_second:.6g} Gbit/s",
             latency=_duration(saving.links.latency),
             links=saving.links,
-            base=saving.base,
+            fixed_time=_duration(saving.base),
         )
 
     def asked(self, name: str, text: str) -> FrameQuestion:
-        """Return the question with another text; a number of ranks ends what slashes say."""
+        """Return the question with another text; a number of ranks moves the slashes."""
         texts: dict[str, Any] = {name: text.strip()[: MOST_CHARACTERS + 1]}
         changed = replace(self, **texts)
         if name == "ranks" and BETWEEN_RANKS in self.counts:
-            return replace(changed, counts=self.counts.replace(BETWEEN_RANKS, " "), names=())
+            return changed._dealt_anew()
         if name == "counts":
+            changed = replace(changed, arranged="")
             if BETWEEN_RANKS in text:
                 changed = replace(changed, ranks=str(text.count(BETWEEN_RANKS) + 1))
             return replace(changed, names=())
         return changed
+
+    def _dealt_anew(self) -> FrameQuestion:
+        """Return the question with its slashes between as many ranks as it has now."""
+        arranged = self.arranged or self.counts
+        try:
+            count = _ranks(self.ranks)
+            read = read_counts(arranged)
+        except (FieldError, ConfigError):
+            return self
+        counts = arranged
+        if count != len(read):
+            counts = counts_text(dealt([frames for rank in read for frames in rank], count))
+        return replace(self, counts=counts, names=(), arranged=arranged)
 
     def with_frames_of(self, other: FrameQuestion) -> FrameQuestion:
         """Return the question with the frames and the planner of another, on its own ranks."""
@@ -158,13 +174,15 @@ def answer(question: FrameQuestion) -> FrameAnswer:
         counts = read_counts(question.counts)
     except ConfigError as error:
         raise FieldError("counts", error.problems[0].sentence) from None
-    if BETWEEN_RANKS not in question.counts:
-        counts = dealt(counts[0], _ranks(question.ranks))
     if len(counts) > MOST_RANKS:
         raise _too_many(len(counts))
+    ranks = _ranks(question.ranks)
+    if BETWEEN_RANKS not in question.counts:
+        counts = dealt(counts[0], ranks)
     per_frame = _read(question, "frame_time", seconds_of)
     if not per_frame:
         raise FieldError("frame_time", "Time per frame: it is 0; write 2 ms.")
+    base = _read(question, "fixed_time", seconds_of)
     links = replace(
         question.links,
         bytes_per_second=_read(question, "bandwidth", bits_per_second) / 8,
@@ -179,7 +197,7 @@ def answer(question: FrameQuestion) -> FrameAnswer:
             [[question.patches] * sum(samples) for samples in read],
             FrameCost(per_patch=0.0, per_frame=per_frame),
             links,
-            base=question.base,
+            base=base,
             planner=planner,
         )
 
@@ -232,7 +250,12 @@ def as_counts(counts: Any) -> str:
     )
 
 
-_LABELS = {"frame_time": "Time per frame", "bandwidth": "Bandwidth", "latency": "Latency"}
+_LABELS = {
+    "frame_time": "Time per frame",
+    "fixed_time": "Fixed time",
+    "bandwidth": "Bandwidth",
+    "latency": "Latency",
+}
 
 
 def _read(question: FrameQuestion, name: str, reader: Callable[[str], float]) -> float:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mimokit.charts._palette import MEMORY_COLORS, STEP_COLORS, module_colors
+from mimokit.charts.timeline.spans import of_prediction, timeline_view
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
 from mimokit.planning.types import LayoutPlan
-from mimokit.units import GIB, gib_text
+from mimokit.units import GIB, gib_text, seconds_text
 from mimokit_widgets.planner.verdicts import asked_of, predicted
 
 if TYPE_CHECKING:
     from mimokit.prediction import Block, PredictedTimeline, Prediction
 
 SMALLEST_SHARE = 0.001
+REST = "var(--rest)"
+"""Of what is idle or not any module's: a colour that recedes on light and on dark pages."""
 MOST_BLOCKS = 1_200
 MOST_LANES = 32
-TICKS = 5
 NONE = "No timeline is drawn: it would have too many micro-batches to distinguish."
 
 
@@ -54,9 +57,30 @@ def prediction_bars(
             f"{_cost(prediction)}"
         ),
         "step": _step(prediction),
+        "shared": _shared(plan, prediction),
         "memory": [
             _memory(plan, name, lines, prediction.capacity)
             for name, lines in prediction.lines.items()
+        ],
+    }
+
+
+def _shared(plan: LayoutPlan, prediction: Prediction) -> dict[str, Any] | None:
+    """Return the GPU that modules share, with each of them on the other; None if none is shared."""
+    from mimokit.prediction.verdict import verdict_of
+
+    held = verdict_of(prediction).memory
+    if len(held) < 2:
+        return None
+    colors, capacity = module_colors(plan.modules), prediction.capacity
+    total = sum(held.values())
+    return {
+        "module": "together",
+        "total": gib_text(total, 2),
+        "share": total / capacity,
+        "parts": [
+            _part(name, taken / capacity, gib_text(taken, 2), colors[name])
+            for name, taken in held.items()
         ],
     }
 
@@ -75,7 +99,7 @@ def _step(prediction: Prediction) -> list[dict[str, Any]]:
             PART_WORDS.get(name, name),
             seconds / prediction.seconds,
             f"{1000 * seconds:,.1f} ms",
-            STEP_COLORS[name],
+            REST if name == "bubble" else STEP_COLORS[name],
         )
         for name, seconds in parts
         if seconds > SMALLEST_SHARE * prediction.seconds
@@ -95,7 +119,7 @@ def _memory(plan: LayoutPlan, name: str, lines: Any, capacity: float) -> dict[st
                     line.part,
                     line.bytes / capacity,
                     f"{gib_text(line.bytes, 2)}",
-                    MEMORY_COLORS[line.part],
+                    REST if line.part == "buffers" else MEMORY_COLORS[line.part],
                 ),
                 "formula": f"{line.formula} = {line.numbers}",
                 "source": line.source,
@@ -110,37 +134,26 @@ def _part(name: str, share: float, text: str, color: str) -> dict[str, Any]:
     return {"name": name, "share": share, "text": text, "color": color}
 
 
-FORWARD, BACKWARD = "66", "d9"
-"""Opacities in hex; a backward is also the longer one."""
-
-
 def step_timeline(timeline: PredictedTimeline | None, modules: tuple[str, ...]) -> dict[str, Any]:
-    """Return a line per stage with a block for whatever it does, from 0 to 1 of what is shown.
+    """Return what each stage does, or why that is not drawn.
 
     Args:
         timeline: from `mimokit.prediction.predict_timeline`.
         modules: in the order in which they have colours elsewhere.
     """
     if timeline is None:
-        return {"lanes": [], "ticks": [], "legend": [], "sentence": NONE}
+        return timeline_view([], modules, "s", NONE)
     blocks = [block for block in timeline.blocks if block.lane < MOST_LANES]
     until = _until(blocks, timeline.seconds)
-    colors = _colors(modules)
-    lanes: list[dict[str, Any]] = [
-        {"name": name, "blocks": []} for name in timeline.lanes[:MOST_LANES]
-    ]
-    for block in blocks:
-        if block.start < until:
-            lanes[block.lane]["blocks"].append(_drawn(block, until, colors))
-    used = {_kind(block) for block in blocks}
-    return {
-        "lanes": lanes,
-        "ticks": [_seconds(until * tick / (TICKS - 1)) for tick in range(TICKS)],
-        "legend": [
-            {"name": name, "color": color} for name, color in colors.items() if name in used
-        ],
-        "sentence": _sentence(timeline, until),
-    }
+    parts = []
+    if until < timeline.seconds:
+        shown, whole = seconds_text(until), seconds_text(timeline.seconds)
+        parts.append(f"The first {shown} of {whole} are shown.")
+    if len(timeline.lanes) > MOST_LANES:
+        parts.append(f"The first {MOST_LANES} of {len(timeline.lanes)} stages are shown.")
+    shown_blocks = tuple(block for block in blocks if block.start < until)
+    drawn = replace(timeline, lanes=timeline.lanes[:MOST_LANES], blocks=shown_blocks)
+    return timeline_view([of_prediction(drawn)], modules, "s", " ".join(parts))
 
 
 def _until(blocks: list[Block], seconds: float) -> float:
@@ -148,37 +161,3 @@ def _until(blocks: list[Block], seconds: float) -> float:
     if len(blocks) <= MOST_BLOCKS:
         return seconds
     return sorted(block.stop for block in blocks)[MOST_BLOCKS]
-
-
-def _colors(modules: tuple[str, ...]) -> dict[str, str]:
-    """Return the colour of everything that a block can be, by what the legend calls it."""
-    colors: dict[str, str] = {}
-    for name, hue in module_colors(modules).items():
-        colors |= {f"{name} forward": hue + FORWARD, f"{name} backward": hue + BACKWARD}
-    return {**colors, "bridge": STEP_COLORS["bridge"], "update": STEP_COLORS["update"]}
-
-
-def _kind(block: Block) -> str:
-    return f"{block.module} {block.kind}" if block.kind in ("forward", "backward") else block.kind
-
-
-def _drawn(block: Block, until: float, colors: dict[str, str]) -> list[Any]:
-    """Return left end, width, colour and words of a block."""
-    of = "" if block.micro_batch is None else f" of micro-batch {block.micro_batch}"
-    of += "" if block.chunk is None else f" in chunk {block.chunk}"
-    words = f"{_kind(block)}{of}, {_seconds(block.stop - block.start)} from {_seconds(block.start)}"
-    left, right = block.start / until, min(1.0, block.stop / until)
-    return [round(left, 5), round(right - left, 5), colors[_kind(block)], words]
-
-
-def _sentence(timeline: PredictedTimeline, until: float) -> str:
-    parts = []
-    if until < timeline.seconds:
-        parts.append(f"The first {_seconds(until)} of {_seconds(timeline.seconds)} are shown.")
-    if len(timeline.lanes) > MOST_LANES:
-        parts.append(f"The first {MOST_LANES} of {len(timeline.lanes)} stages are shown.")
-    return " ".join(parts)
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"

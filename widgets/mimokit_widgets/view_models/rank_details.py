@@ -18,6 +18,8 @@ from mimokit.units import counted, samples_text, span_text
 
 MOST_PEERS = 6
 MOST_NAMED = 8
+MOST_KEPT = 128
+"""Ranks that a page without a kernel has the details of."""
 
 
 def rank_details(
@@ -46,6 +48,15 @@ def rank_details(
         "peers": peers,
         "words": " ".join(words) if modules else f"Rank {rank} holds no module.",
     }
+
+
+def details_of_ranks(
+    plan: LayoutPlan, ranks_per_node: int, config: ExperimentConfig | None = None
+) -> Iterator[tuple[int | None, dict[str, Any]]]:
+    """Yield the details of the first ranks, and those of none: what a page is asked for."""
+    yield None, {}
+    for rank in range(min(plan.world_size, MOST_KEPT)):
+        yield rank, rank_details(plan, rank, ranks_per_node, config)
 
 
 def named_samples(span: tuple[int, int]) -> str:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from mimokit.config import ExperimentConfig
 from mimokit.config.graph import topological_order
 from mimokit.planning.types import Bridge, ColocatedBridge, DisjointBridge, LayoutPlan
 from mimokit.units import span_text
 from mimokit_widgets.view_models.batch_lanes import ranks_text
 from mimokit_widgets.view_models.rank_details import named_samples
+
+MOST_KEPT = 64
+"""Samples whose way a page without a kernel has."""
 
 
 def sample_walk(
@@ -30,6 +35,32 @@ def sample_walk(
     Raises:
         ValueError: the sample does not exist.
     """
+    return _walk(plan, Loading(plan), sample, backward, config)
+
+
+class Loading:
+    """Which ranks read which samples, for many questions."""
+
+    def __init__(self, plan: LayoutPlan) -> None:
+        self._loaded = {
+            name: np.array([(rank, *span) for rank, span in module.loaded.items()]).reshape(-1, 3)
+            for name, module in plan.batch.modules.items()
+        }
+
+    def readers(self, name: str, sample: int) -> str:
+        """Return the ranks of the module that read the sample, in words."""
+        rank, start, stop = self._loaded[name].T
+        reading = rank[(start <= sample) & (sample < stop)].tolist()
+        return f"rank{'s' if len(reading) > 1 else ''} {span_text(reading)}" if reading else ""
+
+
+def _walk(
+    plan: LayoutPlan,
+    loading: Loading,
+    sample: int,
+    backward: bool,
+    config: ExperimentConfig | None,
+) -> dict[str, Any]:
     if not 0 <= sample < plan.batch.samples_per_microbatch:
         raise ValueError(
             f"sample {sample} is not one of 0 to {plan.batch.samples_per_microbatch - 1}"
@@ -39,14 +70,27 @@ def sample_walk(
     if backward:
         steps = list(_backward(plan, sample, replicas, config))
     else:
-        steps = list(_forward(plan, sample, replicas))
+        steps = list(_forward(plan, loading, sample, replicas))
     return {"sample": sample, "backward": backward, "replicas": replicas, "steps": steps}
 
 
-def _forward(plan: LayoutPlan, sample: int, replicas: dict[str, int]) -> Iterator[str]:
+def walks_of_samples(
+    plan: LayoutPlan, config: ExperimentConfig | None = None
+) -> Iterator[tuple[int | None, bool, dict[str, Any]]]:
+    """Yield the way of the first samples, both directions: what a page is asked for."""
+    loading = Loading(plan)
+    for backward in (False, True):
+        yield None, backward, {}
+        for sample in range(min(plan.batch.samples_per_microbatch, MOST_KEPT)):
+            yield sample, backward, _walk(plan, loading, sample, backward, config)
+
+
+def _forward(
+    plan: LayoutPlan, loading: Loading, sample: int, replicas: dict[str, int]
+) -> Iterator[str]:
     said = ""
     for name, replica in replicas.items():
-        readers = _readers(plan, name, sample)
+        readers = loading.readers(name, sample)
         if readers and readers not in said:
             yield f"{readers} {'reads' if readers.startswith('rank ') else 'read'} it"
             said += readers
@@ -81,13 +125,6 @@ def _without_gradient(plan: LayoutPlan, name: str, config: ExperimentConfig | No
         return not config.model.has_backward(name)
     outgoing = [bridge for bridge in plan.disjoint_bridges if bridge.source == name]
     return bool(outgoing) and not any(bridge.backward.transfers for bridge in outgoing)
-
-
-def _readers(plan: LayoutPlan, name: str, sample: int) -> str:
-    """Return the ranks of the module that read the sample, in words."""
-    loaded = plan.batch.modules[name].loaded
-    reading = [rank for rank, (start, stop) in loaded.items() if start <= sample < stop]
-    return f"rank{'s' if len(reading) > 1 else ''} {span_text(reading)}" if reading else ""
 
 
 def _crossing(plan: LayoutPlan, bridge: Bridge, sample: int, *, backward: bool) -> str:

@@ -11,11 +11,14 @@ from mimokit.planning.types import LayoutPlan
 from mimokit.units import counted
 from mimokit_widgets.view_models.step_arrows import Arrow, arrows_of, draw_arrows
 from mimokit_widgets.view_models.step_places import BOX_HEIGHT, BOX_WIDTH, Box, places_of
+from mimokit_widgets.view_models.step_words import name_of
 
 STRIP = 176.0
 """Width of the strip of samples in a box."""
 BATCH_HEIGHT = 62
 MOST_NUMBERED = 40
+LEAST_SCALE = 0.9
+"""A narrower page scrolls: smaller text is not read."""
 
 
 def step_svg(stepper: Stepper) -> str:
@@ -32,10 +35,11 @@ def step_svg(stepper: Stepper) -> str:
         for text, module, x, y in places.headings
     )
     return (
-        f'<svg viewBox="0 0 {places.width:.0f} {places.height + BATCH_HEIGHT:.0f}" role="img" '
+        f'<svg viewBox="0 0 {places.width:.0f} {places.height + BATCH_HEIGHT:.0f}" role="group" '
         f'aria-label="{escape(_in_words(snapshot))}" '
-        f'style="width:{places.width:.0f}px;max-width:100%">'
-        f"{_batch(plan, snapshot, arrows, colors)}"
+        f'style="width:{places.width:.0f}px;max-width:100%;'
+        f'min-width:{LEAST_SCALE * places.width:.0f}px">'
+        f"{_batch(stepper, snapshot, arrows, colors)}"
         f'<g transform="translate(0 {BATCH_HEIGHT})">{headings}{boxes}'
         f"{draw_arrows(arrows, colors)}</g></svg>"
     )
@@ -46,16 +50,12 @@ def _in_words(snapshot: StepSnapshot | None) -> str:
 
 
 def _batch(
-    plan: LayoutPlan, snapshot: StepSnapshot | None, arrows: list[Arrow], colors: dict[str, str]
+    stepper: Stepper, snapshot: StepSnapshot | None, arrows: list[Arrow], colors: dict[str, str]
 ) -> str:
-    """Return the row of samples; those that cross have the colour of the module they come from."""
-    count = plan.batch.samples_per_microbatch
+    """Return the row of samples; one that crosses has the colours of the modules it comes from."""
+    count = stepper.plan.batch.samples_per_microbatch
     width = min(30.0, 640.0 / count)
-    crossing = {
-        sample: colors[arrow.crossing.source]
-        for arrow in arrows
-        for sample in range(arrow.crossing.start, arrow.crossing.stop)
-    }
+    crossing = {sample: _hues(stepper, sample, arrows, colors) for sample in range(count)}
     numbers = {} if snapshot is None else {step.microbatch for step in snapshot.tick.steps.values()}
     named = ", ".join(str(number) for number in sorted(n for n in numbers if n is not None))
     words = (
@@ -64,20 +64,47 @@ def _batch(
         else f"{counted(count, 'sample')} per micro-batch"
     )
     cells = []
-    for sample in range(count):
+    for sample, hues in crossing.items():
         x = 1 + sample * width
-        color = crossing.get(sample)
-        fill = f' style="fill:{color}"' if color else ""
-        cells.append(
-            f'<rect class="sample{" crosses" if color else ""}" x="{x:.1f}" y="22" '
-            f'width="{width - 3 if width > 6 else width:.1f}" height="22" rx="3"{fill}/>'
-        )
+        cells.append(_sample(x, width - 3 if width > 6 else width, hues))
         if count <= MOST_NUMBERED:
+            crosses = " crosses" if hues else ""
             place = f'x="{x + (width - 3) / 2:.1f}" y="37" text-anchor="middle"'
-            cells.append(
-                f'<text class="number{" crosses" if color else ""}" {place}>{sample}</text>'
-            )
+            cells.append(f'<text class="number{crosses}" {place}>{sample}</text>')
     return f'<text class="muted" x="1" y="13">{escape(words)}</text>{"".join(cells)}'
+
+
+def _hues(stepper: Stepper, sample: int, arrows: list[Arrow], colors: dict[str, str]) -> list[str]:
+    """Return the colours of the modules whose output for a sample crosses, each once."""
+    present = stepper.config.data.is_present
+    crossings = (arrow.crossing for arrow in arrows)
+    return list(
+        dict.fromkeys(
+            colors[crossing.source]
+            for crossing in crossings
+            if crossing.start <= sample < crossing.stop
+            and present(crossing.source, crossing.microbatch, sample)
+        )
+    )
+
+
+def _sample(x: float, width: float, hues: list[str]) -> str:
+    """Return the cell of a sample, as many parts on top of each other as it has colours."""
+    if not hues:
+        return _part(x, 22, width, 22, "sample", "")
+    high = 22 / len(hues)
+    return "".join(
+        _part(x, 22 + place * high, width, high, "sample crosses", hue)
+        for place, hue in enumerate(hues)
+    )
+
+
+def _part(x: float, y: float, width: float, height: float, kind: str, hue: str) -> str:
+    fill = f' style="fill:{hue}"' if hue else ""
+    return (
+        f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" '
+        f'height="{height:.1f}" rx="3"{fill}/>'
+    )
 
 
 def _box(
@@ -87,18 +114,24 @@ def _box(
     did = snapshot is not None and snapshot.records[box.rank].did is not None
     acts = step is not None and did and step.module in (None, box.module)
     if acts and step is not None:
-        words = _short(step)
+        words = _short(step, plan)
     elif plan.deployment_mode == "heterogeneous":
-        words = f"waits for {_short(following)}"
+        words = f"waits for {_short(following, plan)}"
     else:
         words = ""
     place = plan.modules[box.module].coordinates(box.rank)
     sizes = plan.modules[box.module]
     where = [f"tp {place['tp']}"] if sizes.tensor_parallel > 1 else []
     where += [f"dp {place['dp']}"] if sizes.data_parallel > 1 else []
-    edge = f' style="stroke:{color}"' if acts else ""
+    findings = () if snapshot is None else snapshot.findings
+    wrong = any((each.rank, each.module) == (box.rank, box.module) for each in findings)
+    edge = f' style="stroke:{color}"' if acts and not wrong else ""
+    said = ", ".join(filter(None, (f"rank {box.rank} of {box.module}", *where, words)))
+    said += ", differs from the plan" * wrong
+    kind = "rank" + " acts" * acts + " wrong" * wrong
     return (
-        f'<g class="rank{" acts" if acts else ""}" data-rank="{box.rank}" '
+        f'<g class="{kind}" data-rank="{box.rank}" data-module="{escape(box.module)}" '
+        f'role="button" tabindex="-1" aria-label="{escape(said)}; show its tensors" '
         f'transform="translate({box.x:.1f} {box.y:.1f})">'
         f'<rect class="box" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6"{edge}/>'
         f'<text class="name" x="10" y="17">rank {box.rank}</text>'
@@ -109,8 +142,9 @@ def _box(
     )
 
 
-def _short(step: PlannedStep) -> str:
-    return step.name if step.microbatch is None else f"{step.name} · {step.microbatch}"
+def _short(step: PlannedStep, plan: LayoutPlan) -> str:
+    name = name_of(step, plan)
+    return name if step.microbatch is None else f"{name} · {step.microbatch}"
 
 
 def _slice(plan: LayoutPlan, box: Box, color: str) -> str:

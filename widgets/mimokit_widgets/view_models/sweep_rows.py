@@ -9,41 +9,102 @@ import os
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mimokit.analysis.many_runs import predicted_if_known
+from mimokit.analysis.run_info import config_of
+from mimokit.config import ConfigError
 from mimokit.experiment.sweeps.records import NOT_DONE, ExperimentRecord, ExperimentStatus
 from mimokit.result_files import RunFile
 from mimokit.units import listed, seconds_text
 
-COLUMNS = ("experiment", "status", "ranks", "iterations", "loss", "tokens/s", "time")
+if TYPE_CHECKING:
+    from mimokit.prediction.calibration import Calibration
+    from mimokit.prediction.task import HardwareSource
+
+COLUMNS = (
+    "experiment", "status", "ranks", "iterations", "loss", "tokens/s", "step", "communication",
+    "waiting", "time",
+)  # fmt: skip
 _NONE = "–"
 
 BYTES_OF_LAST_ROWS = 2**16
 """Of a table that grows while it is looked at: some hundred iterations."""
 
 
-class Rates:
-    """Tokens per second of experiments, read from the ends of their tables of metrics."""
+@dataclass(frozen=True)
+class RunMedians:
+    """What the last iterations of an experiment come down to; None where nothing was measured.
 
-    def __init__(self) -> None:
-        self._known: dict[Path, tuple[int, float | None]] = {}
+    Attributes:
+        tokens: per second.
+        seconds: of a step, of its slowest rank.
+        communication: share of the time of a mean rank, without waiting for other ranks.
+        waiting: share of it.
+        predicted: seconds of a step.
+    """
 
-    def of(self, directory: Path) -> float | None:
-        """Return the median of the last iterations after the warm-up, None without a table."""
-        file = directory / RunFile.METRICS
+    tokens: float | None = None
+    seconds: float | None = None
+    communication: float | None = None
+    waiting: float | None = None
+    predicted: float | None = None
+
+
+class Medians:
+    """Medians of experiments, read from the ends of their tables of metrics."""
+
+    def __init__(self, hardware: Calibration | HardwareSource | None = None) -> None:
+        """Remember for what hardware steps are predicted, as `predicted_if_known` takes it."""
+        self._hardware = hardware
+        self._rows: dict[Path, tuple[int, list[dict[str, str]]]] = {}
+        self._predicted: dict[Path, float | None] = {}
+
+    def of(self, directory: Path) -> RunMedians:
+        """Return the medians of the last iterations after the warm-up."""
+        steps = self._last(directory / RunFile.METRICS)
+        ranks = self._last(directory / RunFile.METRICS_BY_RANK)
+        try:
+            spent = sum(_numbers(ranks, "total_time"))
+            waited = sum(_numbers(ranks, "waiting_time"))
+            communicated = sum(_numbers(ranks, "communication_time")) - waited
+            return RunMedians(
+                _median(steps, "tokens_per_sec"),
+                _median(steps, "total_time"),
+                max(0.0, communicated) / spent if spent else None,
+                waited / spent if spent else None,
+                self._predict(directory),
+            )
+        except ValueError:
+            return RunMedians()  # no table of numbers; the analysis says why
+
+    def _last(self, file: Path) -> list[dict[str, str]]:
         try:
             size = file.stat().st_size
-            if self._known.get(file, (-1, None))[0] != size:
-                self._known[file] = (size, _median_rate(file))
+            if self._rows.get(file, (-1, []))[0] != size:
+                self._rows[file] = (size, _last_rows(file))
         except (OSError, ValueError, csv.Error):
-            return None  # not there yet, or no table; the analysis says why
-        return self._known[file][1]
+            return []  # not there yet, or no table
+        return self._rows[file][1]
+
+    def _predict(self, directory: Path) -> float | None:
+        """Return the predicted step of an experiment that has begun."""
+        if directory not in self._predicted:
+            if not (directory / RunFile.CONFIG).is_file():
+                return None
+            try:
+                known = predicted_if_known(config_of(directory), self._hardware)
+            except (ConfigError, OSError, ValueError):
+                known = None
+            self._predicted[directory] = None if known is None else known[0]
+        return self._predicted[directory]
 
 
-def _median_rate(file: Path) -> float | None:
-    """Return the median of a column; a row that is half written does not count."""
+def _last_rows(file: Path) -> list[dict[str, str]]:
+    """Return the last rows after the warm-up; one that is half written does not count."""
     with file.open("rb") as table:
         heading = table.readline()
         start = table.tell()
@@ -53,32 +114,54 @@ def _median_rate(file: Path) -> float | None:
         text = (heading + table.read()).decode("utf-8")
     whole = text[: text.rfind("\n") + 1]
     rows = list(csv.DictReader(io.StringIO(whole)))
-    warm = [row for row in rows if float(row.get("warmup") or 0) == 0] or rows
-    rates = [float(row["tokens_per_sec"]) for row in warm if row.get("tokens_per_sec")]
-    return statistics.median(rates) if rates else None
+    return [row for row in rows if float(row.get("warmup") or 0) == 0] or rows
 
 
-def sweep_rows(experiments: Sequence[ExperimentRecord], rates: Rates) -> list[dict[str, Any]]:
+def _numbers(rows: Sequence[Mapping[str, str]], column: str) -> list[float]:
+    return [float(row[column]) for row in rows if row.get(column)]
+
+
+def _median(rows: Sequence[Mapping[str, str]], column: str) -> float | None:
+    numbers = _numbers(rows, column)
+    return statistics.median(numbers) if numbers else None
+
+
+def sweep_rows(experiments: Sequence[ExperimentRecord], medians: Medians) -> list[dict[str, Any]]:
     """Return one row per experiment: texts of `COLUMNS`, its status, share and message."""
-    return [_row(record, rates) for record in experiments]
+    return [_row(record, medians.of(record.directory)) for record in experiments]
 
 
-def _row(record: ExperimentRecord, rates: Rates) -> dict[str, Any]:
+def _row(record: ExperimentRecord, medians: RunMedians) -> dict[str, Any]:
     done, planned = record.iteration, record.iterations or 0
     known = planned and (done or record.status == "running")
+    rate = medians.tokens
     cells = {
         "experiment": record.name,
         "status": str(record.status),
         "ranks": str(record.ranks or _NONE),
         "iterations": f"{done:,} of {planned:,}" if known else _NONE,
         "loss": _NONE if record.loss is None else _finite(record.loss, f"{record.loss:.4f}"),
-        "tokens/s": _rate_text(rates.of(record.directory)),
+        "tokens/s": _rate_text(rate),
+        "step": _step_text(medians),
+        "communication": _share_text(medians.communication),
+        "waiting": _share_text(medians.waiting),
         "time": seconds_text(record.seconds) if record.seconds else _NONE,
     }
     share = 1.0 if record.status == "completed" else min(1.0, done / planned if planned else 0.0)
     message = " ".join(record.message.split())
     return {
         "cells": cells,
+        "numbers": {
+            "ranks": record.ranks,
+            "iterations": done,
+            "loss": record.loss if record.loss is not None and math.isfinite(record.loss) else None,
+            "tokens/s": rate,
+            "step": medians.seconds,
+            "communication": medians.communication,
+            "waiting": medians.waiting,
+            "time": record.seconds,
+        },
+        "predicted": medians.predicted,
         "status": str(record.status),
         "ended": record.ended,
         "share": share,
@@ -90,12 +173,29 @@ def _finite(number: float, text: str) -> str:
     return text if math.isfinite(number) else "not finite"
 
 
+def _step_text(medians: RunMedians) -> str:
+    if medians.seconds is None:
+        return _NONE
+    known = medians.predicted
+    return seconds_text(medians.seconds) + (f", predicted {seconds_text(known)}" if known else "")
+
+
+def _share_text(share: float | None) -> str:
+    return _NONE if share is None else f"{share:.0%}"
+
+
 def _rate_text(rate: float | None) -> str:
     return _NONE if rate is None else f"{rate:,.0f}"
 
 
-def sweep_head(rows: Sequence[Mapping[str, Any]], done: bool) -> dict[str, Any]:
-    """Return title, sentence and share of a whole sweep."""
+def sweep_head(
+    rows: Sequence[Mapping[str, Any]], done: bool, stopping: bool = False
+) -> dict[str, Any]:
+    """Return title, sentence and share of a whole sweep.
+
+    Args:
+        stopping: it was asked to stop, and goes on to the end of an iteration.
+    """
     count = Counter(row["status"] for row in rows if row["ended"])
     running = sum(1 for row in rows if row["status"] == ExperimentStatus.RUNNING)
     shares = [1.0 if row["ended"] else row["share"] for row in rows]
@@ -103,10 +203,18 @@ def sweep_head(rows: Sequence[Mapping[str, Any]], done: bool) -> dict[str, Any]:
     words = listed([f"{count[status]} {status}" for status in ExperimentStatus if count[status]])
     how = f": {words}" if words else ""
     going = f"; {running} running" if running else ""
+    rates = {row["cells"]["experiment"]: row["numbers"]["tokens/s"] or 0.0 for row in rows}
+    best = max(rates, key=rates.__getitem__, default="")
+    fastest = ""
+    if done and len(rows) > 1 and rates.get(best):
+        fastest = f" Most tokens per second: {best}, {_rate_text(rates[best])}."
+    asked = " No other experiment begins; those that run end after their iteration."
     named = f" Without a result: {listed(failed[:5])}{_more(failed[5:])}." if failed else ""
     return {
-        "title": "Sweep ended" if done else "Sweep",
-        "sentence": f"{count.total()} of {len(rows)} experiments have ended{how}{going}.{named}",
+        "title": "Sweep ended" if done else "Sweep, stopping" if stopping else "Sweep",
+        "sentence": f"{count.total()} of {len(rows)} experiments have ended{how}{going}.{named}"
+        + (fastest if done else asked if stopping else ""),
+        "stopping": stopping and not done,
         "share": sum(shares) / len(rows) if rows else 1.0,
         "done": done,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,15 @@ def traffic_blocks(
         "words": _in_words(traffic, chosen, matrix, noun),
     }
     return picture, matrix.astype(np.float32).tobytes()
+
+
+def blocks_of_kinds(
+    traffic: Traffic, ranks_per_node: int
+) -> Iterator[tuple[str, bool, tuple[dict[str, Any], bytes]]]:
+    """Yield every matrix that the view can ask for: by kind, between ranks and between nodes."""
+    for kind in (ALL, *traffic.flows):
+        for by_node in (False, True):
+            yield kind, by_node, traffic_blocks(traffic, ranks_per_node, kind, by_node=by_node)
 
 
 def _block(world: int, ranks_per_node: int, by_node: bool) -> tuple[int, str]:

@@ -1,9 +1,9 @@
 // The batch split: samples in a row, below them who computes which.
 
-import { button, choices, element, freshId, setAttribute, setText } from "./dom.js";
-import { Redraw } from "./redraw.js";
-import { FONT, inkOn, prepared, shades, themeOf } from "./theme.js";
-import { Tip } from "./tip.js";
+import { button, choices, element, freshId, setAttribute, setText } from "mimokit/dom.js";
+import { Redraw } from "mimokit/redraw.js";
+import { FONT, inkOn, prepared, shades, themeOf } from "mimokit/theme.js";
+import { Tip } from "mimokit/tip.js";
 
 const WIDEST_LABEL = 170;
 const SAMPLE_HEIGHT = 24;
@@ -150,27 +150,35 @@ export class BatchSplitView {
     const both = shades(lane.color, this.theme);
     const wide = lane.each * this.pixels;
     const space = wide > 6 ? 2 : wide > 2 ? 0.7 : 0;
+    const size = this.numberSize(context, lane, wide);
     for (let replica = 0; replica < lane.replicas; replica++) {
       const left = this.left + replica * wide;
       context.fillStyle = both[replica % 2];
       context.fillRect(left, top, wide - space, LANE_HEIGHT);
-      if (wide < 16) continue;
+      if (!size) continue;
       context.fillStyle = inkOn(both[replica % 2]);
-      this.laneText(context, lane, replica, left + wide / 2, top, wide);
+      this.laneText(context, lane, replica, left + wide / 2, top, wide, size);
     }
   }
 
-  laneText(context, lane, replica, middle, top, wide) {
+  /** The size at which the longest number of a replica fits, so that all are alike; or 0. */
+  numberSize(context, lane, wide) {
+    return [11, 10, 9].find((size) => {
+      context.font = `600 ${size}px ${FONT}`;
+      return context.measureText(String(lane.replicas - 1)).width <= wide - 4;
+    }) ?? 0;
+  }
+
+  laneText(context, lane, replica, middle, top, wide, size) {
     const ranks = lane.ranks[replica] ?? "";
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.font = `600 11px ${FONT}`;
-    const names = [`replica ${replica}`, String(replica)];
-    const name = names.find((text) => context.measureText(text).width < wide - 8);
-    if (!name) return;
+    const long = context.measureText(`replica ${lane.replicas - 1}`).width < wide - 8;
+    const name = long ? `replica ${replica}` : String(replica);
     context.font = `10.5px ${FONT}`;
     const fits = ranks && context.measureText(ranks).width < wide - 8;
-    context.font = `600 11px ${FONT}`;
+    context.font = `600 ${size}px ${FONT}`;
     context.fillText(name, middle, top + LANE_HEIGHT / 2 - (fits ? 7 : 0));
     context.font = `10.5px ${FONT}`;
     if (fits) context.fillText(ranks, middle, top + LANE_HEIGHT / 2 + 8);

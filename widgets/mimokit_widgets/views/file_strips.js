@@ -1,8 +1,8 @@
 // A strip for each file, from its first byte to its last, and the parts that belong to something.
 
-import { element, setAttribute } from "./dom.js";
-import { Redraw } from "./redraw.js";
-import { prepared, themeOf } from "./theme.js";
+import { element, setAttribute } from "mimokit/dom.js";
+import { Redraw } from "mimokit/redraw.js";
+import { prepared, themeOf } from "mimokit/theme.js";
 
 const HEIGHT = 14;
 const FIELDS = 5;

@@ -1,11 +1,8 @@
 // What a search found: a chart and the best few as a table; a click on either takes a layout.
 
-import { button, element, setAttribute, setText } from "./dom.js";
+import { button, element, setAttribute, setText } from "mimokit/dom.js";
 import { ParetoChart, modeSign } from "./pareto_chart.js";
-import { themeOf, watchTheme } from "./theme.js";
-
-const FIGURES = [["step", "step"], ["memory", "memory"], ["gpus", "GPUs"], ["tokens", "tokens/s"],
-  ["peak", "of peak"]];
+import { themeOf, watchTheme } from "mimokit/theme.js";
 
 export class FoundView {
   /** take(index) is called with the clicked layout. */
@@ -40,9 +37,10 @@ export class FoundView {
 
   fill(found) {
     const colors = new Map(found.modes.map(({ name, color }) => [name, color]));
+    this.figures = found.figures;
     const best = found.layouts.slice(0, found.rows);
     this.rows = best.map((layout, at) => this.row(layout, at, colors.get(layout.mode)));
-    const heads = ["", ...FIGURES.map(([, label]) => label), "layout"];
+    const heads = ["", ...this.figures.map(([, label]) => label), "layout"];
     this.table.replaceChildren(element("caption", {}, "The best layouts"),
       element("thead", {}, element("tr", {},
         ...heads.map((head) => element("th", { scope: "col" }, head)))),
@@ -58,7 +56,7 @@ export class FoundView {
     const node = element("tr", { "data-index": at,
       click: (event) => event.target === load || this.take(at),
       pointerenter: () => this.look(at), pointerleave: () => this.look(null) },
-    element("td", {}, load), ...FIGURES.map(([key]) => element("td", {}, layout.texts[key])), how);
+    element("td", {}, load), ...this.figures.map(([key]) => element("td", {}, layout.texts[key])), how);
     return { node, load };
   }
 

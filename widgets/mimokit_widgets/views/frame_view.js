@@ -1,12 +1,13 @@
 // Frames of samples to type and drag, the loads of ranks, and what travels between them.
 
-import { choices, element, freshId, setAttribute, setText } from "./dom.js";
-import { themeOf, watchTheme } from "./theme.js";
+import { choices, element, freshId, setAttribute, setText } from "mimokit/dom.js";
+import { themeOf, watchTheme } from "mimokit/theme.js";
 import { TrafficView } from "./traffic_view.js";
 
 const FRAME_FIELDS = [
   ["ranks", "Ranks", "that share the frames"],
   ["frame_time", "Time per frame", "of the encoder: 2 ms"],
+  ["fixed_time", "Fixed time", "of the encoder on every rank, whatever frames it has: 100 ms"],
   ["bandwidth", "Bandwidth", "of a rank: 400 Gbit/s, 25 GB/s"],
   ["latency", "Latency", "of a collective: 20 us"],
 ];
@@ -16,7 +17,9 @@ const KEYS = { ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, PageUp: 
 export class FrameView {
   /** send(message) tells Python what the user did. */
   constructor(host, send) {
-    this.send = (message) => send({ type: "frames", ...message });
+    this.send = (message) => {
+      if (!send({ type: "frames", ...message })) this.update(this.picture, this.numbers);
+    };
     this.counts = element("textarea", { rows: 2, spellcheck: "false", id: freshId("counts"),
       input: () => this.send({ field: "counts", text: this.counts.value }) });
     this.inputs = Object.fromEntries(FRAME_FIELDS.map(([name, label, hint]) =>
@@ -29,7 +32,7 @@ export class FrameView {
     this.samples = element("div", { class: "samples", role: "group",
       "aria-label": "Frames of every sample; drag or use the arrow keys" });
     this.more = element("p", { class: "muted" });
-    this.loads = element("div", { class: "loads", role: "img" });
+    this.axis = element("div", { class: "axis muted", "aria-hidden": "true" });
     this.build(host);
     this.stopWatching = watchTheme(() => themeOf(this.root));
   }
@@ -39,21 +42,22 @@ export class FrameView {
       "Frames of every sample; a slash starts the next rank");
     const fields = FRAME_FIELDS.map(([name, text]) =>
       element("label", { class: "field" }, element("span", {}, text), this.inputs[name]));
-    const key = element("p", { class: "key muted" }, ...[["before", "as read"],
+    const key = element("p", { class: "key muted" }, ...[["fixed", "whatever is encoded"],
+      ["before", "as read"],
       ["kept", "encoded where read"], ["received", "encoded for other ranks"]].flatMap(
       ([name, text]) => [element("i", { class: `dot ${name}` }), element("span", {}, text)]));
     const matrix = element("div", {});
     this.root = element("div", { class: "frame-balance" }, label, this.counts,
       element("div", { class: "fields" }, ...fields, this.planners), this.problem, this.sentence,
-      element("h4", {}, "Frames per sample"), this.samples, this.more,
-      element("h4", {}, "Encoder time per rank"), key, this.loads,
+      element("h4", {}, "Frames of the samples of each rank, and below them its encoder time"),
+      key, element("div", { class: "with-axis" }, this.axis, this.samples), this.more,
       element("h4", {}, "What travels"), matrix);
     host.append(this.root);
     this.traffic = new TrafficView(matrix, () => {});
   }
 
   update(picture, numbers) {
-    this.picture = picture;
+    Object.assign(this, { picture, numbers });
     themeOf(this.root);
     this.fill(this.counts, picture.fields.counts, "counts");
     for (const [name, input] of Object.entries(this.inputs)) {
@@ -66,6 +70,7 @@ export class FrameView {
     if (!picture.ranks.length) return;
     setText(this.sentence, picture.sentence);
     this.sentence.classList.toggle("good", picture.good);
+    this.drawRanks(picture);
     this.drawSamples(picture);
     this.drawLoads(picture);
     this.traffic.update(picture.traffic, numbers);
@@ -88,18 +93,41 @@ export class FrameView {
     this.planner.set(fields.planner);
   }
 
+  /** A column for each rank: its samples, its name, and below them its time. */
+  drawRanks({ samples, ranks }) {
+    const key = JSON.stringify([samples.map(({ rank }) => rank), ranks.map(({ label }) => label)]);
+    if (key === this.columnsKey) return;
+    this.columnsKey = key;
+    const focused = this.bars?.findIndex((bar) => bar.slider === document.activeElement) ?? -1;
+    this.bars = samples.map((_, at) => this.sampleBar(at));
+    this.ranks = ranks.map((rank, number) => this.rankColumn(rank, this.bars.filter((_, at) =>
+      samples[at].rank === number)));
+    this.line = element("div", { class: "mean" }, element("span", {}));
+    this.samples.replaceChildren(element("div", { class: "plot" },
+      ...this.ranks.map(({ node }) => node), this.line));
+    this.bars[focused]?.slider.focus();
+  }
+
+  rankColumn({ label }, bars) {
+    const [fixed, before, kept, received] = ["fixed", "before", "kept", "received"].map((name) =>
+      element("i", { class: name }));
+    const again = element("i", { class: "fixed" });
+    const node = element("div", { class: "load", role: "img" },
+      element("div", { class: "pair" }, element("div", { class: "as-read" }, before, fixed),
+        element("div", { class: "after" }, received, kept, again)));
+    const column = element("div", { class: "rank-column",
+      style: `min-width:${Math.max(20 * bars.length, 7 * label.length + 6)}px` },
+    element("div", { class: "its-samples" }, ...bars.map((bar) => bar.slider)),
+    element("div", { class: "rank muted" }, label), node);
+    return { node: column, load: node, parts: { before, kept, received }, fixed: [fixed, again] };
+  }
+
   drawSamples({ samples, more }) {
     const most = Math.max(LEAST_SCALE, ...samples.map((sample) => sample.frames));
+    this.most = most;
     if (!this.dragging) this.scale = 1.25 * most;
-    if (this.bars?.length !== samples.length) {
-      this.bars = samples.map((_, at) => this.sampleBar(at));
-      this.samples.replaceChildren(...this.bars.map((bar) => bar.node));
-    }
     samples.forEach((sample, at) => {
       const bar = this.bars[at];
-      const begins = at === 0 || samples[at - 1].rank !== sample.rank;
-      bar.node.classList.toggle("begins", begins);
-      setText(bar.rank, begins ? `rank ${sample.rank}` : "");
       if (this.dragging !== bar) this.setBar(bar, sample.frames);
       setAttribute(bar.slider, "aria-label", `Frames of sample ${at}, read by rank ${sample.rank}`);
     });
@@ -110,14 +138,12 @@ export class FrameView {
   sampleBar(at) {
     const fill = element("i", {});
     const count = element("span", { class: "count" });
-    const rank = element("span", { class: "rank muted" });
     const slider = element("div", { class: "slider", role: "slider", tabindex: 0,
       "aria-orientation": "vertical", "aria-valuemin": 0,
       pointerdown: (event) => this.grab(event, bar), pointermove: (event) => this.drag(event, bar),
       pointerup: () => this.drop(), pointercancel: () => this.drop(),
       keydown: (event) => this.key(event, bar) }, count, fill);
-    const bar = { at, slider, fill, count, rank, node: element("div", { class: "sample" }, slider,
-      rank) };
+    const bar = { at, slider, fill, count };
     return bar;
   }
 
@@ -148,7 +174,8 @@ export class FrameView {
   }
 
   key(event, bar) {
-    const by = event.key === "Home" ? -bar.frames : KEYS[event.key];
+    const ends = { Home: -bar.frames, End: this.most - bar.frames };
+    const by = ends[event.key] ?? KEYS[event.key];
     if (by === undefined) return;
     event.preventDefault();
     event.stopPropagation();
@@ -166,34 +193,21 @@ export class FrameView {
     });
   }
 
-  drawLoads({ ranks, mean, mean_text: text, words }) {
-    if (this.ranks?.length !== ranks.length) {
-      this.ranks = ranks.map(() => {
-        const parts = ["before", "kept", "received"].map((name) =>
-          element("i", { class: name }));
-        const label = element("span", { class: "muted" });
-        const node = element("div", { class: "load" },
-          element("div", { class: "pair" }, parts[0], element("div", { class: "after" },
-            parts[2], parts[1])), label);
-        return { node, label, parts };
-      });
-      this.line = element("div", { class: "mean" }, element("span", {}));
-      this.plot = element("div", { class: "plot" }, ...this.ranks.map((rank) => rank.node),
-        this.line);
-      this.loads.replaceChildren(this.plot);
-    }
-    this.loads.classList.toggle("many", ranks.length > 32);
+  drawLoads({ ranks, fixed, mean, mean_text: text, words, ticks }) {
+    const height = (node, share) => { node.style.height = `${(100 * share).toFixed(2)}%`; };
     ranks.forEach((rank, at) => {
-      const { node, label, parts } = this.ranks[at];
-      node.title = rank.title;
-      setText(label, rank.label);
-      ["before", "kept", "received"].forEach((name, part) => {
-        parts[part].style.height = `${(100 * rank[name]).toFixed(2)}%`;
-      });
+      const { load, parts, fixed: fixedParts } = this.ranks[at];
+      load.title = rank.title;
+      setAttribute(load, "aria-label", rank.title);
+      for (const [name, part] of Object.entries(parts)) height(part, rank[name]);
+      for (const part of fixedParts) height(part, fixed);
     });
+    this.axis.replaceChildren(...[[0, "0"], ...ticks].map(([share, text]) =>
+      element("span", { style: `--at:${share}` }, text)));
     this.line.style.setProperty("--at", mean.toFixed(4));
     setText(this.line.firstChild, text);
-    setAttribute(this.loads, "aria-label", words);
+    setAttribute(this.samples, "aria-label",
+      `Frames of every sample; drag or use the arrow keys. ${words}`);
   }
 
   remove() {

@@ -1,6 +1,6 @@
 // Which GPU is supposed: those that are shipped, and the file that a config may name.
 
-import { element } from "./dom.js";
+import { element } from "mimokit/dom.js";
 
 export class GpuChoice {
   constructor(label, send) {

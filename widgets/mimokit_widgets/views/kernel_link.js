@@ -1,8 +1,10 @@
 // The way to Python, and what is said once there is none: the kernel has ended or begun anew.
 
-import { element } from "./dom.js";
+import { element } from "mimokit/dom.js";
 
 const KERNEL_ENDED = "The kernel has ended: this view shows what stood in it last. Run its cell to go on.";
+
+const SAVED = "This is a saved page without a kernel, which has no answer to that. Run the cell in a notebook to go on.";
 
 const SIGNS_OF_USE = ["pointerenter", "focusin"];
 
@@ -25,18 +27,27 @@ export class KernelLink {
     for (const event of SIGNS_OF_USE) root.addEventListener(event, this.look);
   }
 
+  /** Send to Python; false if there is nobody who could answer. */
   send(message) {
     try {
-      this.model.send(message);
+      const answered = this.model.send(message);
+      if (!this.model.saved) return true;
+      this.say(answered ? "" : SAVED);
+      return answered;
     } catch {
       this.end();
+      return false;
     }
+  }
+
+  say(sentence) {
+    this.note.textContent = sentence;
+    this.note.hidden = !sentence;
   }
 
   end() {
     if (!this.note.hidden) return;
-    this.note.textContent = KERNEL_ENDED;
-    this.note.hidden = false;
+    this.say(KERNEL_ENDED);
     this.ended();
   }
 

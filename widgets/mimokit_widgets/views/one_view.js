@@ -1,6 +1,6 @@
 // The browser's half of a widget that is one view and no more.
 
-import { element } from "./dom.js";
+import { element } from "mimokit/dom.js";
 import { KernelLink } from "./kernel_link.js";
 
 /**

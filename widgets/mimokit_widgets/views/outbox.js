@@ -1,6 +1,6 @@
 // What the user does, on its way to Python: one message at a time, newest text of a field only.
 
-import { freshId } from "./dom.js";
+import { freshId } from "mimokit/dom.js";
 
 const PATIENCE = 1500;
 
@@ -30,7 +30,15 @@ export class Outbox {
     this.sent += 1;
     this.flying = `${this.name}-${this.sent}`;
     this.timer = setTimeout(() => this.late(true), PATIENCE);
-    this.send({ ...this.waiting.shift(), serial: this.flying });
+    const message = this.waiting.shift();
+    this.type = message.type;
+    if (this.send({ ...message, serial: this.flying }) === false) this.refused();
+  }
+
+  /** A message has no answer, on a saved page; others may have one. */
+  refused() {
+    clearTimeout(this.timer);
+    this.flying = null;
   }
 
   /** Nobody is there to answer. */
@@ -46,6 +54,12 @@ export class Outbox {
     this.late(false);
     this.flying = null;
     this.next();
+  }
+
+  /** Is a message of a type on its way, so that what Python says of it with a serial is older? */
+  awaits(type, serial) {
+    return this.waiting.some((each) => each.type === type)
+      || (this.flying !== null && this.flying !== serial && this.type === type);
   }
 
   /** Is a newer text of a field still on its way? */

@@ -1,7 +1,7 @@
 // Layouts as points, step time against memory; larger with more GPUs, with a separate shape for each mode.
 
-import { setAttribute } from "./dom.js";
-import { Tip } from "./tip.js";
+import { setAttribute } from "mimokit/dom.js";
+import { Tip } from "mimokit/tip.js";
 
 const SVG_SPACE = "http://www.w3.org/2000/svg";
 const HEIGHT = 300;

@@ -1,22 +1,13 @@
 // A field of the planner: a text that Python reads as a number.
 
-import { element, setAttribute } from "./dom.js";
-
-/** Numbers step with the arrow keys, and double or halve with Shift. */
-function stepped(text, key, doubling) {
-  const number = Number(text.trim() === "" ? "1" : text.replaceAll(",", ""));
-  if (!Number.isInteger(number)) return null;
-  const up = key === "ArrowUp";
-  if (doubling) return up ? number * 2 : Math.max(1, Math.floor(number / 2));
-  return up ? number + 1 : Math.max(0, number - 1);
-}
+import { element, setAttribute } from "mimokit/dom.js";
 
 export class Field {
-  /** options: {label, name, path, placeholder, wide, text} */
+  /** options: {label, name, path, placeholder, wide, text, hint, options: of which one is taken} */
   constructor(planner, options) {
     this.planner = planner;
     this.path = options.path;
-    this.input = element("input", {
+    this.input = options.options?.length ? this.chooser(options) : element("input", {
       type: "text", inputmode: options.text ? null : "numeric", autocomplete: "off",
       spellcheck: "false", "aria-label": options.name, placeholder: options.placeholder ?? "",
       "data-path": options.path.join("."), class: options.wide ? "wide" : null,
@@ -31,17 +22,29 @@ export class Field {
     planner.fields.add(this);
   }
 
+  chooser(options) {
+    return element("select", { "aria-label": options.name, "data-path": options.path.join("."),
+      change: () => this.planner.edit(this.path, this.input.value) },
+    element("option", { value: "" }, options.placeholder || "none"),
+    ...options.options.map((value) => element("option", { value }, value)));
+  }
+
+  /** Python knows the next number that goes with the rest; with Shift it doubles or halves. */
   key(event, isText) {
     if (isText || !["ArrowUp", "ArrowDown"].includes(event.key)) return;
-    const value = stepped(this.input.value, event.key, event.shiftKey);
     event.preventDefault();
-    if (value === null) return;
-    this.input.value = value;
-    this.planner.edit(this.path, this.input.value);
+    this.planner.send({ type: "step", path: this.path, doubling: event.shiftKey,
+      by: event.key === "ArrowUp" ? 1 : -1 });
   }
 
   /** Show a value, unless the user is just typing it. */
   set(text, placeholder) {
+    if (this.input.tagName === "SELECT") {
+      const known = [...this.input.options].some(({ value }) => value === text);
+      if (!known) this.input.append(element("option", { value: text }, text)); // of a file
+      this.input.value = text;
+      return;
+    }
     if (placeholder !== undefined) setAttribute(this.input, "placeholder", placeholder);
     const typing = document.activeElement === this.input
       && (this.planner.outbox.pending(this.path)

@@ -1,6 +1,6 @@
 // Sentences about what is wrong, each with the button that rights it.
 
-import { button, element, freshId } from "./dom.js";
+import { button, element, freshId } from "mimokit/dom.js";
 
 export class FieldErrors {
   constructor(planner) {

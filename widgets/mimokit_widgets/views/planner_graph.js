@@ -1,6 +1,6 @@
 // Who feeds whom, as a small picture.
 
-import { setAttribute } from "./dom.js";
+import { setAttribute } from "mimokit/dom.js";
 
 const HIGH = 24;
 const GAP = { x: 46, y: 8 };

@@ -1,6 +1,6 @@
 // One module of the planner: its sizes in a row, its network and its links below.
 
-import { button, element, setAttribute, setText } from "./dom.js";
+import { button, element, setAttribute, setText } from "mimokit/dom.js";
 import { FieldErrors } from "./planner_field_errors.js";
 import { Field } from "./planner_field.js";
 
@@ -45,8 +45,7 @@ export class ModuleRow {
   details(name, field) {
     const sizePath = (key) => ["model", "module_parallelisms", name, key];
     this.execution = this.inputs.execution.map((input) => field({ ...input, path: sizePath(input.key),
-      name: `${input.label} of ${name}`, placeholder: input.empty,
-      text: input.key === "recompute_granularity" }));
+      name: `${input.label} of ${name}`, placeholder: input.empty }));
     this.executionFlags = this.boxes(this.inputs.execution_flags, sizePath);
     this.network = this.inputs.network.map((input) => [input, field({ ...input,
       name: `${input.label} of ${name}`, placeholder: input.empty,

@@ -1,6 +1,6 @@
 // The numbers of a plan; each opens the formula that gives it.
 
-import { button, element, freshId, setAttribute, setText } from "./dom.js";
+import { button, element, freshId, setAttribute, setText } from "mimokit/dom.js";
 
 export class Numbers {
   constructor() {

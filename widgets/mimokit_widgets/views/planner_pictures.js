@@ -1,17 +1,22 @@
 // The pictures of a plan, one tab each; a tab whose plan does not exist is absent.
 
 import { BatchSplitView } from "./batch_split_view.js";
-import { button, element, freshId, setAttribute } from "./dom.js";
+import { button, element, freshId, setAttribute } from "mimokit/dom.js";
 import { FrameView } from "./frame_view.js";
 import { PredictionView } from "./prediction_view.js";
 import { RankMapView } from "./rank_map_view.js";
 import { SearchView } from "./search_view.js";
+import { TimelineView } from "mimokit/timeline_view.js";
 import { TrafficView } from "./traffic_view.js";
 
-/** The pipeline, as Python's own picture of it. */
+/** The pipeline on the plan's clock, and a line for every stage. */
 class PipelineView {
   constructor(host) {
-    this.root = element("div", { class: "pipeline" });
+    this.title = element("h4", {});
+    const clock = element("div", {});
+    this.timeline = new TimelineView(clock);
+    this.table = element("table", {});
+    this.root = element("div", { class: "pipeline" }, this.title, clock, this.table);
     host.append(this.root);
   }
 
@@ -23,14 +28,15 @@ class PipelineView {
       return element("tr", {}, ...row.map((cell, column) =>
         element("td", {}, column ? null : dot, cell)));
     });
-    const picture = element("div", { class: "timeline" });
-    picture.innerHTML = pipeline.timeline; // made and escaped by mimokit.plan
-    this.root.replaceChildren(element("h4", {}, pipeline.title), picture,
-      element("table", {}, element("thead", {}, element("tr", {}, ...head)),
-        element("tbody", {}, ...rows)));
+    this.title.textContent = pipeline.title;
+    this.timeline.update(pipeline.timeline);
+    this.table.replaceChildren(element("thead", {}, element("tr", {}, ...head)),
+      element("tbody", {}, ...rows));
   }
 
-  remove() {}
+  remove() {
+    this.timeline.remove();
+  }
 }
 
 /** Layouts side by side, what differs marked; the first and the last with their ranks. */

@@ -1,6 +1,6 @@
 // The planner's head: what is open, undo, files, code.
 
-import { button, element, setAttribute, setText } from "./dom.js";
+import { button, element, setAttribute, setText } from "mimokit/dom.js";
 import { Field } from "./planner_field.js";
 
 export class Toolbar {

@@ -1,9 +1,9 @@
 // What a step takes and what fills the fullest ranks, as bars with the formula of each number.
 
-import { element, setText } from "./dom.js";
+import { element, setText } from "mimokit/dom.js";
 import { GpuChoice } from "./gpu_choice.js";
 import { Field } from "./planner_field.js";
-import { StepTimeline } from "./step_timeline.js";
+import { TimelineView } from "mimokit/timeline_view.js";
 
 export class PredictionView {
   /** planner: of which the price is a field. */
@@ -15,9 +15,10 @@ export class PredictionView {
     this.sentence = element("p", { role: "status" });
     this.step = element("div", {});
     this.memory = element("div", {});
-    this.timeline = new StepTimeline();
+    const clock = element("div", { class: "clock" }, element("h4", {}, "The step on the clock"));
+    this.timeline = new TimelineView(clock);
     this.results = element("div", { class: "outcome" }, this.sentence, this.step,
-      this.timeline.node, this.memory);
+      clock, this.memory);
     this.root = element("div", { class: "prediction" },
       element("div", { class: "tools asked" },
         element("label", {}, "predicted for ", this.gpu.node),
@@ -41,12 +42,14 @@ export class PredictionView {
     this.memory.replaceChildren(...(prediction.memory.length
       ? [element("h4", {}, "Memory of each module's fullest rank, "
         + `of the ${prediction.capacity} that a GPU has`),
+        ...(prediction.shared ? [memoryRow(prediction.shared), legend(prediction.shared.parts)] : []),
         ...prediction.memory.map(memoryRow), table(prediction.memory)] : []));
     this.timeline.node.hidden = !prediction.timeline;
     if (prediction.timeline) this.timeline.update(prediction.timeline);
   }
 
   remove() {
+    this.timeline.remove();
     this.price.remove();
   }
 }

@@ -20,7 +20,7 @@ export function arrange(shown, perNode, width) {
   const full = Math.min(perNode, shown);
   const gap = nodes > 512 ? 2 : nodes > 48 ? 6 : 12;
   const highest = nodes > 512 ? HIGHEST_OF_MANY : HIGHEST;
-  const label = nodes <= 48 ? 18 : 0;
+  const label = nodes <= 48 ? 18 : nodes <= 256 ? 11 : 0;
   let best = null;
   for (const columns of shapes(full)) {
     const rows = full / columns;

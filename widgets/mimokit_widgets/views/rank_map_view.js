@@ -1,16 +1,18 @@
 // The rank map: every rank a cell in its node, coloured by module.
 
-import { button, element, freshId, setAttribute, setText } from "./dom.js";
+import { button, element, freshId, setAttribute, setText } from "mimokit/dom.js";
 import { arrange, rankAt } from "./rank_layout.js";
-import { pixelOf, rasterFor } from "./raster.js";
-import { Redraw } from "./redraw.js";
-import { FONT, inkOn, mix, prepared, shades, themeOf } from "./theme.js";
-import { Tip } from "./tip.js";
+import { rasterFor } from "./raster.js";
+import { Redraw } from "mimokit/redraw.js";
+import { FONT, inkOn, mix, pixelOf, prepared, shades, themeOf } from "mimokit/theme.js";
+import { Tip } from "mimokit/tip.js";
 
 const MOST_ZOOM = 40;
 const FADED = 0.22;
 const NUMBER_SIZE = 12;
 const LEAST_NUMBER_SIZE = 8;
+const WORD_SIZES = [10.5, 9.5, 9];
+const LEAST_LABEL = 10; // pixels above a node that its name needs
 const BESIDE_NUMBER = 11; // pixels of a cell that its number leaves free: frames are drawn there
 
 export class RankMapView {
@@ -31,7 +33,7 @@ export class RankMapView {
       "aria-describedby": live, class: "ranks" });
     this.legend = element("div", { class: "legend" });
     this.found = element("span", { class: "muted", role: "status" });
-    this.search = element("input", { type: "search", placeholder: "rank 5, node 2, tp1 dp0",
+    this.search = element("input", { type: "search", placeholder: "rank 5, tp1 dp0",
       "aria-label": "Find ranks", input: () => this.find() });
     const tools = element("div", { class: "tools" }, this.search, this.found,
       button("−", () => this.zoomBy(1 / 1.6), { "aria-label": "Zoom out" }),
@@ -177,10 +179,10 @@ export class RankMapView {
     return [here.indexOf(index) / here.length, 1 / here.length];
   }
 
-  /** What is left free between cells. */
+  /** What is left free between cells, in units of the layout: as wide however large the zoom. */
   get gap() {
-    const { cellWidth } = this.layout;
-    return cellWidth > 14 ? 2 : cellWidth > 8 ? 1 : 0;
+    const wide = this.layout.cellWidth * this.zoom.scale;
+    return (wide > 14 ? 2 : wide > 8 ? 1 : 0) / this.zoom.scale;
   }
 
   drawCells(context, lit) {
@@ -204,11 +206,11 @@ export class RankMapView {
     const space = this.gap;
     const full = shades(module.color, this.theme);
     const [bright, faded] = [full, full.map((color) => mix(this.theme.empty, color, FADED))]
-      .map((colors) => colors.map(pixelOf));
+      .map((colors) => colors.map((color) => pixelOf(color)));
     for (const [first, last] of this.edges(module)) {
       const [from, share] = this.stripe(first, index);
       const top = from * cellHeight;
-      const height = share * cellHeight - (from + share > 0.999 ? space : Math.min(space, 0.5));
+      const height = share * cellHeight - (from + share > 0.999 ? space : space / 4);
       for (let rank = first; rank < last; rank++) {
         const colors = lit && !lit[rank] ? faded : bright;
         raster.fill(xs[rank], ys[rank] + top, cellWidth - space, height,
@@ -217,18 +219,32 @@ export class RankMapView {
     }
   }
 
+  /** Above each node its name and its ranks, as much of them as has room above all nodes. */
   drawNodeNames(context) {
     const { layout, theme, zoom } = this;
-    if (!layout.label) return;
+    const room = Math.max(layout.label, layout.gap) * zoom.scale;
+    if (room < LEAST_LABEL) return;
     context.fillStyle = theme.muted;
-    context.font = `11px ${FONT}`;
+    context.font = `${room < 16 ? 9.5 : 11}px ${FONT}`;
     context.textBaseline = "bottom";
     context.textAlign = "left";
+    const forms = [(node, span) => `node ${node} · ${span}`, (node) => `node ${node}`,
+      (_, span) => span, (_, span) => span.split("–")[0]];
+    const wide = (layout.box.width + layout.gap) * zoom.scale - 4;
+    const text = forms.find((form) =>
+      context.measureText(form(layout.nodes - 1, this.spanOf(layout.nodes - 1))).width <= wide);
+    if (!text) return;
     for (let node = 0; node < layout.nodes; node++) {
       const rank = node * layout.perNode;
-      context.fillText(`node ${node}`, layout.xs[rank] * zoom.scale + zoom.x,
-        (layout.ys[rank] - 4) * zoom.scale + zoom.y);
+      context.fillText(text(node, this.spanOf(node)), layout.xs[rank] * zoom.scale + zoom.x,
+        layout.ys[rank] * zoom.scale + zoom.y - (room < 16 ? 2 : 4));
     }
+  }
+
+  spanOf(node) {
+    const first = node * this.layout.perNode;
+    const last = Math.min(this.ranks.shown, first + this.layout.perNode) - 1;
+    return last > first ? `${first}–${last}` : String(first);
   }
 
   /** The spans of a module's ranks over which the same modules share a cell. */
@@ -247,9 +263,9 @@ export class RankMapView {
   drawText(context, lit) {
     const { scale, x, y } = this.zoom;
     const { xs, ys, cellWidth, cellHeight } = this.layout;
-    const [wide, high] = [cellWidth * scale, cellHeight * scale];
-    if (wide < 26 || high < 15) return;
-    this.numberSize = this.sizeOfNumbers(context, wide - this.gap * scale - BESIDE_NUMBER);
+    const [wide, high] = [(cellWidth - this.gap) * scale, (cellHeight - this.gap) * scale];
+    if (wide < 26 || high < 13) return;
+    this.numberSize = this.sizeOfNumbers(context, wide - BESIDE_NUMBER);
     if (this.numberSize < LEAST_NUMBER_SIZE) return;
     const [right, bottom] = [this.layout.given, this.layout.height];
     for (let rank = 0; rank < this.ranks.shown; rank++) {
@@ -262,8 +278,8 @@ export class RankMapView {
   /** The size at which the longest number fits, so that all are alike. */
   sizeOfNumbers(context, room) {
     context.font = `600 ${NUMBER_SIZE}px ${FONT}`;
-    const longest = "0".repeat(String(this.ranks.shown - 1).length);
-    return Math.min(NUMBER_SIZE, (NUMBER_SIZE * room) / context.measureText(longest).width);
+    this.numberWidth = context.measureText("0".repeat(String(this.ranks.shown - 1).length)).width;
+    return Math.min(NUMBER_SIZE, (NUMBER_SIZE * room) / this.numberWidth);
   }
 
   drawCellText(context, rank, left, top, wide, high, faded) {
@@ -278,20 +294,18 @@ export class RankMapView {
       context.textBaseline = "middle";
       const height = high * share;
       const middle = top + high * from + height / 2 - (share === 1 ? 1 : 0);
-      const words = this.place(index, rank);
-      const two = height >= 34 && words;
+      const two = height >= 34 && share === 1;
+      const beside = !two;
+      const room = wide - 12 - (beside && !numbered ? 10 + this.numberWidth : 0);
+      const words = this.wordSize(context, index, room) && this.place(index, rank);
       context.textAlign = "left";
       if (!numbered) {
         context.font = `600 ${this.numberSize}px ${FONT}`;
-        context.fillText(rank, left + 6, two ? middle - 8 : middle);
+        context.fillText(rank, left + 6, two && words ? middle - 8 : middle);
         numbered = true;
       }
       if (!words || height < 12) return;
-      context.font = `10.5px ${FONT}`;
-      const size = context.measureText(words).width;
-      const beside = share < 1 || !two;
-      const room = wide - 12 - (beside && from === 0 ? 12 + 7 * String(rank).length : 0);
-      if (size > room) return;
+      context.font = `${this.wordSize(context, index, room)}px ${FONT}`;
       context.textAlign = beside ? "right" : "left";
       context.fillText(words, beside ? left + wide - 8 : left + 6, two ? middle + 8 : middle);
     });
@@ -301,6 +315,17 @@ export class RankMapView {
       context.textAlign = "left";
       context.fillText(rank, left + 6, top + high / 2);
     }
+  }
+
+  /** The size at which the longest coordinates of a module fit, so that all ranks are alike; or 0. */
+  wordSize(context, index, room) {
+    const module = this.ranks.modules[index];
+    const longest = this.ranks.dimensions.map((name, at) =>
+      (module.sizes[at] > 1 ? `${name}${module.sizes[at] - 1}` : "")).filter(Boolean).join(" ");
+    return WORD_SIZES.find((size) => {
+      context.font = `${size}px ${FONT}`;
+      return context.measureText(longest).width <= room;
+    }) ?? 0;
   }
 
   /** The coordinates of a rank in the dimensions that the module is cut in. */

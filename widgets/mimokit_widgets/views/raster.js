@@ -1,11 +1,5 @@
 // Many rectangles at once: written as pixels, since a canvas takes its time over each.
 
-/** A colour #rrggbb as a pixel. */
-export function pixelOf(color) {
-  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
-  return (0xff000000 | (blue << 16) | (green << 8) | red) >>> 0;
-}
-
 /** An empty raster as large as a canvas; the one before is used again where it fits. */
 export function rasterFor(context, zoom, before) {
   const { width, height } = context.canvas;

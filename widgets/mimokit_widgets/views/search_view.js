@@ -1,6 +1,6 @@
 // The search for layouts: a button, how far it is, how to end it, and what it found.
 
-import { button, element, setAttribute, setText } from "./dom.js";
+import { button, element, setAttribute, setText } from "mimokit/dom.js";
 import { FoundView } from "./found_view.js";
 import { GpuChoice } from "./gpu_choice.js";
 

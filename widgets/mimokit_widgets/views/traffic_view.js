@@ -1,14 +1,17 @@
 // Who talks to whom: a matrix, senders down, receivers across.
 
-import { choices, element, setAttribute, setText } from "./dom.js";
-import { Redraw } from "./redraw.js";
-import { FONT, mix, prepared, themeOf } from "./theme.js";
-import { Tip } from "./tip.js";
+import { choices, element, freshId, setAttribute, setText } from "mimokit/dom.js";
+import { Redraw } from "mimokit/redraw.js";
+import { FONT, inkOn, mix, prepared, themeOf } from "mimokit/theme.js";
+import { Tip } from "mimokit/tip.js";
 
-const HEAT_ON_LIGHT = ["#EDF4F9", "#A9CFE5", "#4A98C5", "#0B5A8A", "#052C49"];
-const HEAT_ON_DARK = ["#12303F", "#1D5573", "#3B8DBD", "#8CC7E6", "#E6F4FB"];
+const HEAT_ON_LIGHT = ["#C5DEEE", "#A9CFE5", "#4A98C5", "#0B5A8A", "#052C49"];
+const HEAT_ON_DARK = ["#17435A", "#1D5573", "#3B8DBD", "#8CC7E6", "#E6F4FB"];
 const MARGIN = 44;
 const MOST_DECADES = 5;
+const LARGEST_CELL = 60;
+const LEAST_WITH_VALUE = 46; // pixels of a cell in which its bytes can be read
+const WAYS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
 
 function bytesText(bytes) {
@@ -21,17 +24,21 @@ export class TrafficView {
   /** ask(kind, byNode) is called with what to show. */
   constructor(host, ask) {
     this.ask = ask;
-    this.canvas = element("canvas", { role: "img", class: "traffic",
-      pointermove: (event) => this.hover(event), pointerleave: () => this.tip.hide() });
+    const said = freshId("cell");
+    this.canvas = element("canvas", { role: "img", class: "traffic", tabindex: 0,
+      "aria-describedby": said, pointermove: (event) => this.hover(event),
+      pointerleave: () => this.tip.hide(), keydown: (event) => this.key(event) });
+    this.said = element("p", { class: "muted", id: said, "aria-live": "polite" });
     this.kinds = element("div", { class: "kinds", role: "radiogroup",
       "aria-label": "Kind of traffic" });
     this.level = choices("Sum over", "level", [["rank", "ranks"], ["node", "nodes"]],
       (value) => this.ask(this.traffic.kind, value === "node"));
     this.note = element("p", { class: "muted" });
     this.scale = element("div", { class: "scale" });
-    const area = element("div", { class: "area" }, this.canvas);
+    const area = element("div", { class: "area" }, this.canvas, this.said);
     const side = element("div", { class: "side" }, this.kinds, this.level.node, this.scale,
       this.note);
+    this.area = area;
     this.root = element("div", { class: "traffic-map" }, area, side);
     host.append(this.root);
     this.tip = new Tip(area);
@@ -45,6 +52,12 @@ export class TrafficView {
     for (let at = 0; at < this.matrix.length; at++) {
       this.matrix[at] = matrix.getFloat32(4 * at, true);
     }
+    const sent = this.matrix.filter((bytes) => bytes > 0);
+    this.least = Math.max(traffic.largest / 10 ** MOST_DECADES,
+      sent.reduce((least, bytes) => Math.min(least, bytes), traffic.largest));
+    this.at = null;
+    setText(this.said, "");
+    this.area.hidden = !traffic.largest;
     this.drawKinds();
     this.level.set(traffic.by_node ? "node" : "rank");
     this.level.node.hidden = !traffic.can_choose;
@@ -81,18 +94,21 @@ export class TrafficView {
 
   color(bytes) {
     const heat = this.theme.dark ? HEAT_ON_DARK : HEAT_ON_LIGHT;
-    const decades = Math.log10(this.traffic.largest / bytes);
-    const share = Math.max(0, 1 - decades / MOST_DECADES);
+    const decades = Math.log10(this.traffic.largest / this.least);
+    const below = Math.log10(this.traffic.largest / bytes);
+    const share = decades ? Math.max(0, 1 - below / decades) : 1;
     const place = Math.min(0.9999, share) * (heat.length - 1);
     return mix(heat[Math.floor(place)], heat[Math.floor(place) + 1], place % 1);
   }
 
   draw() {
     const room = this.canvas.parentElement.clientWidth;
-    if (!this.traffic || !room) return;
+    if (!this.traffic) return;
     this.theme = themeOf(this.root);
+    this.drawScale();
+    if (!room) return;
     const { blocks, noun } = this.traffic;
-    this.cell = Math.max(1.5, Math.min(34, (Math.min(room, 520) - MARGIN) / blocks));
+    this.cell = Math.max(1.5, Math.min(LARGEST_CELL, (Math.min(room, 620) - MARGIN) / blocks));
     const size = Math.ceil(MARGIN + blocks * this.cell);
     const context = prepared(this.canvas, room, size);
     context.fillStyle = this.theme.empty;
@@ -105,22 +121,49 @@ export class TrafficView {
       context.fillRect(MARGIN + column * this.cell, MARGIN + row * this.cell,
         this.cell - space, this.cell - space);
     }
+    if (this.cell >= LEAST_WITH_VALUE) this.drawValues(context);
     this.drawAxes(context, blocks, noun);
-    this.drawScale();
+    this.drawChosen(context);
     setAttribute(this.canvas, "aria-label", this.traffic.words);
+  }
+
+  drawValues(context) {
+    context.font = `10.5px ${FONT}`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    const { blocks } = this.traffic;
+    this.matrix.forEach((bytes, at) => {
+      if (!bytes) return;
+      context.fillStyle = inkOn(this.color(bytes));
+      context.fillText(bytesText(bytes), MARGIN + (at % blocks + 0.5) * this.cell,
+        MARGIN + (Math.floor(at / blocks) + 0.5) * this.cell);
+    });
+  }
+
+  drawChosen(context) {
+    if (!this.at) return;
+    context.strokeStyle = this.theme.ink;
+    context.lineWidth = 2;
+    const [row, column] = this.at;
+    context.strokeRect(MARGIN + column * this.cell, MARGIN + row * this.cell, this.cell, this.cell);
+  }
+
+  name(at) {
+    return this.traffic.labels?.[at] ?? String(at);
   }
 
   drawAxes(context, blocks, noun) {
     context.fillStyle = this.theme.muted;
     context.font = `11px ${FONT}`;
-    const every = [1, 2, 4, 8, 16, 32, 64].find((step) => step * this.cell >= 24) ?? 128;
+    const wide = Math.max(18, context.measureText(this.name(blocks - 1)).width + 6);
+    const every = [1, 2, 4, 8, 16, 32, 64].find((step) => step * this.cell >= wide) ?? 128;
     for (let at = 0; at < blocks; at += every) {
       context.textAlign = "center";
       context.textBaseline = "bottom";
-      context.fillText(at, MARGIN + (at + 0.5) * this.cell, MARGIN - 4);
+      context.fillText(this.name(at), MARGIN + (at + 0.5) * this.cell, MARGIN - 4);
       context.textAlign = "right";
       context.textBaseline = "middle";
-      context.fillText(at, MARGIN - 6, MARGIN + (at + 0.5) * this.cell);
+      context.fillText(this.name(at), MARGIN - 6, MARGIN + (at + 0.5) * this.cell);
     }
     context.textAlign = "left";
     context.textBaseline = "top";
@@ -139,18 +182,37 @@ export class TrafficView {
     const heat = this.theme.dark ? HEAT_ON_DARK : HEAT_ON_LIGHT;
     const bar = element("i", {});
     bar.style.background = `linear-gradient(90deg, ${heat.join(",")})`;
-    return this.scale.replaceChildren(bytesText(largest / 10 ** MOST_DECADES), bar,
-      bytesText(largest));
+    const cut = this.matrix.some((bytes) => bytes && bytes < this.least);
+    return this.scale.replaceChildren(...(this.least < largest
+      ? [`${cut ? "≤ " : ""}${bytesText(this.least)}`, bar, `${bytesText(largest)}, logarithmic`]
+      : [`all ${bytesText(largest)}`]));
   }
 
   hover(event) {
-    const { blocks, noun } = this.traffic;
+    const { blocks } = this.traffic;
     const [column, row] = [event.offsetX, event.offsetY].map((at) =>
       Math.floor((at - MARGIN) / this.cell));
     if (column < 0 || row < 0 || column >= blocks || row >= blocks) return this.tip.hide();
+    return this.tip.show(event, this.say(row, column).replace(": ", "\n"));
+  }
+
+  say(row, column) {
+    const { blocks, noun, per } = this.traffic;
     const bytes = this.matrix[row * blocks + column];
-    return this.tip.show(event, `${noun} ${row} → ${noun} ${column}\n` +
-      (bytes ? `${bytesText(bytes)} ${this.traffic.per ?? "a step"}` : "nothing"));
+    return `${noun} ${this.name(row)} → ${noun} ${this.name(column)}: `
+      + (bytes ? `${bytesText(bytes)} ${per ?? "a step"}` : "nothing");
+  }
+
+  key(event) {
+    const by = WAYS[event.key];
+    if (!by) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const most = this.traffic.blocks - 1;
+    this.at = (this.at ?? [0, 0]).map((at, way) =>
+      Math.min(most, Math.max(0, this.at ? at + by[way] : 0)));
+    setText(this.said, this.say(...this.at));
+    this.redraw.soon();
   }
 
   remove() {

@@ -1,6 +1,6 @@
 // The numbers that one decides by, in a row, each with its change against another layout.
 
-import { element, setText } from "./dom.js";
+import { element, setText } from "mimokit/dom.js";
 
 export class VerdictStrip {
   constructor() {

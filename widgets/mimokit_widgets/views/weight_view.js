@@ -1,9 +1,9 @@
 // Ranks, the tensors of a checkpoint and its files: a rank shows its slices, a tensor its ranks.
 
-import { choices, element, setAttribute, setText } from "./dom.js";
+import { choices, element, setAttribute, setText } from "mimokit/dom.js";
 import { FileStrips } from "./file_strips.js";
 import { RovingFocus } from "./roving_focus.js";
-import { themeOf, watchTheme } from "./theme.js";
+import { themeOf, watchTheme } from "mimokit/theme.js";
 
 const HINT = "Point at a rank or a tensor, or move to one with the arrow keys; a click selects a "
   + "rank.";
@@ -12,7 +12,7 @@ const MOST_ACROSS = 8;
 export class WeightView {
   /** send(message) tells Python what the user did. */
   constructor(host, send) {
-    this.send = (message) => send({ type: "weights", ...message });
+    this.send = send;
     this.selected = null;
     this.sizes = new Map();
     this.fields = element("div", { class: "sizes" });
@@ -82,12 +82,13 @@ export class WeightView {
   }
 
   drawSizes(fields) {
+    this.asked = Object.fromEntries(fields.map(({ name, value }) => [name, value]));
     for (const { name, label, value, offered } of fields) {
       const key = offered.join();
       let field = this.sizes.get(name);
       if (field?.key !== key) {
         const chooser = choices(label, name, offered.map((size) => [size, String(size)]),
-          (size) => this.send({ field: name, size }));
+          (size) => this.ask(name, size));
         const node = element("div", { class: "size" }, element("span", {}, label), chooser.node);
         if (field) field.node.replaceWith(node);
         else this.fields.append(node);
@@ -96,6 +97,12 @@ export class WeightView {
       }
       field.chooser.set(value);
     }
+  }
+
+  /** Ask for another layout; one that nobody draws leaves the sizes as they are. */
+  ask(name, size) {
+    this.asked[name] = size;
+    if (!this.send({ type: "weights", sizes: this.asked })) this.drawSizes(this.picture.fields);
   }
 
   drawRanks({ stages, ranks }) {
@@ -152,7 +159,7 @@ export class WeightView {
   pick(rank) {
     const wanted = rank === this.selected ? null : rank;
     this.select(wanted);
-    this.send({ field: "selected", rank: wanted });
+    this.send({ type: "select", rank: wanted });
   }
 
   select(rank) {

@@ -37,21 +37,37 @@ function pageColors() {
     .join();
 }
 
-/** Call back when the theme of the page has changed; returns how to stop. */
+const MILLISECONDS_BEFORE_A_LOOK = 60;
+
+/**
+ * Call back when the theme of the page has changed; returns how to stop.
+ *
+ * A notebook changes attributes of its page with every message, and colours cannot be read without
+ * computing all styles: not while a key press waits for its picture.
+ */
 export function watchTheme(callback) {
   let last = pageColors();
-  const observer = new MutationObserver(() => {
+  let due = null;
+  const look = () => {
+    due = null;
     const now = pageColors();
     if (now === last) return;
     last = now;
     callback();
-  });
+  };
+  const soon = () => { due ??= setTimeout(look, MILLISECONDS_BEFORE_A_LOOK); };
+  const observer = new MutationObserver(soon);
   for (const node of [document.documentElement, document.body]) {
     observer.observe(node, { attributes: true });
   }
   // Style sheets of a new theme may arrive after the attribute.
   observer.observe(document.head, { childList: true });
-  return () => observer.disconnect();
+  document.addEventListener("load", soon, true); // and have effect once they are loaded
+  return () => {
+    clearTimeout(due);
+    observer.disconnect();
+    document.removeEventListener("load", soon, true);
+  };
 }
 
 /** Mix two colours #rrggbb; a share of 1 is the second. */
@@ -62,10 +78,20 @@ export function mix(low, high, share) {
   return `#${mixed.map((value) => value.toString(16).padStart(2, "0")).join("")}`;
 }
 
+/** A colour #rrggbb as a pixel of an ImageData. */
+export function pixelOf(color, opacity = 1) {
+  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
+  return ((Math.round(255 * opacity) << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+}
+
+/** The luminance at which black and white have the same contrast, 4.6 : 1. */
+const EQUALLY_FAR = 0.179;
+
 /** Black or white, whichever can be read on a colour. */
 export function inkOn(color) {
-  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
-  return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#1f2933" : "#ffffff";
+  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16) / 255)
+    .map((value) => (value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > EQUALLY_FAR ? "#000000" : "#ffffff";
 }
 
 /** The two shades of a module: neighbouring replicas differ, also without any hue. */

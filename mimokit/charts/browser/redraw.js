@@ -2,15 +2,21 @@
 
 import { watchTheme } from "./theme.js";
 
+const LATEST = 250; // milliseconds
+
 /** Draws on request, when the area is resized and when the theme changes. */
 export class Redraw {
   constructor(area, draw) {
     /** Draw in the next frame; however often it is called before, once. */
     this.soon = () => {
-      this.frame ||= requestAnimationFrame(() => {
-        this.frame = 0;
-        draw();
-      });
+      this.late ||= setTimeout(this.now, LATEST); // a page that is moved may lose its frame
+      this.frame ||= requestAnimationFrame(this.now);
+    };
+    this.now = () => {
+      clearTimeout(this.late);
+      cancelAnimationFrame(this.frame);
+      this.late = this.frame = 0;
+      draw();
     };
     this.resizing = new ResizeObserver(this.soon);
     this.resizing.observe(area);
@@ -20,6 +26,7 @@ export class Redraw {
   end() {
     this.resizing.disconnect();
     this.stopWatching();
-    if (this.frame) cancelAnimationFrame(this.frame);
+    clearTimeout(this.late);
+    cancelAnimationFrame(this.frame);
   }
 }

@@ -46,3 +46,16 @@ export function quantile(values, share) {
   const sorted = values.filter((value) => value !== null).sort((a, b) => a - b);
   return sorted.length ? sorted[Math.floor((sorted.length - 1) * share)] : 0;
 }
+
+/** A value of a metric by its kind: rate, seconds, bytes, share or number. */
+export function written(value, kind) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  const ways = { seconds: milliseconds, bytes: memory, share: percent, rate: whole };
+  return (ways[kind] ?? short)(value);
+}
+
+const GROUPED = new Intl.NumberFormat("en"); // made once: each toLocaleString makes one
+
+function whole(value) {
+  return value >= 100 ? GROUPED.format(Math.round(value)) : short(value);
+}

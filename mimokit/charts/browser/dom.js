@@ -17,6 +17,17 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+/** Make an element of an SVG picture. */
+export function vector(tag, attributes = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") made.addEventListener(name, value);
+    else if (value !== null) made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
 /** An id that no other element of the page has. */
 export function freshId(stem) {
   lastNumber += 1;

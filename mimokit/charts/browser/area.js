@@ -1,6 +1,6 @@
 // A canvas with a plot in it: axes, marks and what is below the pointer.
 
-import { FONT, prepared } from "../views/theme.js";
+import { FONT, prepared } from "./theme.js";
 import { ticks } from "./words.js";
 
 const LEFT = 54;
@@ -17,6 +17,7 @@ export class PlotArea {
     this.context.font = `11px ${FONT}`;
     this.scope = scope;
     this.theme = theme;
+    this.width = width;
     this.x = LEFT;
     this.y = TOP;
     this.w = width - LEFT - RIGHT;
@@ -76,6 +77,8 @@ export class PlotArea {
       const place = x < this.x + 8 ? this.x : atEnd ? this.x + this.w : x;
       context.fillText(tick, place, this.y + this.h + 6);
     }
+    context.textAlign = "right";
+    context.fillText("iteration", this.x - 7, this.y + this.h + 6);
   }
 
   amountAxis(bottom, top, format) {
@@ -115,16 +118,60 @@ export class PlotArea {
     context.fillText(text, this.x + this.w / 2, this.y + this.h / 2);
   }
 
-  line(points, color, dash) {
+  line(points, color, dash, width = 1.7) {
     const { context } = this;
     context.strokeStyle = color;
-    context.lineWidth = 1.7;
+    context.lineWidth = width;
     context.lineJoin = "round";
     context.setLineDash(dash ?? []);
     context.beginPath();
     points.forEach(([x, y], at) => (at ? context.lineTo(x, y) : context.moveTo(x, y)));
     context.stroke();
     context.setLineDash([]);
+  }
+
+  /**
+   * The line of values over ascending iterations: of each column of pixels its first, lowest,
+   * highest and last value, which is all that a screen can show. Missing values leave a gap.
+   */
+  trace(iterations, values, [bottom, top], color, dash, opacity = 1) {
+    const { context } = this;
+    const { first, end } = this.scope;
+    context.globalAlpha = opacity;
+    context.strokeStyle = color;
+    context.lineWidth = 1.6;
+    context.lineJoin = "round";
+    context.setLineDash(dash);
+    context.beginPath();
+    let [column, low, high, open, last] = [-1, 0, 0, true, null];
+    const close = () => {
+      if (last === null) return;
+      context.lineTo(column + 0.5, low);
+      context.lineTo(column + 0.5, high);
+      context.lineTo(...last);
+    };
+    for (let at = 0; at < values.length; at++) {
+      if (iterations[at] < first) continue;
+      if (iterations[at] > end) break;
+      if (Number.isNaN(values[at])) {
+        close();
+        [open, last, column] = [true, null, -1];
+        continue;
+      }
+      const [x, y] = [this.middle(iterations[at]), this.height(values[at], bottom, top)];
+      if (Math.floor(x) !== column) {
+        if (high !== low) close();
+        if (open) context.moveTo(x, y);
+        else context.lineTo(x, y);
+        [column, low, high, open, last] = [Math.floor(x), y, y, false, [x, y]];
+      } else {
+        [low, high, last] = [Math.min(low, y), Math.max(high, y), [x, y]];
+      }
+    }
+    if (high !== low) close();
+    context.stroke();
+    context.setLineDash([]);
+    context.globalAlpha = 1;
   }
 
   dots(points, color, radius) {
@@ -136,8 +183,17 @@ export class PlotArea {
     }
   }
 
-  /** Lines that all charts of a view have in common: marked iterations and the pointer's. */
-  guides(marks, pointed) {
+  /** A line before each step in which the run began again. */
+  restarts(steps) {
+    for (const step of steps) {
+      if (step < this.scope.first || step > this.scope.last) continue;
+      const x = Math.round(this.left(step)) + 0.5;
+      this.line([[x, this.y], [x, this.y + this.h]], this.theme.ink, [1, 3]);
+    }
+  }
+
+  /** Lines that all charts of a view have in common: the marked iterations. */
+  marks(marks) {
     const { context, theme } = this;
     context.textBaseline = "alphabetic";
     context.textAlign = "center";
@@ -148,17 +204,6 @@ export class PlotArea {
       context.fillStyle = theme.mark;
       context.fillText(mark, Math.min(x, this.x + this.w - 10), this.y - 3);
     }
-    if (pointed !== null && pointed >= this.scope.first && pointed <= this.scope.last) {
-      context.fillStyle = theme.muted;
-      context.fillRect(Math.round(this.middle(pointed)), this.y, 1, this.h);
-    }
-  }
-
-  /** The part that is being chosen with the pointer. */
-  selection(from, to) {
-    this.context.fillStyle = `${this.theme.mark}33`;
-    const [low, high] = [Math.min(from, to), Math.max(from, to)];
-    this.context.fillRect(this.left(low), this.y, this.left(high + 1) - this.left(low), this.h);
   }
 }
 

@@ -11,10 +11,10 @@ export class Tip {
   }
 
   show(event, text) {
+    const box = text && this.host.getBoundingClientRect(); // before anything is written
     this.node.hidden = !text;
     if (!text) return;
     this.node.textContent = text;
-    const box = this.host.getBoundingClientRect();
     const x = event.clientX - box.left;
     this.node.style.top = `${event.clientY - box.top + 14}px`;
     this.node.style.left = x > box.width * 0.6 ? "" : `${x + 12}px`;

@@ -1,0 +1,109 @@
+// The lanes of a timeline as a canvas.
+
+import { FONT, inkOn, prepared, themeOf } from "./theme.js";
+
+const LANE = 20;
+const [LANES_LEFT, LANES_RIGHT, LANES_TOP, TITLE_LINE] = [190, 10, 18, 18];
+const NARROWEST_WITH_NUMBER = 16;
+
+/** Where the time axis lies on a canvas. */
+export function placesOf(canvas) {
+  const width = canvas.clientWidth || 800;
+  const left = Math.min(LANES_LEFT, width * 0.3);
+  return { left, width: width - left - LANES_RIGHT };
+}
+
+/** Tops of lanes; a group that begins has a line for its title. */
+function tops(lanes) {
+  let y = LANES_TOP;
+  return lanes.map(({ group }, at) => {
+    if (group && group !== lanes[at - 1]?.group) y += TITLE_LINE;
+    y += LANE;
+    return y - LANE;
+  });
+}
+
+export function laneAt(lanes, y) {
+  return tops(lanes).findIndex((top) => y >= top && y < top + LANE);
+}
+
+/** Draw what is seen of a timeline: {data, from, to, chosen}. */
+export function drawLanes(canvas, { data, from, to, chosen }) {
+  const { left, width } = placesOf(canvas);
+  const high = tops(data.lanes);
+  const height = (high.at(-1) ?? LANES_TOP) + LANE + 4;
+  const theme = themeOf(canvas);
+  const context = prepared(canvas, left + width + LANES_RIGHT, height);
+  const scale = width / (to - from);
+  context.font = `11px ${FONT}`;
+  context.textBaseline = "middle";
+  axis(context, { left, width, height, from, to, theme, seconds: data.unit === "s" });
+  names(context, data.lanes, high, left, theme);
+  context.save();
+  context.beginPath();
+  context.rect(left, 0, width, height);
+  context.clip();
+  const ends = data.lanes.map(() => -1);
+  data.spans.forEach(([lane, key, start, stop, words], number) => {
+    if (stop < from || start > to) return;
+    const x = left + (start - from) * scale;
+    const end = left + (stop - from) * scale;
+    if (end < ends[lane] + 0.4 && number !== chosen) return; // hidden by the one before
+    ends[lane] = end;
+    context.fillStyle = data.keys[key].color;
+    const wide = Math.max(end - x - (end - x > 3 ? 0.7 : 0), 0.7);
+    context.fillRect(x, high[lane] + 1, wide, LANE - 3);
+    if (wide >= NARROWEST_WITH_NUMBER) microbatchNumber(context, data, key, words, x, wide, high[lane]);
+    if (number === chosen) {
+      context.strokeStyle = theme.ink;
+      context.lineWidth = 2;
+      context.strokeRect(x, high[lane] + 1, wide, LANE - 3);
+    }
+  });
+  context.restore();
+}
+
+/** The number of a micro-batch, where there is room for it. */
+function microbatchNumber(context, data, key, words, x, wide, y) {
+  const [, text] = data.words[words].match(/micro-batch (\d+)/) ?? [];
+  if (text === undefined) return;
+  context.fillStyle = inkOn(data.keys[key].color);
+  context.textAlign = "center";
+  context.fillText(text, x + wide / 2, y + LANE / 2);
+}
+
+function names(context, lanes, high, left, theme) {
+  context.textAlign = "right";
+  lanes.forEach(({ name, group }, at) => {
+    if (group && group !== lanes[at - 1]?.group) {
+      context.fillStyle = theme.ink;
+      context.textAlign = "left";
+      context.fillText(group, 2, high[at] - TITLE_LINE / 2);
+      context.textAlign = "right";
+    }
+    context.fillStyle = theme.muted;
+    context.fillText(name, left - 7, high[at] + LANE / 2, left - 9);
+  });
+}
+
+function axis(context, { left, width, height, from, to, theme, seconds }) {
+  const raw = (to - from) / Math.max(2, width / 110);
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= raw);
+  context.fillStyle = theme.muted;
+  context.textAlign = "right";
+  context.fillText(seconds ? "time in ms" : "time in units", left - 7, 7);
+  context.textAlign = "center";
+  context.lineWidth = 1;
+  for (let tick = Math.ceil(from / step) * step; tick <= to + step * 1e-6; tick += step) {
+    const x = Math.round(left + ((tick - from) / (to - from)) * width) + 0.5;
+    context.strokeStyle = theme.line;
+    context.beginPath();
+    context.moveTo(x, LANES_TOP - 4);
+    context.lineTo(x, height);
+    context.stroke();
+    context.fillStyle = theme.muted;
+    const value = Number((seconds ? tick * 1000 : tick).toPrecision(6));
+    if (x < left + width - 12) context.fillText(value, x, 7);
+  }
+}

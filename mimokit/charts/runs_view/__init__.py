@@ -1,0 +1,1 @@
+"""Runs to explore: a table with eyes, and charts that follow it, in a notebook and on a page."""

@@ -1,0 +1,70 @@
+"""Runs to explore on a page without a kernel and without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mimokit.analysis import Runs
+from mimokit.charts import _palette
+from mimokit.charts.browser.joined import modules_of, styles_of
+from mimokit.charts.browser.saved import saved_view
+from mimokit.charts.runs_view.content import RunsContent, runs_content
+from mimokit.charts.runs_view.details import run_details, run_figures
+
+HERE = Path(__file__).parent
+MOST_TOLD = 12
+"""Runs of which a page holds all that is known."""
+MOST_FIGURES = 40
+"""Runs of which a page holds where a step goes and the work of the ranks."""
+
+
+def runs_view(runs: Runs, baseline: str | None = None, metric: str | None = None) -> str:
+    """Return HTML with runs to explore.
+
+    Of long and many runs each point of a curve is a mean of several iterations, and the view says
+    so. The best runs are told of in full.
+
+    Args:
+        baseline, metric: as in `mimokit.analysis.compare`.
+
+    Raises:
+        ValueError: as `compare`.
+    """
+    content = runs_content(runs, baseline, metric).thinned()
+    names = [run["name"] for run in content.about["runs"]]
+    return saved_runs(
+        state_of(content)
+        | {
+            "_figures": run_figures(runs, names[:MOST_FIGURES]),
+            "_details": {name: run_details(runs, name) for name in names[:MOST_TOLD]},
+        }
+    )
+
+
+def saved_runs(state: Mapping[str, Any], still: str = "") -> str:
+    """Return the view of a state as HTML; `still` is for a page without scripts."""
+    return saved_view(modules_of(HERE / "saved.js"), runs_styles(), state, still=still)
+
+
+def runs_styles() -> str:
+    """Return the style sheet of a view of runs."""
+    return styles_of(HERE / "runs.css")
+
+
+def state_of(content: RunsContent) -> dict[str, Any]:
+    """Return what a view of runs asks of its model at first."""
+    return {
+        "_about": content.about,
+        "_curves": content.curves,
+        "_figures": {},
+        "_details": {},
+        "_colors": {"line": _palette.LINE, "accent": _palette.ACCENT},
+        "_zoomed": [],
+        "marks": [],
+        "shown": content.shown,
+        "selected": "",
+        "metric": content.about["metric"],
+        "baseline": content.about["baseline"],
+    }

@@ -1,0 +1,1 @@
+"""What one timeline draws, of plans, predictions and traces."""

@@ -1,0 +1,276 @@
+"""Plans, predictions and traces as spans on lanes: what the one timeline draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from mimokit.charts._palette import PHASE_COLORS, STEP_COLORS, pass_colors
+from mimokit.planning.pipeline import PipelinePlan
+from mimokit.planning.report.rows import stage_cells, stage_names
+from mimokit.planning.stepper import Tick, clock_of, planned_crossings
+from mimokit.planning.stepper.clock import PlannedStep
+from mimokit.planning.types import LayoutPlan
+from mimokit.step_kinds import MODULE_PHASES, RECEIVES, Phase, StepKind
+from mimokit.units import bytes_text, listed, samples_text, seconds_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mimokit.planning.schedule import Timeline
+    from mimokit.prediction import PredictedTimeline
+
+UNITS = "units of the plan's clock: a forward takes 1, a backward 2"
+PERFETTO = "https://ui.perfetto.dev"
+MOST_CELLS, MOST_STAGES = 2_000, 64
+"""Of a pipeline in the planner, whose picture follows each key."""
+MOST_ENDS = 4
+"""Transfers of a step that are named; of more, how many there are."""
+
+
+@dataclass(frozen=True)
+class TimelineSpan:
+    """What a lane does for a while.
+
+    Attributes:
+        key: what its colour stands for.
+        words: what is said of it besides its lane and its time.
+    """
+
+    lane: int
+    key: str
+    start: float
+    stop: float
+    words: str
+
+
+@dataclass(frozen=True)
+class TimelineGroup:
+    """Lanes that belong together: measured, planned or predicted."""
+
+    title: str
+    lanes: tuple[str, ...]
+    spans: tuple[TimelineSpan, ...]
+
+
+def of_trace(trace: pd.DataFrame, plan: LayoutPlan | None, title: str) -> TimelineGroup:
+    """Return the steps of every rank; with a plan, transfers say their bytes and ends."""
+    ranks = sorted(set(trace["rank"]))
+    lane = {rank: number for number, rank in enumerate(ranks)}
+    ends = {} if plan is None else _ends(plan, ranks)
+    spans = []
+    for row in trace.to_dict("records"):
+        rank, name = int(row["rank"]), str(row["name"])
+        module = None if _is_missing(row["module"]) else str(row["module"])
+        microbatch = None if _is_missing(row["microbatch"]) else int(row["microbatch"])
+        words = _words(name, module, microbatch, ends.get((rank, name, module), ""))
+        spans.append(TimelineSpan(lane[rank], _key(name, module), row["start"], row["stop"], words))
+    return TimelineGroup(title, tuple(f"rank {rank}" for rank in ranks), tuple(spans))
+
+
+def _is_missing(value: Any) -> bool:
+    """Return whether a cell of a table is empty: None, NaN or NA."""
+    return value is None or str(value) in ("nan", "<NA>")
+
+
+def of_prediction(timeline: PredictedTimeline) -> TimelineGroup:
+    """Return what each stage is predicted to do."""
+    spans = []
+    for block in timeline.blocks:
+        chunk = "" if block.chunk is None else f"chunk {block.chunk}"
+        words = _words(block.kind, block.module, block.micro_batch, chunk)
+        key = f"{block.module} {block.kind}" if block.kind in MODULE_PHASES else block.kind
+        spans.append(TimelineSpan(block.lane, key, block.start, block.stop, words))
+    return TimelineGroup("predicted", timeline.lanes, tuple(spans))
+
+
+def of_plan(plan: LayoutPlan, timeline: Timeline | None = None) -> TimelineGroup:
+    """Return the order of the plan on its clock, or on another one.
+
+    Args:
+        timeline: of the pipeline with other times; None: that of the plan.
+    """
+    pipeline = plan.pipeline
+    if pipeline is None:
+        return _of_ticks(plan)
+    ends, lanes = _ends(plan, [ranks[0] for ranks in pipeline.ranks]), []
+    spans: list[TimelineSpan] = []
+    clock = pipeline.timeline() if timeline is None else timeline
+    for worker, stages in enumerate(pipeline.graph.workers):
+        ranks = pipeline.ranks[stages[0]]
+        module = pipeline.graph.stages[stages[0]].module
+        span = f"{ranks[0]}–{ranks[-1]}" if len(ranks) > 1 else str(ranks[0])
+        lanes.append(f"{module}, rank{'s' if len(ranks) > 1 else ''} {span}")
+        spans += _of_worker(pipeline, clock, worker, ends)
+    return TimelineGroup("planned", tuple(lanes), tuple(spans))
+
+
+def of_stages(pipeline: PipelinePlan) -> tuple[TimelineGroup, str]:
+    """Return the computations of every stage, and what of them is not shown."""
+    whole, stages = pipeline.timeline().makespan, pipeline.graph.stages
+    count = 2 * len(stages) * pipeline.schedule.num_microbatches
+    until = whole if count <= MOST_CELLS else max(12.0, whole * MOST_CELLS / count)
+    spans = []
+    for stage, cells in zip(stages[:MOST_STAGES], stage_cells(pipeline, until), strict=False):
+        for cell in cells:
+            key = f"{stage.module} {'backward' if cell.backward else 'forward'}"
+            words = f"{key}, micro-batch {cell.microbatch}"
+            spans.append(TimelineSpan(stage.index, key, cell.start, cell.stop, words))
+    names = stage_names(pipeline)
+    rest = [f"the first {until:,.0f} of {whole:,g} units"] if until < whole else []
+    if len(stages) > MOST_STAGES:
+        rest.append(f"the first {MOST_STAGES} of {len(stages)} stages")
+    sentence = f"Shown are {listed(rest)}." if rest else ""
+    return TimelineGroup("", tuple(names[:MOST_STAGES]), tuple(spans)), sentence
+
+
+def _of_worker(
+    pipeline: PipelinePlan,
+    clock: Timeline,
+    worker: int,
+    ends: Mapping[tuple[int, str, str | None], str],
+) -> Iterator[TimelineSpan]:
+    """Yield what a set of ranks computes; with it what it receives before and sends after."""
+    stages = pipeline.graph.workers[worker]
+    rank, received = pipeline.ranks[stages[0]][0], ""
+    spans: list[TimelineSpan] = []
+    for interval in clock.intervals(worker):
+        action, kind = interval.action, str(interval.action.kind)
+        stage = None if action.stage is None else pipeline.graph.stages[action.stage]
+        name = None if stage is None else stage.module
+        carried = ends.get((rank, kind, name), "")
+        if interval.stop > interval.start:
+            chunk = stages.index(stage.index) if stage is not None else 0
+            more = [f"chunk {chunk}"] if len(stages) > 1 else []
+            words = _words(kind, name, action.microbatch, ", ".join([*more, carried or received]))
+            key, received = _key(kind, name), ""
+            spans.append(
+                TimelineSpan(worker, key, interval.start, interval.stop, words.rstrip(", "))
+            )
+        elif action.kind in RECEIVES:
+            received = f"received {carried}" if carried else ""
+        elif carried and spans:
+            spans[-1] = replace(spans[-1], words=f"{spans[-1].words}, sent {carried}")
+    yield from spans
+
+
+def _of_ticks(plan: LayoutPlan) -> TimelineGroup:
+    """Return the steps of ranks that all do the same, each as long as the next."""
+    ends, spans = _ends(plan, [0]), []
+    for number, tick in enumerate(clock_of(plan)):
+        rank, step = next(iter(tick.steps.items()))
+        more = ends.get((rank, str(step.name), step.module), "")
+        words = _words(str(step.name), step.module, step.microbatch, more)
+        key = _key(str(step.name), step.module)
+        spans.append(TimelineSpan(0, key, float(number), number + 1.0, words))
+    return TimelineGroup(
+        "planned order, each step as long as the next", ("all ranks",), tuple(spans)
+    )
+
+
+def _words(name: str, module: str | None, microbatch: int | None, more: str) -> str:
+    of = "" if module is None else f" of {module}"
+    number = "" if microbatch is None else f", micro-batch {microbatch}"
+    return f"{name}{of}{number}{', ' if more else ''}{more}"
+
+
+def _key(name: str, module: str | None) -> str:
+    """Return what a step's colour stands for."""
+    if name in MODULE_PHASES and module is not None:
+        return f"{module} {name}"
+    kinds = {str(kind): str(kind.color) for kind in StepKind}
+    return kinds.get(name, str(Phase.COMMUNICATION))
+
+
+def _ends(plan: LayoutPlan, ranks: Iterable[int]) -> Mapping[tuple[int, str, str | None], str]:
+    """Return (rank, step, module) -> from and to which ranks it carries what."""
+    told: dict[tuple[int, str, str | None], str] = {}
+    for rank in ranks:
+        for action in plan.program.actions(rank):
+            stage = None if action.stage is None else plan.program.graph.stages[action.stage]
+            module = None if stage is None else stage.module
+            key = rank, str(action.kind), module
+            if action.edge is None or key in told:
+                continue
+            step = PlannedStep(action.kind, module, action.microbatch, action)
+            told[key] = _transfers(plan, rank, step)
+    return told
+
+
+def _transfers(plan: LayoutPlan, rank: int, step: PlannedStep) -> str:
+    crossings = dict(planned_crossings(plan, Tick(0.0, {rank: step})))
+    named = [
+        f"rank {crossing.source_rank} to rank {crossing.destination_rank}, samples "
+        f"{samples_text((crossing.start, crossing.stop))}"
+        for crossing in crossings
+    ]
+    if len(named) > MOST_ENDS:
+        named = [*named[:MOST_ENDS], f"{len(named) - MOST_ENDS} more"]
+    ends = {(c.source, c.destination, c.backward) for c in crossings}
+    total = sum(
+        bridge.bytes_backward if backward else bridge.bytes_forward
+        for bridge in plan.colocated_bridges
+        for source, destination, backward in ends
+        if (bridge.source, bridge.destination) == (source, destination)
+    ) + sum(
+        (bridge.backward if backward else bridge.forward).bytes_between
+        for bridge in plan.disjoint_bridges
+        for source, destination, backward in ends
+        if (bridge.source, bridge.destination) == (source, destination)
+    )
+    moved = f", {bytes_text(total)} over all ranks" if total else ""
+    return f"from {listed(named)}{moved}" if named else ""
+
+
+def timeline_view(
+    groups: Iterable[TimelineGroup], modules: Iterable[str], unit: str, sentence: str = ""
+) -> dict[str, Any]:
+    """Return groups as plain data: a span is [lane, key, start, stop, words] of tables.
+
+    Args:
+        modules: in the order in which they have colours elsewhere.
+        unit: "s", or what the numbers of the axis are.
+    """
+    groups = list(groups)
+    colors = {
+        **pass_colors(modules),
+        **PHASE_COLORS,
+        "bridge": STEP_COLORS["bridge"],
+        "update": STEP_COLORS["update"],
+    }
+    used = dict.fromkeys(span.key for group in groups for span in group.spans)
+    keys = {key: number for number, key in enumerate(sorted(used, key=list(colors).index))}
+    words: dict[str, int] = {}
+    lanes: list[dict[str, str]] = []
+    spans: list[list[float]] = []
+    for group in groups:
+        first = len(lanes)
+        lanes += [{"group": group.title, "name": name} for name in group.lanes]
+        for span in sorted(group.spans, key=lambda span: (span.lane, span.start)):
+            place = words.setdefault(span.words, len(words))
+            times = float(f"{span.start:.7g}"), float(f"{span.stop:.7g}")
+            spans.append([first + span.lane, keys[span.key], *times, place])
+    return {
+        "perfetto": PERFETTO,
+        "lanes": lanes,
+        "keys": [{"name": name, "color": colors[name]} for name in keys],
+        "words": list(words),
+        "spans": spans,
+        "unit": unit,
+        "sentence": sentence,
+    }
+
+
+def spans_in_words(groups: Iterable[TimelineGroup], unit: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (group, lane, how long it works of how long), for where there is no picture."""
+    for group in groups:
+        until = max((span.stop for span in group.spans), default=0.0)
+        busy = [0.0] * len(group.lanes)
+        for span in group.spans:
+            if span.key.endswith(tuple(MODULE_PHASES)):
+                busy[span.lane] += span.stop - span.start
+        for name, spent in zip(group.lanes, busy, strict=True):
+            share = spent / until if until else 0.0
+            length = seconds_text(until) if unit == "s" else f"{until:g} units"
+            yield group.title, name, f"computes for {share:.1%} of {length}"

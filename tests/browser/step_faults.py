@@ -1,0 +1,84 @@
+"""Faults that a stepper's view must find and name by itself; each runs on the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+BRIDGE = "mimokit.engine.colocated.bridge."
+
+
+@dataclass(frozen=True)
+class StepFault:
+    """A fault of a fan-out on shared ranks.
+
+    Attributes:
+        make: takes the original function, returns what takes its place.
+        words: what the view says, in this order.
+        module: whose ranks are red.
+        pictures: of what came; ranks that took the same share one.
+    """
+
+    name: str
+    target: str
+    make: Callable[[Any], Any]
+    words: str
+    module: str
+    pictures: int
+
+
+def _rows_shifted(original: Any) -> Any:
+    from dataclasses import replace
+
+    def keep(whole: Any, cuts: Any) -> Any:
+        first = cuts.starts[cuts.position]
+        starts = tuple(start - (start == first and first > 0) for start in cuts.starts)
+        return original(whole, replace(cuts, starts=starts))
+
+    return keep
+
+
+def _gradient_rolled(original: Any) -> Any:
+    return lambda piece, cuts, group: original(piece, cuts, group).roll(1, 0)
+
+
+def _images_reversed(original: Any) -> Any:
+    import torch.distributed as dist
+
+    def inputs(self: Any, given: Any) -> Any:
+        items, tensors = original(self, given)
+        if tensors is not None and dist.get_rank() > 1:
+            tensors = {name: tensor.flip(0) for name, tensor in tensors.items()}
+        return items, tensors
+
+    return inputs
+
+
+FAULTS = (
+    StepFault(
+        "rows shifted",
+        f"{BRIDGE}keep_rows",
+        _rows_shifted,
+        r"rank.* took the output of 'images', micro-batch 0: rows \d+–\d+ came instead of rows",
+        "language_module",
+        2,
+    ),
+    StepFault(
+        "gradient rolled",
+        f"{BRIDGE}gather_rows",
+        _gradient_rolled,
+        r"took the gradient of 'images', micro-batch 0: the rows are rolled by 1",
+        "images",
+        2,
+    ),
+    StepFault(
+        "images reversed",
+        "mimokit.engine.pipeline.stages.EncoderStage._inputs",
+        _images_reversed,
+        r"ranks 2–3 took the input of 'images', micro-batch 0: the items are in reverse order: "
+        r"item \d+ came for item 0",
+        "images",
+        1,
+    ),
+)

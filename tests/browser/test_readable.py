@@ -1,0 +1,85 @@
+"""Texts of views can be read, in both themes and in narrow windows; planted faults are found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from mimokit.analysis import load_runs
+from mimokit.charts.runs_view.page import runs_view
+from mimokit_widgets import BatchSplit, LayoutPlanner, LiveMonitor, RankMap, TrafficMap
+from tests.analysis.planted_runs import Planted, write_run
+from tests.browser.readable import unreadable, watched
+from tests.charts.fakes import samples
+from tests.widgets.fake_run import FakeRun
+
+PRESET = "preset:llava_7b_colocated"
+THEMES = {"light": "#ffffff", "dark": "#111418"}
+FAULTS = """<!doctype html><meta charset="utf-8">
+<canvas width="300" height="100" style="width: 300px; height: 100px"></canvas>
+<p style="color: #9a9a9a">a pale sentence</p><p style="position: relative">
+<span>one name</span><span style="position: absolute; left: 20px">another name</span></p>
+<p>1.806e+08 B</p><button disabled style="color: #ccc">exempt</button>
+<script>
+  const context = document.querySelector("canvas").getContext("2d");
+  context.clearRect(0, 0, 300, 100);
+  context.font = "12px sans-serif";
+  context.fillStyle = "#D55E00";
+  context.fillRect(0, 0, 100, 40);
+  context.fillStyle = "#ffffff";
+  context.fillText("rank 0", 10, 20);
+  context.fillStyle = "#000000";
+  context.fillText("rank 1", 10, 70);
+  context.fillText("rank 2", 20, 72);
+  context.fillText("cut off", 280, 50);
+</script>"""
+
+
+def test_every_planted_fault_is_found(browser_page: Page, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(FAULTS, encoding="utf-8")
+    page = watched(browser_page)
+    page.goto((tmp_path / "page.html").as_uri())
+    assert unreadable(page) == [
+        "'rank 0' has a contrast of 3.9 : 1",
+        "'cut off' is cut off by its canvas",
+        "'rank 1' lies on 'rank 2'",
+        "'a pale sentence' has a contrast of 2.8 : 1",
+        "'one name' lies on 'another name'",
+        "1.806e+08 in '1.806e+08 B' has too many digits",
+    ]
+
+
+@pytest.fixture(scope="module")
+def views(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return all views below each other, as pages without a kernel have them."""
+    folder = tmp_path_factory.mktemp("results")
+    even = Planted(iterations=30, warmup=3)
+    write_run(folder / "baseline", even)
+    write_run(folder / "slow_rank", replace(even, slow={3: 1.6}, seed=1))
+    write_run(folder / "apart", replace(even, mode="heterogeneous", seed=3))
+    run = FakeRun()
+    run.give(samples())
+    monitor = LiveMonitor(run)
+    run.end()
+    monitor.wait()
+    assert monitor._picture is not None
+    plans = [kind(PRESET)._in_html() for kind in (RankMap, BatchSplit, TrafficMap, LayoutPlanner)]
+    return "".join([runs_view(load_runs(folder)), monitor._picture["text/html"], *plans])
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (600, "dark")])
+def test_texts_of_views_can_be_read(
+    browser_page: Page, views: str, tmp_path: Path, width: int, theme: str
+) -> None:
+    page = watched(browser_page)
+    page.set_viewport_size({"width": width, "height": 1600})
+    text = f'<!doctype html><meta charset="utf-8"><body style="background: {THEMES[theme]}">{views}'
+    (tmp_path / "page.html").write_text(text, encoding="utf-8")
+    page.goto((tmp_path / "page.html").as_uri())
+    page.locator(".mimokit-runs[data-drawn]").wait_for()
+    page.locator(".mimokit-live[data-rows]").wait_for()
+    page.locator(".mimokit-runs").get_by_role("button", name="slow_rank").first.click()
+    assert unreadable(page) == []

@@ -1,0 +1,141 @@
+"""Views on a page without a kernel answer as Python did, and say where they cannot."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+import mimokit
+from mimokit.experiment import Stepper
+from mimokit_widgets import (
+    BatchSplit,
+    FrameBalance,
+    LayoutPlanner,
+    ParetoView,
+    RankMap,
+    StepperView,
+    TimelineView,
+    TrafficMap,
+    WeightMap,
+)
+from mimokit_widgets.notebooks.page import external_references
+from tests.browser.notebook_page import SCREENSHOTS
+from tests.layouts_apart import apart_config
+from tests.sparse_weights import small_checkpoint
+from tests.widgets.fake_cluster import FakeCluster, other_values
+
+PRESET = "preset:llava_7b_colocated"
+WITHOUT_KERNEL = re.compile("without a kernel")
+
+
+def opened(page: Page, views: dict[str, Any], folder: Path) -> list[str]:
+    """Open a page with saved views; return the errors of its scripts, which follow."""
+    parts = [f'<div id="{name}">{view._in_html()}</div>' for name, view in views.items()]
+    text = '<!doctype html><meta charset="utf-8">' + "".join(parts)
+    assert external_references(text) == []
+    (folder / "page.html").write_text(text, encoding="utf-8")
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto((folder / "page.html").as_uri())
+    return errors
+
+
+def test_plan_views_and_the_planner_stay_alive(browser_page: Page, tmp_path: Path) -> None:
+    views: dict[str, Any] = {
+        "ranks": RankMap(PRESET),
+        "batch": BatchSplit(PRESET),
+        "traffic": TrafficMap(PRESET),
+        "planner": LayoutPlanner(PRESET),
+        "timeline": TimelineView(plan=mimokit.plan(apart_config((1, 1, 4), (2, 1, 2), 2))),
+    }
+    errors = opened(browser_page, views, tmp_path)
+    ranks, batch, traffic, planner, timeline = (
+        browser_page.locator(f"#{name} .mimokit") for name in views
+    )
+
+    ranks.locator("canvas").focus()
+    ranks.locator("canvas").press("ArrowRight")
+    views["ranks"].selected = 0
+    for place in views["ranks"]._looked_at["modules"]:
+        expect(ranks.locator(".details")).to_contain_text(place["work"])
+    batch.get_by_role("button", name="Next sample").click()
+    views["batch"].sample = 0
+    expect(batch.locator("ol.steps li")).to_have_text(views["batch"]._looked_at["steps"])
+    traffic.get_by_role("radio", name="tensor").check(force=True)
+    expect(traffic.get_by_text("four all-reduces")).to_be_visible()
+
+    expect(planner.get_by_label("TP of language_module", exact=True)).to_be_disabled()
+    expect(planner.locator(".notice")).to_contain_text("Run its cell to edit it")
+    for tab in ("Batch split", "Traffic", "Memory and time", "Rank map"):
+        planner.get_by_role("tab", name=tab).click()
+        expect(planner.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
+        expect(planner.locator(".kernel-ended")).to_be_hidden()
+    planner.get_by_role("tab", name="Search").click()
+    expect(planner.locator(".kernel-ended")).to_have_text(re.compile("without a kernel"))
+    planner.get_by_role("tab", name="Traffic").click()
+    expect(planner.locator(".kernel-ended")).to_be_hidden()
+    picture = timeline.locator("canvas.lanes")
+    before = picture.evaluate("canvas => canvas.toDataURL()")
+    timeline.get_by_role("button", name="Zoom in (W)").click()
+    browser_page.wait_for_function(
+        "([canvas, before]) => canvas.toDataURL() !== before",
+        arg=[picture.element_handle(), before],
+    )
+    browser_page.screenshot(path=SCREENSHOTS / "saved_views.png", full_page=True)
+    assert errors == []
+
+
+def test_frames_weights_steps_and_what_was_found_stay_alive(
+    browser_page: Page, tmp_path: Path
+) -> None:
+    stepper = Stepper(FakeCluster(other_values), apart_config((1, 1, 4), (2, 1, 2), 2))
+    steps = StepperView(stepper)
+    stepper.next(5)
+    steps.selected = 0
+    steps.opened = "microbatch.0.output.tensor"
+    views: dict[str, Any] = {
+        "frames": FrameBalance("64 64 48 32 8 4 2 1", ranks=4),
+        "weights": WeightMap(small_checkpoint(tmp_path, "llama", files=2), tensor_parallel=2),
+        "steps": steps,
+        "found": ParetoView(mimokit.search(PRESET, gpus=16), LayoutPlanner()),
+    }
+    errors = opened(browser_page, views, tmp_path)
+    frames, weights, stepped, found = (
+        browser_page.locator(f"#{name} .mimokit").first for name in views
+    )
+    frames.get_by_role("radio", name="LPT").check(force=True)
+    views["frames"].ask(planner="lpt")
+    expect(frames.locator(".sentence")).to_have_text(views["frames"]._picture["sentence"])
+    frames.get_by_role("slider").first.press("ArrowUp")
+    expect(frames.locator(".kernel-ended")).to_have_text(WITHOUT_KERNEL)
+    expect(frames.get_by_role("slider").first).to_have_attribute("aria-valuenow", "64")
+
+    weights.get_by_role("radio", name="4", exact=True).first.check(force=True)
+    expect(weights.locator(".ranks button")).to_have_count(4)
+    weights.get_by_role("radiogroup", name="PP").get_by_role("radio", name="2", exact=True).check(
+        force=True
+    )
+    expect(weights.locator(".ranks button")).to_have_count(8)
+    weights.locator(".ranks button").nth(3).click()
+    expect(weights.locator(".said")).to_contain_text("Rank 3")
+    expect(weights.locator(".kernel-ended")).to_be_hidden()
+
+    expect(stepped.locator(".tensor-view canvas.cells")).to_be_visible()
+    stepped.get_by_role("button", name="‹ Back").click()
+    expect(stepped.locator(".told")).to_contain_text("Step 3")
+    expect(stepped.locator(".tensor-view")).to_be_hidden()  # tensors are those of one step
+    stepped.get_by_label("Step looked at").fill("4")
+    expect(stepped.locator(".tensor-view canvas.cells")).to_be_visible()
+    stepped.get_by_role("button", name="Next ›").click()
+    expect(stepped.locator(".kernel-ended")).to_have_text(WITHOUT_KERNEL)
+
+    found.locator("g.point").first.focus()
+    found.locator("g.point").first.press("ArrowRight")
+    expect(found.locator("g.point").nth(0)).to_be_visible()
+    found.get_by_role("button", name=re.compile("^Load layout 1")).click()
+    expect(found.locator(".kernel-ended")).to_have_text(WITHOUT_KERNEL)
+    browser_page.screenshot(path=SCREENSHOTS / "saved_views_2.png", full_page=True)
+    assert errors == []

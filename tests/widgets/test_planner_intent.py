@@ -1,0 +1,185 @@
+"""Edits that mean more than one field, and what is saved of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mimokit.config import ExperimentConfig, preset_names
+from mimokit.config_files import config_from_mapping, load_experiment_config, load_preset
+from mimokit.config_files.concise import concise_mapping, written_text
+from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver
+
+
+def sizes(driver: Driver, module: str = "language_module") -> tuple[int, ...]:
+    own = driver.plan.modules[module]
+    return (
+        own.tensor_parallel, own.pipeline_parallel, own.context_parallel, own.data_parallel
+    )  # fmt: skip
+
+
+def test_sizes_trade_while_the_ranks_are_held() -> None:
+    driver = Driver("preset:llava_7b_colocated")
+    driver.send("hold", on=True)
+    for field, text, expected in (
+        ("tensor_parallel", "4", (4, 1, 1, 2)),  # the replicas give
+        ("data_parallel", "4", (2, 1, 1, 4)),  # then TP does
+        ("context_parallel", "2", (2, 1, 2, 2)),
+        ("data_parallel", "1", (4, 1, 2, 1)),
+        ("data_parallel", "8", (1, 1, 1, 8)),  # all give what one cannot
+    ):
+        driver.type(LANGUAGE + field, text)
+        assert (driver.sentences, sizes(driver)) == ([], expected)
+        assert driver.plan.world_size == 8
+    driver.type(LANGUAGE + "data_parallel", "3")  # what does not divide the ranks stays as typed
+    assert driver.sentences
+    driver.type(LANGUAGE + "data_parallel", "2")
+    assert (driver.sentences, driver.plan.world_size) == ([], 8)
+    assert driver.screen.state["fields"]["held"]
+    driver.send("preset", name="llava_7b_heterogeneous")  # other ranks are not held
+    assert not driver.screen.state["fields"]["held"]
+    driver.type(LANGUAGE + "tensor_parallel", "8")
+    assert driver.plan.world_size == 40
+
+
+def test_arrow_keys_step_through_sizes_that_go_with_the_rest() -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+
+    def step(path: str, by: int, *, doubling: bool = False) -> None:
+        driver.send("step", path=path.split("."), by=by, doubling=doubling)
+
+    seen = []
+    for by in (1, 1, -1, -1, -1, -1):
+        step(LANGUAGE + "tensor_parallel", by)
+        seen.append(sizes(driver)[0])
+        assert driver.sentences == []
+    assert seen == [8, 16, 8, 4, 2, 1]
+    step(LANGUAGE + "tensor_parallel", -1)
+    assert driver.session.notice == "No smaller TP than 1 goes with the rest."
+    step(IMAGES + "tensor_parallel", 1)  # those behind it make room
+    assert driver.plan.modules["language_module"].rank_offset == 16
+    step("data.num_microbatches", 1, doubling=True)
+    assert driver.plan.batch.num_microbatches == 16
+    driver.type("data.num_microbatches", "many")
+    step("data.num_microbatches", 1)  # a text has no next number
+    assert driver.sentences
+    driver.send("undo")
+    driver.send("hold", on=True)
+    ranks = driver.plan.world_size
+    step(LANGUAGE + "tensor_parallel", 1)
+    assert (sizes(driver)[0], driver.plan.world_size) == (2, ranks)
+
+
+def test_a_size_is_set_for_all_modules() -> None:
+    driver = Driver("preset:llava_7b_homogeneous")
+    driver.type(LANGUAGE + "tensor_parallel", "2")
+    assert driver.labels[0] == "TP 2 for all"
+    driver.click_fix("TP 2 for all")
+    assert (driver.sentences, sizes(driver)) == ([], (2, 1, 1, 2))
+    assert sizes(driver, "images") == (2, 1, 1, 2)
+    driver.send("for_all", on=True)
+    driver.type(LANGUAGE + "data_parallel", "4")
+    assert (driver.sentences, sizes(driver, "images")) == ([], (2, 1, 1, 4))
+
+
+def test_precision_schedule_strategy_and_optimizer_are_fields() -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    before = driver.screen.state["verdict"]["lines"][0]["value"]
+    for path, text in (
+        ("runtime.precision", "fp8"),
+        ("runtime.pipeline_order", "gpipe"),
+        ("strategy.replicas", "2"),
+        ("strategy.name", "diloco"),
+        ("strategy.H", "50"),
+        ("strategy.inner_optimizer.name", "sgd"),
+    ):
+        driver.type(path, text)
+        assert driver.sentences == []
+        assert driver.screen.state["fields"]["training"][path] == text
+    config = driver.session.valid.config
+    assert (config.runtime.precision, config.strategy.H, config.replicas) == ("fp8", 50, 2)
+    assert driver.screen.state["verdict"]["lines"][0]["value"] != before
+    driver.type("strategy.name", "sparta")  # what it does not take is gone
+    assert driver.sentences == []
+    assert driver.session.draft.content["strategy"] == {
+        "name": "sparta", "replicas": 2, "inner_optimizer": {"name": "sgd"}
+    }  # fmt: skip
+    driver.type("strategy.name", "")
+    assert "strategy" not in driver.session.draft.content
+    driver.type("strategy.inner_optimizer.name", "adam")
+    driver.type("strategy.inner_optimizer.name", "")
+    assert "strategy" not in driver.session.draft.content
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("strategy.replicas", "many"),
+        ("strategy.replicas", "0"),
+        ("strategy.H", "-1"),
+        ("strategy.name", "daily"),
+        ("runtime.precision", "fp7"),
+        ("runtime.pipeline_schedule", "zigzag"),
+        ("runtime.pipeline_order", "3"),
+        ("strategy.inner_optimizer.name", "lion"),
+    ],
+)
+def test_what_cannot_be_trained_with_is_a_sentence_at_its_field(path: str, text: str) -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    driver.type(path, text)
+    if driver.sentences:  # a precision nobody knows is rejected by what predicts
+        assert any(path.split(".")[-1] in sentence for sentence in driver.sentences)
+    else:
+        assert "Nothing is predicted" in driver.screen.state["verdict"]["sentence"]
+    driver.type(path, "")
+    assert driver.sentences == []
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_saved_layout_says_each_fact_once(name: str, tmp_path: Path) -> None:
+    config = load_preset(name)
+    content = concise_mapping(config)
+    for path in leaves(content):
+        assert path == ("name",) or differs_without(content, path, config), path
+    file = tmp_path / "short.yaml"
+    file.write_text(written_text(config, file))
+    assert load_experiment_config(file) == config
+    assert "extends" not in file.read_text()
+    assert len(file.read_text().splitlines()) < 0.6 * len(config.to_yaml().splitlines())
+
+
+def test_next_to_a_baseline_a_saved_layout_inherits_nothing(tmp_path: Path) -> None:
+    (tmp_path / "baseline.yaml").write_text("runtime: {seed: 7}\n")
+    driver = Driver()
+    driver.send("save", path=str(tmp_path / "mine.yaml"))
+    assert load_experiment_config(tmp_path / "mine.yaml").runtime.seed == 1234
+
+
+def leaves(content: dict[str, Any], above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    return [
+        leaf
+        for key, value in content.items()
+        for leaf in (
+            leaves(value, (*above, key)) if isinstance(value, dict) and value else [(*above, key)]
+        )
+    ]
+
+
+def differs_without(
+    content: dict[str, Any], path: tuple[str, ...], config: ExperimentConfig
+) -> bool:
+    if path in (("model", "deployment_mode"), ("model", "llm_module_name")):
+        return True  # a reader looks for them
+    try:
+        return config_from_mapping(without(content, path), world_may_be_open=True) != config
+    except ValueError:
+        return True
+
+
+def without(content: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    inner = {key: value for key, value in content.items() if key != path[0] or len(path) > 1}
+    if len(path) > 1:
+        inner[path[0]] = without(content[path[0]], path[1:])
+    return inner

@@ -1,0 +1,79 @@
+"""`TimelineView`: what was measured, planned and predicted, on one timeline."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import traitlets
+
+from mimokit.analysis import read_trace
+from mimokit.charts.timeline.groups import drawn_timeline
+from mimokit.charts.timeline.spans import spans_in_words
+from mimokit.planning.types import LayoutPlan
+from mimokit.prediction import PredictedTimeline
+from mimokit_widgets._alive import alive
+from mimokit_widgets._widget import PersistentWidget
+from mimokit_widgets.modules import joined_modules, joined_styles
+
+ENTRY = "timeline_view.js"
+STYLES = ("shared.css", "timeline.css")
+
+
+class TimelineView(PersistentWidget):
+    """What was measured, planned and predicted on one timeline, to zoom and to pan.
+
+        TimelineView(plan=plan)
+        TimelineView(trace="runs/first", plan=plan, prediction=predict_timeline(config))
+
+    The pointer tells what a rank does, of which module and micro-batch, and with a plan how many
+    bytes travel from where to where. All of it opens in Perfetto.
+
+    Attributes:
+        groups: what is drawn.
+    """
+
+    _esm = joined_modules(ENTRY)
+    _css = joined_styles(*STYLES)
+    _in_words = "a timeline"
+
+    _timeline = traitlets.Dict().tag(sync=True)
+
+    def __init__(
+        self,
+        *,
+        trace: pd.DataFrame | str | Path | None = None,
+        plan: LayoutPlan | None = None,
+        prediction: PredictedTimeline | None = None,
+        iteration: int | None = None,
+        **options: Any,
+    ) -> None:
+        """Show what is given.
+
+        Args:
+            trace: of `mimokit.analysis.read_trace`, or the folder of a run.
+            prediction: of `mimokit.prediction.predict_timeline`.
+            iteration: of the trace; None for the one of median duration.
+
+        Raises:
+            ValueError: nothing is given, or the iteration was not traced.
+            TraceFileError: the trace cannot be read.
+        """
+        if trace is None and plan is None and prediction is None:
+            raise ValueError(
+                "TimelineView has nothing to draw; give a trace, a plan or a prediction."
+            )
+        if isinstance(trace, str | Path):
+            trace = read_trace(trace)
+        groups, drawn = drawn_timeline(trace, plan, prediction, iteration)
+        self.groups = tuple(groups)
+        super().__init__(_timeline=drawn, **options)
+
+    def _in_html(self) -> str:
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in spans_in_words(self.groups, self._timeline["unit"])
+        )
+        return alive(ENTRY, self, {}, f"<table><tbody>{rows}</tbody></table>")
