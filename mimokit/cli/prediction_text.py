@@ -6,9 +6,14 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from mimokit.planning.report.rows import module_hues
 from mimokit.prediction import PART_WORDS, Prediction
+from mimokit.prediction.verdict import Verdict, verdict_lines, verdict_of
 from mimokit.tables import rich_table
 from mimokit.units import GIB, counted, gib_text, seconds_text
+
+BAR = 40
+"""Characters of a GPU's memory."""
 
 
 def prediction_to_rich(prediction: Prediction) -> Group:
@@ -16,10 +21,33 @@ def prediction_to_rich(prediction: Prediction) -> Group:
     return Group(
         Text(str(prediction.layout), style="bold"),
         Text(prediction.conditions(), style="dim"),
+        _verdict(prediction),
         _totals(prediction),
         _parts(prediction),
         _memory(prediction),
     )
+
+
+def _verdict(prediction: Prediction) -> Group:
+    """Return what layouts are compared by, and below it the GPU with its modules on each other."""
+    verdict = verdict_of(prediction)
+    lines = verdict_lines(verdict)
+    table = rich_table("", [line.label for line in lines])
+    table.add_row(*(Text(line.value, style="bold") for line in lines))
+    table.add_row(*(Text(line.note, style="dim") for line in lines))
+    return Group(table, memory_bar(verdict))
+
+
+def memory_bar(verdict: Verdict) -> Text:
+    """Return the fullest GPU as a bar of the modules on it, each in its colour, and their names."""
+    hues = module_hues(verdict.memory)
+    bar, names, filled = Text("│"), Text(), 0
+    for name, held in verdict.memory.items():
+        wide = min(BAR - filled, max(1, round(BAR * held / verdict.capacity)))
+        bar.append("█" * wide, style=hues[name])
+        names.append(f"  {name} {gib_text(held)}")
+        filled += wide
+    return bar + Text("·" * (BAR - filled) + "│") + names
 
 
 def _totals(prediction: Prediction) -> Text:

@@ -25,6 +25,7 @@ from mimokit.experiment.sweeps.options import (
     Data,
     ExperimentsDir,
     FromStep,
+    Restarts,
     ResultsDir,
     Resume,
     SaveHf,
@@ -72,6 +73,14 @@ def verify(
         bool,
         typer.Option("--static", help="Prove the plan alone, of any number of ranks."),
     ] = False,
+    shrink: Annotated[
+        bool,
+        typer.Option(
+            "--shrink",
+            help="Compare small layouts that have every kind of group, bridge and schedule pattern "
+            "of the layout, in place of it.",
+        ),
+    ] = False,
     cluster: Cluster = None,
 ) -> None:
     """Prove that a layout computes what one process computes; exit 1 if it does not."""
@@ -83,7 +92,10 @@ def verify(
     if into is not None:
         raise typer.BadParameter("--into is for --resume-check; give both")
     if static:
-        _prove_plan(file, as_json, explain or against is not None)
+        _prove_plan(file, as_json, explain or shrink or against is not None)
+        return
+    if shrink:
+        _explain_shrunk(file, as_json, steps, cluster, against)
         return
     if explain or against is not None:
         _explain(file, against, as_json, steps, cluster)
@@ -118,7 +130,9 @@ def _prove_plan(file: str, as_json: bool, runs: bool) -> None:
     from mimokit.planning.proof import prove_layout
 
     if runs:
-        raise typer.BadParameter("give --static, or --explain and --against, which run the layout")
+        raise typer.BadParameter(
+            "give --static, or --explain, --against and --shrink, which run layouts"
+        )
     with failures():
         proof = prove_layout(file)
     show(proof, as_json)
@@ -131,15 +145,38 @@ def _explain(
 ) -> None:
     """Compare a layout tensor by tensor."""
     from mimokit.experiment import explain
+    from mimokit.experiment.culprit.explain import check_alike
 
     with failures():
         configs = [_runnable(one) for one in (file, against) if one is not None]
+        try:
+            check_alike(configs[0], configs[-1])  # before engines start
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--against") from None
         size = max(config.total_world_size for config in configs)
         with engines_for(size, cluster, progress=True) as engines:
             other = configs[1] if against is not None else None
             explanation = explain(engines, configs[0], against=other, steps=steps)
     show(explanation, as_json)
     if not explanation.passed:
+        raise typer.Exit(FAILED)
+
+
+def _explain_shrunk(
+    file: str, as_json: bool, steps: int, cluster: str | None, against: str | None
+) -> None:
+    """Compare small layouts of the same kinds tensor by tensor."""
+    from mimokit.experiment.culprit.shrunk import explain_shrunk
+    from mimokit.planning.shrinking import shrunk
+
+    if against is not None:
+        raise typer.BadParameter("give --shrink, or --against, which compares two given layouts")
+    with failures():
+        size = max(layout.total_world_size for layout in shrunk(file))
+        with engines_for(size, cluster, progress=True) as engines:
+            report = explain_shrunk(engines, file, steps=steps)
+    show(report, as_json)
+    if not report.passed:
         raise typer.Exit(FAILED)
 
 
@@ -153,6 +190,7 @@ def run(
     results_dir: ResultsDir = None,
     resume: Resume = None,
     from_step: FromStep = None,
+    restarts: Restarts = 0,
     strict: Strict = False,
     side_by_side: Annotated[
         bool,
@@ -191,7 +229,16 @@ def run(
 
     experiments = named_experiments(file, config, experiments_dir, resume)
     request = SweepRequest(
-        experiments, results_dir, resume, strict, time_limit, trace, save_hf, data, from_step
+        experiments,
+        results_dir,
+        resume,
+        strict,
+        time_limit,
+        trace,
+        save_hf,
+        data,
+        from_step,
+        restarts,
     )
     digits = _source(task, data)
     with failures(), ExitStack() as stack:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from mimokit.analysis import Runs
 from mimokit.cli.main import app
-from mimokit.tables import Report, Section
+from mimokit.tables import Report, Section, rich_table
 from tests.analysis.planted_runs import Planted, write_run
 
 EVEN = Planted(iterations=20, warmup=2)
@@ -47,6 +47,16 @@ def test_tables_words_and_problems(sweep: Path) -> None:
         "has no metrics.csv",
     ):
         assert text in done.stdout, text
+
+
+def test_names_that_begin_alike_are_whole_on_a_narrow_terminal() -> None:
+    names = [f"colocated_images_dp8_language_tp2_micro_{number}" for number in range(3)]
+    shown = io.StringIO()
+    figures = ("completed", "colocated: images DP8 · language_module TP4 DP2", "8", "20", "3.20 s")
+    table = rich_table("3 runs", ("run", *"abcde"), [(name, *figures) for name in names])
+    Console(file=shown, width=80).print(table)
+    first = "".join(line[: line.index("  ")] for line in shown.getvalue().splitlines()[3:])
+    assert all(name in first for name in names), shown.getvalue()
 
 
 def test_what_a_run_says_is_never_markup() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -93,7 +94,7 @@ def test_a_colocated_pipeline_that_was_found_is_planned_and_predicted_again(tmp_
     assert list(best["layout"]["modules"].values())[-1]["pipeline_parallel"] > 1
     assert seconds_of(str(file)) == best["seconds"]
     planned = call("plan", str(file))
-    assert "run forward before it and backward after it" in " ".join(planned.stdout.split())
+    assert re.search("run forward before .* and backward after", " ".join(planned.stdout.split()))
 
 
 def test_another_model_takes_the_place_of_the_files(tmp_path: Path) -> None:

@@ -73,6 +73,10 @@ def test_a_sweep_names_what_cannot_run_and_runs_the_rest(tmp_path: Path) -> None
         (("--resume", "nowhere"), "it is not the folder of a sweep"),
         (("nowhere.yaml",), "it does not exist"),
         ((str(CONFIGS / "digits_homogeneous.yaml"), "--resume", "nowhere"), "no whole checkpoint"),
+        (
+            (str(CONFIGS / "digits_homogeneous.yaml"), "--restarts", "2"),
+            "restarts is 2, but checkpoint is not given",
+        ),
         (("preset:llava_7b_colocated", "--engines", "2"), "the cluster has 2 engines"),
     ],
 )
