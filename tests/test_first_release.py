@@ -85,6 +85,9 @@ def test_the_json_of_a_plan_is_the_same_except_for_the_batch(name: str) -> None:
     microbatch = now["batch"].pop("samples_per_microbatch")
     assert microbatch == before["batch"]["global_batch_size"], "what the name meant before"
     before["batch"]["global_batch_size"] = microbatch * config.data.num_microbatches
+    for bridge in (*before["bridges"], *now["bridges"]):
+        for name in ("reason", "reason_backward"):
+            assert isinstance(bridge.pop(name, ""), str), "a sentence, which may be worded anew"
     assert now == before
 
 

@@ -121,6 +121,7 @@ def test_an_unsupported_python_is_refused_by_make(
     told = f"mimokit needs Python 3.11 to 3.13, but PYTHON=python{version} is Python {version}"
     assert asked(tools, "choose", python=f"python{version}") == f"error: {told}"
     environment = {**os.environ, "PYTHON": f"python{version}"}
+    environment.pop("MAKEFLAGS", None)  # `make test PYTHON=…` hands its Python down in it
     done = subprocess.run(
         ["make", "--dry-run", "demo"],
         cwd=ROOT, env=environment, capture_output=True, text=True, check=False,

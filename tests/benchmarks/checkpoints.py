@@ -1,4 +1,4 @@
-"""Saving and loading: per gigabyte, the step that saves, a killed rank, drawn pairs of layouts.
+"""Saving and loading: kills, per gigabyte, the step that saves, a killed rank, strategies, layouts.
 
 `python -m tests.benchmarks.checkpoints [--pairs N]`. A pair is a run that is saved under one layout
 and goes on under another; wrong are those of which `mimokit verify --resume-check` finds anything.
@@ -20,29 +20,47 @@ import torch
 import typer
 
 from mimokit.cluster import EngineCluster
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentConfig, StrategyConfig
 from mimokit.engine.checkpoints.files import read_whole, sync, write_files
 from mimokit.experiment import resume_check, train
 from mimokit.planning.checkpoints import Checkpoint, DataPosition, file_of_rank
 from mimokit.samples import StepSample
 from tests.benchmarks.table import show
+from tests.engine.checkpoints.test_killed import kill_while_saving
 from tests.layouts import digits_config
 
-RANKS, PAIRS, REPEATS = 4, 200, 3
+RANKS, PAIRS, REPEATS, KILLS = 4, 200, 3, 100
 TENSORS, ENTRIES = 16, 2**23
 """16 tensors of 32 MiB: half a gigabyte."""
 INTERVAL, ITERATIONS = 10, 80
+STRATEGIES: tuple[dict[str, Any], ...] = (
+    {"name": "simple_reduce"},
+    {"name": "fedavg", "H": 2},
+    {"name": "sparta", "p_sparta": 0.1, "delay": 2},
+    {"name": "diloco", "H": 2},
+    {"name": "diloco", "H": 2, "codec": "int4"},
+    {"name": "sparta_diloco", "H": 2, "p_sparta": 0.1},
+    {"name": "demo"},
+    {"name": "streaming_diloco", "H": 3, "fragments": 1, "overlap_steps": 1, "mix": 0.5},
+    {"name": "noloco", "H": 2},
+    {"name": "sparse_loco", "H": 2},
+)
 MOST_OF_A_STEP, MOST_SECONDS = 1.25, 20.0
 
 
 def rows(pairs: int = PAIRS) -> Iterator[dict[str, Any]]:
     """Yield the figures of the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        kill_while_saving(Path(folder), KILLS)  # raises where a checkpoint is lost
+    yield _row(f"checkpoints lost by kill -9 at {KILLS} random moments of saving", 0, 0, "")
     yield from _per_gigabyte()
     with EngineCluster(n=RANKS) as cluster, tempfile.TemporaryDirectory() as folder:
         ratio = step_that_saves(cluster, Path(folder) / "saves")
         yield _row("the step that saves / the others", ratio, MOST_OF_A_STEP, "")
         lost = seconds_after_a_kill(cluster, Path(folder) / "killed")
         yield _row("a killed rank to the next step", lost, MOST_SECONDS, "s")
+        wrong = sum(map(bool, resumed_strategies(cluster)))
+        yield _row(f"wrong of {len(STRATEGIES)} strategies between replicas", wrong, 0, "")
         wrong = sum(map(bool, drawn_pairs(cluster, pairs)))
         yield _row(f"wrong of {pairs} drawn pairs of layouts", wrong, 0, "")
 
@@ -116,14 +134,27 @@ def seconds_after_a_kill(cluster: EngineCluster, folder: Path) -> float:
     return times[1] - times[0]
 
 
+def resumed_strategies(cluster: EngineCluster) -> Iterator[tuple[str, ...]]:
+    """Yield what is found to be wrong of replicas under each strategy, bit for bit."""
+    for arguments in STRATEGIES:
+        config = digits_config((2, 1), (2, 1), num_microbatches=2)
+        config.strategy = StrategyConfig(**arguments, replicas=2)
+        report = resume_check(cluster, config)
+        if not report.passed:
+            print(config.strategy.name, report.verdict, flush=True)
+        yield report.findings
+
+
 def drawn_pairs(cluster: EngineCluster, pairs: int) -> Iterator[tuple[str, ...]]:
     """Yield what is found to be wrong of each of so many pairs of layouts."""
-    draw = random.Random(0)
-    for _ in range(pairs):
+    draw, wrong = random.Random(0), 0
+    for number in range(1, pairs + 1):
         saved, resumed = (_drawn(draw) for _ in range(2))
         report = resume_check(cluster, saved, into=resumed)
         if not report.passed:
+            wrong += 1
             print(report.saved_layout, "->", report.layout, report.verdict, flush=True)
+        print(f"{number} of {pairs} pairs of layouts: {wrong} wrong", flush=True)
         yield report.findings
 
 
@@ -134,8 +165,11 @@ def _drawn(draw: random.Random) -> ExperimentConfig:
     first, second = draw.choice(sizes), draw.choice(sizes)
     config = digits_config(first, first if mode == "homogeneous" else second, num_microbatches=2)
     if mode != "heterogeneous":
+        sharded = bool(draw.getrandbits(1)) or None
         for module in config.model.module_parallelisms.values():
-            module.use_distributed_optimizer = bool(draw.getrandbits(1)) or None
+            module.use_distributed_optimizer = sharded
+            if config.model.deployment_mode == "colocated":  # homogeneous modules are alike
+                sharded = bool(draw.getrandbits(1)) or None
         return config
     tensor, pipeline = draw.choice([(1, 1), (2, 1), (1, 2)])
     return digits_config(num_microbatches=2).with_layout(

@@ -29,8 +29,6 @@ from tests.benchmarks.table import show
 from tests.fuzzing.readers import READERS, Reader
 
 COUNT = 10_000
-OF_OTHERS = {"results": 0.1, "sweep.json": 0.1, "calibrations": 0.2, "hardware": 0.2}
-"""Share of the count for readers that are slow, or of small files."""
 PROCESSES = 2
 TOGETHER = 100
 SECONDS = 5.0
@@ -68,6 +66,9 @@ def measure(reader: Reader, count: int) -> Found:
                     found.refused += kind is not None
                 else:
                     found.failures.setdefault(kind, []).append(seed)
+            if (done := found.accepted + found.refused + found.failed) % (10 * TOGETHER) == 0:
+                said = f"{done:,} of {count:,} {reader.name}: {found.failed} failed"
+                Console().print(said, highlight=False)
     return found
 
 
@@ -126,12 +127,11 @@ def rows(count: int = COUNT, readers: Sequence[Reader] = READERS) -> list[dict[s
 
 
 def _rows(reader: Reader, count: int) -> Iterator[dict[str, Any]]:
-    number = max(1, round(count * OF_OTHERS.get(reader.name, 1.0)))
-    found = measure(reader, number)
+    found = measure(reader, count)
     for kind, seeds in Counter({k: len(v) for k, v in found.failures.items()}).most_common():
         Console().print(f"{reader.name}: {seeds} × {kind}", markup=False, highlight=False)
         Console().print(f"    seeds {found.failures[kind][:8]}", highlight=False)
-    said = f"{number:,} {reader.name}: {found.accepted:,} read, {found.refused:,} refused"
+    said = f"{count:,} {reader.name}: {found.accepted:,} read, {found.refused:,} refused"
     yield {"name": f"{said}, others", "measured": found.failed, "target": 0, "unit": "",
            "ok": found.failed == 0}  # fmt: skip
     yield {"name": f"{reader.name}, slowest", "measured": found.slowest, "target": SECONDS,

@@ -1,4 +1,4 @@
-"""Precision, shards of states, overlap: `python -m tests.benchmarks.precision_speed`.
+"""Precision, shards, overlap: `python -m tests.benchmarks.precision_speed`.
 
 Two replicas of the digits model and of a wider one take steps in each way. The ways take turns
 within one run, so that a machine whose speed drifts slows all. Memory is that of a process that
@@ -8,7 +8,7 @@ knows one way alone: the most in a step, above what it had before the model was 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -23,6 +23,7 @@ RANKS, ROUNDS = 2, 9
 WAYS: Mapping[str, tuple[str | None, dict[str, bool]]] = {
     "fp32": (None, {}),
     "fp32, distributed optimizer": (None, {"use_distributed_optimizer": True}),
+    "fp32, layers in full shards": (None, {"use_megatron_fsdp": True}),
     "fp32, overlapped reduction": (None, {"overlap_grad_reduce": True}),
     "bf16": ("bf16", {}),
     "bf16, distributed optimizer": ("bf16", {"use_distributed_optimizer": True}),
@@ -84,9 +85,8 @@ def peak_bytes(plan: Any, config: Any) -> int:
         return meter.read().peak - before
 
 
-def rows() -> list[dict[str, Any]]:
-    """Return the figures of the table."""
-    figures = []
+def rows() -> Iterator[dict[str, Any]]:
+    """Yield the figures of the table."""
     for model in MODELS:
         configs = {way: _config(model, way) for way in WAYS}
         laid_out = [(mimokit.plan(config), config) for config in configs.values()]
@@ -97,17 +97,20 @@ def rows() -> list[dict[str, Any]]:
             with EngineCluster(n=RANKS, progress=False) as cluster:
                 plan = mimokit.plan(config)
                 peak = max(cluster.run(peak_bytes, plan, config, world_size=RANKS))
-            figures += [
-                _row(f"{model}: {way}, step", 1e3 * statistics.median(own), "ms"),
-                _row(f"{model}: {way}, step over that of fp32", statistics.median(ratios), ""),
-                _row(f"{model}: {way}, most memory of a rank", peak / 2**20, "MiB"),
-            ]
-    return figures
+            yield _row(f"{model}: {way}, step", 1e3 * statistics.median(own), "ms")
+            yield _row(f"{model}: {way}, step over that of fp32", statistics.median(ratios), "")
+            yield _row(f"{model}: {way}, most memory of a rank", peak / 2**20, "MiB")
 
 
 def _row(name: str, measured: float, unit: str) -> dict[str, Any]:
     return {"name": name, "measured": measured, "target": None, "unit": unit, "ok": True}
 
 
+def _as_they_come(figures: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for row in figures:
+        print(f"{row['name']}: {row['measured']:.3g} {row['unit']}", flush=True)
+        yield row
+
+
 if __name__ == "__main__":
-    show("Precision, shards of states, overlap", rows())
+    show("Precision, shards, overlap", _as_they_come(rows()))

@@ -1,7 +1,8 @@
 """200 runs of changing layouts in one cluster: `python -m tests.benchmarks.soak [RUNS]`.
 
 Files, threads and memory of every engine and of the client are compared with those after the tenth
-run. Then a client takes 1,000,000 samples; its memory is compared with that after 200,000.
+run. Then a client takes 1,000,000 samples, of which a monitor keeps rows; its memory is compared
+with that after 200,000.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import pickle
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from rich.table import Table
 
 from mimokit.cluster import EngineCluster
 from mimokit.cluster.sample_log import SampleLog
-from mimokit.samples import StepSample, to_wire
+from mimokit.samples import StepSample, from_wire, to_wire
+from mimokit_widgets.live.rows import RowHeader, RowQueue
 from tests.benchmarks.table import show
 from tests.charts.fakes import samples
 from tests.footprint import Footprint, footprints, soak, soak_runs
@@ -66,18 +67,20 @@ def rows(looks: Looks | None = None) -> list[dict[str, Any]]:
 
 
 def rows_of_samples(count: int = SAMPLES) -> list[dict[str, Any]]:
-    """Return what the samples of one long run take of a client that also listens to them."""
+    """Return what the samples of one long run take of a client with a monitor."""
     sent = [to_wire(one) for one in samples(25, 8) if isinstance(one, StepSample)]
     blobs = [pickle.dumps(message) for message in sent]
-    log, heard = SampleLog(), Counter[int]()
-    log.listen(lambda sample: heard.update([sample.rank]))
+    log, monitor = SampleLog(), RowQueue(RowHeader.of(["images", "language_module"]))
+    log.listen(lambda sample: monitor.add(from_wire(sample)))
     looks = {}
     for number in range(0, count, len(blobs)):
         log.receive(number // len(blobs) % 8, blobs)
         if (done := number + len(blobs)) in (count // 5, count):
-            while heard.total() < done:
+            while len(monitor) < done:
                 time.sleep(0.01)
+                monitor.take()  # as it is sent to a browser
             looks[done] = psutil.Process().memory_info().rss
+            Console().print(f"{done:,} of {count:,} samples: {looks[done] / 1e6:.1f} MB")
     log.close()
     log.drain()
     last = sum(1 for _ in log)

@@ -58,10 +58,16 @@ def show(found: Judgement) -> None:
         ),
         (
             "Gain over homogeneous, %",
-            ("layout", "measured", "predicted", "sign"),
+            ("layout", "measured", "predicted", "plausible networks", "sign"),
             [
-                [one.label, one.measured, one.predicted, _sign(one.counts, one.right)]
-                for one in found.gains
+                [
+                    gain.label,
+                    gain.measured,
+                    gain.predicted,
+                    f"{gain.low:.1f} to {gain.high:.1f}",
+                    _sign(gain.counts, gain.right),
+                ]
+                for gain in found.gains
             ],
         ),
         (
@@ -73,6 +79,26 @@ def show(found: Judgement) -> None:
             "Band that four of five rows stay in",
             ("kind", "error %"),
             [[kind, 100 * band] for kind, band in found.bands().items()],
+        ),
+        (
+            "Left out of the fit together, later GPUs",
+            ("rows", "mean %"),
+            [[name, mean] for name, mean in found.folds.items()],
+        ),
+        (
+            "Runs of a family given, error on its others",
+            ("runs given", "mean %"),
+            [[given, mean] for given, mean in found.given.items()],
+        ),
+        (
+            "Rows that cannot be as printed",
+            ("row", "why"),
+            [[label, why] for label, why in found.flagged.items()],
+        ),
+        (
+            "Without them",
+            ("rows", "mean %"),
+            [[name, mean] for name, mean in found.as_printed().items()] if found.flagged else [],
         ),
         (
             "Rows left out",

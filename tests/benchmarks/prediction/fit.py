@@ -6,7 +6,9 @@ Those fitted to all models below are the ones that the hardware files and traini
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +23,13 @@ from scipy.optimize import least_squares
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.step_time import Software, load_software
 from mimokit.prediction.step_time.constants import CONSTANTS, on_bound, value
+from tests.benchmarks.prediction.folds import (
+    FITTED_MODELS,
+    Fold,
+    Kind,
+    fold_name,
+    folds,
+)
 from tests.benchmarks.prediction.predicted import predict_seconds
 from tests.benchmarks.prediction.rows import Measured, read
 
@@ -28,12 +37,13 @@ FITTED = Path(__file__).with_name("constants.json")
 """What the fit found: of all rows ("all": the shipped ones) and of every fold."""
 
 Bounds = tuple[float, float, float]
-"""Where the fit begins, and the bounds within which a constant means what it says."""
+"""Where the fit begins, which no row had a say in, and the bounds within which a constant means
+what it says."""
 
 
 def _fitted(old: bool) -> dict[str, Bounds]:
     return {
-        name: (one.value, one.low, one.high)
+        name: (math.sqrt(one.low * one.high), one.low, one.high)
         for name, one in CONSTANTS.items()
         if one.fitted and name.endswith(("a100", "2021")) == old
     }
@@ -41,25 +51,6 @@ def _fitted(old: bool) -> dict[str, Bounds]:
 
 A100, LATER = _fitted(old=True), _fitted(old=False)
 """The constants that are fitted: those of A100s, which share none with later GPUs, and others."""
-
-FOLDS: Mapping[str, frozenset[str]] = {
-    "llama 70b": frozenset({"LLAMA3_70B"}),
-    "llama 8b": frozenset({"LLAMA3_8B"}),
-    "llama 70b, 12 layers": frozenset({"llama3-70b-L12"}),
-    "qwen3 30b": frozenset({"Qwen3_30B_a3B"}),
-    "qwen3 235b": frozenset({"Qwen3_235B_a22B"}),
-    "gpt-oss": frozenset({"GPT OSS 120B"}),
-    "deepseek v3": frozenset({"DeepSeekV3"}),
-    "deepseek v2": frozenset({"deepseekv2-L4"}),
-    "gpt of 1024": frozenset(f"GPT {layers} x 1024" for layers in (12, 16, 20, 24)),
-    "gpt of 2048": frozenset(f"GPT {layers} x 2048" for layers in (12, 16, 20, 24)),
-    "gpt of 3072 and 12288": frozenset({"GPT 30 x 3072", "GPT 96 x 12288"}),
-    "gpt of 6144 and 8192": frozenset({"GPT 40 x 6144", "GPT 48 x 8192"}),
-}
-"""Whole models that are left out together; each is scored with constants fitted without it."""
-
-FITTED_MODELS = frozenset().union(*FOLDS.values())
-"""The models that the shipped constants were fitted to; all others are test models as they are."""
 
 SAME_CHIP = {"h200": "h100", "gb200": "b200", "gb300": "b300"}
 """Hardware -> hardware whose chip it has.
@@ -181,26 +172,30 @@ class Job:
     """One fit: A100s share no constant with later GPUs.
 
     Attributes:
-        name: of the fold, or "all".
-        left_out: models.
+        left_out: None: nothing.
         old: the constants of A100s, otherwise those of later GPUs.
     """
 
-    name: str
-    left_out: frozenset[str]
+    left_out: Fold | None
     old: bool
+
+    @property
+    def name(self) -> str:
+        """Name of its constants."""
+        return "all" if self.left_out is None else self.left_out.key
 
     def rows(self, rows: Sequence[Measured]) -> list[Measured]:
         """Return the rows that are fitted to."""
         return [
             row
             for row in rows
-            if row.hardware.startswith("a100") == self.old and row.name not in self.left_out
+            if row.hardware.startswith("a100") == self.old
+            and not (self.left_out and self.left_out.holds(row))
         ]
 
     def changes(self, rows: Sequence[Measured]) -> bool:
         """Return whether leaving out leaves out any row."""
-        whole = Job("all", frozenset(), self.old)
+        whole = Job(None, self.old)
         return len(self.rows(rows)) < len(whole.rows(rows))
 
     def run(self, rows: Sequence[Measured]) -> tuple[dict[str, float], float]:
@@ -211,11 +206,8 @@ class Job:
 
 def jobs(rows: Sequence[Measured]) -> list[Job]:
     """Return all fits that differ."""
-    found: list[Job] = []
-    for old in (True, False):
-        folds = [Job(name, left_out, old) for name, left_out in FOLDS.items()]
-        found += [Job("all", frozenset(), old), *(one for one in folds if one.changes(rows))]
-    return found
+    each = [Job(fold, old) for old in (True, False) for fold in folds(rows)]
+    return [Job(None, True), Job(None, False), *(job for job in each if job.changes(rows))]
 
 
 def fit_all(rows: Sequence[Measured], processes: int = 2) -> dict[str, dict[str, float]]:
@@ -235,7 +227,7 @@ def fit_all(rows: Sequence[Measured], processes: int = 2) -> dict[str, dict[str,
             **parts.get((name, True), parts["all", True]),
             **parts.get((name, False), parts["all", False]),
         }
-        for name in ("all", *FOLDS)
+        for name in sorted({job.name for job in todo})
     }
 
 
@@ -254,13 +246,17 @@ def main() -> None:
         print(sentence)
 
 
-def constants_for(model: str) -> Constants:
-    """Return constants that were fitted without a model."""
-    found: dict[str, dict[str, float]] = json.loads(FITTED.read_text(encoding="utf-8"))
-    for name, left_out in FOLDS.items():
-        if model in left_out:
-            return found[name]
-    return found["all"]
+@functools.cache
+def _fitted_constants() -> Mapping[str, Constants]:
+    constants: dict[str, dict[str, float]] = json.loads(FITTED.read_text(encoding="utf-8"))
+    return constants
+
+
+def constants_for(row: Measured, kind: Kind = "family") -> Constants:
+    """Return constants that were fitted without a row's family, generation or release."""
+    name = fold_name(kind, row)
+    fitted = _fitted_constants()
+    return fitted["all"] if name is None else fitted.get(Fold(kind, name).key, fitted["all"])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ them. Steps in seconds are not to be compared; percentages of gain are.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,14 +20,23 @@ from mimokit.architecture import (
     VisionEncoder,
     load_model,
 )
-from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
+from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, RECOMPUTE_NAMES, ParallelSizes
+from mimokit.config.errors import ConfigError
 from mimokit.config.runtime import DeploymentMode
 from mimokit.prediction import EncoderInput, Workload, costs_of, layout_cost
 from mimokit.prediction.deployment_modes import LayoutCost
-from mimokit.prediction.hardware import load_hardware
+from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.step_time import System, load_software
-from tests.benchmarks.prediction.tables import Row, SkippedRowError, names, number, table, whole
+from tests.benchmarks.prediction.tables import (
+    Row,
+    SkippedRowError,
+    described,
+    names,
+    number,
+    table,
+    whole,
+)
 
 FILE = "heterogeneous-parallelism-2605.27678.csv"
 COLUMNS = names(
@@ -42,10 +51,15 @@ MODES: Mapping[str, DeploymentMode] = {
     "NC": "heterogeneous",
 }
 PATCHES = 1024
-"""Of one image."""
-PATCHES_PER_TOKEN = 0.5
-"""What encoders compute per image token of the sequence: fitted to this table, as is the time in
-which a host launches a layer of `megatron-mimo`, and nothing else."""
+"""Of one image; each becomes one token of the sequence. From 50 to 75 % of images, homogeneous
+steps of A2's 3B encoder take 23 µs longer per image token, those of A3 6 to 9 µs: what one patch
+per token takes."""
+FROZEN_BESIDE = frozenset({"120B"})
+"""Language models beside which encoders do not train. Eight GPUs of A4 encode 262,144 patches by 6B
+parameters in 17.2 s: 8 operations per parameter would be 68 % of their peak in products alone,
+without attention and norms, and more than twice that beside 12B parameters."""
+FAR_ABOVE = 2.0
+"""Predicted over printed memory of a run that, beyond the GPU's memory too, ran otherwise."""
 MICRO_BATCHES = (1, 2, 4)
 """Samples per micro-batch that runs may have had where the table does not say."""
 ENCODERS = {
@@ -57,6 +71,9 @@ ENCODERS = {
 LANGUAGE = {"7B": "llama-2-7b", "14B": "qwen2.5-14b", "70B": "llama-3-70b"}
 WIDTHS_OF_LAYERS = 80
 """Width over layers of networks whose dimensions nobody published; those of GPT-3 are 58 to 128."""
+PLAUSIBLE_WIDTHS = (50, 120)
+"""Width over layers of other networks with an encoder's parameters: those of ViT-g and of ViT-22B
+are 35 and 128."""
 MISTRAL_LARGE = LanguageModel("120B", Transformer(88, 12288, 96, 8, 128, 28672), 32768)
 
 
@@ -68,11 +85,15 @@ class Gain:
         label: the row in words.
         measured: gain in tokens per second and GPU count as printed, in percent.
         predicted: the same from predicted steps.
+        low: the least that any plausible network of the encoder's size is predicted to gain.
+        high: the most.
     """
 
     label: str
     measured: float
     predicted: float
+    low: float = math.nan
+    high: float = math.nan
 
     @property
     def counts(self) -> bool:
@@ -85,57 +106,110 @@ class Gain:
         return (self.measured > 0) == (self.predicted > 0)
 
 
-def read_gains(folder: Path) -> list[Gain]:
-    """Return every gain of the table; none where the folder has no such table.
+def read_gains(folder: Path) -> tuple[list[Gain], dict[str, int]]:
+    """Return every gain of the table and why rows were left out; none without such a table.
 
     Raises:
         DataError: a column is missing.
     """
-    found: list[Gain] = []
-    base: dict[tuple[str, ...], float] = {}
+    gains: list[Gain] = []
+    skipped: dict[str, int] = {}
+    models = described(folder)
+    base: dict[tuple[str, ...], tuple[float, ...]] = {}
     for row in table(folder / FILE, COLUMNS):
         key = (row["table"], row["encoder"], row["llm"], row["seq"], row["vision_pct"], row["gbs"])
-        seconds = predicted_outcome(row).seconds
+        try:
+            seconds = tuple(
+                float(predicted_outcome(row, model).seconds)
+                for model in plausible_models(row["encoder"], row["llm"], models)
+            )
+        except (SkippedRowError, ConfigError) as why:
+            skipped[str(why)] = skipped.get(str(why), 0) + 1
+            continue
         if row["mode"] == "H":
-            base[key] = float(seconds)
+            base[key] = seconds
             continue
         measured = number(row, "tokens_gain_pct_vs_H")
         if key in base and measured is not None:
-            gain = 100 * (base[key] / float(seconds) - 1)
+            each = [100 * (one / other - 1) for one, other in zip(base[key], seconds, strict=True)]
             label = f"{row['table']} {row['mode']} {row['encoder']}+{row['llm']} seq {row['seq']} "
-            found.append(Gain(label + f"vision {row['vision_pct']} %", measured, gain))
-    return found
+            label += f"vision {row['vision_pct']} %"
+            gains.append(Gain(label, measured, each[0], min(each), max(each)))
+    return gains, skipped
 
 
-def predicted_outcome(row: Row) -> LayoutCost:
+def predicted_outcome(row: Row, model: MultimodalModel | None = None) -> LayoutCost:
     """Return what the predictor says of one row.
 
     Where the row does not say how many samples a micro-batch has, it is the number whose memory
-    comes closest to the row's; without memory either it is 1.
+    comes closest to the row's; without memory either it is 1. A homogeneous layout that could not
+    have fitted ran with encoders that were recomputed or did not train, whichever comes closer.
+
+    Args:
+        model: that stands in for the row's; None: the most likely one.
     """
-    given, gigabytes = whole(row, "num_microbatches", 0), number(row, "peak_mem_gb")
+    model = model or stand_in(row["encoder"], row["llm"])
+    printed = number(row, "peak_mem_gb")
+    peak = None if printed is None else 1e9 * printed
+    given = whole(row, "num_microbatches", 0)
+    frozen = row["llm"] in FROZEN_BESIDE
     if given:
-        return _with_micro_batch(row, whole(row, "gbs") / whole(row, "llm_dp") / given)
-    if gigabytes is None:
-        return _with_micro_batch(row, MICRO_BATCHES[0])
-    return min(
-        (_with_micro_batch(row, size) for size in MICRO_BATCHES),
-        key=lambda one: abs(math.log(float(one.memory) / (1e9 * gigabytes))),
+        sizes = _sizes(row, model, whole(row, "gbs") / whole(row, "llm_dp") / given)
+        return _as_it_fits(row, model, sizes, peak, frozen=frozen)
+    choices = MICRO_BATCHES if peak else MICRO_BATCHES[:1]
+    costs = [_outcome(row, model, _sizes(row, model, size), frozen=frozen) for size in choices]
+    return costs[0] if peak is None else _closest(costs, peak)
+
+
+def _closest(costs: Sequence[LayoutCost], peak: float) -> LayoutCost:
+    return min(costs, key=lambda cost: abs(math.log(float(cost.memory) / peak)))
+
+
+def _as_it_fits(
+    row: Row,
+    model: MultimodalModel,
+    sizes: Mapping[str, ParallelSizes],
+    peak: float | None,
+    *,
+    frozen: bool,
+) -> LayoutCost:
+    cost = _outcome(row, model, sizes, frozen=frozen)
+    memory = float(cost.memory)
+    fits = peak is None or memory < max(FAR_ABOVE * peak, _hardware(row).memory_bytes)
+    if peak is None or fits or row["mode"] != "H":
+        return cost
+    name = model.branches[0].name
+    recomputed = {**sizes, name: replace(sizes[name], recompute=RECOMPUTE_FULL)}
+    others = (
+        _outcome(row, model, recomputed, frozen=frozen),
+        _outcome(row, model, sizes, frozen=True),
     )
+    return _closest((cost, *others), peak)
 
 
-def _with_micro_batch(row: Row, micro_batch: float) -> LayoutCost:
-    model = stand_in(row["encoder"], row["llm"])
-    images = whole(row, "seq") * float(row["vision_pct"]) / 100 / PATCHES * PATCHES_PER_TOKEN
+def _hardware(row: Row) -> Hardware:
+    return load_hardware(row["gpu"].split("-")[0])
+
+
+def _outcome(
+    row: Row, model: MultimodalModel, sizes: Mapping[str, ParallelSizes], *, frozen: bool
+) -> LayoutCost:
+    name = model.branches[0].name
+    share = number(row, "vision_pct")
+    if share is None:
+        raise SkippedRowError("vision_pct is not given")
+    images = whole(row, "seq") * share / 100 / PATCHES
     workload = Workload(
         whole(row, "seq"),
         whole(row, "gbs"),
         row["precision"],
-        {model.branches[0].name: EncoderInput(PATCHES, images)},
+        {name: EncoderInput(PATCHES, images)},
+        frozen=frozenset({name} if frozen else ()),
     )
-    layout = Layout(MODES[row["mode"]], _sizes(row, model, micro_batch))
-    hardware = load_hardware(row["gpu"].split("-")[0])
-    system = System(hardware, load_software(SOFTWARE), workload.precision)
+    if row["mode"] not in MODES:
+        raise SkippedRowError(f"mode {row['mode']} is none of {', '.join(MODES)}")
+    layout = Layout(MODES[row["mode"]], sizes)
+    system = System(_hardware(row), load_software(SOFTWARE), workload.precision)
     language, encoders = costs_of(model, layout, workload, system)
     return layout_cost(layout.mode, language, encoders, workload, system)
 
@@ -165,8 +239,14 @@ def _sizes_of(row: Row, prefix: str, micro_batch: float) -> ParallelSizes:
         pipeline=whole(row, f"{prefix}_pp"),
         data=whole(row, f"{prefix}_dp"),
         micro_batch=micro_batch,
-        recompute=RECOMPUTE_NAMES.index(row[f"{prefix}_recompute"]),
+        recompute=_recompute(row[f"{prefix}_recompute"]),
     )
+
+
+def _recompute(text: str) -> int:
+    if text not in RECOMPUTE_NAMES:
+        raise SkippedRowError(f"recompute {text} is none of {', '.join(RECOMPUTE_NAMES)}")
+    return RECOMPUTE_NAMES.index(text)
 
 
 def derived(size: str, widths: int = WIDTHS_OF_LAYERS) -> tuple[int, int, int, int]:
@@ -200,17 +280,53 @@ def _language(size: str) -> LanguageModel:
     return LanguageModel(size, net, 32000)
 
 
-def stand_in(encoder: str, language: str) -> MultimodalModel:
+def plausible_models(
+    encoder: str, language: str, models: Mapping[str, Row] | None = None
+) -> tuple[MultimodalModel, ...]:
+    """Return models with modules of the given sizes, the most likely one first.
+
+    Args:
+        models: size -> dimensions that the folder gives.
+    """
+    known = {} if models is None else models
+    own = _described(known[language]) if language in known else None
+    if encoder in known:
+        net = _described(known[encoder]).net
+        shape = (net.layers, net.hidden, net.heads, net.ffn)
+        return (stand_in(encoder, language, shape, own),)
+    others = [derived(encoder, widths) for widths in PLAUSIBLE_WIDTHS]
+    return tuple(stand_in(encoder, language, shape, own) for shape in (None, *others))
+
+
+def _described(row: Row) -> LanguageModel:
+    hidden, heads = whole(row, "hidden"), whole(row, "heads")
+    net = Transformer(
+        whole(row, "layers"), hidden, heads, whole(row, "kv_heads", heads),
+        whole(row, "head_dim", hidden // heads), whole(row, "ffn", 4 * hidden),
+    )  # fmt: skip
+    return LanguageModel(row["model"], net, whole(row, "vocab", 32000))
+
+
+def stand_in(
+    encoder: str,
+    language: str,
+    shape: tuple[int, int, int, int] | None = None,
+    own: LanguageModel | None = None,
+) -> MultimodalModel:
     """Return a model whose modules have about the given numbers of parameters.
 
     Sizes of which no published model is listed become a network of the usual shape.
+
+    Args:
+        shape: layers, width, heads and inner width of the encoder; None: as usual.
+        own: the language model; None: one of the given size.
     """
-    layers, width, heads, ffn = ENCODERS.get(encoder) or derived(encoder)
+    layers, width, heads, ffn = shape or ENCODERS.get(encoder) or derived(encoder)
     net = Transformer(
         layers, width, heads, heads, width // heads, ffn, gated=False, norm="layer", causal=False
     )
     vision = VisionEncoder("images", net, image_size=448, patch_size=14, positions=PATCHES)
-    known = _language(language)
+    known = own or _language(language)
     hidden = known.net.hidden
     branch = EncoderBranch("images", vision, Projector((width, hidden, hidden)))
     return MultimodalModel(f"{encoder}+{language}", known, (branch,))

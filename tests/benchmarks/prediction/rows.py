@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,19 @@ from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_SELECTIVE,
     ParallelSizes,
 )
-from mimokit.architecture.transformer import active_stack_parameters
+from mimokit.architecture.transformer import LatentAttention, active_stack_parameters
 from mimokit.config.recipe import RecipeConfig
 from mimokit.prediction.hardware import hardware_names, load_hardware
-from tests.benchmarks.prediction.tables import Row, SkippedRowError, names, number, table, whole
+from tests.benchmarks.prediction.tables import (
+    Row,
+    SkippedRowError,
+    described,
+    filled,
+    names,
+    number,
+    table,
+    whole,
+)
 
 PRECISIONS = {
     "BF16": "bf16",
@@ -36,7 +45,12 @@ PRECISIONS = {
 GPT_VOCABULARY = 51200
 """GPT-2's vocabulary as Megatron pads it for 8 tensor-parallel ranks."""
 LATENT_MODELS = {7168: "deepseek-v3", 5120: "deepseek-v2"}
-"""Hidden size -> the published model whose latent attention the tables leave out."""
+"""Hidden size -> the published model whose latent attention the tables leave out; that of any other
+model stands in the columns of `LATENT`."""
+LATENT = ("q_rank", "kv_rank", "nope_dim", "rope_dim", "v_dim")
+LEFT_OUT: Mapping[int, Mapping[str, int]] = {2880: {"window": 128, "biases": 1}}
+"""Hidden size -> columns, if neither a table nor models.csv has them: GPT-OSS alternates layers of
+128 tokens with full ones, and all its products have biases (config.json of openai/gpt-oss-120b)."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +75,9 @@ class Measured:
         recipe: what is known of how it ran.
         trained: False: only adapters train (LoRA).
         stated: the table says how the stack ran; otherwise predictions suppose their defaults.
+        release: of the stack; empty: not given.
+        stack: the program that ran: bridge, simumax, megatron-2021 or another.
+        keeps_less: activations were offloaded or recomputed in part, which memory leaves out.
     """
 
     table: str
@@ -80,6 +97,9 @@ class Measured:
     recipe: RecipeConfig = field(default_factory=RecipeConfig)
     trained: bool = True
     stated: bool = True
+    release: str = ""
+    stack: str = "bridge"
+    keeps_less: bool = False
 
     @property
     def published(self) -> object:
@@ -121,11 +141,12 @@ def read(folder: Path) -> tuple[list[Measured], dict[str, int]]:
         (PUBLISHED, PUBLISHED_COLUMNS, _published),
         (A100, A100_COLUMNS, _a100),
     )
+    models = described(folder)
     for file, columns, reader in readers:
         seen: set[object] = set()
         for row in table(folder / file, columns):
             try:
-                measured = reader(row)
+                measured = reader(filled(row, models.get(row.get("model", ""))))
                 if measured.published in seen:
                     raise SkippedRowError("the same run is published twice")
                 seen.add(measured.published)
@@ -136,6 +157,8 @@ def read(folder: Path) -> tuple[list[Measured], dict[str, int]]:
 
 
 def _published(row: Row) -> Measured:
+    if "unstated" in row["vp"]:
+        raise SkippedRowError("interleaved, and how many chunks a stage has is not stated")
     software = _software(row)
     old = software == "megatron-2021"
     gpu = row["gpu"].lower().split("-")[0]
@@ -188,6 +211,9 @@ def _published(row: Row) -> Measured:
         label=f"{row['release']} {row['model']} {row['gpu']} {row['precision']} {layout}",
         recipe=recipe_of_row(row, model.net.moe is not None),
         trained=row["task"].lower() != "lora",
+        release=row["release"],
+        stack=_stack(row, software),
+        keeps_less=bool(whole(row, "offload_layers", 0) or (row.get("recompute_modules") or "")),
         stated=old or "SimuMax" in row["source"] or bool((row.get("graphs") or "").strip()),
     )
     if measured.seconds is None and measured.tflops is not None:
@@ -222,6 +248,13 @@ def recipe_of_row(row: Row, has_experts: bool) -> RecipeConfig:
         said.setdefault("dispatcher", "alltoall")
         said.setdefault("graphs", "none")
     return RecipeConfig(**said)
+
+
+def _stack(row: Row, software: str) -> str:
+    """Return the program that ran; rows of one that is not described are judged apart."""
+    said = (row.get("stack") or "").strip().lower()
+    usual = {"megatron-2021": "megatron-2021", "megatron-core": "simumax"}
+    return said or usual.get(software, "bridge")
 
 
 def _software(row: Row) -> str:
@@ -259,6 +292,9 @@ def _model(row: Row) -> LanguageModel:
             shared_ffn=whole(row, "shared_ffn", 0),
             dense_layers=whole(row, "dense_layers", 0),
         )
+    known = LEFT_OUT.get(hidden, {})
+    biases = whole(row, "biases", known.get("biases", 0)) > 0
+    window = whole(row, "window", known.get("window", 0))
     net = Transformer(
         layers=layers,
         hidden=hidden,
@@ -269,6 +305,11 @@ def _model(row: Row) -> LanguageModel:
         gated=not gpt,
         norm="layer" if gpt else "rms",
         moe=moe,
+        qkv_bias=biases,
+        output_bias=biases,
+        ffn_bias=biases,
+        window=window,
+        full_attention_layers=whole(row, "full_attention_layers", layers // 2 if window else 0),
     )
     positions = whole(row, "seq") if gpt else 0
     return LanguageModel(row["model"], net, whole(row, "vocab"), tied=gpt, positions=positions)
@@ -279,9 +320,15 @@ def _latent(row: Row, hidden: int, layers: int) -> LanguageModel:
 
     The further-token layer is left out where the row says so, and where layers were cut away.
     """
-    published = load_model(LATENT_MODELS.get(hidden, "deepseek-v3"))
+    known = LATENT_MODELS.get(hidden)
+    if known is None and not (row.get("kv_rank") or "").strip():
+        raise SkippedRowError(f"latent attention: {', '.join(LATENT)} are not given")
+    published = load_model(known or "deepseek-v3")
     assert isinstance(published, LanguageModel)
     assert published.net.moe is not None
+    mla = published.net.mla
+    if (row.get("kv_rank") or "").strip():
+        mla = LatentAttention(*(whole(row, name) for name in LATENT))
     moe = replace(
         published.net.moe,
         experts=whole(row, "experts"),
@@ -291,14 +338,13 @@ def _latent(row: Row, hidden: int, layers: int) -> LanguageModel:
         dense_layers=whole(row, "dense_layers", published.net.moe.dense_layers),
     )
     heads = whole(row, "heads")
-    net = replace(published.net, layers=layers, heads=heads, kv_heads=heads, hidden=hidden, moe=moe)
+    net = replace(
+        published.net, layers=layers, heads=heads, kv_heads=heads, hidden=hidden, moe=moe, mla=mla,
+        ffn=whole(row, "ffn", published.net.ffn),
+    )  # fmt: skip
     without = "w/o MTP" in row["note"] or "DeepSeek" not in row["model"]
-    return LanguageModel(
-        row["model"],
-        net,
-        whole(row, "vocab"),
-        next_token_layers=0 if without else published.next_token_layers,
-    )
+    further = whole(row, "further_layers", 0 if without else published.next_token_layers)
+    return LanguageModel(row["model"], net, whole(row, "vocab"), next_token_layers=further)
 
 
 def _a100(row: Row) -> Measured:
@@ -335,6 +381,7 @@ def _a100(row: Row) -> Measured:
         tflops=None,
         memory_gib=None,
         label=f"{name} {layout}",
+        stack="megatron-2021",
     )
 
 

@@ -10,15 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from mimokit.prediction.hardware import load_hardware
-from mimokit.prediction.memory import stage_memory, total_bytes
-from mimokit.prediction.step_time import System, load_software
+from tests.benchmarks.prediction.doubt import printed_peak_bytes
 from tests.benchmarks.prediction.fit import (
-    FITTED_MODELS,
     constants_for,
     hardware_with,
     software_with,
 )
+from tests.benchmarks.prediction.folds import FITTED_MODELS, Kind, fold_name
 from tests.benchmarks.prediction.predicted import predict_seconds
 from tests.benchmarks.prediction.rows import Measured
 
@@ -66,16 +64,20 @@ class Score:
         }
 
 
-def predictions(rows: Sequence[Measured]) -> tuple[Floats, Floats]:
-    """Return seconds with constants fitted without each row's model, and with those shipped."""
+def predictions(rows: Sequence[Measured], kind: Kind = "family") -> tuple[Floats, Floats]:
+    """Return seconds with constants fitted without each row's fold, and with those shipped."""
     shipped = predict_seconds(rows)
     apart = shipped.copy()
-    for model in {row.name for row in rows} & FITTED_MODELS:
-        members = [index for index, row in enumerate(rows) if row.name == model]
-        own = constants_for(model)
-        apart[members] = predict_seconds(
-            [rows[index] for index in members], hardware_with(own), software_with(own)
-        )
+    groups: dict[str | None, list[int]] = defaultdict(list)
+    for index, row in enumerate(rows):
+        groups[fold_name(kind, row) if row.name in FITTED_MODELS else None].append(index)
+    for name, members in groups.items():
+        chosen = [rows[index] for index in members]
+        if name is not None:
+            constants = constants_for(chosen[0], kind)
+            apart[members] = predict_seconds(
+                chosen, hardware_with(constants), software_with(constants)
+            )
     return apart, shipped
 
 
@@ -86,7 +88,8 @@ def kind_of(row: Measured) -> str:
     if row.software == "megatron-2021":
         return "published GPT on A100"
     kind = "dense" if row.model.net.moe is None else "MoE"
-    return f"{kind} {row.hardware} {row.precision}"
+    stack = "" if row.stack == "bridge" else f" ({row.stack})"
+    return f"{kind} {row.hardware} {row.precision}{stack}"
 
 
 def scores(rows: Sequence[Measured], apart: Floats, shipped: Floats) -> list[Score]:
@@ -209,19 +212,7 @@ def _median(rows: Sequence[Measured], members: Iterable[int]) -> float:
 def memory_errors(rows: Sequence[Measured]) -> Mapping[str, float]:
     """Return the share by which the predicted peak of each measured run is off, by its label."""
     return {
-        f"{row.label} seq {row.seq}": peak_bytes(row) / 2**30 / row.memory_gib - 1
+        f"{row.label} seq {row.seq}": printed_peak_bytes(row) / 2**30 / row.memory_gib - 1
         for row in rows
         if row.memory_gib
     }
-
-
-def peak_bytes(row: Measured) -> float:
-    """Return the predicted bytes of a run's fullest rank."""
-    system = System(load_hardware(row.hardware), load_software(row.software), row.precision)
-    ends = (
-        stage_memory(
-            row.model, row.sizes, row.seq, row.micro_batches, stage, storage=system.storage
-        )
-        for stage in (0, int(row.sizes.pipeline) - 1)
-    )
-    return max(float(total_bytes(parts)) for parts in ends)

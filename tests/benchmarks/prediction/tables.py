@@ -38,6 +38,25 @@ def table(path: Path, columns: Sequence[str]) -> list[Row]:
         return list(reader)
 
 
+MODELS = "models.csv"
+"""Of a folder, if it has one: dimensions of models, by the names of the columns of the tables."""
+
+
+def described(folder: Path) -> Mapping[str, Row]:
+    """Return model -> its dimensions; empty where the folder does not describe models.
+
+    Raises:
+        DataError: the column of names is missing.
+    """
+    return {row["model"]: row for row in table(folder / MODELS, ("model",))}
+
+
+def filled(row: Row, model: Row | None) -> Row:
+    """Return a row with what it leaves empty taken from the description of its model."""
+    said = {name: text for name, text in row.items() if (text or "").strip()}
+    return {**dict.fromkeys(row, ""), **(model or {}), **said}
+
+
 def whole(row: Row, name: str, default: int | None = None) -> int:
     """Return a whole number of a row.
 
