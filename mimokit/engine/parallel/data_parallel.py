@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Sequence, Set
+import weakref
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -198,13 +199,36 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         if sync is not None:
             sync()
 
-    def release(self) -> None:
-        """Remove the gradient hooks; the module cannot be trained afterwards.
+    def _make_backward_post_hook(self, param: torch.nn.Parameter) -> Callable[..., None]:
+        """Return Megatron's hook, which this object keeps and C++ does not.
 
-        Hooks and module refer to each other through C++, unseen by Python's garbage collector:
-        without this, every layout that ran would stay in memory with its process groups.
+        A graph of autograd keeps the hooks of its parameters, and a module may keep a graph: a
+        `TransformerBlock` does, of its last input. Python's garbage collector does not see such a
+        circle, and every layout that ran would stay in memory with its process groups.
+        """
+        hook = super()._make_backward_post_hook(param)
+        self.__dict__.setdefault("_post_hooks", []).append(hook)
+        return _while_kept(hook)
+
+    def release(self) -> None:
+        """Remove the gradient hooks, and with them what refers to this object in a circle.
+
+        The module cannot be trained afterwards; its process groups end with the last reference.
         """
         self.grad_accs.clear()
+        self.__dict__.pop("_post_hooks", None)
+
+
+def _while_kept(hook: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that calls another one for as long as that is referred to elsewhere."""
+    reference = weakref.ref(hook)
+
+    def call(*arguments: object) -> None:
+        kept = reference()
+        if kept is not None:
+            kept(*arguments)
+
+    return call
 
 
 def data_parallel_config(execution: ModuleExecution) -> DistributedDataParallelConfig:
