@@ -237,17 +237,20 @@ class EngineCluster:
             RankDied: if the process of a rank died.
             ClusterError: if the run cannot be started, or the controller dies.
         """
-        run = self._launch(function, args, kwargs, ranks, world_size)
+        run, before = None, self._run
         try:
+            run = self._launch(function, args, kwargs, ranks, world_size)
             if on_sample is not None:
                 run.on_sample(on_sample)
             return run.result()
         except KeyboardInterrupt:
-            run.abort()
-            run.wait_ended(INTERRUPT_SECONDS * slowdown())
+            begun = self._run  # an interrupt may come before this has a name here
+            if begun is not None and begun is not before:
+                begun.abort()
+                begun.wait_ended(INTERRUPT_SECONDS * slowdown())
             raise
         finally:
-            if on_sample is not None and run.done:
+            if on_sample is not None and run is not None and run.done:
                 run.drain()
 
     def submit(

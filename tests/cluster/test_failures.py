@@ -187,15 +187,21 @@ def test_an_interrupted_run(cluster: EngineCluster) -> None:
     assert works(cluster)
 
 
+@pytest.mark.parametrize("moment", ["watch", "on_sample"])
 def test_a_run_that_is_interrupted_before_it_is_waited_for(
-    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    def interrupted(run: ClusterRun, callback: object) -> None:
+    original = getattr(ClusterRun, moment)
+
+    def interrupted(run: ClusterRun, *arguments: object) -> None:
+        original(run, *arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ClusterRun, "on_sample", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        cluster.run(all_reduce_forever, "none", 0, on_sample=print)
+    works(cluster)  # its world is joined
+    with monkeypatch.context() as patch:
+        patch.setattr(ClusterRun, moment, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cluster.run(all_reduce_forever, "none", 0, on_sample=print)
     assert works(cluster)
 
 
