@@ -9,6 +9,9 @@ from playwright.sync_api import Locator, expect
 
 from tests.browser.notebook_page import NotebookPage
 
+LIVE = ".mimokit-planner:not(.mimokit-saved *)"
+"""What is saved of a planner is drawn too until the planner itself is there."""
+
 DROP = """([selector, name, text]) => {
   const data = new DataTransfer();
   data.items.add(new File([text], name, { type: "text/yaml" }));
@@ -84,7 +87,7 @@ def show_planner(notebook: NotebookPage, source: str | None = None) -> PlannerPa
     """Run the notebook's cell `CELL`, so that it shows a new planner of a layout."""
     notebook.execute(f"source = {source!r}")
     notebook.run_all()
-    root = notebook.page.locator(".mimokit-planner")
+    root = notebook.page.locator(LIVE)
     expect(root.locator("canvas.ranks[data-drawn]")).to_be_visible()
     return PlannerPage(notebook, root)
 

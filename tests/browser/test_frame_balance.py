@@ -5,6 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import expect
 
 from tests.browser.notebook_page import DARK, LIGHT, OpenNotebook
+from tests.browser.planner_page import LIVE
 
 CELL = """
 from mimokit_widgets import FrameBalance
@@ -58,7 +59,7 @@ def test_frames_are_typed_dragged_and_shared(open_notebook: OpenNotebook) -> Non
     notebook.wait_until("len(view.plan.assignment) == 326")
     notebook.choose_theme(LIGHT)
     # The tab of the planner is the same view.
-    planner = page.locator(".mimokit-planner")
+    planner = page.locator(LIVE)
     bars = planner.get_by_role("slider")
     expect(bars).to_have_count(8)
     expect(planner.locator(".sentence")).to_contain_text("not worth it")

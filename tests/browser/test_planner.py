@@ -12,7 +12,7 @@ import mimokit
 from mimokit.config_files import load_preset
 from tests.browser.conftest import shared_notebook
 from tests.browser.notebook_page import DARK, LIGHT, NotebookPage, OpenNotebook
-from tests.browser.planner_page import CELL, PlannerPage, show_planner
+from tests.browser.planner_page import CELL, LIVE, PlannerPage, show_planner
 from tests.browser.server import LabServer
 
 HETEROGENEOUS = "preset:llava_7b_heterogeneous"
@@ -285,7 +285,7 @@ def test_two_planners_in_one_notebook_know_nothing_of_each_other(
     twice = f"planner = {cell}\ndisplay(planner)\nplanner"
     notebook = open_notebook("from mimokit_widgets import LayoutPlanner", cell, twice)
     notebook.run_all()
-    roots = notebook.page.locator(".mimokit-planner")
+    roots = notebook.page.locator(LIVE)
     expect(roots.nth(2).locator("canvas.ranks[data-drawn]")).to_be_visible()
     one, other, again = (PlannerPage(notebook, roots.nth(place)) for place in range(3))
     for each in (one, other, again):  # the radio buttons of both are groups of their own
@@ -426,7 +426,7 @@ def test_reopened_without_its_kernel_the_last_layout_stands_there(
     planner.notebook.save()
     planner.notebook.end_kernel()
     planner.notebook.open()
-    expect(page.locator(".mimokit-planner:not(.mimokit-saved *)")).to_have_count(0)
+    expect(page.locator(LIVE)).to_have_count(0)
     expect(page.locator(".mimokit-saved")).to_be_visible()
     kept = page.locator(".mimokit-saved .mimokit-planner")
     expect(kept.get_by_label("DP of language_module", exact=True)).to_be_disabled()

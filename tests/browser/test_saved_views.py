@@ -87,6 +87,13 @@ def test_plan_views_and_the_planner_stay_alive(browser_page: Page, tmp_path: Pat
     browser_page.screenshot(path=SCREENSHOTS / "saved_views.png", full_page=True)
     assert errors == []
 
+    hide = "(display) => { const at = document.querySelector('#ranks'); "
+    hide += "at.className = 'mimokit-saved'; at.style.display = display; }"
+    browser_page.evaluate(hide, "none")  # as next to the view itself
+    expect(ranks).to_have_count(0)
+    browser_page.evaluate(hide, "")
+    expect(ranks.locator("canvas")).to_be_visible()
+
 
 def test_frames_weights_steps_and_what_was_found_stay_alive(
     browser_page: Page, tmp_path: Path

@@ -8,7 +8,7 @@ import nbformat
 from playwright.sync_api import expect
 
 from tests.browser.notebook_page import DARK, LIGHT, OpenNotebook
-from tests.browser.planner_page import PlannerPage
+from tests.browser.planner_page import LIVE, PlannerPage
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "06_predict_and_search.ipynb"
 
@@ -19,7 +19,7 @@ def test_a_reader_goes_from_a_model_to_a_chosen_layout(open_notebook: OpenNotebo
     notebook.run_all()
     view = notebook.page.get_by_role("region", name="Found layouts")
     view.scroll_into_view_if_needed()
-    planner = PlannerPage(notebook, notebook.page.locator(".mimokit-planner"))
+    planner = PlannerPage(notebook, notebook.page.locator(LIVE))
     points = view.locator(".pareto .point")
     slowest = points.nth(points.count() - 1)
     slowest.click()

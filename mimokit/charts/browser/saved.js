@@ -65,12 +65,21 @@ export function unpacked(value) {
 export function showSaved(name, styles, state, answers, draw) {
   for (const host of document.querySelectorAll(`.${name}:not([data-waits])`)) {
     host.dataset.waits = "yes";
-    const seen = new ResizeObserver(() => {
-      if (!host.clientWidth) return; // hidden next to the view itself
-      seen.disconnect();
-      host.replaceChildren(element("style", {}, styles));
+    let drawn = false;
+    new ResizeObserver(() => {
+      if (drawn === (host.clientWidth > 0)) return;
+      if (drawn && !besideLive(host)) return; // a closed tab
+      drawn = !drawn;
+      host.replaceChildren();
+      if (!drawn) return;
+      host.append(element("style", {}, styles));
       draw(new SavedModel(unpacked(state), unpacked(answers)), host);
-    });
-    seen.observe(host);
+    }).observe(host);
   }
+}
+
+/** Whether the view itself stands next to what was saved of it; it may come later than this. */
+function besideLive(host) {
+  const saved = host.closest(".mimokit-saved");
+  return saved !== null && getComputedStyle(saved).display === "none";
 }
