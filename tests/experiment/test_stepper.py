@@ -84,6 +84,21 @@ def test_models_in_turn_leave_no_groups_in_their_world(cluster, tmp_path):
     assert cluster.run(open_group_count, world_size=8) == before
 
 
+def _models_in_memory():
+    import gc
+
+    from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+
+    return sum(isinstance(each, ModuleDataParallel) for each in gc.get_objects())
+
+
+def test_a_step_that_is_left_in_the_middle_leaves_no_model(cluster):
+    with Stepper(cluster, LAYOUTS["fan_in"]) as stepper:
+        stepper.run_until(action="loss")  # its graph crosses a bridge, and has no backward
+        assert cluster.run(_models_in_memory) == [2] * 8
+    assert cluster.run(_models_in_memory) == [0] * 8
+
+
 def test_messages_of_a_closed_stepper_are_dropped(cluster, tmp_path):
     config = LAYOUTS["apart_fan_in"]
     losses = []

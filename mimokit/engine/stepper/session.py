@@ -238,8 +238,13 @@ class RankSession:
         self._kept.edited(number, name, tensor)
 
     def close(self) -> None:
-        """Release the model. Collective while its world exists."""
+        """Release the model. Collective while its world exists.
+
+        Hooks on tensors between two ranks refer to this session through C++: what it keeps of a
+        step that is not at its end would keep the graph of that step, and so on round.
+        """
         self._schedule.close()
+        self._pending, self._watcher.executor = None, None
         self._kept.clear()
         self._rows.clear()
         for module in self.state.model.modules().values():
@@ -289,6 +294,7 @@ def close_session(name: str | None = None) -> None:
         _open.pop(each).close()
     if names:
         gc.collect()  # the model has reference cycles, and each of its groups keeps threads
+        gc.collect()  # a graph that the first has freed kept others
 
 
 def session_of(name: str) -> RankSession | None:
