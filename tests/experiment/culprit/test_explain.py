@@ -15,6 +15,7 @@ from tests.experiment.culprit.faults.fault import STEPS, reference_of
 from tests.experiment.culprit.faults.layouts import fan_in, parts
 from tests.experiment.culprit.reports import CULPRIT
 from tests.layouts import digits_config
+from tests.layouts_drawn import numbered_config
 from tests.planted import planted
 
 QUICK = ("the same in feed-forward layers alone", "gradients are not reduced")
@@ -38,6 +39,15 @@ def test_a_right_layout_has_no_culprit_and_planted_ones_are_named(cluster):
         assert found.is_deterministic
         assert len(str(found).splitlines()) <= 20
         assert str(found).splitlines()[-1].strip()
+
+
+@pytest.mark.parametrize("number", [10, 13], ids=["a decoder", "replicas without items"])
+def test_a_right_drawn_layout_has_no_culprit(cluster, number):
+    config = numbered_config(number)
+    config.strategy = None
+    config = config.finalize()
+    report = explain(cluster, config, steps=1)
+    assert report.passed, report.verdict
 
 
 def test_the_step_of_the_first_wrong_tensor_opens_in_the_stepper(cluster, monkeypatch):

@@ -72,7 +72,9 @@ def _watch_model(recorder: Recorder, model: WholeModel) -> None:
     for name, module in model.modality_submodules.items():
         module.forward = _with_rows(recorder, model, name, module.forward)
     for decoder in model.text_decoders.values():
-        decoder.register_forward_pre_hook(lambda _, given: _hidden(recorder, model, given[0]))
+        decoder.register_forward_pre_hook(
+            lambda _, given: (_hidden(recorder, model, given[0]), *given[1:])
+        )
 
 
 def _with_rows(recorder: Recorder, model: WholeModel, name: str, forward: Any) -> Any:
@@ -103,18 +105,25 @@ def _twice(
         gradient_of(recorder, name, operation, rows, samples, counts)
 
 
-def _hidden(recorder: Recorder, model: WholeModel, hidden: torch.Tensor) -> None:
-    """Record the hidden states [tokens, samples, hidden] that modules behind take as rows."""
+def _hidden(recorder: Recorder, model: WholeModel, hidden: torch.Tensor) -> torch.Tensor:
+    """Record the hidden states [tokens, samples, hidden] that a module behind takes as rows.
+
+    Returns:
+        The same as a tensor of that module alone: its gradient leaves out that of the language
+        model's loss, which no bridge carries.
+    """
     name, samples = model.language_module_name, model.samples
     rows = hidden.transpose(0, 1).flatten(0, 1)
     counts = [len(hidden)] * hidden.shape[1]
     for operation in (ROWS, BRIDGE):
         recorder.rows(name, operation, SeamPhase.FORWARD, rows, samples, counts)
-    if hidden.requires_grad:
+    taken = hidden.view_as(hidden)
+    if taken.requires_grad:
 
         def gradient(found: torch.Tensor) -> None:
             flat = found.transpose(0, 1).flatten(0, 1)
             for operation in (ROWS, BRIDGE):
                 recorder.rows(name, operation, SeamPhase.BACKWARD, flat, samples, counts)
 
-        hidden.register_hook(gradient)  # type: ignore[no-untyped-call]
+        taken.register_hook(gradient)  # type: ignore[no-untyped-call]
+    return taken

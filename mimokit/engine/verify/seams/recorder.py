@@ -49,9 +49,9 @@ class Recorder:
             tensor: its rows, however many dimensions they are, are those of the places.
             columns: place of every column in the whole tensor; None: the rank has all columns.
         """
-        rows = tensor.detach().reshape(len(places.rows), -1).to("cpu", torch.float64)
-        if not len(rows):
+        if not tensor.numel():  # no sample of this rank has an item
             return
+        rows = tensor.detach().reshape(len(places.rows), -1).to("cpu", torch.float64)
         seam = Seam(self.step, module, operation, phase)
         salt, width = salt_of(seam), rows.shape[1]
         signs = all_columns(width, salt) if columns is None else column_signs(columns, salt)
