@@ -14,7 +14,7 @@ from mimokit.step_kinds import REMAINDER, Phase
 TEXT = "currentColor"
 """Of the page around a chart: dark on a light one, light on a dark one."""
 FAINT, FAINTEST = 0.75, 0.12
-"""Opacities of `TEXT`: of what stands beside a chart, and of lines of its grid."""
+"""Opacities of `TEXT`: of what stands next to a chart, and of lines of its grid."""
 INK = "#1F2933"
 """Text where the ground is known to be light."""
 MUTED = "#5F6B7A"

@@ -4,7 +4,7 @@
 import { element, setText } from "./dom.js";
 
 const MOST_READ = 8;
-const AIR = 6; // pixels beside the line
+const AIR = 6; // pixels next to the line
 
 export class CrossHair {
   constructor() {

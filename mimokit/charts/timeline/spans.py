@@ -263,7 +263,7 @@ def timeline_view(
 
 
 def spans_in_words(groups: Iterable[TimelineGroup], unit: str) -> Iterator[tuple[str, str, str]]:
-    """Yield (group, lane, how long it works of how long), for where there is no picture."""
+    """Yield (group, lane, how long it works of how long), for pages without a picture."""
     for group in groups:
         until = max((span.stop for span in group.spans), default=0.0)
         busy = [0.0] * len(group.lanes)
