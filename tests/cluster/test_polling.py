@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from mimokit.cluster.idle import _does_nothing
+from mimokit.cluster.worker.rounds import LOOKS, Look, _without_an_odd_one
 from mimokit.cluster.worker.stack import Place, main_place
 
 Stop = SimpleNamespace
@@ -143,6 +144,14 @@ def test_a_loop_in_which_nothing_changes_does_nothing(loop: Callable[[Stop], Non
 def test_a_loop_that_works_or_waits_for_work_is_not_accused(loop: Callable[[Stop], None]) -> None:
     before, now = two_looks(loop)
     assert not _does_nothing(before, now)
+
+
+def test_a_thread_seen_once_between_two_computations_does_not_go_round() -> None:
+    computes, between = Look(((1, 10),), False), Look(((1, 4),), True)
+    looks = [computes] * LOOKS
+    assert set(_without_an_odd_one([between, *looks[1:]])) == {computes}
+    assert set(_without_an_odd_one([*looks[1:], between])) == {computes}
+    assert set(_without_an_odd_one([between, between, *looks[2:]])) == {computes, between}
 
 
 def test_what_a_loop_keeps_of_its_own_names_stays() -> None:
