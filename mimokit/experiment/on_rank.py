@@ -178,28 +178,35 @@ def seams_of_one_rank(
     code: UserCode,
     wholes: Sequence[Seam],
     nudge: int | None,
+    in_row: bool,
 ) -> Recording:
-    """Record the seams of the model in one process, in the precision of the layout."""
+    """Record the seams of the model in one process, in the precision of the layout.
+
+    Args:
+        in_row: the layout puts samples in a row, without padding.
+    """
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.verify.seams.one_process import record_one_process
 
     start = plan.executions[plan.llm_module_name].weights
     data = code.data or default_data
-    return record_one_process(plan, config, data, steps, decoders, code, start, wholes, nudge)
+    return record_one_process(
+        plan, config, data, steps, decoders, code, start, wholes, nudge, in_row
+    )
 
 
 def seams_rank(
     plan: LayoutPlan,
     config: ExperimentConfig,
-    epsilons: Sequence[float],
+    reference: Recording,
     code: UserCode,
     wholes: Sequence[Seam],
 ) -> Recording:
-    """Record the seams of a layout on this rank."""
+    """Record the seams of a layout on this rank, in steps like those of one process."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.verify.seams.layout import record_layout
 
-    return record_layout(plan, config, code.data or default_data, epsilons, code, wholes)
+    return record_layout(plan, config, code.data or default_data, reference, code, wholes)
 
 
 def calibrate_rank() -> RankMeasurements:

@@ -68,11 +68,12 @@ class Sketches:
 
     Attributes:
         share: of a sum. Records of other ranks with another share are added to it; with the same
-            share and coverage they are copies of it.
+            share and places they are copies of it.
         number: in the order of recording.
         samples: numbers of a step; of a parameter 0.
         values: [samples, SIGNS].
-        coverage: [samples, SIGNS], the sketch of a tensor of ones: which places the rank has.
+        places: which places the rank has, [samples]: the sum of a random number of each, modulo
+            2^64.
         squares: sum of the squares of the entries, [samples].
     """
 
@@ -80,7 +81,7 @@ class Sketches:
     number: int
     samples: list[int] = field(default_factory=list)
     values: list[Floats] = field(default_factory=list)
-    coverage: list[Integers] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
     squares: list[float] = field(default_factory=list)
 
 
@@ -110,6 +111,8 @@ class Recording:
         wholes: seams that were looked at whole.
         epsilons: what the optimizer added to what it divided by, of every step.
         losses: of every step.
+        lengths: of every step, sample -> its tokens without padding, where samples are put in a
+            row without it; the others are not in it.
         code: (module, operation) -> file and line of what computes it.
     """
 
@@ -117,6 +120,7 @@ class Recording:
     wholes: dict[Seam, list[SeamPiece]] = field(default_factory=dict)
     epsilons: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
+    lengths: list[Mapping[int, int]] = field(default_factory=list)
     code: dict[tuple[str, str], str] = field(default_factory=dict)
 
 

@@ -40,6 +40,11 @@ class Side:
     config: ExperimentConfig
     code: UserCode = NO_CODE
 
+    @property
+    def in_row(self) -> bool:
+        """Whether samples are put in a row, without padding."""
+        return self.config.data.pack_sequences_in_batch
+
     def plan(self, cluster: EngineCluster) -> LayoutPlan:
         """Return the plan of a layout."""
         return placed(cluster, plan_layout(self.config))
@@ -62,8 +67,10 @@ class Reference:
     is_deterministic: bool = True
 
     def is_for(self, config: Config, steps: int, data: DataSource | None = None) -> bool:
-        """Whether one process computes the same for a layout."""
+        """Whether one process computes the same for a layout, and recorded what it computes."""
         side = _side(config, data)
+        if side.in_row and not self.side.in_row:
+            return False
         own, other = self.side.config, side.config
         same = single_rank(own) == single_rank(other) and decoders_of(own) == decoders_of(other)
         return same and self.side.code == side.code and self.steps == steps
@@ -133,7 +140,8 @@ def explain(
     if other is not None:
         check_alike(layout.config, other.config)
     if reference is None:
-        reference = compute_reference(cluster, config, data, steps=steps)
+        of = other if other is not None and other.in_row else layout
+        reference = _reference(cluster, of, steps)
     if not reference.is_for(config, steps, data):
         raise ValueError(
             f"The reference differs from {layout.name!r} in its model, global batches, runtime "
@@ -202,6 +210,7 @@ def _alone(
         side.code,
         tuple(wholes),
         nudge,
+        side.in_row,
         world_size=1,
     )[0]
 
@@ -262,12 +271,13 @@ class _Comparison:
         return Divergence(first, microbatch, kind, code, arrays)
 
     def _ranks(self, side: Side, steps: int, wholes: Collection[Seam] = ()) -> ByRank:
-        plan, epsilons = side.plan(self.cluster), self.reference.recording.epsilons[:steps]
+        plan, alone = side.plan(self.cluster), self.reference.recording
+        trained = Recording(epsilons=alone.epsilons[:steps], lengths=alone.lengths[:steps])
         found = self.cluster.run(
             on_rank.seams_rank,
             plan,
             side.config,
-            epsilons,
+            trained,
             side.code,
             tuple(wholes),
             world_size=plan.world_size,

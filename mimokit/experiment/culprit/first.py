@@ -200,8 +200,8 @@ def _measured(
 
 
 def _uncovered(whole: Whole, there: Whole) -> bool:
-    expected, found = whole.coverage, there.coverage
-    return expected is not None and found is not None and not np.array_equal(expected, found)
+    expected, found = whole.places, there.places
+    return expected is not None and found is not None and expected != found
 
 
 def _difference(

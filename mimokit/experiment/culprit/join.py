@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mimokit.planning.seams import SIGNS, ByRank, Floats, Integers, Seam
+from mimokit.planning.seams import SIGNS, ByRank, Floats, Seam
 
 Joined = Mapping[Seam, Mapping[int, "Whole"]]
 """Seam -> sample -> what all ranks together have of it."""
@@ -23,7 +23,7 @@ class SketchPart:
     """
 
     complete: bool
-    coverage: Integers
+    places: int
     squares: float
     copies: dict[int, Floats] = field(default_factory=dict)
 
@@ -32,22 +32,19 @@ class SketchPart:
 class Whole:
     """A tensor of one sample, or a parameter, by its parts."""
 
-    parts: dict[tuple[str, bytes], SketchPart] = field(default_factory=dict)
+    parts: dict[tuple[str, int], SketchPart] = field(default_factory=dict)
 
-    def add(
-        self, rank: int, share: str, coverage: Integers, squares: float, values: Floats
-    ) -> None:
+    def add(self, rank: int, share: str, places: int, squares: float, values: Floats) -> None:
         """Add what a rank has."""
-        key = share, coverage.tobytes()
-        part = self.parts.setdefault(key, SketchPart(not share, coverage, squares))
+        part = self.parts.setdefault((share, places), SketchPart(not share, places, squares))
         part.copies.setdefault(rank, values)
 
     @property
-    def coverage(self) -> Integers | None:
-        """The sketch of all places that some rank has; None for a sum."""
+    def places(self) -> int | None:
+        """Which places ranks have, together; None for a sum."""
         if not all(part.complete for part in self.parts.values()):
             return None
-        return np.sum([part.coverage for part in self.parts.values()], axis=0)  # type: ignore[no-any-return]
+        return sum(part.places for part in self.parts.values()) % 2**64
 
     @property
     def squares(self) -> float:
@@ -65,7 +62,7 @@ class Whole:
             {
                 key: SketchPart(
                     part.complete,
-                    part.coverage,
+                    part.places,
                     part.squares * factor**2,
                     {rank: values * factor for rank, values in part.copies.items()},
                 )
@@ -81,7 +78,7 @@ class Whole:
             known = {} if earlier is None else earlier.copies
             copies = {rank: values - known.get(rank, none) for rank, values in part.copies.items()}
             squares = float(np.mean(np.square(next(iter(copies.values())))))
-            parts[key] = SketchPart(part.complete, part.coverage, squares, copies)
+            parts[key] = SketchPart(part.complete, part.places, squares, copies)
         return Whole(parts)
 
     def by_rank(self) -> Iterator[tuple[int, Floats]]:
@@ -99,8 +96,8 @@ def joined(by_rank: ByRank) -> Joined:
     for rank, recording in by_rank.items():
         for seam, record in recording.sketches.items():
             of_seam = found.setdefault(seam, {})
-            rows = zip(record.samples, record.coverage, record.squares, record.values, strict=True)
-            for sample, coverage, squares, values in rows:
+            rows = zip(record.samples, record.places, record.squares, record.values, strict=True)
+            for sample, places, squares, values in rows:
                 whole = of_seam.setdefault(sample, Whole())
-                whole.add(rank, record.share, coverage, squares, values)
+                whole.add(rank, record.share, places, squares, values)
     return found

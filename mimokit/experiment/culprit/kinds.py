@@ -95,7 +95,7 @@ def _copies(whole: Array, parts: Sequence[OnRank], what: str, within: float) -> 
         )
     for group in groups.values():
         first = group[0]
-        if all(close(part.values, first.values, within) for part in group[1:]):
+        if all(_alike(part.values, first.values, within) for part in group[1:]):
             continue
         right = whole.values[np.ix_(first.rows, first.columns)]
         ranks = _listed("rank", [part.rank for part in group])
@@ -111,10 +111,14 @@ def _copies(whole: Array, parts: Sequence[OnRank], what: str, within: float) -> 
         return
 
 
+def _alike(one: Floats, other: Floats, within: float) -> bool:
+    return np.array_equal(one, other) or close(one, other, within)
+
+
 def _distinct(group: Sequence[OnRank], within: float) -> list[OnRank]:
     found: list[OnRank] = []
     for part in group:
-        if not any(close(part.values, other.values, within) for other in found):
+        if not any(_alike(part.values, other.values, within) for other in found):
             found.append(part)
     return found
 
@@ -150,8 +154,9 @@ def _named(factor: float, sizes: Mapping[str, int], within: float) -> str:
 
 
 def _listed(what: str, numbers: Sequence[int]) -> str:
-    text = ", ".join(map(str, numbers))
-    return f"{what} {text}" if len(numbers) == 1 else f"{what}s {text}"
+    each = dict.fromkeys(numbers)
+    text = ", ".join(map(str, each))
+    return f"{what} {text}" if len(each) == 1 else f"{what}s {text}"
 
 
 def sizes_of(config: ExperimentConfig, plan: LayoutPlan, module: str) -> Mapping[str, int]:

@@ -204,6 +204,9 @@ class _Layers:
         held = None
         if known:
             places = places_of_layer(self.cut, computed, len(hidden), self.positions)
+            if self.positions is None:
+                lengths = self.recorder.lengths
+                places = places[0].without_padding(lengths), places[1].without_padding(lengths)
             held = _LayerRows(*places, batch)
         self.held[_samples(computed)] = held
         return held

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,12 +37,16 @@ def record_layout(
     plan: LayoutPlan,
     config: ExperimentConfig,
     source: DataSource,
-    epsilons: Sequence[float],
+    reference: Recording,
     code: UserCode = NO_CODE,
     wholes: Collection[Seam] = (),
 ) -> Recording:
-    """Train a layout for as many steps as there are epsilons of its optimizer. Collective."""
-    recorder = Recorder(wholes)
+    """Train a layout for as many steps as one process has trained. Collective.
+
+    Args:
+        reference: what one process has recorded: epsilons of the optimizer, and lengths of samples.
+    """
+    recorder = Recorder(wholes, plan.llm_module_name)
     with prepared(plan, config, source, None, code) as state:
         for name, wrapped in state.model.modules().items():
             hook_module(recorder, name, wrapped.module)
@@ -53,7 +57,8 @@ def record_layout(
         parameters = _Parameters(recorder, state)
         recorder.step = -1
         parameters.tensors(SeamPhase.WEIGHT, weight_value)
-        for step, epsilon in enumerate(epsilons):
+        each = zip(reference.epsilons, reference.lengths, strict=True)
+        for step, (epsilon, recorder.lengths) in enumerate(each):
             recorder.step = step
             state.update.set_epsilon(epsilon)
             if state.update.loss_scale is not None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.user_code import NO_CODE, UserCode
-from mimokit.engine.data.batch import item_tokens
+from mimokit.engine.data.batch import Batch, item_tokens, sample_lengths
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import without_tf32
 from mimokit.engine.models.rng import mask_rows
@@ -34,16 +34,24 @@ def record_one_process(
     start: Dtype = "fp32",
     wholes: Collection[Seam] = (),
     nudge: int | None = None,
+    in_row: bool = False,
 ) -> Recording:
-    """Train the model of a layout in one process; see `run_oracle` for the arguments."""
-    recorder = Recorder(wholes)
+    """Train the model of a layout in one process; see `run_oracle` for the other arguments.
+
+    Args:
+        in_row: the layout puts samples in a row, without padding, which is not recorded then.
+    """
+    recorder = Recorder(wholes, plan.llm_module_name)
     one = OneProcess(plan, config, source, decoders, code, start, 1.0, nudge)
     _watch_model(recorder, one.model)
+    if in_row:
+        placeholders = tuple(config.model.special_token_ids.values())
+        one.model.loss_sum = _with_lengths(recorder, one.model, placeholders)  # type: ignore
     recorder.step = -1
     _record_weights(recorder, one)
     largest_norm = 1.0
     for step in range(steps):
-        recorder.step = step
+        recorder.step, recorder.lengths = step, {}
         loss = one.accumulate()
         for name, path, parameter, stepped in one.trained():
             gradient: Any = stepped.grad
@@ -57,6 +65,7 @@ def record_one_process(
         one.update()
         _record_weights(recorder, one)
         recorder.recording.epsilons.append(epsilon)
+        recorder.recording.lengths.append(recorder.lengths)
         recorder.recording.losses.append(loss)
     return recorder.recording
 
@@ -75,6 +84,20 @@ def _watch_model(recorder: Recorder, model: WholeModel) -> None:
         decoder.register_forward_pre_hook(
             lambda _, given: (_hidden(recorder, model, given[0]), *given[1:])
         )
+
+
+def _with_lengths(
+    recorder: Recorder, model: WholeModel, placeholders: Sequence[int]
+) -> Callable[[Batch], tuple[torch.Tensor, float]]:
+    """Return the loss of a model that notes which tokens of its samples are padding."""
+    loss_sum = model.loss_sum
+
+    def noted(batch: Batch) -> tuple[torch.Tensor, float]:
+        lengths = zip(model.samples, sample_lengths(batch, placeholders), strict=True)
+        recorder.lengths = {**recorder.lengths, **dict(lengths)}
+        return loss_sum(batch)
+
+    return noted
 
 
 def _with_rows(recorder: Recorder, model: WholeModel, name: str, forward: Any) -> Any:

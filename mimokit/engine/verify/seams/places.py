@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mimokit.engine.models.rng import MaskRows
 from mimokit.engine.parallel.context import SequenceCut, positions_of_rank
-from mimokit.engine.verify.seams.signs import row_signs
+from mimokit.engine.verify.seams.signs import row_numbers, row_signs
 
 ITEM = 1 << 20
 """Rows of a sample are numbered in their item, and items begin at multiples of this."""
@@ -36,6 +36,13 @@ class RowPlaces:
         padded = self.rows < 0
         return torch.from_numpy(padded)[:, None] if padded.any() else None
 
+    def without_padding(self, lengths: Mapping[int, int]) -> RowPlaces:
+        """Return places of tokens of which those behind the length of their sample are padding."""
+        if not lengths:
+            return self
+        most = np.array([lengths.get(sample, ITEM) for sample in self.samples.tolist()], np.int64)
+        return replace(self, rows=np.where(self.rows < most, self.rows, -1))
+
     def signs(self, salt: int) -> torch.Tensor:
         """Return the signs of the rows, [rows, SIGNS]; 0 of padding."""
         if salt not in self._signs:
@@ -45,6 +52,11 @@ class RowPlaces:
     @cached_property
     def _signs(self) -> dict[int, torch.Tensor]:
         return {}
+
+    @cached_property
+    def numbers(self) -> torch.Tensor:
+        """A random number of every row, [rows] int64; see `row_numbers`."""
+        return row_numbers(self.rows)
 
     @cached_property
     def numbered(self) -> tuple[list[int], torch.Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.verify.seams.places import RowPlaces, all_in_one, places_of_rows
-from mimokit.engine.verify.seams.signs import all_columns, column_signs, salt_of
+from mimokit.engine.verify.seams.signs import (
+    all_columns,
+    all_columns_number,
+    column_number,
+    column_signs,
+    salt_of,
+)
 from mimokit.planning.seams import SIGNS, Recording, Seam, SeamPhase, SeamPiece, Sketches
 
 CHUNK = 2**16
@@ -22,16 +28,19 @@ class Recorder:
 
     Attributes:
         step: the optimizer steps before this one.
+        lengths: sample of this step -> its tokens without padding, as in `Recording`.
         recording: what was recorded so far.
 
     Args:
         wholes: seams of which tensors are kept, too.
+        language: the language model, whose rows are hidden states of tokens.
     """
 
-    def __init__(self, wholes: Collection[Seam] = ()) -> None:
+    def __init__(self, wholes: Collection[Seam] = (), language: str = "") -> None:
         self.step = 0
+        self.lengths: Mapping[int, int] = {}
         self.recording = Recording()
-        self._wholes = frozenset(wholes)
+        self._wholes, self._language = frozenset(wholes), language
         self._numbers = 0
 
     def tensor(
@@ -64,13 +73,14 @@ class Recorder:
         if samples[0] in found.samples:
             return  # recomputed
         values = places.signs(salt) * (rows @ signs)
-        ones = places.signs(salt) * signs.sum(0)
+        own = torch.zeros(len(samples), dtype=torch.int64).index_add(0, index, places.numbers)
+        own *= all_columns_number(width) if columns is None else column_number(columns)
         zeros = torch.zeros(len(samples), SIGNS, dtype=torch.float64)
         self._add(
             found,
             samples,
             zeros.index_add(0, index, values),
-            zeros.index_add(0, index, ones),
+            own,
             zeros[:, 0].index_add(0, index, rows.square().sum(1)),
         )
         if seam in self._wholes:
@@ -83,8 +93,12 @@ class Recorder:
         samples: range, counts: Sequence[int],
     ) -> None:  # fmt: skip
         """Record rows [rows, columns], so many of every sample one after another."""
-        if sum(counts) == len(tensor) and len(counts) == len(samples):
-            self.tensor(module, operation, phase, tensor, places_of_rows(samples, counts))
+        if sum(counts) != len(tensor) or len(counts) != len(samples):
+            return
+        places = places_of_rows(samples, counts)
+        if module == self._language:
+            places = places.without_padding(self.lengths)
+        self.tensor(module, operation, phase, tensor, places)
 
     def parameter(
         self,
@@ -107,14 +121,14 @@ class Recorder:
         flat = flat.masked_fill(torch.from_numpy(columns < 0), 0.0)
         seam = Seam(self.step, module, name, phase)
         salt = salt_of(seam)
-        values, coverage = torch.zeros(2, 1, SIGNS, dtype=torch.float64)
+        values = torch.zeros(1, SIGNS, dtype=torch.float64)
         for start in range(0, len(flat), CHUNK):
             signs = column_signs(columns[start : start + CHUNK], salt)
             values += flat[start : start + CHUNK] @ signs
-            coverage += signs.sum(0)
-        self._add(self._of(seam, share), [0], values, coverage, flat.square().sum()[None])
+        one = all_in_one(1)
+        own = one.numbers * column_number(columns)
+        self._add(self._of(seam, share), [0], values, own, flat.square().sum()[None])
         if seam in self._wholes:
-            one = all_in_one(1)
             piece = SeamPiece(share, one.samples, one.rows, columns, flat.numpy()[None].copy())
             self.recording.wholes.setdefault(seam, []).append(piece)
 
@@ -135,10 +149,10 @@ class Recorder:
         found: Sketches,
         samples: Sequence[int],
         values: torch.Tensor,
-        coverage: torch.Tensor,
+        places: torch.Tensor,
         squares: torch.Tensor,
     ) -> None:
         found.samples += samples
         found.values += list(values.numpy())
-        found.coverage += list(coverage.numpy().round().astype(np.int64))
+        found.places += places.tolist()
         found.squares += squares.tolist()
