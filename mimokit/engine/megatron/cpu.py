@@ -79,6 +79,7 @@ def patch_functions() -> None:
     from megatron.core.transformer import utils
 
     from mimokit.engine.megatron.experts import on_cpu
+    from mimokit.engine.megatron.sums import Functional
 
     # Recomputation keeps the state of CUDA's generator beside that of the CPU and of the tracker.
     random._get_cuda_rng_state = lambda device="cuda", clone=False, graph_safe=False: None
@@ -92,6 +93,7 @@ def patch_functions() -> None:
     # It pins memory and calls `.cuda()`.
     rotary_pos_embedding.get_pos_emb_on_this_cp_rank = _positions_on_rank
     yarn_rotary_pos_embedding.get_pos_emb_on_this_cp_rank = _positions_on_rank
+    layers.F = Functional()
     # Advice for CUDA devices, which every rank would print.
     layers.linear_with_grad_accumulation_and_async_allreduce.warned = True
 

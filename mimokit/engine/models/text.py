@@ -17,6 +17,7 @@ from mimokit.engine.megatron import (
     ProcessGroupCollection,
     TransformerConfig,
 )
+from mimokit.engine.megatron.sums import embedding
 from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms
 from mimokit.engine.models.transformer import StagePart, causal_mask
 from mimokit.units import counted
@@ -60,7 +61,7 @@ class TextTransformer(Encoder):
                 f"The text head takes {counted(self.geometry.positions, 'word')}, not "
                 f"{words.shape[1]}."
             )
-        embedded = torch.nn.functional.embedding(words, self.word_embedding)
+        embedded = embedding(words, self.word_embedding)
         return (embedded + self.position_embedding).transpose(0, 1).contiguous()
 
     def no_items(self) -> dict[str, torch.Tensor]:

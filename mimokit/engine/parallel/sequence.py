@@ -17,6 +17,8 @@ import torch.distributed as dist
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from mimokit.engine.megatron import TransformerConfig, WrappedTorchNorm, tensor_parallel
+from mimokit.engine.megatron.cpu import CPU_ONLY
+from mimokit.engine.megatron.sums import LayerNorm
 from mimokit.engine.parallel.main_weights import on_rank
 from mimokit.engine.parallel.marks import is_of_slice, mark_of_slice
 
@@ -55,7 +57,10 @@ def _whole_norm(
 ) -> Any:
     whole = copy.copy(config)
     whole.sequence_parallel, whole.normalization = False, kind
-    return WrappedTorchNorm(whole, width, eps=epsilon, **options).to(config.params_dtype)
+    norm = WrappedTorchNorm(whole, width, eps=epsilon, **options)
+    if CPU_ONLY and kind == "LayerNorm":
+        norm = LayerNorm(width, eps=epsilon)
+    return norm.to(config.params_dtype)
 
 
 def slice_of_rank(
