@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +78,31 @@ class OnCpu(TorchFunctionMode):
         return function(*args, **named)
 
 
-def train_gpt(folder: Path, ranks: int, nudge: int | None = None, *, fault: bool = False) -> None:
+@dataclass(frozen=True)
+class Setting:
+    """How Megatron's GPTModel is built and trained.
+
+    Attributes:
+        gathers_logits: Megatron's loss of shards of the vocabulary is given all of it: finding 2
+            of Megatron-LM 7452.
+        smoothing: of labels, in a loss outside of the model, which counts the words of a shard:
+            finding 1. 0: the loss of the model.
+        fault: the last feed-forward layer adds up what ranks have twice.
+    """
+
+    gathers_logits: bool = False
+    smoothing: float = 0.0
+    fault: bool = False
+
+
+RIGHT, SMOOTH = Setting(), Setting(smoothing=0.1)
+
+
+def train_gpt(folder: Path, ranks: int, nudge: int | None = None, setting: Setting = RIGHT) -> None:
     """Train Megatron's GPTModel with Megatron's schedule, reduction and optimizer; record a step.
 
     Args:
         ranks: that share each matrix.
-        fault: the last feed-forward layer adds up what ranks have twice.
     """
     from megatron.core import parallel_state
     from megatron.core.distributed import (
@@ -94,6 +114,7 @@ def train_gpt(folder: Path, ranks: int, nudge: int | None = None, *, fault: bool
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
     from megatron.core.pipeline_parallel import get_forward_backward_func
+    from megatron.core.tensor_parallel import vocab_parallel_cross_entropy
     from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
     from megatron.core.transformer import TransformerConfig
 
@@ -108,8 +129,11 @@ def train_gpt(folder: Path, ranks: int, nudge: int | None = None, *, fault: bool
         tensor_model_parallel_size=ranks, hidden_dropout=0.0,
         attention_dropout=0.0, finalize_model_grads_func=finalize_model_grads,
     )  # fmt: skip
-    model = GPTModel(config, get_gpt_layer_local_spec(), vocab_size=64, max_sequence_length=WIDTH)
-    if fault:
+    model = GPTModel(
+        config, get_gpt_layer_local_spec(), vocab_size=64, max_sequence_length=WIDTH,
+        parallel_output=not setting.gathers_logits,
+    )  # fmt: skip
+    if setting.fault:
         last = model.decoder.layers[1].mlp.linear_fc2
         last.register_forward_hook(lambda module, args, output: (2 * output[0], output[1]))
     model = DistributedDataParallel(config, DistributedDataParallelConfig(), model)
@@ -119,7 +143,11 @@ def train_gpt(folder: Path, ranks: int, nudge: int | None = None, *, fault: bool
     def forward_step(batches: Any, model: Any) -> Any:
         batch = next(batches)
         places = torch.arange(WIDTH).expand(SAMPLES, -1)
-        losses = model(batch[:, :-1], places, None, labels=batch[:, 1:])
+        given, labels = batch[:, :-1], batch[:, 1:]
+        if not setting.smoothing:
+            return model(given, places, None, labels=labels), lambda output: (output.mean(), {})
+        logits = model(given, places, None).transpose(0, 1).contiguous()
+        losses = vocab_parallel_cross_entropy(logits, labels.t().contiguous(), setting.smoothing)
         return losses, lambda output: (output.mean(), {})
 
     groups = {"tp": parallel_state.get_tensor_model_parallel_group()}
@@ -127,6 +155,52 @@ def train_gpt(folder: Path, ranks: int, nudge: int | None = None, *, fault: bool
         get_forward_backward_func()(
             forward_step_func=forward_step, data_iterator=iter(words), model=[model],
             num_microbatches=2, seq_length=WIDTH, micro_batch_size=SAMPLES, forward_only=False,
+        )  # fmt: skip
+        optimizer.step()
+    parallel_state.destroy_model_parallel()
+
+
+def train_positions(folder: Path, rank: int, ranks: int) -> None:
+    """Train a network whose positions context-parallel ranks share; few of them count.
+
+    Megatron divides the loss of each rank by the positions that count there: finding 9 of
+    Megatron-LM 7452.
+    """
+    from megatron.core import parallel_state
+    from megatron.core.distributed import (
+        DistributedDataParallel,
+        DistributedDataParallelConfig,
+        finalize_model_grads,
+    )
+    from megatron.core.enums import ModelType
+    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+    from megatron.core.pipeline_parallel import get_forward_backward_func
+    from megatron.core.transformer import TransformerConfig
+
+    parallel_state.initialize_model_parallel(context_parallel_size=ranks)
+    torch.manual_seed(1)
+    config = TransformerConfig(
+        num_layers=1, hidden_size=WIDTH, num_attention_heads=4, context_parallel_size=ranks,
+        finalize_model_grads_func=finalize_model_grads,
+    )  # fmt: skip
+    network: Any = Network()
+    network.config, network.model_type = config, ModelType.encoder_or_decoder
+    network.set_input_tensor, network.share_embeddings_and_output_weights = id, False
+    model = DistributedDataParallel(config, DistributedDataParallelConfig(), network)
+    optimizer = get_megatron_optimizer(OptimizerConfig(lr=0.1, clip_grad=0.0), [model])
+    counts = torch.arange(SAMPLES) < SAMPLES // 2 - 1
+    given, wanted, counts = (
+        one.chunk(ranks)[rank] for one in (*torch.randn(2, SAMPLES, WIDTH), counts)
+    )
+
+    def forward_step(batches: Any, model: Any) -> Any:
+        losses = (model(given) - wanted).square().mean(1)
+        return losses, lambda output: ((output * counts).sum(), counts.sum().int(), {})
+
+    with mimokit.watch(model, folder, optimizer=optimizer):
+        get_forward_backward_func()(
+            forward_step_func=forward_step, data_iterator=iter([None]), model=[model],
+            num_microbatches=1, seq_length=WIDTH, micro_batch_size=1, forward_only=False,
         )  # fmt: skip
         optimizer.step()
     parallel_state.destroy_model_parallel()
@@ -142,9 +216,14 @@ if __name__ == "__main__":
         with OnCpu():
             for name, nudge in GPT_OF_ONE.items():
                 train_gpt(Path(folder) / name, 1, nudge)
+            train_gpt(Path(folder) / "smooth of one", 1, setting=SMOOTH)
+            train_positions(Path(folder) / "positions of one", 0, 1)
     else:
         with OnCpu():
             train_gpt(Path(folder) / "gpt", int(ranks))
-            train_gpt(Path(folder) / "wrong gpt", int(ranks), fault=True)
+            train_gpt(Path(folder) / "wrong gpt", int(ranks), setting=Setting(fault=True))
+            train_gpt(Path(folder) / "gathered", int(ranks), setting=Setting(gathers_logits=True))
+            train_gpt(Path(folder) / "smooth", int(ranks), setting=SMOOTH)
+            train_positions(Path(folder) / "positions", int(rank), int(ranks))
         for name, (kind, fault) in LOOPS.items():
             train(kind, Path(folder) / name, int(rank), int(ranks), fault)

@@ -57,6 +57,21 @@ def test_megatrons_own_loop_computes_what_one_process_computes(recorded: Path) -
     )
 
 
+@pytest.mark.parametrize(
+    ("one", "two", "named"),
+    [
+        ("gpt of one", "gathered", "is the gradient from output_layer on ranks 0, 1, by "),
+        ("smooth of one", "smooth", "is the gradient from output_layer on ranks 0, 1, by "),
+        ("positions of one", "positions", "is the gradient of up.weight on ranks 0, 1, by 5.0e-01"),
+    ],
+    ids=["gathered logits", "smoothed labels", "positions that count"],
+)
+def test_published_bugs_of_megatron_are_named(
+    recorded: Path, one: str, two: str, named: str
+) -> None:
+    assert named in mimokit.compare(recorded / one, recorded / two).verdict
+
+
 def test_a_loop_of_the_source_document_is_compared(cluster, tmp_path: Path) -> None:
     for name, tensor_parallel in (("one", 1), ("two", 2)):
         config = digits_config((tensor_parallel, 1), (tensor_parallel, 1), 2, **CONSTANT)

@@ -21,7 +21,7 @@ def _transposed_heads(original: Any) -> Any:
 def _slice_of_next_rank(original: Any) -> Any:
     """Share positions in the order of another group.
 
-    Finding 5 of Megatron-LM 7452.
+    Finding 7 of Megatron-LM 7452, and in part 5.
     """
 
     def slice_of_rank(hidden: Any, config: Any, group: Any) -> Any:

@@ -47,7 +47,7 @@ def _first_tokens_only(original: Any) -> Any:
 def _gathered_logits(original: Any) -> Any:
     """Give a loss of shards of the vocabulary the whole of it.
 
-    Finding 3 of Megatron-LM 7452.
+    Finding 2 of Megatron-LM 7452.
     """
 
     def losses(logits: Any, labels: Any, group: Any) -> Any:
