@@ -25,6 +25,14 @@ PROJECTOR, ROWS, BRIDGE = "projector", "rows", "bridge"
 """Operations between modules: the end of an encoder, its output, and the way to another module."""
 
 
+def rows_for(receiver: str, receivers: int) -> str:
+    """Return the operation whose backward pass has the gradient that one of so many modules gives.
+
+    Each module behind a language model gives a gradient of its own to the same rows.
+    """
+    return ROWS if receivers == 1 else f"{ROWS} for {receiver}"
+
+
 class SeamPhase(StrEnum):
     """A part of an optimizer step, in the order of execution."""
 

@@ -122,6 +122,9 @@ def words_of(seam: Seam) -> str:
         if forward:
             return f"the output of {module}"
         return f"the gradient that the next module gives to the output of {module}"
+    if seam.operation.startswith(f"{ROWS} for "):
+        giver = seam.operation.removeprefix(f"{ROWS} for ")
+        return f"the gradient that module {giver!r} gives to the output of {module}"
     operation = "the projector" if seam.operation == PROJECTOR else seam.operation
     if forward:
         return f"the output of {operation} of {module} (forward)"

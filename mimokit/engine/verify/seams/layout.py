@@ -27,7 +27,7 @@ from mimokit.engine.steps import Step, exhaust
 from mimokit.engine.training.loop import TrainingState, prepared, training_step
 from mimokit.engine.verify.seams.hooks import hook_module
 from mimokit.engine.verify.seams.recorder import Recorder
-from mimokit.planning.seams import BRIDGE, ROWS, Recording, Seam, SeamPhase
+from mimokit.planning.seams import BRIDGE, ROWS, Recording, Seam, SeamPhase, rows_for
 from mimokit.planning.types import LayoutPlan
 from mimokit.step_kinds import StepKind
 
@@ -131,13 +131,27 @@ def _watch_stages(recorder: Recorder, model: RankModel) -> None:
             if graph.stages[edge.source].module != stage.name
         ]  # fmt: skip
         sources = {edge: graph.stages[graph.edges[edge].source].module for edge in fed}
+        rows = {
+            edge: rows_for(stage.name, len(model.plan.topology[source]))
+            for edge, source in sources.items()
+        }
         feeds = stage.last and bool(model.plan.topology[stage.name])
-        _watch_stage(recorder, stage, sources, feeds)
+        _watch_stage(recorder, stage, sources, rows, feeds)
 
 
 def _watch_stage(
-    recorder: Recorder, stage: ModuleStage, sources: dict[int, str], gives_rows: bool
+    recorder: Recorder,
+    stage: ModuleStage,
+    sources: dict[int, str],
+    arriving: dict[int, str],
+    gives_rows: bool,
 ) -> None:
+    """Record what a stage receives and gives.
+
+    Args:
+        sources: edge -> the module that rows come from.
+        arriving: edge -> the operation of the gradient that the stage gives to them.
+    """
     forward = stage.forward
 
     def watched(given: StageInput) -> StageOutput:
@@ -147,7 +161,7 @@ def _watch_stage(
             if rows is None or not counts:
                 continue
             recorder.rows(source, BRIDGE, SeamPhase.FORWARD, rows, samples, counts[0])
-            gradient_of(recorder, source, ROWS, rows, samples, counts[0])
+            gradient_of(recorder, source, arriving[edge], rows, samples, counts[0])
         output = forward(given)
         if gives_rows and output.counts:
             counts_given = output.counts[0]

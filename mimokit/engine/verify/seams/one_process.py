@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from mimokit.engine.verify.seams.layout import gradient_of
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.execution import Dtype
-from mimokit.planning.seams import BRIDGE, ROWS, Recording, Seam, SeamPhase
+from mimokit.planning.seams import BRIDGE, ROWS, Recording, Seam, SeamPhase, rows_for
 from mimokit.planning.types import LayoutPlan
 
 
@@ -80,10 +81,10 @@ def _watch_model(recorder: Recorder, model: WholeModel) -> None:
         hook_module(recorder, name, module)
     for name, module in model.modality_submodules.items():
         module.forward = _with_rows(recorder, model, name, module.forward)
-    for decoder in model.text_decoders.values():
-        decoder.register_forward_pre_hook(
-            lambda _, given: (_hidden(recorder, model, given[0]), *given[1:])
-        )
+    if model.text_decoders:
+        hidden = _Hidden(recorder, model)
+        for name, decoder in model.text_decoders.items():
+            decoder.register_forward_pre_hook(hidden.for_decoder(name))
 
 
 def _with_lengths(
@@ -128,25 +129,45 @@ def _twice(
         gradient_of(recorder, name, operation, rows, samples, counts)
 
 
-def _hidden(recorder: Recorder, model: WholeModel, hidden: torch.Tensor) -> torch.Tensor:
-    """Record the hidden states [tokens, samples, hidden] that a module behind takes as rows.
+class _Hidden:
+    """Records the hidden states [tokens, samples, hidden] that decoders take as rows.
 
-    Returns:
-        The same as a tensor of that module alone: its gradient leaves out that of the language
-        model's loss, which no bridge carries.
+    They take them from a view: its gradient leaves out that of the language model's loss, which no
+    bridge carries.
     """
-    name, samples = model.language_module_name, model.samples
-    rows = hidden.transpose(0, 1).flatten(0, 1)
-    counts = [len(hidden)] * hidden.shape[1]
-    for operation in (ROWS, BRIDGE):
-        recorder.rows(name, operation, SeamPhase.FORWARD, rows, samples, counts)
-    taken = hidden.view_as(hidden)
-    if taken.requires_grad:
 
-        def gradient(found: torch.Tensor) -> None:
-            flat = found.transpose(0, 1).flatten(0, 1)
+    def __init__(self, recorder: Recorder, model: WholeModel) -> None:
+        self._recorder, self._model = recorder, model
+        self._of: torch.Tensor | None = None
+        self._taken: torch.Tensor | None = None
+
+    def for_decoder(self, name: str) -> Callable[..., Any]:
+        """Return a hook that has a decoder take a view of its own."""
+        operation = rows_for(name, len(self._model.text_decoders))
+
+        def before(decoder: torch.nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+            taken = self._watched(given[0])
+            own = taken.view_as(taken)
+            self._gradient(operation, own)
+            return own, *given[1:]
+
+        return before
+
+    def _watched(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the view that all decoders take, recorded by the first of a micro-batch."""
+        if self._taken is None or self._of is not hidden:
+            self._of, self._taken = hidden, hidden.view_as(hidden)
             for operation in (ROWS, BRIDGE):
-                recorder.rows(name, operation, SeamPhase.BACKWARD, flat, samples, counts)
+                self._record(operation, SeamPhase.FORWARD, hidden)
+            self._gradient(BRIDGE, self._taken)
+        return self._taken
 
-        taken.register_hook(gradient)  # type: ignore[no-untyped-call]
-    return taken
+    def _gradient(self, operation: str, taken: torch.Tensor) -> None:
+        if taken.requires_grad:
+            taken.register_hook(partial(self._record, operation, SeamPhase.BACKWARD))  # type: ignore[no-untyped-call]
+
+    def _record(self, operation: str, phase: SeamPhase, tensor: torch.Tensor) -> None:
+        rows = tensor.transpose(0, 1).flatten(0, 1)
+        counts, samples = [len(tensor)] * tensor.shape[1], self._model.samples
+        name = self._model.language_module_name
+        self._recorder.rows(name, operation, phase, rows, samples, counts)
