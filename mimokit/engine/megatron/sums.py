@@ -11,8 +11,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from mimokit.engine.megatron.cpu import CPU_ONLY
-
 
 class _Lookup(torch.autograd.Function):
     """`torch.nn.functional.embedding` whose backward pass sums in fp32."""
@@ -35,7 +33,7 @@ class _Lookup(torch.autograd.Function):
 
 def embedding(rows: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     """Return the rows [..., width] of a table [rows, width], as torch's function does."""
-    if not CPU_ONLY or table.dtype == torch.float32:
+    if table.device.type != "cpu" or table.dtype == torch.float32:
         return F.embedding(rows, table)
     return _Lookup.apply(rows, table)  # type: ignore[no-any-return, no-untyped-call]
 
