@@ -761,6 +761,11 @@ def _optimizers() -> Iterator[WholeRun]:
     chunked = partial(_apart_in_chunks, "1f1b", replicas=2)
     chunks = _With(chunked, ("images", LANGUAGE), {**OVERLAPPED, **SHARDED_STATES})
     yield WholeRun("overlapped reduction", "chunks, shards of states", chunks, STEPS)
+    one_sided = ModalityPresence(samples=[index < 2 for index in range(8)])
+    apart = {"qwen": (1, 1, 2), LANGUAGE: (1, 1, 2)}
+    make = partial(apart_multimodal_config, apart, 2, presence={"qwen": one_sided})
+    instances = _With(make, ("qwen",), {**OVERLAPPED, **several})
+    yield WholeRun("overlapped reduction", "an instance without inputs", instances, STEPS)
     mixture = partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED)
     instances = _With(mixture, ("images", LANGUAGE), several)
     yield WholeRun("a distributed optimizer", "two instances of experts", instances)

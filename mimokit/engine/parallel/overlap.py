@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from mimokit.engine.megatron import DistributedDataParallel
+from mimokit.engine.megatron import CPU_ONLY, DistributedDataParallel
 
 
 class OverlappedReduction:
@@ -23,11 +23,16 @@ class OverlappedReduction:
 
     The chunks of an interleaved pipeline have their last backward one after another, and a bucket
     may have parameters of two: which gradients are complete is asked per parameter.
+
+    Between several instances of an optimizer Megatron reduces on a stream of CUDA. Without one it
+    would wait in the backward pass for a replica without inputs, which starts its reductions after
+    the update of all modules has begun: `start_rest` starts all of them there.
     """
 
     def __init__(self, module: DistributedDataParallel) -> None:
+        waits = CPU_ONLY and module.ddp_config.num_distributed_optimizer_instances > 1
         self._groups = [
-            _InOrder(groups)
+            _InOrder(groups, waits)
             for groups in (module.bucket_groups, module.expert_parallel_bucket_groups)
         ]
         self._accumulating: set[torch.Tensor] = set()
@@ -75,10 +80,11 @@ class _InOrder:
 
     Args:
         groups: Megatron's groups of buckets, whose `start_grad_sync` this takes the place of.
+        waits: whether to start a reduction is to wait for the other ranks.
     """
 
-    def __init__(self, groups: list[Any]) -> None:
-        self._groups = groups
+    def __init__(self, groups: list[Any], waits: bool) -> None:
+        self._groups, self._waits = groups, waits
         self._starts = [group.start_grad_sync for group in groups]
         for number, group in enumerate(groups):
             group.start_grad_sync = partial(self._complete, number)
@@ -91,9 +97,12 @@ class _InOrder:
     def _complete(self, number: int, force_all_reduce: bool | None = False) -> None:
         """Note that the gradients of a bucket are complete, and start what can start."""
         self._completed.add(number)
-        while self._started in self._completed:
-            self._starts[self._started](force_all_reduce=force_all_reduce)
-            self._started += 1
+        while not self._waits and self._started in self._completed:
+            self._start_next(force_all_reduce)
+
+    def _start_next(self, force_all_reduce: bool | None = False) -> None:
+        self._starts[self._started](force_all_reduce=force_all_reduce)
+        self._started += 1
 
     def check(self) -> None:
         for group in self._groups:
@@ -106,5 +115,5 @@ class _InOrder:
                 )
 
     def start_rest(self) -> None:
-        for number in range(self._started, len(self._groups)):
-            self._complete(number)
+        while self._started < len(self._groups):
+            self._start_next()
