@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from mimokit.prediction.step_time import TimeBreakdown
 from mimokit.prediction.step_time.breakdown import StageTime
 from mimokit.units import counted
 
-Index = slice | NDArray[Any]
+Index = int | slice | NDArray[Any]
 
 
 ALONE_TOO_LARGE = "more memory than may be planned on a GPU, without any encoder"
@@ -51,7 +51,9 @@ class Tables:
             shares them.
         samples: samples of a global micro-batch, of each language candidate.
         step: position of these samples in the encoders' costs.
-        encoder_costs: per encoder the costs of candidate i and step k at i times steps + k.
+        encoder_costs: per encoder the costs of candidate i and step k at i times steps + k, without
+            their sizes.
+        encoder_sizes: of these; those of a candidate differ by their samples alone.
         steps: how many numbers of samples there are.
         inside: costs of the encoders in the first stage of each language candidate.
     """
@@ -62,23 +64,29 @@ class Tables:
     step: NDArray[np.int64]
     language_costs: LanguageCost
     encoder_costs: tuple[EncoderCost, ...]
+    encoder_sizes: tuple[ParallelSizes, ...]
     steps: int
     inside: tuple[EncoderCost, ...]
+    _languages: dict[tuple[int, int], LanguageCost] = field(default_factory=dict)
 
     def encoder(self, which: int, candidate: int, languages: slice) -> EncoderCost:
         """Return the costs of one encoder candidate next to some language candidates."""
-        index = candidate * self.steps + self.step[languages]
-        costs: EncoderCost = taken(self.encoder_costs[which], index)
-        return costs
+        sizes, first = self.encoder_sizes[which], candidate * self.steps
+        index = first + self.step[languages]
+        samples = np.asarray(sizes.micro_batch)[index]
+        timed: EncoderCost = taken(self.encoder_costs[which], index)
+        return replace(timed, sizes=replace(sizes.take(first), micro_batch=samples))
 
     def inside_of(self, which: slice) -> list[EncoderCost]:
         """Return the costs of all encoders in the first stage of some language candidates."""
         return [taken(costs, which) for costs in self.inside]
 
     def languages(self, which: slice) -> LanguageCost:
-        """Return the costs of some language candidates."""
-        costs: LanguageCost = taken(self.language_costs, which)
-        return costs
+        """Return the costs of some language candidates; many choices of encoders have the same."""
+        ends = which.start, which.stop
+        if ends not in self._languages:
+            self._languages[ends] = taken(self.language_costs, which)
+        return self._languages[ends]
 
 
 def make_tables(task: SearchTask, language: Candidates, encoders: tuple[Candidates, ...]) -> Tables:
@@ -93,13 +101,16 @@ def make_tables(task: SearchTask, language: Candidates, encoders: tuple[Candidat
     shared = dict.fromkeys(names, in_first_stage(language.sizes))
     costs, encoder_costs = all_costs(task, separate, language.sizes)
     inside = all_costs(task, shared, language.sizes)[1] if encoders else []
+    # Encoders repeat their items only inside of a pipeline.
+    alone = [replace(cost, sizes=ParallelSizes(), repeated=None) for cost in encoder_costs]
     return Tables(
         language=language,
         encoders=encoders,
         samples=samples,
         step=step,
         language_costs=collapsed(costs),
-        encoder_costs=tuple(encoder_costs),
+        encoder_costs=tuple(alone),
+        encoder_sizes=tuple(cost.sizes for cost in encoder_costs),
         steps=len(distinct),
         inside=tuple(inside),
     )

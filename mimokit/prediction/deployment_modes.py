@@ -49,7 +49,7 @@ def homogeneous(language: LanguageCost, encoders: Sequence[EncoderCost]) -> Layo
     slowest, once = slowest_and_once(
         first + ahead + everywhere, middle + everywhere, last + everywhere, sizes.pipeline
     )
-    alone, _ = slowest_and_once(first, middle, last, sizes.pipeline)
+    alone, _ = language.slowest_and_once
     bubble = (once - slowest) / sizes.virtual
     update = language.update + sum((encoder.update for encoder in encoders), np.float64(0))
     extra = _encoder_bytes("homogeneous", language, encoders)
@@ -174,8 +174,7 @@ def heterogeneous(
     """
     hardware, sizes = system.connected, language.sizes
     count, step = language.micro_batches, language.step
-    first, middle, last = (stage.total for stage in step.stages)
-    slowest, once = slowest_and_once(first, middle, last, sizes.pipeline)
+    slowest, once = language.slowest_and_once
     stage: Numbers = np.float64(0)
     crossing: Numbers = np.float64(0)
     memory = language.memory

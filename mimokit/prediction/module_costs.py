@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.prediction.memory import stage_memory, total_bytes
 from mimokit.prediction.step_time import ModuleInput, ModuleStep, System, module_step
 from mimokit.prediction.step_time.collectives import gather
+from mimokit.prediction.step_time.pipeline import slowest_and_once
 from mimokit.prediction.workload import Workload
 
 
@@ -26,15 +28,21 @@ class LanguageCost:
     first: Mapping[str, Numbers]
     last: Mapping[str, Numbers]
 
-    @property
+    @cached_property
     def memory(self) -> Numbers:
         """Bytes of the fullest rank."""
         return np.maximum(total_bytes(self.first), total_bytes(self.last))
 
-    @property
+    @cached_property
     def update(self) -> Numbers:
         """Seconds of gradient reduction, weight gathering and optimizer."""
         return self.step.data + self.step.optimizer
+
+    @cached_property
+    def slowest_and_once(self) -> tuple[Numbers, Numbers]:
+        """Seconds of the slowest stage, and of one micro-batch through all stages."""
+        first, middle, last = (stage.total for stage in self.step.stages)
+        return slowest_and_once(first, middle, last, self.sizes.pipeline)
 
 
 @dataclass(frozen=True)
