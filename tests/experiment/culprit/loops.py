@@ -160,11 +160,15 @@ def train_gpt(folder: Path, ranks: int, nudge: int | None = None, setting: Setti
     parallel_state.destroy_model_parallel()
 
 
-def train_positions(folder: Path, rank: int, ranks: int) -> None:
+def train_positions(folder: Path, rank: int, ranks: int, routed: bool | None = None) -> None:
     """Train a network whose positions context-parallel ranks share; few of them count.
 
     Megatron divides the loss of each rank by the positions that count there: finding 9 of
-    Megatron-LM 7452.
+    Megatron-LM 7452. Where the loss is one of tokens, its router scales an auxiliary loss by the
+    tokens of a rank, which is too little; of padded samples, by those of all ranks: finding 10.
+
+    Args:
+        routed: whether the router is told what is padding; None: there is no router.
     """
     from megatron.core import parallel_state
     from megatron.core.distributed import (
@@ -181,14 +185,18 @@ def train_positions(folder: Path, rank: int, ranks: int) -> None:
     torch.manual_seed(1)
     config = TransformerConfig(
         num_layers=1, hidden_size=WIDTH, num_attention_heads=4, context_parallel_size=ranks,
-        finalize_model_grads_func=finalize_model_grads,
+        finalize_model_grads_func=finalize_model_grads, num_moe_experts=4, moe_router_topk=1,
+        moe_router_pre_softmax=True, moe_ffn_hidden_size=WIDTH, moe_aux_loss_coeff=1.0,
+        calculate_per_token_loss=routed is not None,
     )  # fmt: skip
-    network: Any = Network()
+    network: Any = Network() if routed is None else _Routed(config, routed)
     network.config, network.model_type = config, ModelType.encoder_or_decoder
     network.set_input_tensor, network.share_embeddings_and_output_weights = id, False
     model = DistributedDataParallel(config, DistributedDataParallelConfig(), network)
     optimizer = get_megatron_optimizer(OptimizerConfig(lr=0.1, clip_grad=0.0), [model])
     counts = torch.arange(SAMPLES) < SAMPLES // 2 - 1
+    if routed is not None:
+        counts = torch.arange(SAMPLES) % 2 == 0  # as many on each rank
     given, wanted, counts = (
         one.chunk(ranks)[rank] for one in (*torch.randn(2, SAMPLES, WIDTH), counts)
     )
@@ -206,6 +214,25 @@ def train_positions(folder: Path, rank: int, ranks: int) -> None:
     parallel_state.destroy_model_parallel()
 
 
+class _Routed(torch.nn.Module):
+    """A network whose output Megatron's router scales, where every other position is padding."""
+
+    def __init__(self, config: Any, masked: bool) -> None:
+        from megatron.core.process_groups_config import ProcessGroupCollection
+        from megatron.core.transformer.moe.router import TopKRouter
+
+        super().__init__()
+        self.network, self.masked = Network(), masked
+        self.router = TopKRouter(config, ProcessGroupCollection.use_mpu_process_groups())
+        self.router.layer_number = 1
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        """Return a number for every entry of [samples, width]."""
+        padding = (torch.arange(len(given)) % 2 == 1)[:, None]
+        shares, _ = self.router(given[:, None], padding if self.masked else None)
+        return self.network(given) * shares.sum(-1, keepdim=True)
+
+
 if __name__ == "__main__":
     _, folder, rank, ranks, store = sys.argv
     torch.set_num_threads(1)
@@ -218,6 +245,8 @@ if __name__ == "__main__":
                 train_gpt(Path(folder) / name, 1, nudge)
             train_gpt(Path(folder) / "smooth of one", 1, setting=SMOOTH)
             train_positions(Path(folder) / "positions of one", 0, 1)
+            train_positions(Path(folder) / "routed of one", 0, 1, routed=False)
+            train_positions(Path(folder) / "padded of one", 0, 1, routed=True)
     else:
         with OnCpu():
             train_gpt(Path(folder) / "gpt", int(ranks))
@@ -225,5 +254,7 @@ if __name__ == "__main__":
             train_gpt(Path(folder) / "gathered", int(ranks), setting=Setting(gathers_logits=True))
             train_gpt(Path(folder) / "smooth", int(ranks), setting=SMOOTH)
             train_positions(Path(folder) / "positions", int(rank), int(ranks))
+            train_positions(Path(folder) / "routed", int(rank), int(ranks), routed=False)
+            train_positions(Path(folder) / "padded", int(rank), int(ranks), routed=True)
         for name, (kind, fault) in LOOPS.items():
             train(kind, Path(folder) / name, int(rank), int(ranks), fault)

@@ -63,13 +63,19 @@ def test_megatrons_own_loop_computes_what_one_process_computes(recorded: Path) -
         ("gpt of one", "gathered", "is the gradient from output_layer on ranks 0, 1, by "),
         ("smooth of one", "smooth", "is the gradient from output_layer on ranks 0, 1, by "),
         ("positions of one", "positions", "is the gradient of up.weight on ranks 0, 1, by 5.0e-01"),
+        ("routed of one", "routed", "is the gradient of router.weight on ranks 0, 1, by 4.4e-01"),
     ],
-    ids=["gathered logits", "smoothed labels", "positions that count"],
+    ids=["gathered logits", "smoothed labels", "positions that count", "positions to route"],
 )
 def test_published_bugs_of_megatron_are_named(
     recorded: Path, one: str, two: str, named: str
 ) -> None:
     assert named in mimokit.compare(recorded / one, recorded / two).verdict
+
+
+def test_a_router_that_knows_padding_computes_what_one_process_computes(recorded: Path) -> None:
+    found = mimokit.compare(recorded / "padded of one", recorded / "padded")
+    assert found.passed, found.verdict
 
 
 def test_a_loop_of_the_source_document_is_compared(cluster, tmp_path: Path) -> None:
