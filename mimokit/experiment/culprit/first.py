@@ -119,6 +119,14 @@ def measured(reference: Joined, found: Joined, spread: Mapping[Seam, float]) -> 
     Args:
         spread: see `spread_of`.
     """
+    for seam, expected, other, rounding in _pairs(reference, found):
+        yield _measured(seam, expected, other, spread.get(seam, 0.0), rounding)
+
+
+def _pairs(
+    reference: Joined, found: Joined
+) -> Iterator[tuple[Seam, Mapping[int, Whole], Mapping[int, Whole], float]]:
+    """Yield what is compared of every seam, and the norm of a difference that is not counted."""
     for seam, expected in reference.items():
         other = found.get(seam)
         if other is None:
@@ -133,7 +141,7 @@ def measured(reference: Joined, found: Joined, spread: Mapping[Seam, float]) -> 
             rounding = ROUNDED_STEPS * math.sqrt(squares)
             expected = _changes(expected, reference[before])
             other = _changes(other, found[before])
-        yield _measured(seam, expected, other, spread.get(seam, 0.0), rounding)
+        yield seam, expected, other, rounding
 
 
 def _share_of_gradients(step: int, reference: Joined, found: Joined) -> float:
@@ -161,13 +169,15 @@ def _changes(weight: Mapping[int, Whole], before: Mapping[int, Whole]) -> dict[i
 def spread_of(reference: Joined, others: Sequence[Joined]) -> dict[Seam, float]:
     """Return by how much each seam of one process differs between roundings of its weights.
 
-    The weights before the first step are what is rounded: they have no spread.
+    The weights before the first step are what is rounded: they have no spread. All of a difference
+    counts here: of one that is hardly more than the rounding of a weight, nothing would be left.
     """
     found: dict[Seam, float] = {}
     for other in others:
-        for one in measured(reference, other, {}):
-            if one.seam.step >= 0:
-                found[one.seam] = max(found.get(one.seam, 0.0), one.difference)
+        for seam, expected, changed, _ in _pairs(reference, other):
+            if seam.step >= 0:
+                one = _measured(seam, expected, changed, spread=0.0, rounding=0.0)
+                found[seam] = max(found.get(seam, 0.0), one.difference)
     return found
 
 
