@@ -103,6 +103,10 @@ class StepKind(StrEnum):
         *("backward", Phase.BACKWARD, Phase.BACKWARD, Phase.BACKWARD),
         "backward pass of a module",
     )
+    WEIGHT_GRADIENT = (
+        *("weight-gradient", Phase.BACKWARD, Phase.BACKWARD, Phase.BACKWARD),
+        "gradients of weights, where those of inputs were computed before",
+    )
     SEND_BACKWARD = (
         *("send-backward", Phase.COMMUNICATION, Phase.COMMUNICATION, Phase.BACKWARD),
         "hand gradients to another stage",
@@ -131,6 +135,8 @@ class StepKind(StrEnum):
         return self.phase in MODULE_PHASES
 
 
+COMPUTATIONS = (StepKind.FORWARD, StepKind.BACKWARD, StepKind.WEIGHT_GRADIENT)
+"""What stages compute of a micro-batch, in the order in which each waits for the one before."""
 SENDS = (StepKind.SEND_FORWARD, StepKind.SEND_BACKWARD)
 RECEIVES = (StepKind.RECEIVE_FORWARD, StepKind.RECEIVE_BACKWARD)
 FORWARD_HALF = (

@@ -169,7 +169,7 @@ def _vary_language(draws: random.Random, config: ExperimentConfig) -> None:
         sizes.account_for_loss_in_pipeline_split = True
         _as_language_of_all(config)
     if stages > 1 and draws.random() < 0.2:
-        config.runtime.pipeline_order = "gpipe"
+        config.runtime.pipeline_order = "gpipe" if chunks > 1 else draws.choice(("gpipe", "zb-h1"))
     fields["init_std"] = draws.choice((0.02, 0.05, 0.2))  # large weights have large gradients
     networks[LANGUAGE] = network.model_copy(update=fields)
 

@@ -89,10 +89,12 @@ def test_the_table_says_what_every_consumer_used_to_list() -> None:
     busy = {str(kind): kind.busy for kind in StepKind if kind.busy}
     assert busy == dict.fromkeys(
         ["load", "slice", "forward", "loss", "send-forward"], "forward"
-    ) | dict.fromkeys(["backward", "send-backward"], "backward")
+    ) | dict.fromkeys(["backward", "weight-gradient", "send-backward"], "backward")
     assert {k for k in StepKind if k.color == REMAINDER} == {"loss"}
     assert {k for k in StepKind if k.color == Phase.COMMUNICATION} == communication | {"report"}
-    assert {k for k in StepKind if k.computes} == {"forward", "loss", "backward"}
+    assert {k for k in StepKind if k.computes} == {
+        *("forward", "loss", "backward", "weight-gradient")
+    }
     assert all(kind.meaning and kind.color in (*Phase, REMAINDER) for kind in StepKind)
     assert MODULE_PHASES == ("forward", "backward")
 

@@ -363,9 +363,23 @@ def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
         shared_pipeline, "colocated", (2, 2, 2), AROUND, 4, **chunked, encoder_microbatches=2
     )
     yield WholeRun(proves, "colocated, interleaved, passes of 2", make)
+    options = {**several, "encoder_microbatches": 2, "pipeline_order": "zb-h1"}
+    make = partial(shared_pipeline, "colocated", (2, 2, 2), AROUND, 3, **options)
+    yield WholeRun(proves, "colocated, zb-h1, passes of 2", partial(cut_along_sequences, make))
+    yield WholeRun(proves, "heterogeneous, zb-h1", _weights_later)
     for order in ("1f1b", "gpipe"):
         make = partial(_apart_in_chunks, order)
         yield WholeRun(proves, f"heterogeneous, {order}", make)
+
+
+def _weights_later() -> ExperimentConfig:
+    """Return two stages behind two, with tied embeddings, slices of sequences and recomputation."""
+    config = cut_along_sequences(partial(apart_config, (2, 2, 1), (2, 2, 1), 4))
+    config = _changed(config, LANGUAGE, tied_embeddings=True)
+    config.model.module_parallelisms[LANGUAGE].recompute_granularity = "full"
+    config.model.module_parallelisms["images"].overlap_grad_reduce = True
+    config.runtime.pipeline_order = "zb-h1"
+    return config.finalize()
 
 
 def _apart_in_chunks(order: str, replicas: int = 1) -> ExperimentConfig:

@@ -12,7 +12,7 @@ from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import Timeline, simulate
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.local_cpu import SharedPrediction, Span
-from mimokit.step_kinds import MODULE_PHASES, StepKind
+from mimokit.step_kinds import COMPUTATIONS, MODULE_PHASES, StepKind
 
 STEP_TIME_COLUMNS = ("rank", "name", "module", "microbatch", "start", "stop")
 """Columns of planned and predicted steps, as charts read them."""
@@ -71,17 +71,19 @@ def simulate_as_measured(trace: pd.DataFrame, plan: LayoutPlan) -> Timeline:
     trace = _of_pipeline(trace, pipeline)
     iterations = sorted(set(trace["iteration"]))
     settled = trace[trace["iteration"].isin(iterations[1:] or iterations)]
-    medians = busy_times(settled)
+    busy = busy_times(settled)
+    busy_apart = busy_times(settled[settled["name"] == StepKind.WEIGHT_GRADIENT])
     graph = pipeline.graph
     chunks = [len(graph.workers[graph.worker_of[stage.index]]) for stage in graph.stages]
-    times = {
-        work: [
-            _median(medians, list(ranks), work) / count
+    forward, backward, apart = (
+        [
+            _median(of, list(ranks), work) / count
             for ranks, count in zip(pipeline.ranks, chunks, strict=True)
         ]
-        for work in ("forward", "backward")
-    }
-    return simulate(pipeline.schedule, times["forward"], times["backward"])
+        for of, work in ((busy, "forward"), (busy, "backward"), (busy_apart, "backward"))
+    )
+    apart = list(map(min, apart, backward))
+    return simulate(pipeline.schedule, forward, backward, weight_gradient=apart)
 
 
 def _pipeline(plan: LayoutPlan) -> PipelinePlan:
@@ -119,7 +121,7 @@ def _planned_rows(timeline: Timeline, pipeline: PipelinePlan) -> Iterator[tuple[
     for worker in range(len(pipeline.graph.workers)):
         for interval in timeline.intervals(worker):
             action = interval.action
-            if action.stage is not None and action.kind in (StepKind.FORWARD, StepKind.BACKWARD):
+            if action.stage is not None and action.kind in COMPUTATIONS:
                 module = pipeline.graph.stages[action.stage].module
                 for rank in pipeline.ranks[action.stage]:
                     yield (

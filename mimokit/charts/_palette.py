@@ -6,10 +6,11 @@ on a hue alone; each mark also has its position and its text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from mimokit.planning.report.rows import MODULE_HUES, module_hues
-from mimokit.step_kinds import REMAINDER, Phase
+from mimokit.step_kinds import COMPUTATIONS, REMAINDER, Phase
 
 TEXT = "currentColor"
 """Of the page around a chart: dark on a light one, light on a dark one."""
@@ -101,6 +102,12 @@ def tint(color: str, share: float) -> str:
     return "#" + "".join(f"{channel:02X}" for channel in mixed)
 
 
+def shade(color: str, share: float) -> str:
+    """Return `color` mixed with black; a share of 1 is black."""
+    channels = (int(color[start : start + 2], 16) for start in (1, 3, 5))
+    return "#" + "".join(f"{round(channel * (1 - share)):02X}" for channel in channels)
+
+
 def ink_on(color: str) -> str:
     """Return black or white, whichever can be read on a colour."""
     return BLACK if luminance(color) > EQUALLY_FAR else PAPER
@@ -122,10 +129,14 @@ def forward_color(module_color: str) -> str:
 
 
 def pass_colors(modules: Iterable[str]) -> dict[str, str]:
-    """Return the colours of the forward passes of modules, then of their backward passes."""
+    """Return colours of what modules compute: forward, backward, gradients of weights apart."""
+    shades: tuple[Callable[[str], str], ...] = (forward_color, str, partial(shade, share=0.35))
     hues = module_colors(modules)
-    forward = {f"{name} forward".strip(): forward_color(hue) for name, hue in hues.items()}
-    return forward | {f"{name} backward".strip(): hue for name, hue in hues.items()}
+    return {
+        f"{name} {kind}".strip(): shaded(hue)
+        for kind, shaded in zip(COMPUTATIONS, shades, strict=True)
+        for name, hue in hues.items()
+    }
 
 
 def mode_colors(modes: Iterable[str]) -> dict[str, str]:

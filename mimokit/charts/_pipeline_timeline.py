@@ -10,6 +10,7 @@ import altair as alt
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import inline, layered, titled
 from mimokit.planning.schedule import Timeline
+from mimokit.step_kinds import COMPUTATIONS
 from mimokit.units import counted
 
 MOST_CELLS = 3000
@@ -21,9 +22,9 @@ NARROWEST_WITH_TEXT = 1 / 70
 def pipeline_timeline(timeline: Timeline, unit: str = "units") -> alt.LayerChart:
     """Return the computations of every stage as bars on one clock.
 
-    The light shade of a module is its forward pass, the full colour its backward pass. A dark line
-    below a bar marks the critical path: only if it becomes shorter does the step. Of a long
-    pipeline the start is shown.
+    The light shade of a module is its forward pass, the full colour its backward pass, a darker one
+    the gradients of weights where an order has them apart. A dark line below a bar marks the
+    critical path: only if it becomes shorter does the step. Of a long pipeline the start is shown.
 
     Args:
         timeline: from `mimokit.planning.schedule.simulate`, or `plan.pipeline.timeline()`.
@@ -78,14 +79,14 @@ def _rows(timeline: Timeline) -> Iterator[dict[str, Any]]:
         for interval in timeline.critical_path()
     }
     stages = timeline.schedule.graph.stages
-    columns = (tasks.transfer, tasks.place, tasks.microbatch, tasks.backward)
+    columns = (tasks.transfer, tasks.place, tasks.microbatch, tasks.kind)
     times = (timeline.start, timeline.stop)
-    for transfer, place, microbatch, backward, start, stop in zip(
+    for transfer, place, microbatch, kind, start, stop in zip(
         *(column.tolist() for column in (*columns, *times)), strict=True
     ):
         if transfer:
             continue
-        which = "backward" if backward else "forward"
+        which = str(COMPUTATIONS[kind])
         yield {
             "stage": names[place],
             "key": f"{stages[place].module} {which}",
@@ -109,7 +110,7 @@ def _numbers(base: alt.Chart, narrowest: float) -> alt.Chart:
         x2=alt.Undefined,
         text="microbatch:Q",
         color=alt.condition(
-            "datum.pass === 'backward'", alt.value(_palette.PAPER), alt.value(_palette.INK)
+            "datum.pass === 'forward'", alt.value(_palette.INK), alt.value(_palette.PAPER)
         ),
     )
     return text

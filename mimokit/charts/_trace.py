@@ -10,12 +10,12 @@ import pandas as pd
 
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import MILLISECONDS, inline, layered, need, records, titled
-from mimokit.step_kinds import MODULE_PHASES, Phase, StepKind
+from mimokit.step_kinds import COMPUTATIONS, Phase, StepKind
 from mimokit.units import counted
 
 MEASURED, PLANNED, PREDICTED = "measured", "planned", "predicted"
 WAITING = "messages, reduction and waiting"
-_WORK = tuple(map(str, MODULE_PHASES))
+_WORK = tuple(map(str, COMPUTATIONS))
 _CLASSES = {str(kind): str(kind.color) for kind in StepKind}
 
 

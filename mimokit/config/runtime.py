@@ -30,8 +30,9 @@ SCHEDULE_OF_MODE: dict[DeploymentMode, PipelineSchedule] = {
 }
 """Default schedule of each deployment mode."""
 
-PipelineOrder = Literal["1f1b", "gpipe"]
+PipelineOrder = Literal["1f1b", "gpipe", "zb-h1"]
 GPIPE: PipelineOrder = "gpipe"
+ZERO_BUBBLE: PipelineOrder = "zb-h1"
 
 LoggerName = Literal["tensorboard", "wandb", "mlflow"]
 TENSORBOARD: LoggerName = "tensorboard"
@@ -100,7 +101,8 @@ class RuntimeConfig(ConfigModel):
     pipeline_order: PipelineOrder | None = None
     """What the stages of a pipeline do with the micro-batches of a step. 1f1b: a forward and a
     backward in turn, and of stages with several chunks in Megatron's interleaved order. gpipe: all
-    forwards, then all backwards. None: 1f1b."""
+    forwards, then all backwards. zb-h1: 1f1b whose gradients of weights are computed apart and
+    later, so that stages wait less at the end; not with several chunks. None: 1f1b."""
 
     encoder_microbatches: Positive | None = None
     """Micro-batches for which a colocated encoder computes forward before the language model works

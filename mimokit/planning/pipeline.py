@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from mimokit.config import DeploymentMode
 from mimokit.config.graph import Topology, upstream
-from mimokit.config.runtime import GPIPE, PipelineOrder
+from mimokit.config.runtime import GPIPE, ZERO_BUBBLE, PipelineOrder
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.schedule import (
     Action,
@@ -30,6 +30,7 @@ from mimokit.planning.schedule import (
     shared_graph,
     simulate,
     stage_graph,
+    zero_bubble,
 )
 
 
@@ -122,6 +123,9 @@ def _unit_timeline(schedule: Schedule) -> Timeline:
     return simulate(schedule)
 
 
+_ORDERS: Mapping[PipelineOrder, Order] = {GPIPE: gpipe, ZERO_BUBBLE: zero_bubble}
+
+
 def plan_program(
     mode: DeploymentMode,
     llm_module_name: str,
@@ -174,8 +178,8 @@ def plan_program(
     encoders = upstream(topology, llm_module_name)
     text_heads = frozenset(name for name in encoders if kinds.get(name) == "text")
     order: Order = interleaved if virtual_stages > 1 else one_forward_one_backward
-    if pipeline_order == GPIPE:
-        order = gpipe
+    if pipeline_order is not None:
+        order = _ORDERS.get(pipeline_order, order)
     alone = order
     around: tuple[str, ...] = ()
     if mode == "heterogeneous":

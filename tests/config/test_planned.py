@@ -163,6 +163,14 @@ def test_interleaved_chunks_take_whole_rounds() -> None:
     assert "multiples of the 2 stages" in found.sentence
 
 
+def test_gradients_of_weights_are_apart_in_stages_of_one_chunk() -> None:
+    content = with_sizes(virtual_pipeline_model_parallel_size=2)
+    found = only(problems(put(content, "runtime.pipeline_order", "zb-h1")))
+    assert found.field == "pipeline_order"
+    assert "stages of 'language_module' have 2 chunks" in found.sentence
+    assert problems(put(with_sizes(), "runtime.pipeline_order", "zb-h1")) == ()
+
+
 def test_layers_are_dealt_with_both_ends() -> None:
     ends = dict.fromkeys(
         (f"account_for_{end}_in_pipeline_split" for end in ("embedding", "loss")), True

@@ -20,9 +20,9 @@ ENTRY = "schedule_view.js"
 
 
 class ScheduleView(PersistentWidget):
-    """GPipe, 1F1B and interleaved chunks side by side, with sliders.
+    """GPipe, 1F1B, ZB-H1 and interleaved chunks side by side, with sliders.
 
-    A forward of a whole stage takes 1 and its backward 2.
+    A forward of a whole stage takes 1 and its backward 2, of which gradients of weights take 1.
 
     Attributes:
         stages: sets of ranks of the language model.

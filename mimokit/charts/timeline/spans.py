@@ -12,7 +12,7 @@ from mimokit.planning.report.rows import stage_cells, stage_names
 from mimokit.planning.stepper import Tick, clock_of, planned_crossings
 from mimokit.planning.stepper.clock import PlannedStep
 from mimokit.planning.types import LayoutPlan
-from mimokit.step_kinds import MODULE_PHASES, RECEIVES, Phase, StepKind
+from mimokit.step_kinds import COMPUTATIONS, RECEIVES, Phase, StepKind
 from mimokit.units import bytes_text, listed, samples_text, seconds_text
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def of_prediction(timeline: PredictedTimeline) -> TimelineGroup:
     for block in timeline.blocks:
         chunk = "" if block.chunk is None else f"chunk {block.chunk}"
         words = _words(block.kind, block.module, block.micro_batch, chunk)
-        key = f"{block.module} {block.kind}" if block.kind in MODULE_PHASES else block.kind
+        key = f"{block.module} {block.kind}" if block.kind in COMPUTATIONS else block.kind
         spans.append(TimelineSpan(block.lane, key, block.start, block.stop, words))
     return TimelineGroup("predicted", timeline.lanes, tuple(spans))
 
@@ -114,7 +114,7 @@ def of_stages(pipeline: PipelinePlan) -> tuple[TimelineGroup, str]:
     spans = []
     for stage, cells in zip(stages[:MOST_STAGES], stage_cells(pipeline, until), strict=False):
         for cell in cells:
-            key = f"{stage.module} {'backward' if cell.backward else 'forward'}"
+            key = f"{stage.module} {cell.kind}"
             words = f"{key}, micro-batch {cell.microbatch}"
             spans.append(TimelineSpan(stage.index, key, cell.start, cell.stop, words))
     names = stage_names(pipeline)
@@ -177,7 +177,7 @@ def _words(name: str, module: str | None, microbatch: int | None, more: str) -> 
 
 def _key(name: str, module: str | None) -> str:
     """Return what a step's colour stands for."""
-    if name in MODULE_PHASES and module is not None:
+    if name in COMPUTATIONS and module is not None:
         return f"{module} {name}"
     kinds = {str(kind): str(kind.color) for kind in StepKind}
     return kinds.get(name, str(Phase.COMMUNICATION))
@@ -268,7 +268,7 @@ def spans_in_words(groups: Iterable[TimelineGroup], unit: str) -> Iterator[tuple
         until = max((span.stop for span in group.spans), default=0.0)
         busy = [0.0] * len(group.lanes)
         for span in group.spans:
-            if span.key.endswith(tuple(MODULE_PHASES)):
+            if span.key.endswith(COMPUTATIONS):
                 busy[span.lane] += span.stop - span.start
         for name, spent in zip(group.lanes, busy, strict=True):
             share = spent / until if until else 0.0

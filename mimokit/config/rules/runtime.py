@@ -9,7 +9,7 @@ from mimokit.config.messages import problem_at
 from mimokit.config.parallelism import LARGEST_WORLD
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.facts import network_path
-from mimokit.config.runtime import MODE_OF_SCHEDULE, SCHEDULE_OF_MODE, RuntimeConfig
+from mimokit.config.runtime import MODE_OF_SCHEDULE, SCHEDULE_OF_MODE, ZERO_BUBBLE, RuntimeConfig
 from mimokit.units import counted
 
 
@@ -28,6 +28,7 @@ def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
         )
         yield problem_at("runtime.pipeline_schedule", schedule, sentence, right)
     yield from _encoder_microbatches(runtime, context)
+    yield from _pipeline_order(runtime, context)
     yield from _profiler(runtime, context)
     yield from _profiled_steps(runtime, context)
     yield from _validation(runtime, context)
@@ -68,6 +69,20 @@ def _rounds(count: int, context: ValidationContext) -> Iterator[Problem]:
             f"micro-batches in multiples of its {sizes.pipeline} stages; make it one."
         )
         yield problem_at("runtime.encoder_microbatches", count, sentence, int(sizes.pipeline))
+
+
+def _pipeline_order(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
+    """Yield an order that is of stages with one chunk each, where there are several."""
+    name, path = context.model.llm_module_name, "runtime.pipeline_order"
+    if runtime.pipeline_order != ZERO_BUBBLE or not context.is_valid(path):
+        return
+    if name in context.cuts and context.has_valid_sizes(name) and context.cuts[name].virtual > 1:
+        sentence = (
+            f"pipeline_order is '{ZERO_BUBBLE}', but stages of '{name}' have "
+            f"{context.cuts[name].virtual} chunks, and that order is of stages with one; leave "
+            "virtual_pipeline_model_parallel_size out, or the order."
+        )
+        yield problem_at(path, runtime.pipeline_order, sentence, "1f1b")
 
 
 def _profiler(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:

@@ -71,6 +71,7 @@ with quick_import():
         scale_auxiliary_losses,
         use_tracker,
     )
+    from mimokit.engine.megatron.weight_products import WeightProducts
 
 without_transformer_engine()
 take_new_names()
@@ -116,6 +117,7 @@ __all__ = [
     "VisionModalitySubmodules",
     "VocabParallelCrossEntropy",
     "VocabUtility",
+    "WeightProducts",
     "WrappedTorchNorm",
     "build_module",
     "ensure_memory_buffer",

@@ -21,7 +21,7 @@ from mimokit.engine.pipeline.microbatches import Microbatch, PipelineStageMultim
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step, StepGenerator
 from mimokit.planning.schedule import Action, StageEdge
-from mimokit.step_kinds import BRIDGES, StepKind
+from mimokit.step_kinds import BRIDGES, COMPUTATIONS, StepKind
 
 LogitsObserver = Callable[[torch.Tensor, Batch], None]
 
@@ -85,6 +85,7 @@ class StageExecutor:
             StepKind.RECEIVE_BACKWARD: self._receive_backward,
             StepKind.SCATTER: self._scatter,
             StepKind.BACKWARD: self._backward,
+            StepKind.WEIGHT_GRADIENT: self._weight_gradient,
             StepKind.SEND_BACKWARD: self._send_backward,
         }
 
@@ -113,7 +114,7 @@ class StageExecutor:
         ends = {action.microbatch: number for number, action in enumerate(actions)}
         last: dict[tuple[ModuleDataParallel, torch.nn.Module | None], int] = {}
         for number, action in enumerate(actions):
-            if action.kind == StepKind.BACKWARD and action.stage is not None:
+            if action.kind in COMPUTATIONS[1:] and action.stage is not None:
                 last |= dict.fromkeys(self.model.stages[action.stage].parts, number)
         with contextlib.ExitStack() as whole:
             accumulating: dict[int | None, contextlib.ExitStack] = {}
@@ -347,6 +348,10 @@ class StageExecutor:
     def _backward(self, action: Action) -> None:
         stage, microbatch = self._at(action)
         stage.backward_one_chunk(microbatch)
+
+    def _weight_gradient(self, action: Action) -> None:
+        stage, microbatch = self._at(action)
+        stage.add_weight_gradients(microbatch)
 
     def _send_backward(self, action: Action) -> None:
         self._send_gradient(*self._place(action))

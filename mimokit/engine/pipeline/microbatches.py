@@ -7,11 +7,13 @@ modality without input no message is sent and no stage waits.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 
+from mimokit.engine.megatron import WeightProducts
 from mimokit.engine.pipeline.base_stage import (
     PipelineStage,
     ShapeMismatchError,
@@ -34,6 +36,7 @@ class Microbatch:
         given: the branches that have arrived, by edge, and the batch.
         output: the output of the stage, until its backward.
         gradients: of the output, one per outgoing edge.
+        products: gradients of weights that are computed later; None: in the backward.
         absent: edges over which nothing comes although the plan has it: the batch, which all ranks
             concerned have read, has no input of the modality.
     """
@@ -42,7 +45,12 @@ class Microbatch:
     output: StageOutput | None = None
     loss: torch.Tensor | None = None
     gradients: list[torch.Tensor] = field(default_factory=list)
+    products: WeightProducts | None = None
     absent: set[int] = field(default_factory=set)
+
+
+def _putting_off(state: Microbatch) -> AbstractContextManager[None]:
+    return nullcontext() if state.products is None else state.products.put_off()
 
 
 def modal_type(pipeline: PipelinePlan, stage_index: int) -> ModalType:
@@ -74,6 +82,7 @@ class PipelineStageMultimodality:
         self._index = stage_index
         self._incoming = pipeline.graph.incoming[stage_index]
         self._work = pipeline.schedule.work
+        self._is_split = stage_index in pipeline.schedule.split
         self._slots = pipeline.slots
 
     def expects(self, microbatch: int) -> tuple[StageEdge, ...]:
@@ -125,7 +134,10 @@ class PipelineStageMultimodality:
             raise RuntimeError(f"Micro-batch {microbatch} still waits for {names}.")
         state = self._of(microbatch)
         # A micro-batch without backward stores no activations.
-        with torch.set_grad_enabled(self._has_backward(microbatch) and torch.is_grad_enabled()):
+        graded = self._has_backward(microbatch) and torch.is_grad_enabled()
+        if graded and self._is_split and self._work.weights[self._index, microbatch]:
+            state.products = WeightProducts()
+        with torch.set_grad_enabled(graded), _putting_off(state):
             state.output = self.stage.forward(state.given)
         return state
 
@@ -155,9 +167,16 @@ class PipelineStageMultimodality:
         if (state.loss is None or state.gradients) and output.requires_grad:
             roots[output] = sum(state.gradients[1:], state.gradients[0])
         if roots:
-            torch.autograd.backward(list(roots), list(roots.values()))
+            with _putting_off(state):
+                torch.autograd.backward(list(roots), list(roots.values()))
         # From here on only the gradients of the inputs are needed.
         state.output, state.loss, state.gradients = None, None, []
+
+    def add_weight_gradients(self, microbatch: int) -> None:
+        """Compute the gradients of weights that the backward of a micro-batch has put off."""
+        products = self._of(microbatch).products
+        if products is not None:
+            products.add()
 
     def gradient(self, microbatch: int, edge: StageEdge) -> torch.Tensor:
         """Return the part of the gradient that belongs to a branch."""

@@ -11,7 +11,7 @@ from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.schedule import Action
 from mimokit.planning.types import LayoutPlan
-from mimokit.step_kinds import StepKind
+from mimokit.step_kinds import COMPUTATIONS
 
 
 def unplaced_ranks(plan: LayoutPlan) -> Iterator[str]:
@@ -146,7 +146,7 @@ def _passes_of_rank(
             (action.kind, stages[action.stage].place, action.microbatch)
             for action in own
             if action.stage is not None
-            and action.kind in (StepKind.FORWARD, StepKind.BACKWARD)
+            and action.kind in COMPUTATIONS
             and stages[action.stage].module == module
         )
         ranks = plan.program.ranks[indices[0]]

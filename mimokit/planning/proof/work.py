@@ -49,6 +49,12 @@ def _of_stage(
         needed = not absent and _needs_backward(plan, module)
         if backward > 1 or (needed and not backward):
             yield f"stage {stage} has {backward} backward passes of micro-batch {microbatch}"
+        apart = counts[StepKind.WEIGHT_GRADIENT, stage, microbatch]
+        if apart != (stage in schedule.split and bool(schedule.work.weights[stage, microbatch])):
+            yield (
+                f"stage {stage} computes the gradients of weights of micro-batch {microbatch} "
+                f"apart {apart} times"
+            )
 
 
 def _needs_backward(plan: LayoutPlan, module: str) -> bool:

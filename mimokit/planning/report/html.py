@@ -24,6 +24,7 @@ from mimokit.planning.report.rows import (
     title,
 )
 from mimokit.planning.report.strategy import strategy_section
+from mimokit.step_kinds import COMPUTATIONS
 from mimokit.tables import Section, html_heading
 from mimokit.units import samples_text
 
@@ -38,7 +39,8 @@ CELLS_SHOWN = 300
 NUMBERED_CELLS = 200
 
 _FILLS = ("2e", "59")  # opacities in hex: neighbouring replicas differ without colours, too
-_FORWARD, _BACKWARD = "59", "a6"  # opacities in hex; a backward is also twice as long
+# Opacities in hex; a whole backward is also twice as long as a forward.
+_OPACITIES = dict(zip(COMPUTATIONS, ("59", "a6", "e6"), strict=True))
 
 
 def plan_to_html(plan: LayoutPlan, estimates: Estimates) -> str:
@@ -98,10 +100,12 @@ def timeline_to_html(pipeline: PipelinePlan, hues: dict[str, str]) -> str:
     for stage, of_stage in zip(pipeline.graph.stages, cells, strict=False):
         blocks = "".join(_block(cell, until, hues[stage.module], numbered) for cell in of_stage)
         lines.append(_line(names[stage.index], blocks))
+    apart = ", darkest: weights" if pipeline.schedule.split else ""
+    meaning = f"light: forward, full: backward{apart}, by micro-batch"
     rest = f"… the first {until:,.0f} of {whole:,g}" if until < whole else ""
     return (
         f'<div style="max-width:60em">{"".join(lines)}</div>'
-        f'<div style="opacity:.75">light: forward, full: backward, by micro-batch {rest}</div>'
+        f'<div style="opacity:.75">{meaning} {rest}</div>'
     )
 
 
@@ -116,12 +120,11 @@ def _line(name: str, blocks: str) -> str:
 
 def _block(cell: Cell, until: float, hue: str, numbered: bool) -> str:
     left, width = 100 * cell.start / until, 100 * (cell.stop - cell.start) / until
-    fill = hue + (_BACKWARD if cell.backward else _FORWARD)
-    way = "backward" if cell.backward else "forward"
+    fill = hue + _OPACITIES[cell.kind]
     text = str(cell.microbatch) if numbered else ""
     style = f"position:absolute;left:{left:.2f}%;width:calc({width:.2f}% - 1px);height:100%"
     style += f";background:{fill};font-size:.75em;text-align:center"
-    return f'<div style="{style}" title="{way} of micro-batch {cell.microbatch}">{text}</div>'
+    return f'<div style="{style}" title="{cell.kind} of micro-batch {cell.microbatch}">{text}</div>'
 
 
 def _note(text: str) -> str:

@@ -19,7 +19,9 @@ from mimokit.planning.schedule import (
     gpipe,
     interleaved,
     one_forward_one_backward,
+    zero_bubble,
 )
+from mimokit.step_kinds import COMPUTATIONS, StepKind
 from mimokit.tables import Section
 from mimokit.units import bytes_text, counted, span_text
 
@@ -50,6 +52,7 @@ _ORDER_NAMES: dict[Order, str] = {
     one_forward_one_backward: "1F1B",
     interleaved: "interleaved 1F1B",
     gpipe: "GPipe",
+    zero_bubble: "ZB-H1",
 }
 _MEANING = {"fan_in": "fan-in", "fan_out": "fan-out"}
 
@@ -59,7 +62,7 @@ class Cell:
     """One computation in a picture: `[start, stop)` on the clock."""
 
     microbatch: int
-    backward: bool
+    kind: StepKind
     start: float
     stop: float
 
@@ -210,9 +213,11 @@ def stage_cells(pipeline: PipelinePlan, until: float) -> list[list[Cell]]:
     tasks = timeline.tasks
     cells: list[list[Cell]] = [[] for _ in pipeline.graph.stages]
     chosen = (~tasks.transfer & (timeline.start < until)).nonzero()[0]
-    columns = (tasks.place, tasks.microbatch, tasks.backward, timeline.start, timeline.stop)
-    for stage, *cell in zip(*(column[chosen].tolist() for column in columns), strict=True):
-        cells[stage].append(Cell(*cell))
+    columns = (tasks.place, tasks.microbatch, tasks.kind, timeline.start, timeline.stop)
+    for stage, microbatch, kind, start, stop in zip(
+        *(column[chosen].tolist() for column in columns), strict=True
+    ):
+        cells[stage].append(Cell(microbatch, COMPUTATIONS[kind], start, stop))
     return [sorted(of_stage, key=lambda cell: cell.start) for of_stage in cells]
 
 

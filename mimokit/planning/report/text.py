@@ -24,6 +24,7 @@ from mimokit.planning.report.rows import (
     title,
 )
 from mimokit.planning.report.strategy import strategy_section
+from mimokit.step_kinds import StepKind
 from mimokit.tables import Section, plain_text, rich_table
 from mimokit.units import samples_text
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 RANKS_SHOWN = 32
 UNITS_SHOWN = 84
-IDLE, BACKWARD = "·", "◂"
+IDLE, BACKWARD, WEIGHT_GRADIENT = "·", "◂", "▾"
 
 
 def plan_to_rich(plan: LayoutPlan, estimates: Estimates) -> Group:
@@ -85,6 +86,8 @@ def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> list[Text | Table]:
 def timeline_to_text(pipeline: PipelinePlan, hues: dict[str, str]) -> list[Text]:
     """Return one line per stage: a forward is its micro-batch's last digit, a backward has ◂ too.
 
+    Where gradients of weights are apart, a backward is ◂ and they are ▾.
+
     Hues are module -> #rrggbb.
     """
     whole = int(pipeline.timeline().makespan)
@@ -104,9 +107,12 @@ def timeline_to_text(pipeline: PipelinePlan, hues: dict[str, str]) -> list[Text]
 def _units(cells: list[Cell], shown: int) -> str:
     units = [IDLE] * (shown + 1)
     for cell in cells:
-        units[int(cell.start)] = str(cell.microbatch % 10)
-        if cell.backward:
-            units[int(cell.start) + 1] = BACKWARD
+        of_kind = BACKWARD if cell.kind == StepKind.BACKWARD else WEIGHT_GRADIENT
+        number = str(cell.microbatch % 10)
+        begin, length = int(cell.start), round(cell.stop - cell.start)
+        units[begin] = number if cell.kind == StepKind.FORWARD or length > 1 else of_kind
+        if cell.kind == StepKind.BACKWARD and length > 1:
+            units[begin + 1] = BACKWARD
     return "".join(units[:shown])
 
 

@@ -56,6 +56,7 @@ from mimokit.planning.schedule.orders import (
     num_warmup_microbatches,
     one_forward_one_backward,
     shared_ranks,
+    zero_bubble,
 )
 from mimokit.planning.schedule.schedule import Schedule
 from mimokit.planning.schedule.simulation import makespan, simulate
@@ -91,4 +92,5 @@ __all__ = [
     "shared_ranks",
     "simulate",
     "stage_graph",
+    "zero_bubble",
 ]

@@ -12,7 +12,7 @@ from mimokit.planning.schedule.orders import one_forward_one_backward
 from mimokit.planning.schedule.queues import Await, Post, QueuedPrograms
 from mimokit.planning.schedule.schedule import Schedule
 from mimokit.planning.schedule.tasks import TaskGraph, task_graph
-from mimokit.step_kinds import RECEIVES, SENDS, StepKind
+from mimokit.step_kinds import COMPUTATIONS, RECEIVES, SENDS, StepKind
 
 Pair = tuple[int, int]
 """Index of the stage that sends, index of the stage that receives."""
@@ -162,14 +162,15 @@ def _times(count: int) -> str:
 
 
 def _check_own_order(program: Iterable[Action]) -> None:
-    computed: set[tuple[int | None, int | None]] = set()
+    computed: set[tuple[StepKind, int | None, int | None]] = set()
     for action in program:
-        place = action.stage, action.microbatch
-        if action.kind == StepKind.FORWARD:
-            computed.add(place)
-        elif action.kind == StepKind.BACKWARD and place not in computed:
+        if action.kind not in COMPUTATIONS:
+            continue
+        computed.add((action.kind, action.stage, action.microbatch))
+        before = COMPUTATIONS[max(0, COMPUTATIONS.index(action.kind) - 1)]
+        if (before, action.stage, action.microbatch) not in computed:
             raise ScheduleError(
-                f"Wait cycle: stage {action.stage} waits in {action} for its own forward of "
+                f"Wait cycle: stage {action.stage} waits in {action} for its own {before} of "
                 f"{action.microbatch}, which comes after it."
             )
 

@@ -1,9 +1,9 @@
-"""The orders in which ranks compute: GPipe, 1F1B, interleaved, and that of shared ranks.
+"""The orders in which ranks compute: GPipe, 1F1B, ZB-H1, interleaved, and that of shared ranks.
 
 An order is a function of (graph, set of ranks, micro-batches) that returns the steps of one entry
 of `StageGraph.workers`, in order: (kind, stage, micro-batch). Every forward and every backward of
-the worker's stages is in it once. `Schedule` leaves out what there is nothing to do for, and adds
-the messages between ranks.
+the worker's stages is in it once, and where an order has gradients of weights apart, each of these.
+`Schedule` leaves out what there is nothing to do for, and adds the messages between ranks.
 """
 
 from __future__ import annotations
@@ -53,6 +53,25 @@ def one_forward_one_backward(
         steps.append((StepKind.BACKWARD, stage, m))
     first_left = num_microbatches - warmup
     steps += [(StepKind.BACKWARD, stage, m) for m in range(first_left, num_microbatches)]
+    return steps
+
+
+def zero_bubble(graph: StageGraph, worker: int, num_microbatches: int) -> Sequence[Step]:
+    """Return ZB-H1: 1F1B whose backwards leave out the gradients of weights, which come later.
+
+    Each stage computes them as many backwards later as there are stages in front of it, so that no
+    stage stores more micro-batches than the first one does under 1F1B; those that are left fill the
+    time in which it would wait at the end (Qi et al. 2023, arXiv 2401.10241, section 2.1).
+    """
+    (stage,) = graph.workers[worker]
+    later = graph.stages[stage].position
+    steps: list[Step] = []
+    for kind, _, microbatch in one_forward_one_backward(graph, worker, num_microbatches):
+        steps.append((kind, stage, microbatch))
+        if kind == StepKind.BACKWARD and microbatch >= later:
+            steps.append((StepKind.WEIGHT_GRADIENT, stage, microbatch - later))
+    left = range(max(0, num_microbatches - later), num_microbatches)
+    steps += [(StepKind.WEIGHT_GRADIENT, stage, microbatch) for microbatch in left]
     return steps
 
 

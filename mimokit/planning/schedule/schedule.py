@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mimokit.planning.schedule.actions import Action, Order, ScheduleError, Step
 from mimokit.planning.schedule.graph import StageEdge, StageGraph
 from mimokit.planning.schedule.orders import num_warmup_microbatches, one_forward_one_backward
-from mimokit.step_kinds import BRIDGES, StepKind
+from mimokit.step_kinds import BRIDGES, COMPUTATIONS, StepKind
 
 Flags = NDArray[np.bool_]
 
@@ -25,12 +25,14 @@ class Work:
     Attributes:
         forward: [stages, micro-batches].
         backward: [stages, micro-batches].
+        weights: [stages, micro-batches]; whether its backward has gradients of weights.
         carry_forward: [edges, micro-batches].
         carry_backward: [edges, micro-batches].
     """
 
     forward: Flags
     backward: Flags
+    weights: Flags
     carry_forward: Flags
     carry_backward: Flags
 
@@ -67,6 +69,7 @@ def work_of(
     return Work(
         forward=np.array([present[name] for name in modules]),
         backward=np.array([gradient[name] for name in modules]),
+        weights=np.array([gradient[name] & (name not in frozen) for name in modules]),
         carry_forward=np.array([present[a] & present[b] for a, b in ends]).reshape(shape),
         carry_backward=np.array([gradient[a] & gradient[b] for a, b in ends]).reshape(shape),
     )
@@ -103,9 +106,11 @@ class Schedule:
         return num_warmup_microbatches(position, self.graph.total_stages, self.num_microbatches)
 
     def steps(self, stage: int) -> tuple[tuple[StepKind, int], ...]:
-        """Return the computations of a stage, in order: forward or backward, micro-batch."""
+        """Return the computations of a stage, in order: kind, micro-batch."""
         steps = self.ordered(self.graph.worker_of[stage])
-        return tuple((kind, m) for kind, place, m in steps if place == stage and kind in _COMPUTES)
+        return tuple(
+            (kind, m) for kind, place, m in steps if place == stage and kind in COMPUTATIONS
+        )
 
     def ordered(self, worker: int) -> tuple[Step, ...]:
         """Return the steps of an entry of `graph.workers`, in order, without messages."""
@@ -119,6 +124,16 @@ class Schedule:
         """Return the actions of every entry of `graph.workers`."""
         return tuple(self.actions(worker) for worker in range(len(self.graph.workers)))
 
+    @cached_property
+    def split(self) -> frozenset[int]:
+        """The stages that compute gradients of weights apart from those of inputs."""
+        return frozenset(
+            stage
+            for worker in range(len(self.graph.workers))
+            for kind, stage, _ in self.ordered(worker)
+            if kind == StepKind.WEIGHT_GRADIENT and stage is not None
+        )
+
     @property
     def work(self) -> Work:
         """The computations of the stages and the messages of the edges."""
@@ -127,12 +142,15 @@ class Schedule:
     def in_flight(self, stage: int) -> int:
         """Return the most micro-batches whose activations a stage stores for backward at a time.
 
-        A stage without a backward stores those of the one that it computes.
+        A stage without a backward stores those of the one that it computes. Gradients of weights
+        that are computed later need them until then.
         """
         stored = most = 0
-        backward = self.work.backward[stage]
+        backward, weights = self.work.backward[stage], self.work.weights[stage]
         for kind, microbatch in self.steps(stage):
-            if kind == StepKind.BACKWARD:
+            if kind == StepKind.BACKWARD and stage in self.split and weights[microbatch]:
+                continue
+            if kind != StepKind.FORWARD:
                 stored -= 1
             else:
                 most = max(most, stored + 1)
@@ -149,13 +167,14 @@ def _work(schedule: Schedule) -> Work:
 def _steps(schedule: Schedule) -> tuple[tuple[Step, ...], ...]:
     """Return the steps of every worker, without those for which there is nothing to do."""
     work, outgoing = schedule.work, schedule.graph.outgoing
-    everything = bool(work.forward.all() and work.backward.all())
+    everything = bool(work.forward.all() and work.weights.all())
     ordered = [_ordered(schedule, worker) for worker in range(len(schedule.graph.workers))]
     if everything:
         return tuple(ordered)
     tables = {
         StepKind.FORWARD: work.forward.tolist(),
         StepKind.BACKWARD: work.backward.tolist(),
+        StepKind.WEIGHT_GRADIENT: work.weights.tolist(),
         StepKind.GATHER: [work.carry_forward[[e.index for e in out]].any(0) for out in outgoing],
         StepKind.SCATTER: [work.carry_backward[[e.index for e in out]].any(0) for out in outgoing],
     }
@@ -173,8 +192,14 @@ def _ordered(schedule: Schedule, worker: int) -> tuple[Step, ...]:
     """Return the steps of the order, after checking that its computations are complete."""
     count, stages = schedule.num_microbatches, schedule.graph.workers[worker]
     steps = tuple(schedule.order(schedule.graph, worker, count))
-    computed = [step for step in steps if step[0] in _COMPUTES]
-    wanted = {(kind, stage, m) for kind in _COMPUTES for stage in stages for m in range(count)}
+    computed = [step for step in steps if step[0] in COMPUTATIONS]
+    split = {stage for kind, stage, _ in computed if kind == StepKind.WEIGHT_GRADIENT}
+    wanted = {
+        (kind, stage, m)
+        for stage in stages
+        for kind in (COMPUTATIONS if stage in split else COMPUTATIONS[:2])
+        for m in range(count)
+    }
     times = Counter(computed)
     if len(computed) == len(wanted) and times.keys() == wanted:
         return steps
@@ -191,9 +216,6 @@ def _ordered(schedule: Schedule, worker: int) -> tuple[Step, ...]:
     )
 
 
-_COMPUTES = (StepKind.FORWARD, StepKind.BACKWARD)
-
-
 _MESSAGES = {
     StepKind.FORWARD: (StepKind.RECEIVE_FORWARD, StepKind.SEND_FORWARD),
     StepKind.BACKWARD: (StepKind.RECEIVE_BACKWARD, StepKind.SEND_BACKWARD),
@@ -206,7 +228,7 @@ def _actions(schedule: Schedule, worker: int) -> Iterator[Action]:
     outgoing = {s: [e for e in graph.outgoing[s] if e.index not in graph.bridged] for s in stages}
     forward, backward = schedule.work.carry_forward.tolist(), schedule.work.carry_backward.tolist()
     for kind, stage, microbatch in schedule.ordered(worker):
-        if stage is None or kind not in (*BRIDGES, *_COMPUTES):
+        if stage is None or kind not in (*BRIDGES, *_MESSAGES):
             yield Action(kind, stage, microbatch)
         elif kind in BRIDGES:
             for edge in graph.outgoing[stage]:  # all of them lead to the same ranks

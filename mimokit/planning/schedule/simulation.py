@@ -9,6 +9,7 @@ gradient sync, after the last backward of a stage, and the optimizer, after all 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,9 @@ FORWARD_UNITS = 1.0
 BACKWARD_UNITS = 2.0
 """A backward computes the gradients of inputs and of weights: two matrix products for one."""
 
+WEIGHT_UNITS = 1.0
+"""The gradients of weights of a backward, where an order has them apart."""
+
 
 def simulate(
     schedule: Schedule,
@@ -33,6 +37,7 @@ def simulate(
     transfer: Seconds = 0.0,
     transfer_backward: Seconds | None = None,
     *,
+    weight_gradient: Seconds = WEIGHT_UNITS,
     grad_sync: float | Sequence[float] = 0.0,
     optimizer: float | Sequence[float] = 0.0,
 ) -> Timeline:
@@ -45,6 +50,8 @@ def simulate(
         transfer: of activations over an edge of `schedule.graph.edges`: one number, one per edge,
             or [edges, micro-batches].
         transfer_backward: of gradients; None: as long as activations.
+        weight_gradient: as forward; the part of a backward that is computed apart from it, if the
+            order of the schedule has it apart.
         grad_sync, optimizer: one number or one per stage.
 
     Raises:
@@ -52,7 +59,8 @@ def simulate(
         ValueError: times that are negative, not finite or of another shape.
     """
     tasks = checked_tasks(schedule)
-    durations = _durations(schedule, tasks, forward, backward, transfer, transfer_backward)
+    times = _Times(forward, backward, weight_gradient, transfer, transfer_backward)
+    durations = _durations(schedule, tasks, times)
     if durations.ndim > 1:
         raise ValueError("simulate takes one set of times; makespan takes many at once")
     stop = _run(tasks, durations)
@@ -72,6 +80,8 @@ def makespan(
     backward: Seconds = BACKWARD_UNITS,
     transfer: Seconds = 0.0,
     transfer_backward: Seconds | None = None,
+    *,
+    weight_gradient: Seconds = WEIGHT_UNITS,
 ) -> NDArray[np.float64]:
     """Return when the last computation ends, for one or for many sets of times at once.
 
@@ -88,7 +98,8 @@ def makespan(
         ScheduleError, ValueError: as `simulate`.
     """
     tasks = checked_tasks(schedule)
-    durations = _durations(schedule, tasks, forward, backward, transfer, transfer_backward)
+    times = _Times(forward, backward, weight_gradient, transfer, transfer_backward)
+    durations = _durations(schedule, tasks, times)
     ends: NDArray[np.float64] = np.asarray(_run(tasks, durations).max(axis=0))
     return ends
 
@@ -106,28 +117,36 @@ def _run(tasks: TaskGraph, durations: NDArray[np.float64]) -> NDArray[np.float64
     return stop
 
 
-def _durations(
-    schedule: Schedule,
-    tasks: TaskGraph,
-    forward: Seconds,
-    backward: Seconds,
-    transfer: Seconds,
-    transfer_backward: Seconds | None,
-) -> NDArray[np.float64]:
+@dataclass(frozen=True)
+class _Times:
+    forward: Seconds
+    backward: Seconds
+    weight_gradient: Seconds
+    transfer: Seconds
+    transfer_backward: Seconds | None
+
+
+def _durations(schedule: Schedule, tasks: TaskGraph, times: _Times) -> NDArray[np.float64]:
     """Return how long every task takes: [tasks, ...sets of times]."""
     stages, edges = len(schedule.graph.stages), len(schedule.graph.edges)
-    over = transfer if transfer_backward is None else transfer_backward
-    tables = [
-        _table(schedule, "forward", forward, stages),
-        _table(schedule, "backward", backward, stages),
-        _table(schedule, "transfer", transfer, edges),
-        _table(schedule, "transfer_backward", over, edges),
-    ]
-    sets = np.broadcast_shapes(*(table.shape[:-2] for table in tables))
+    over = times.transfer if times.transfer_backward is None else times.transfer_backward
+    tables = {
+        (False, 0): _table(schedule, "forward", times.forward, stages),
+        (False, 1): _table(schedule, "backward", times.backward, stages),
+        (True, 0): _table(schedule, "transfer", times.transfer, edges),
+        (True, 1): _table(schedule, "transfer_backward", over, edges),
+    }
+    if schedule.split:
+        apart = _table(schedule, "weight_gradient", times.weight_gradient, stages)
+        split = schedule.work.weights & np.isin(range(stages), list(schedule.split))[:, None]
+        left = tables[False, 1] - np.where(split, apart, 0.0)
+        if (left < 0).any():
+            raise ValueError("weight_gradient is a part of backward, and longer than it")
+        tables |= {(False, 1): left, (False, 2): apart}
+    sets = np.broadcast_shapes(*(table.shape[:-2] for table in tables.values()))
     durations = np.zeros((tasks.size, *sets))
-    kinds = tasks.transfer * 2 + tasks.backward
-    for kind, table in enumerate(tables):
-        chosen = np.flatnonzero(kinds == kind)
+    for (transfer, kind), table in tables.items():
+        chosen = np.flatnonzero((tasks.transfer == transfer) & (tasks.kind == kind))
         if chosen.size:
             values = table[..., tasks.place[chosen], tasks.microbatch[chosen]]
             durations[chosen] = np.moveaxis(np.broadcast_to(values, (*sets, chosen.size)), -1, 0)

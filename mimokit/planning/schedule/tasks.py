@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.planning.schedule.schedule import Schedule
-from mimokit.step_kinds import StepKind
+from mimokit.step_kinds import COMPUTATIONS
 
 Indices = NDArray[np.int64]
 FORWARD, BACKWARD = 0, 1
+_NUMBERS = {kind: number for number, kind in enumerate(COMPUTATIONS)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +25,7 @@ class TaskGraph:
 
     Attributes:
         place: task -> index of its stage (a computation) or of its edge (a transfer).
+        kind: task -> place of its kind in `COMPUTATIONS`; a transfer is forward or backward.
         waits_for: [tasks, most that a task waits for] of task numbers. The first is the task before
             it on the same ranks, or on the same edge in the same direction, which carries one
             message at a time.
@@ -34,7 +36,7 @@ class TaskGraph:
 
     place: Indices
     microbatch: Indices
-    backward: NDArray[np.bool_]
+    kind: Indices
     transfer: NDArray[np.bool_]
     waits_for: Indices
     levels: tuple[int, ...]
@@ -44,6 +46,11 @@ class TaskGraph:
     def size(self) -> int:
         """Number of tasks."""
         return len(self.place)
+
+    @property
+    def backward(self) -> NDArray[np.bool_]:
+        """Whether a task is part of a backward pass."""
+        return self.kind > FORWARD
 
 
 @lru_cache(maxsize=16)
@@ -56,7 +63,7 @@ def task_graph(schedule: Schedule) -> TaskGraph:
     builder = _Builder(schedule)
     builder.add_computations()
     builder.add_transfers()
-    place, microbatch, backward, transfer, waits_for = builder.arrays()
+    place, microbatch, kind, transfer, waits_for = builder.arrays()
     order, levels = _levels(waits_for)
     if len(order) < len(place):  # a cycle: the rest stays in any order
         rest = np.setdiff1d(np.arange(len(place)), order)
@@ -68,7 +75,7 @@ def task_graph(schedule: Schedule) -> TaskGraph:
     return TaskGraph(
         place=place[order],
         microbatch=microbatch[order],
-        backward=backward[order],
+        kind=kind[order],
         transfer=transfer[order],
         waits_for=number[waits_for[order]],
         levels=levels,
@@ -82,26 +89,27 @@ class _Builder:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         graph, count = schedule.graph, schedule.num_microbatches
-        self.computation = np.full((2, len(graph.stages), count), -1, dtype=np.int64)
+        shape = (len(COMPUTATIONS), len(graph.stages), count)
+        self.computation = np.full(shape, -1, dtype=np.int64)
         self.size = 0
         self.faulty = False
-        self.added: list[tuple[Indices, Indices, NDArray[np.bool_]]] = []
+        self.added: list[tuple[Indices, Indices, Indices]] = []
         self.computations = 0
         self.waits: list[tuple[Indices, Indices]] = []
 
     def add_computations(self) -> None:
         for worker in range(len(self.schedule.graph.workers)):
             steps = [
-                (stage, m, kind == StepKind.BACKWARD)
+                (stage, m, _NUMBERS[kind])
                 for kind, stage, m in self.schedule.ordered(worker)
-                if kind in (StepKind.FORWARD, StepKind.BACKWARD)
+                if kind in _NUMBERS
             ]
             table = np.array(steps, dtype=np.int64).reshape(-1, 3)
-            numbers = self._add(table[:, 0], table[:, 1], table[:, 2].astype(np.bool_))
+            numbers = self._add(table[:, 0], table[:, 1], table[:, 2])
             self.computation[table[:, 2], table[:, 0], table[:, 1]] = numbers
         self.computations = self.size
-        forward, back = self.computation
-        self.faulty |= bool(((back >= 0) & (back < forward)).any())
+        before, after = self.computation[:-1], self.computation[1:]
+        self.faulty |= bool(((after >= 0) & (after < before)).any())
 
     def add_transfers(self) -> None:
         work = self.schedule.work
@@ -123,27 +131,26 @@ class _Builder:
         receivers = receivers[in_order]
         self.faulty |= bool((np.diff(receivers) < 0).any())
         places = np.full(len(microbatches), edge)
-        backward = np.full(len(microbatches), direction == BACKWARD)
-        numbers = self._add(places, microbatches, backward)
+        numbers = self._add(places, microbatches, np.full(len(microbatches), direction))
         self.waits.append((numbers, senders))
         self.waits.append((receivers, numbers))
 
-    def _add(self, places: Indices, microbatches: Indices, backward: NDArray[np.bool_]) -> Indices:
+    def _add(self, places: Indices, microbatches: Indices, kinds: Indices) -> Indices:
         """Add tasks that follow each other, in their order; return their numbers."""
         numbers = np.arange(self.size, self.size + len(microbatches))
         self.size += len(microbatches)
-        self.added.append((places, microbatches, backward))
+        self.added.append((places, microbatches, kinds))
         return numbers
 
     def arrays(
         self,
-    ) -> tuple[Indices, Indices, NDArray[np.bool_], NDArray[np.bool_], Indices]:
-        """Return place, microbatch, backward, transfer and waits_for."""
-        places, microbatches, passes = zip(*self.added, strict=True)
+    ) -> tuple[Indices, Indices, Indices, NDArray[np.bool_], Indices]:
+        """Return place, microbatch, kind, transfer and waits_for."""
+        places, microbatches, kinds = zip(*self.added, strict=True)
         return (
             np.concatenate(places),
             np.concatenate(microbatches),
-            np.concatenate(passes),
+            np.concatenate(kinds),
             np.arange(self.size) >= self.computations,
             self._waits_for(np.array(list(map(len, places)))),
         )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.planning.schedule.actions import Action
-from mimokit.step_kinds import StepKind
+from mimokit.step_kinds import COMPUTATIONS, StepKind
 
 if TYPE_CHECKING:
     from mimokit.planning.schedule.schedule import Schedule
@@ -121,9 +121,8 @@ class Timeline:
                 assert action.microbatch is not None, "work belongs to a micro-batch"
                 transfer = action.edge is not None
                 place = action.stage if action.edge is None else action.edge
-                backward = action.kind == StepKind.SCATTER or action.kind.endswith("backward")
                 assert place is not None, "a stage or an edge takes time"
-                task = self._task_at[transfer, place, backward, action.microbatch]
+                task = self._task_at[transfer, place, _kind(action), action.microbatch]
                 yield Interval(action, float(self.start[task]), float(self.stop[task]))
                 now = now if transfer else float(self.stop[task])
 
@@ -137,10 +136,10 @@ class Timeline:
         return float((ends + np.where(trained, self.grad_sync, 0.0)).max())
 
     @cached_property
-    def _task_at(self) -> dict[tuple[bool, int, bool, int], int]:
-        """(transfer, place, backward, micro-batch) -> task."""
+    def _task_at(self) -> dict[tuple[bool, int, int, int], int]:
+        """(transfer, place, kind, micro-batch) -> task."""
         tasks = self.tasks
-        columns = (tasks.transfer, tasks.place, tasks.backward, tasks.microbatch)
+        columns = (tasks.transfer, tasks.place, tasks.kind, tasks.microbatch)
         keys = zip(*(column.tolist() for column in columns), strict=True)
         return {key: number for number, key in enumerate(keys)}
 
@@ -161,5 +160,12 @@ class Timeline:
                 edge.modality,
             )
         else:
-            action = Action(StepKind.BACKWARD if backward else StepKind.FORWARD, place, microbatch)
+            action = Action(COMPUTATIONS[tasks.kind[task]], place, microbatch)
         return Interval(action, float(self.start[task]), float(self.stop[task]))
+
+
+def _kind(action: Action) -> int:
+    """Return the place of what an action takes part in among `COMPUTATIONS`."""
+    if action.kind in COMPUTATIONS:
+        return COMPUTATIONS.index(action.kind)
+    return int(action.kind == StepKind.SCATTER or action.kind.endswith("backward"))

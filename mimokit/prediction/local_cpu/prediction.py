@@ -11,6 +11,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.planning.bridges.routes import Route, counted_samples
 from mimokit.planning.layout import plan_layout
 from mimokit.planning.schedule import Action, StageEdge
+from mimokit.planning.schedule.simulation import BACKWARD_UNITS, WEIGHT_UNITS
 from mimokit.planning.types import ColocatedBridge
 from mimokit.prediction.local_cpu.cost_model import SharedCosts
 from mimokit.prediction.local_cpu.simulator import (
@@ -24,6 +25,7 @@ from mimokit.prediction.local_cpu.simulator import (
 )
 from mimokit.prediction.local_cpu.step_costs import SCALAR_BYTES, StepCosts, step_costs
 from mimokit.step_kinds import (
+    COMPUTATIONS,
     MODULE_PHASES,
     RECEIVES,
     REMAINDER,
@@ -32,6 +34,9 @@ from mimokit.step_kinds import (
     Phase,
     StepKind,
 )
+
+PRODUCT = WEIGHT_UNITS / BACKWARD_UNITS
+"""Share of a backward pass that the gradients of inputs take, and that those of weights do."""
 
 _PHASES = {str(kind): kind.phase for kind in StepKind}
 
@@ -145,8 +150,9 @@ class _RankProgram:
             return []  # calibrated with the reading and with the language model
         if kind == StepKind.FORWARD:
             return [self._step.one_pass(self._module(action), "forward", self._rank)]
-        if kind == StepKind.BACKWARD:
-            return [self._step.one_pass(self._module(action), "backward", self._rank)]
+        if kind in COMPUTATIONS[1:]:
+            share = PRODUCT if action.stage in self._pipeline.schedule.split else 1.0
+            return [self._step.one_pass(self._module(action), "backward", self._rank, share)]
         bridge = self._bridges.get(self._module(action))
         if kind == StepKind.GATHER and bridge is not None:
             return self._gather(bridge)

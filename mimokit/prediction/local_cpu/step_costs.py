@@ -98,11 +98,11 @@ class StepCosts:
             Span(None, StepKind.LOAD), self.costs.piece("load", {"batch": 1, "sample": samples})
         )
 
-    def one_pass(self, name: str, way: Way, rank: int) -> Operation:
-        """Return one forward or backward pass of a module on a rank."""
+    def one_pass(self, name: str, way: Way, rank: int, share: float = 1.0) -> Operation:
+        """Return one forward or backward pass of a module on a rank, or a share of it."""
         rank_map = self.plan.modules[name]
         place = rank_map.coordinates(rank)["pp"]
-        seconds = self.module(name).seconds(way, self.samples(name), place)
+        seconds = share * self.module(name).seconds(way, self.samples(name), place)
         members = rank_map.group_of(rank, "tp")
         span = Span(name, way)
         return Collective(span, seconds, members) if len(members) > 1 else Compute(span, seconds)

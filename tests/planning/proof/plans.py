@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from mimokit.config import ExperimentConfig
+from mimokit.config.runtime import ZERO_BUBBLE
 from mimokit.planning.bridges.routes import Transfer
 from mimokit.planning.layout import checked_config, plan_checked
 from mimokit.planning.ranks import ModuleRanks
@@ -46,8 +47,15 @@ def layouts() -> dict[str, ExperimentConfig]:
         "equal": digits_config((2, 2), (2, 2)),
         "separate ranks": apart,
         "pipelines": pipelines,
+        "weights apart": _weights_apart(pipelines),
     }
     return {name: checked_config(config) for name, config in found.items()}
+
+
+def _weights_apart(pipelines: ExperimentConfig) -> ExperimentConfig:
+    config = pipelines.model_copy(deep=True)
+    config.runtime.pipeline_order = ZERO_BUBBLE
+    return config.finalize()
 
 
 def planted() -> Iterator[PlannedFault]:
@@ -233,6 +241,14 @@ def _twice(kind: StepKind, steps: list[Step]) -> list[Step]:
     return [*steps[: first + 1], *steps[first:]]
 
 
+def _apart(
+    change: Callable[[StepKind, list[Step]], list[Step]], plan: LayoutPlan
+) -> LayoutPlan | None:
+    """Change the steps that compute gradients of weights apart, where there are such."""
+    split = plan.program.schedule.split
+    return _order(partial(change, StepKind.WEIGHT_GRADIENT), plan) if split else None
+
+
 def _last_first(steps: list[Step]) -> list[Step]:
     """Run the micro-batches from the last to the first."""
     last = max(step[2] for step in steps)
@@ -324,6 +340,8 @@ CHANGES: dict[str, Change] = {
     "a backward pass is left out": lambda p: _order(partial(_without, StepKind.BACKWARD), p),
     "a forward pass is done twice": lambda p: _order(partial(_twice, StepKind.FORWARD), p),
     "a backward pass is done twice": lambda p: _order(partial(_twice, StepKind.BACKWARD), p),
+    "gradients of weights are left out": partial(_apart, _without),
+    "gradients of weights are added twice": partial(_apart, _twice),
     "a backward pass before its forward pass": _deadlock,
     "micro-batches in another order on one end": _other_way_round,
     "a stage on other ranks": _stage_ranks,

@@ -35,6 +35,7 @@ class EventSimulation:
 
     Attributes:
         forward: stage, micro-batch -> time; the others alike, transfers by edge.
+        weight_gradient: the part of backward that is apart, where the order has it apart.
     """
 
     schedule: Schedule
@@ -42,6 +43,7 @@ class EventSimulation:
     backward: list[list[float]]
     transfer: list[list[float]]
     transfer_backward: list[list[float]]
+    weight_gradient: list[list[float]]
     done: dict[Action, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -79,12 +81,18 @@ class EventSimulation:
             link = (action.edge, action.kind.endswith("backward"))
             self.queues.setdefault(link, deque()).append(action)
             self.carry(link)
-        elif action.kind in ("forward", "backward"):
-            times = self.forward if action.kind == "forward" else self.backward
+        elif action.kind in ("forward", "backward", "weight-gradient"):
             self.busy[stage] = True
-            self.begin(action, times[stage][m])
+            self.begin(action, self.computing(action.kind, stage, m))
         self.left[stage].popleft()
         return True
+
+    def computing(self, kind: str, stage: int, m: int) -> float:
+        if kind == "forward":
+            return self.forward[stage][m]
+        apart = any(step == ("weight-gradient", m) for step in self.schedule.steps(stage))
+        weights = self.weight_gradient[stage][m] if apart else 0.0
+        return weights if kind == "weight-gradient" else self.backward[stage][m] - weights
 
     def carry(self, link: tuple[int, bool]) -> None:
         if link not in self.carrying and self.queues[link]:

@@ -19,6 +19,7 @@ from mimokit.planning.schedule import (
     one_forward_one_backward,
     plan_schedule,
     stage_graph,
+    zero_bubble,
 )
 from tests.planning.schedule.graphs import stage_graphs
 
@@ -50,7 +51,7 @@ def refusal(found: Programs, **options: Any) -> str:
 @given(
     graph=stage_graphs(),
     count=st.integers(1, 6),
-    order=st.sampled_from([gpipe, one_forward_one_backward]),
+    order=st.sampled_from([gpipe, one_forward_one_backward, zero_bubble]),
 )
 def test_our_orders_pass_on_any_graph(graph, count: int, order) -> None:
     actions = plan_schedule(graph, count, order).all_actions()
@@ -112,6 +113,16 @@ def test_a_backward_before_its_forward() -> None:
     )
 
 
+def test_gradients_of_weights_before_their_backward() -> None:
+    graph = stage_graph({"language": []}, {"language": 2})
+    found = [list(own) for own in plan_schedule(graph, 3, zero_bubble).all_actions()]
+    swap(found[1], place(found[1], "backward", 2), place(found[1], "weight-gradient", 2))
+    assert refusal(found) == (
+        "Wait cycle: stage 1 waits in weight-gradient of 2 for its own backward of 2, which comes "
+        "after it."
+    )
+
+
 def test_messages_that_hold_a_communicator() -> None:
     # Each edge has a communicator per direction. With one for both ways 1F1B waits indefinitely.
     one = {"communicator": lambda message: message[1]}
@@ -125,6 +136,11 @@ def test_messages_that_hold_a_communicator() -> None:
 def upside_down(graph: StageGraph, worker: int, count: int) -> list[Step]:
     steps = list(gpipe(graph, worker, count))
     return steps if worker else [*reversed(steps[:count]), *steps[count:]]
+
+
+def forgetful(graph: StageGraph, worker: int, count: int) -> list[Step]:
+    """Leave out the gradients of weights of the last micro-batch."""
+    return list(zero_bubble(graph, worker, count))[:-1]
 
 
 def impatient(graph: StageGraph, worker: int, count: int) -> list[Step]:
@@ -143,6 +159,7 @@ def patient(graph: StageGraph, worker: int, count: int) -> list[Step]:
     ("order", "sentence"),
     [
         (upside_down, "receives them the other way round"),
+        (forgetful, "weight-gradient of micro-batch 2"),
         (impatient, "its own forward"),
         (
             patient,

@@ -15,6 +15,7 @@ from mimokit.planning.schedule import (
     num_warmup_microbatches,
     plan_schedule,
     stage_graph,
+    zero_bubble,
 )
 
 TWO_ENCODERS = stage_graph(
@@ -70,6 +71,29 @@ def test_the_orders() -> None:
     assert kinds(schedule, 0) == "F0 F1 F2 B0 F3 B1 B2 B3"
     assert kinds(schedule, 1) == "F0 F1 B0 F2 B1 F3 B2 B3"
     assert kinds(schedule, 2) == "F0 B0 F1 B1 F2 B2 F3 B3"
+
+
+def test_weights_fill_the_time_in_which_stages_would_wait() -> None:
+    # Figure 3 of arXiv 2401.10241, for three stages.
+    chain = stage_graph({"language": []}, {"language": 3})
+    schedule = plan_schedule(chain, 4, zero_bubble)
+    assert kinds(schedule, 0) == "F0 F1 F2 B0 W0 F3 B1 W1 B2 W2 B3 W3"
+    assert kinds(schedule, 1) == "F0 F1 B0 F2 B1 W0 F3 B2 W1 B3 W2 W3"
+    assert kinds(schedule, 2) == "F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3"
+
+
+def test_a_frozen_module_has_no_gradients_of_weights() -> None:
+    graph = stage_graph(
+        {"images": ["text"], "text": ["language"], "language": []},
+        {"images": 1, "text": 1, "language": 1},
+    )
+    schedule = plan_schedule(graph, 2, zero_bubble, frozen={"text"})
+    images, text, language = (graph.stage(name, 0).index for name in ("images", "text", "language"))
+    assert schedule.split == {images, language}
+    assert "W" not in kinds(schedule, text)
+    assert kinds(schedule, images) == "F0 F1 B0 W0 B1 W1"
+    # What it needs for a gradient of its input is free after that.
+    assert schedule.in_flight(text) == 2
 
 
 def test_the_actions_of_a_stage() -> None:

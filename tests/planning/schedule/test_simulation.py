@@ -14,10 +14,11 @@ from mimokit.planning.schedule import (
     plan_schedule,
     simulate,
     stage_graph,
+    zero_bubble,
 )
 from tests.planning.schedule.graphs import EventSimulation, stage_graphs
 
-ORDERS = st.sampled_from([gpipe, one_forward_one_backward])
+ORDERS = st.sampled_from([gpipe, one_forward_one_backward, zero_bubble])
 
 
 def table(draw: st.DrawFn, places: int, count: int) -> list[list[float]]:
@@ -38,10 +39,12 @@ def test_equals_a_simulation_event_by_event(graph, count, order, chooser) -> Non
         chooser.draw(st.composite(table)(places, count))
         for places in (stages, stages, edges, edges)
     ]
-    slow = EventSimulation(schedule, *times)
+    apart = [[min(1.0, time) for time in of_stage] for of_stage in times[1]]
+    slow = EventSimulation(schedule, *times, apart)
     # An empty table of edges still has its micro-batches.
     arrays = [np.array(t).reshape(len(t), count) for t in times]
-    fast = simulate(schedule, *arrays)
+    weights = np.array(apart)
+    fast = simulate(schedule, *arrays, weight_gradient=weights)
     found = {
         interval.action: (interval.start, interval.stop)
         for stage in range(stages)
@@ -51,7 +54,7 @@ def test_equals_a_simulation_event_by_event(graph, count, order, chooser) -> Non
     assert found == slow.done
     assert fast.pipeline_makespan == max((stop for _, stop in slow.done.values()), default=0)
     last_computed = [t[1] for a, t in slow.done.items() if a.edge is None]
-    assert makespan(schedule, *arrays).shape == ()
+    assert makespan(schedule, *arrays, weight_gradient=weights).shape == ()
     assert fast.makespan == max(last_computed, default=0)
     for a, b in itertools.pairwise(fast.critical_path()):
         assert a.stop == b.start
@@ -66,6 +69,21 @@ def test_the_bubble_of_equal_stages(p: int, m: int, order) -> None:
     assert makespan(timeline.schedule) == timeline.makespan
     held = [min(m, p - stage) for stage in range(p)]
     assert list(timeline.in_flight) == (held if order is one_forward_one_backward else [m] * p)
+
+
+@pytest.mark.parametrize(("p", "m"), [(1, 1), (2, 2), (4, 4), (3, 7), (8, 16)])
+def test_a_zero_bubble_of_equal_stages(p: int, m: int) -> None:
+    # Table 2 of arXiv 2401.10241: (p - 1) (T_F + T_B - T_W), in the memory of 1F1B's first stage.
+    graph = stage_graph({"language": []}, {"language": p})
+    timeline = simulate(plan_schedule(graph, m, zero_bubble))
+    assert timeline.makespan == 3 * m + p - 1
+    assert timeline.in_flight == (p,) * p
+
+
+def test_gradients_of_weights_are_part_of_a_backward() -> None:
+    schedule = plan_schedule(stage_graph({"language": []}, {"language": 2}), 2, zero_bubble)
+    with pytest.raises(ValueError, match="weight_gradient is a part of backward, and longer"):
+        simulate(schedule, 1, 2, weight_gradient=3)
 
 
 def test_what_comes_after_the_pipeline() -> None:

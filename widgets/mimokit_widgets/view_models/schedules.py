@@ -21,14 +21,15 @@ from mimokit.planning.schedule import (
     plan_schedule,
     simulate,
     stage_graph,
+    zero_bubble,
 )
-from mimokit.step_kinds import StepKind
+from mimokit.step_kinds import COMPUTATIONS
 
-COMPUTATIONS = (StepKind.FORWARD, StepKind.BACKWARD)
 ENCODER, LANGUAGE = "encoder", "language model"
 ORDERS: Mapping[str, Order] = {
     "GPipe": gpipe,
     "1F1B": one_forward_one_backward,
+    "ZB-H1": zero_bubble,
     "interleaved": interleaved,
 }
 
