@@ -45,7 +45,7 @@ class Evaluation:
     answers: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
-SHOWN_ANSWERS = 16
+SHOWN_ANSWERS = 64
 """Samples whose answers are sent; at most those that the first replica tests."""
 
 
