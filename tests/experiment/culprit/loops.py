@@ -164,8 +164,9 @@ def train_positions(folder: Path, rank: int, ranks: int, routed: bool | None = N
     """Train a network whose positions context-parallel ranks share; few of them count.
 
     Megatron divides the loss of each rank by the positions that count there: finding 9 of
-    Megatron-LM 7452. Where the loss is one of tokens, its router scales an auxiliary loss by the
-    tokens of a rank, which is too little; of padded samples, by those of all ranks: finding 10.
+    Megatron-LM 7452. Where the loss is one of tokens, its router scales an auxiliary loss by
+    tokens: finding 10. That of 0.16.1 takes those of all ranks of padded samples alone, and else
+    those of one rank; that of 0.19.2 multiplies by the ranks, also those of all ranks.
 
     Args:
         routed: whether the router is told what is padding; None: there is no router.
