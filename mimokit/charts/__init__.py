@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mimokit.charts._rank_map import rank_map as rank_map
     from mimokit.charts._report import report as report
     from mimokit.charts._seams import seams as seams
-    from mimokit.charts._seams import tensor_difference as tensor_difference
+    from mimokit.charts._tensor_difference import tensor_difference as tensor_difference
     from mimokit.charts._trace import trace_over_prediction as trace_over_prediction
     from mimokit.charts._trace import trace_timeline as trace_timeline
     from mimokit.charts._weight_map import weight_map as weight_map

@@ -21,8 +21,9 @@ Integers = NDArray[np.int64]
 SIGNS = 16
 """Numbers of a sketch."""
 
-PROJECTOR, ROWS, BRIDGE = "projector", "rows", "bridge"
-"""Operations between modules: the end of an encoder, its output, and the way to another module."""
+PROJECTOR, ROWS, BRIDGE, LOSS = "projector", "rows", "bridge", "loss"
+"""Operations outside of layers: the end of an encoder, its output, the way to another module, and
+what takes the logits."""
 
 
 def rows_for(receiver: str, receivers: int) -> str:
@@ -121,7 +122,8 @@ class Recording:
         losses: of every step.
         lengths: of every step, sample -> its tokens without padding, where samples are put in a
             row without it; the others are not in it.
-        code: (module, operation) -> file and line of what computes it.
+        code: (module, operation) -> file and line that calls it; ("", operation or phase) -> the
+            function of a step that computes what no part of a module does.
     """
 
     sketches: dict[Seam, Sketches] = field(default_factory=dict)
@@ -133,3 +135,20 @@ class Recording:
 
 
 ByRank = Mapping[int, Recording]
+
+
+def code_of(seam: Seam, code: Mapping[tuple[str, str], str]) -> str:
+    """Return file and line of what computes a tensor; empty if it is not known.
+
+    Args:
+        code: see `Recording`.
+    """
+    if not seam.phase.is_of_samples and seam.phase != SeamPhase.ACCUMULATED:
+        return code.get(("", str(seam.phase)), "")
+    operation = seam.operation.removesuffix(".input").removesuffix(".output")
+    operation = ROWS if operation.startswith(f"{ROWS} for ") else operation
+    while True:  # of a parameter the part that has it
+        known = code.get((seam.module, operation)) or code.get(("", operation))
+        if known or "." not in operation:
+            return known or ""
+        operation = operation.rpartition(".")[0]

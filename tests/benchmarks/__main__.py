@@ -23,6 +23,7 @@ TITLES = {
     "frame_balance": "Balancing frames",
     "frame_parallel": "Frame parallel",
     "schedule_speed": "Schedules",
+    "proof_speed": "Proofs of plans",
     "prediction_speed": "Predicting",
     "search_speed": "Search",
     "cold_start": "Starting 8 engines",

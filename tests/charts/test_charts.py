@@ -67,6 +67,27 @@ def test_is_a_valid_spec_and_a_picture(name: str) -> None:
     assert "no description" not in bundle["text/plain"]
 
 
+def test_the_picture_of_a_step_has_layers_passes_and_ranks_and_marks_the_first() -> None:
+    spec = charts.seams(CULPRIT.rows()).to_dict()
+    data, (picture, differences) = spec["datasets"], spec["vconcat"]
+    passes = {panel["title"]["text"]: panel["layer"] for panel in picture["hconcat"]}
+    assert list(passes) == ["forward", "backward"]
+    cells = {
+        name: {(cell["layer"], cell["rank"]): cell for cell in data[layers[0]["data"]["name"]]}
+        for name, layers in passes.items()
+    }
+    every = {(f"{module} · layer {n}", rank) for module in ("images", "language_module")
+             for n in range(4) for rank in (0, 1)}  # fmt: skip
+    assert cells["forward"].keys() == cells["backward"].keys() == every
+    framed = data[passes["backward"][1]["data"]["name"]]
+    assert [(cell["layer"], cell["rank"]) for cell in framed] == [("images · layer 2", 1)]
+    assert {cell["seen"] for cell in cells["forward"].values()} == {"before"}
+    behind = {place for place, cell in cells["backward"].items() if cell["seen"] == "behind"}
+    assert behind == {place for place in every if place[0] > "images · layer 2"}
+    fields = [layer["encoding"]["y"]["field"] for layer in differences["layer"]]
+    assert fields == ["allowed", "spread", "difference", "difference"]
+
+
 def test_a_proof_that_fails_says_so_and_draws_what_is_a_number() -> None:
     spec = charts.proof(REPORT).to_dict()
     assert "does NOT compute" in spec["title"]["subtitle"]

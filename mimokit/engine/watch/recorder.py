@@ -7,6 +7,8 @@ of it is unpickled when two recordings are compared.
 from __future__ import annotations
 
 import json
+import os
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -21,7 +23,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from mimokit.engine.parallel.marks import cut_by_marks, is_cut
 from mimokit.engine.rounding import nudge_weights
-from mimokit.result_files import WatchFile
+from mimokit.result_files import WatchFile, whole_file
 
 BEFORE, FORWARD, BACKWARD, GRADIENT, WEIGHT = (
     "weight before", "forward", "backward", "gradient", "weight",
@@ -40,7 +42,7 @@ def watch(
     groups: Groups | None = None,
     nudge: int | None = None,
 ) -> Iterator[None]:
-    """Record the first steps of a training loop on this rank.
+    """Record the first steps of a training loop on this rank. Collective.
 
     Of every module inside the model it records the output and the gradient of its first input; of
     its parameters the weight before the first step, the gradient that the optimizer takes and the
@@ -61,6 +63,7 @@ def watch(
     """
     if nudge is not None:
         nudge_weights(model.parameters(), nudge)
+    recording = _new_recording()
     recorder = _Recorder(model, steps, dict(groups or {}))
     handles = [*recorder.hook(), *recorder.hook_optimizers(_of_torch(optimizer))]
     try:
@@ -73,7 +76,17 @@ def watch(
             f"watch recorded nothing: {type(model).__name__} was not called inside the block; pass "
             "the module whose forward the loop calls, before the loop begins."
         )
-    recorder.write(Path(folder))
+    recorder.write(Path(folder), recording)
+
+
+def _new_recording() -> str:
+    """Return a random name of a recording, which the first rank gives to all. Collective."""
+    name = torch.frombuffer(bytearray(secrets.token_bytes(8)), dtype=torch.uint8)
+    if dist.is_available() and dist.is_initialized():
+        # A world with NCCL alone takes no tensors of the CPU.
+        name = name if "cpu:" in dist.get_backend_config() else name.cuda()
+        dist.broadcast(name, 0)
+    return bytes(name.tolist()).hex()
 
 
 class _Recorder:
@@ -168,19 +181,27 @@ class _Recorder:
         self._index.append(known)
         self._tensors[name] = tensor.detach().to("cpu", torch.float32, copy=True).contiguous()
 
-    def write(self, folder: Path) -> None:
-        """Write the files of this rank; the JSON last, so that a cut off recording has none."""
+    def write(self, folder: Path, recording: str) -> None:
+        """Write the files of this rank; the JSON last, so that a cut off recording has none.
+
+        Args:
+            recording: the same on all ranks, and another one in every recording.
+        """
         joined = dist.is_available() and dist.is_initialized()
         rank, world = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
         folder.mkdir(parents=True, exist_ok=True)
         index = folder / WatchFile.INDEX.of_rank(rank)
         index.unlink(missing_ok=True)
-        save_file(self._tensors, folder / WatchFile.TENSORS.of_rank(rank))
+        tensors = folder / WatchFile.TENSORS.of_rank(rank)
+        part = tensors.with_name(f".{tensors.name}.part")
+        save_file(self._tensors, part, {"recording": recording})
+        os.replace(part, tensors)
         about = {
-            "rank": rank, "world_size": world, "steps": self.step, "seed": torch.initial_seed(),
-            "drops": sorted(self._drops), "seams": self._index,
+            "recording": recording, "rank": rank, "world_size": world, "steps": self.step,
+            "seed": torch.initial_seed(), "drops": sorted(self._drops), "seams": self._index,
         }  # fmt: skip
-        index.write_text(json.dumps(about), encoding="utf-8")
+        with whole_file(index) as file:
+            json.dump(about, file)
 
 
 def _of_torch(optimizer: Any) -> list[torch.optim.Optimizer]:
@@ -250,4 +271,7 @@ def _cut_of_input(module: torch.nn.Module, groups: Groups) -> dict[str, Any]:
 
 
 def _share(dimension: int, group: dist.ProcessGroup, parts: int = 1) -> dict[str, Any]:
-    return {"dimension": dimension, "parts": parts, "share": [group.rank(), group.size()]}
+    return {
+        "dimension": dimension, "parts": parts, "share": [group.rank(), group.size()],
+        "group": dist.get_process_group_ranks(group),
+    }  # fmt: skip

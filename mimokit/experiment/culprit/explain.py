@@ -6,20 +6,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig, check_runnable
 from mimokit.config.user_code import NO_CODE, UserCode, checked_code
 from mimokit.experiment import on_rank
-from mimokit.experiment.culprit.first import Measured, Order, measured, spread_of
+from mimokit.experiment.culprit.first import ROUNDED_STEPS, Measured, Order, measured, spread_of
 from mimokit.experiment.culprit.join import joined
-from mimokit.experiment.culprit.kinds import kind_of, sizes_of
+from mimokit.experiment.culprit.kinds import changes, kind_of, sizes_of
 from mimokit.experiment.culprit.report import CulpritReport, Divergence
-from mimokit.experiment.culprit.whole import array_of, parts_of
+from mimokit.experiment.culprit.whole import Array, OnRank, array_of, deviating, parts_of
 from mimokit.experiment.patterns import CLOSE
 from mimokit.experiment.prepare import Config, check_room, placed, prepared
 from mimokit.experiment.reference import decoders_of, for_verification, plan_of_one, single_rank
 from mimokit.planning import plan_layout
-from mimokit.planning.seams import ByRank, Recording, Seam, SeamPhase
+from mimokit.planning.seams import PHASES, ByRank, Floats, Recording, Seam, SeamPhase, code_of
 from mimokit.planning.types import LayoutPlan
 
 if TYPE_CHECKING:
@@ -228,25 +230,34 @@ class _Comparison:
         expected = joined(
             {0: alone} if self.other is None else self._ranks(self.other, self.reference.steps)
         )
-        found = joined(self._ranks(self.layout, self.reference.steps))
+        ranks = self._ranks(self.layout, self.reference.steps)
+        found = joined(ranks)
         order = Order(alone, _in_order(plan), plan.batch.samples_per_microbatch)
         compared = sorted(measured(expected, found, self.reference.spread), key=order.key)
-        first = next((one for one in compared if one.differs), None)
-        divergence = None if first is None else self._looked_at(first, order, plan)
-        unlike = {seam.operation for seam in expected} - {seam.operation for seam in found}
+        index = next((index for index, one in enumerate(compared) if one.differs), None)
+        divergence = None
+        if index is not None:
+            code: dict[tuple[str, str], str] = {}
+            for recording in (alone, *ranks.values()):
+                code |= recording.code
+            divergence = self._looked_at(compared[index], order, plan, code)
+            compared[index] = divergence.found
+        unlike = (seam for seam in (*expected, *found) if seam not in expected or seam not in found)
         return CulpritReport(
             name=self.layout.name,
             against="one process" if self.other is None else self.other.name,
             steps=self.reference.steps,
             compared=tuple(compared),
-            not_compared=tuple(sorted(unlike)),
+            not_compared=tuple(sorted(dict.fromkeys(unlike), key=_by_name)),
             divergence=divergence,
             is_deterministic=self.reference.is_deterministic,
         )
 
-    def _looked_at(self, first: Measured, order: Order, plan: LayoutPlan) -> Divergence:
+    def _looked_at(
+        self, first: Measured, order: Order, plan: LayoutPlan, code: Mapping[tuple[str, str], str]
+    ) -> Divergence:
         """Run both again to look at a seam as a whole."""
-        seam, alone = first.seam, self.reference.recording
+        seam = first.seam
         steps = seam.step + 1
         before_it = replace(seam, step=seam.step - 1)
         wholes = (seam, before_it) if seam.phase == SeamPhase.WEIGHT else (seam,)
@@ -264,11 +275,12 @@ class _Comparison:
             before = [p for one in theirs.values() for p in one.wholes.get(before_it, [])]
             stale = array_of(before).values if before else None
             sizes = sizes_of(self.layout.config, plan, seam.module)
-            kind = kind_of(whole, parts, sizes, stale, max(CLOSE, first.allowed))
+            of_samples = seam.phase.is_of_samples
+            kind = kind_of(whole, parts, sizes, stale, max(CLOSE, first.allowed), of_samples)
+            first = _narrowed(first, whole, parts, stale)
             arrays = whole, tuple(parts)
         microbatch = order.microbatch(first.samples[0]) if seam.phase.is_of_samples else None
-        code = alone.code.get((seam.module, seam.operation), "")
-        return Divergence(first, microbatch, kind, code, arrays)
+        return Divergence(first, microbatch, kind, code_of(seam, code), arrays)
 
     def _ranks(self, side: Side, steps: int, wholes: Collection[Seam] = ()) -> ByRank:
         plan, alone = side.plan(self.cluster), self.reference.recording
@@ -283,6 +295,29 @@ class _Comparison:
             world_size=plan.world_size,
         )
         return dict(enumerate(found))
+
+
+def _narrowed(
+    first: Measured, whole: Array, parts: Sequence[OnRank], stale: Floats | None
+) -> Measured:
+    """Return a seam with the ranks whose part of it is wrong.
+
+    Sketches tell of the whole tensor alone: of parts that make it up together, any may be wrong. A
+    norm is compared on each rank already, and summands have no right value of their own.
+    """
+    if first.seam.phase == SeamPhase.NORM or any(part.share for part in parts):
+        return first
+    uncounted = 0.0
+    if stale is not None:
+        uncounted = ROUNDED_STEPS * float(np.linalg.norm(whole.values))
+        whole, parts = changes(whole, parts, stale)
+    samples = first.samples if first.seam.phase.is_of_samples else ()
+    ranks = deviating(whole, parts, samples, first.allowed, uncounted)
+    return replace(first, ranks=ranks or first.ranks)
+
+
+def _by_name(seam: Seam) -> tuple[int, int, str, str]:
+    return seam.step, PHASES.index(seam.phase), seam.module, seam.operation
 
 
 def _in_order(plan: LayoutPlan) -> list[str]:

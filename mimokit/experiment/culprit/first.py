@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class Measured:
         ranks: that hold what differs.
         missing: no rank has it, or not all of it.
         spread: its largest difference between one process and the same from rounded weights.
+        by_rank: rank that has some of it -> the largest difference of the whole if that rank's
+            copies are taken.
     """
 
     seam: Seam
@@ -51,6 +53,7 @@ class Measured:
     allowed: float
     missing: bool = False
     spread: float = 0.0
+    by_rank: Mapping[int, float] = field(default_factory=dict, hash=False)
 
     @property
     def differs(self) -> bool:
@@ -193,20 +196,25 @@ def _measured(
     if any(not part.complete for w in expected.values() for part in w.parts.values()):
         norms = {sample: _norm(whole.total) for sample, whole in expected.items()}
     floor = FLOOR * max(norms.values(), default=0.0)
-    samples, ranks = [], set[int]()
+    samples, ranks, by_rank = [], set[int](), dict[int, float]()
     worst, missing = 0.0, False
     for sample, whole in sorted(expected.items()):
         scale = max(norms[sample], floor)
         there = other.get(sample)
         if there is None or _uncovered(whole, there):
-            difference, deviating, missing = math.inf, set[int](), True
+            difference, of_ranks, missing = math.inf, dict[int, float](), True
         else:
-            difference, deviating = _difference(whole, there, scale, most, rounding)
+            of_ranks = _differences(whole, there, scale, rounding)
+            difference = max(of_ranks.values(), default=0.0)
         if not difference <= most:
             samples.append(sample)
-            ranks |= deviating
+            ranks |= {rank for rank, apart in of_ranks.items() if not apart <= most}
+        for rank, apart in of_ranks.items():
+            by_rank[rank] = max(by_rank.get(rank, 0.0), apart)
         worst = max(worst, difference)
-    return Measured(seam, tuple(samples), tuple(sorted(ranks)), worst, most, missing, spread)
+    return Measured(
+        seam, tuple(samples), tuple(sorted(ranks)), worst, most, missing, spread, by_rank
+    )
 
 
 def _uncovered(whole: Whole, there: Whole) -> bool:
@@ -214,24 +222,20 @@ def _uncovered(whole: Whole, there: Whole) -> bool:
     return expected is not None and found is not None and expected != found
 
 
-def _difference(
-    whole: Whole, there: Whole, scale: float, most: float, rounding: float
-) -> tuple[float, set[int]]:
-    """Return the largest relative difference of all copies, and the ranks that hold it.
+def _differences(whole: Whole, there: Whole, scale: float, rounding: float) -> dict[int, float]:
+    """Return the largest relative difference of the copies of each rank.
 
     Args:
         rounding: norm of a difference that is not counted.
     """
-    expected, worst, deviating = whole.total, 0.0, set[int]()
+    expected, found = whole.total, dict[int, float]()
     for rank, values in there.by_rank():
         difference = _norm(values - expected)
         difference = 0.0 if difference <= rounding else difference - rounding
         relative = difference / scale if scale else (math.inf if difference else 0.0)
         relative = relative if math.isfinite(relative) else math.inf
-        if not relative <= most:
-            deviating.add(rank)
-        worst = max(worst, relative)
-    return worst, deviating
+        found[rank] = max(found.get(rank, 0.0), relative)
+    return found
 
 
 def _norm(sketch: np.ndarray) -> float:

@@ -22,6 +22,7 @@ def kind_of(
     sizes: Mapping[str, int],
     stale: Floats | None = None,
     within: float = CLOSE,
+    of_samples: bool = True,
 ) -> str:
     """Return a sentence's end about a tensor that differs; empty if it has no pattern.
 
@@ -29,19 +30,18 @@ def kind_of(
         sizes: parallel sizes and the number of micro-batches, by their names.
         stale: a weight as it was before the update; what is told is how its change differs.
         within: share of the largest entry by which an entry may miss a pattern.
+        of_samples: its rows are those of samples.
     """
     what = "it"
     if stale is not None:
-        what, whole, parts = "its change", *_changes(whole, parts, stale)
+        what, whole, parts = "its change", *changes(whole, parts, stale)
     found = assembled(whole, parts)
-    for words in _patterns(whole, parts, found, sizes, what, within):
+    for words in _patterns(whole, parts, found, sizes, what, within, of_samples):
         return words
     return ""
 
 
-def _changes(
-    whole: Array, parts: Sequence[OnRank], stale: Floats
-) -> tuple[Array, Sequence[OnRank]]:
+def changes(whole: Array, parts: Sequence[OnRank], stale: Floats) -> tuple[Array, Sequence[OnRank]]:
     """Return what an update has changed."""
     changed = [
         replace(part, values=part.values - stale[np.ix_(part.rows, part.columns)]) for part in parts
@@ -56,6 +56,7 @@ def _patterns(
     sizes: Mapping[str, int],
     what: str,
     within: float,
+    of_samples: bool,
 ) -> Iterator[str]:
     right = whole.values
     if np.isnan(found).all():
@@ -83,7 +84,8 @@ def _patterns(
     rows = np.abs(found - right).max(1) > within * np.abs(right).max()
     if 0 < rows.sum() < len(rows) / 2:
         samples = sorted(set(whole.samples[rows].tolist()))
-        yield f"only {rows.sum()} of its {len(rows)} rows differ, of {_listed('sample', samples)}"
+        of = f", of {_listed('sample', samples)}" if of_samples else ""
+        yield f"only {rows.sum()} of its {len(rows)} rows differ{of}"
 
 
 def _copies(whole: Array, parts: Sequence[OnRank], what: str, within: float) -> Iterator[str]:

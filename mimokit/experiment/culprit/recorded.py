@@ -1,4 +1,4 @@
-"""Reads a recording of `mimokit.watch`, and puts the parts of its ranks together."""
+"""Reads a recording of `mimokit.watch`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
+from safetensors import safe_open
 
 from mimokit.result_files import WatchFile
 
@@ -48,6 +48,7 @@ class Recorded:
     steps: int
     seed: int
     drops: tuple[str, ...]
+    ranks: int
 
     def names(self) -> list[str]:
         """Return modules and parameters of which there is a tensor."""
@@ -62,33 +63,95 @@ def read_recording(folder: Path) -> Recorded:
     """Read the files of all ranks.
 
     Raises:
-        ValueError: the folder is no recording, or one that was cut off.
+        ValueError: the folder is no recording, one that was cut off, or several that were mixed.
     """
-    index = folder / WatchFile.INDEX.of_rank(0)
-    if not index.is_file():
+    first = folder / WatchFile.INDEX.of_rank(0)
+    if not first.is_file():
         raise ValueError(
-            f"{folder} is no recording, or one that was cut off: {index.name} is missing; record "
+            f"{folder} is no recording, or one that was cut off: {first.name} is missing; record "
             "again with mimokit.watch."
         )
-    world = json.loads(index.read_text(encoding="utf-8"))
+    world = _index(first)
     found: dict[Key, list[RecordedPart]] = {}
     for rank in range(world["world_size"]):
-        own = folder / WatchFile.INDEX.of_rank(rank)
+        index = folder / WatchFile.INDEX.of_rank(rank)
         tensors = folder / WatchFile.TENSORS.of_rank(rank)
-        if not own.is_file() or not tensors.is_file():
+        if not index.is_file() or not tensors.is_file():
             raise ValueError(
                 f"{folder} was cut off: rank {rank} of {world['world_size']} has left no whole "
                 "recording; record again with mimokit.watch."
             )
-        try:
-            stored = load_file(tensors)
-        except Exception as error:
-            raise ValueError(f"{tensors} cannot be read: {error}.") from None
-        for about in json.loads(own.read_text(encoding="utf-8"))["seams"]:
-            key = about["step"], about["call"], about["phase"], about["operation"]
-            part = RecordedPart(rank, stored[about["tensor"]], about)
-            found.setdefault(key, []).append(part)
-    return Recorded(found, world["steps"], world["seed"], tuple(world["drops"]))
+        about, (stored, recording) = _index(index), _tensors(tensors)
+        if {about["recording"], recording} != {world["recording"]}:
+            raise ValueError(
+                f"{folder} has files of several recordings: those of rank {rank} are of another "
+                "one than that of rank 0; record again into an empty folder."
+            )
+        for seam in about["seams"]:
+            if seam["tensor"] not in stored:
+                raise ValueError(
+                    f"{tensors} has no tensor {seam['tensor']}, which {index.name} lists; record "
+                    "again with mimokit.watch."
+                )
+            key = seam["step"], seam["call"], seam["phase"], seam["operation"]
+            found.setdefault(key, []).append(RecordedPart(rank, stored[seam["tensor"]], seam))
+    return Recorded(
+        found, world["steps"], world["seed"], tuple(world["drops"]), world["world_size"]
+    )
+
+
+_INDEX = {
+    "recording": str, "world_size": int, "steps": int, "seed": int, "drops": list, "seams": list,
+}  # fmt: skip
+_SEAM = {
+    "step": int, "call": int, "phase": str, "operation": str, "tensor": str, "dtype": str,
+}  # fmt: skip
+
+
+def _index(path: Path) -> dict[str, Any]:
+    """Return what a rank has written of its tensors.
+
+    Raises:
+        ValueError: it is not whole, or something else.
+    """
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"{path} cannot be read ({error}); record again with mimokit.watch."
+        ) from None
+    if not _has(about, _INDEX) or not all(
+        _has(seam, _SEAM) and seam["phase"] in PHASES for seam in about["seams"]
+    ):
+        raise ValueError(
+            f"{path} was not written by this version of mimokit.watch: it should have "
+            f"{', '.join(_INDEX)}, and of each seam {', '.join(_SEAM)}; record again."
+        )
+    return dict(about)
+
+
+def _has(about: Any, kinds: dict[str, type]) -> bool:
+    """Whether a value is a mapping with such entries."""
+    return isinstance(about, dict) and all(
+        isinstance(about.get(name), kind) for name, kind in kinds.items()
+    )
+
+
+def _tensors(path: Path) -> tuple[dict[str, Array], str]:
+    """Return the tensors of a rank by their names, and the recording that they are of.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
+    try:
+        with safe_open(path, "numpy") as file:
+            names = file.keys()
+            stored = {name: file.get_tensor(name) for name in names}
+            return stored, (file.metadata() or {}).get("recording", "")
+    except Exception as error:
+        raise ValueError(
+            f"{path} cannot be read ({error}); record again with mimokit.watch."
+        ) from None
 
 
 def _order(key: Key, parts: Sequence[RecordedPart]) -> tuple[int, ...]:
@@ -96,68 +159,3 @@ def _order(key: Key, parts: Sequence[RecordedPart]) -> tuple[int, ...]:
     place = PHASES.index(phase)
     when = -1 if phase == BEFORE else call if phase in OF_CALLS else 1 << 30
     return step, when, place, int(parts[0].about["tensor"])
-
-
-def assembled(parts: Sequence[RecordedPart], others: Sequence[RecordedPart]) -> Array | None:
-    """Return the whole of the parts of all ranks; `others` are those of the other recording."""
-    about = parts[0].about
-    if "whole" in about:
-        return _by_offsets(parts)
-    if "share" in about:
-        return _by_shares(parts)
-    return _by_shapes([part.values for part in parts], _whole_shapes(others))
-
-
-def _by_offsets(parts: Sequence[RecordedPart]) -> Array:
-    total: Array | None = None
-    summands = dict.fromkeys(tuple(part.about.get("summand", ())) for part in parts)
-    for summand in summands:
-        own = np.zeros(parts[0].about["whole"], np.float32)
-        for part in parts:
-            if tuple(part.about.get("summand", ())) == summand:
-                pairs = zip(part.about["offset"], part.values.shape, strict=True)
-                own[tuple(slice(start, start + size) for start, size in pairs)] = part.values
-        total = own if total is None else total + own
-    assert total is not None
-    return total
-
-
-def _by_shares(parts: Sequence[RecordedPart]) -> Array:
-    """Join the shares of tensor-parallel ranks, each of which has a share of every equal part."""
-    shares = {part.about["share"][0]: part for part in reversed(parts)}
-    dimension, number = parts[0].about["dimension"], parts[0].about["parts"]
-    pieces = [np.split(shares[rank].values, number, dimension) for rank in sorted(shares)]
-    in_order = [piece[index] for index in range(number) for piece in pieces]
-    return np.concatenate(in_order, dimension)
-
-
-def _whole_shapes(parts: Sequence[RecordedPart]) -> set[tuple[int, ...]]:
-    """Return which shape a whole tensor has, as far as one recording tells."""
-    about = parts[0].about
-    if "whole" in about:
-        return {tuple(about["whole"])}
-    if "share" in about:
-        return {_by_shares(parts).shape}
-    return {part.values.shape for part in parts}
-
-
-def _by_shapes(values: Sequence[Array], shapes: set[tuple[int, ...]]) -> Array | None:
-    own = {value.shape for value in values}
-    if len(own) > 1 or len(shapes) > 1:
-        return None
-    (shape,), (whole,) = own, shapes
-    if len(shape) != len(whole):
-        return None
-    larger = [n for n, (a, b) in enumerate(zip(shape, whole, strict=True)) if b > a]
-    if not larger:
-        return values[0] if all(np.allclose(v, values[0], 1e-4, 1e-7) for v in values) else (
-            _differing(values)
-        )  # fmt: skip
-    if len(larger) > 1 or whole[larger[0]] != len(values) * shape[larger[0]]:
-        return None
-    return np.concatenate(values, larger[0])
-
-
-def _differing(values: Sequence[Array]) -> Array:
-    """Return, of copies that are not alike, the one that is farthest from the first."""
-    return max(values, key=lambda value: float(np.abs(value - values[0]).max()))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mimokit.experiment.culprit.first import TOLERANCE, allowed_of
+from mimokit.experiment.culprit.placed import Placed, apart, groups_of, placed, whole_shapes
 from mimokit.experiment.culprit.recorded import (
     BACKWARD,
     BEFORE,
@@ -19,7 +20,6 @@ from mimokit.experiment.culprit.recorded import (
     Key,
     Recorded,
     RecordedPart,
-    assembled,
     read_recording,
 )
 from mimokit.tables import Report, Section, html_table
@@ -40,7 +40,10 @@ class Difference:
     """A tensor that both have.
 
     Attributes:
+        difference: of the copy of a rank that differs most.
+        ranks: that hold what differs; empty for one process.
         spread: by how much it differs between roundings of the weights, at most; None: not known.
+        in_first: copies of the first recording differ from each other, and `ranks` are its own.
     """
 
     key: Key
@@ -48,6 +51,7 @@ class Difference:
     allowed: float
     ranks: tuple[int, ...]
     spread: float | None = None
+    in_first: bool = False
 
     @property
     def differs(self) -> bool:
@@ -62,14 +66,16 @@ class RecordingComparison(Report):
     Attributes:
         compared: every tensor that both have, in the order of execution.
         untold: those of which neither names, marks nor shapes tell how ranks share them.
-        unlike: those that only one of the two has.
+        unlike: those that only the first has, and those that only the second has.
+        reshaped: those that have another shape in the second, with both shapes.
         notes: sentences about what makes the two differ besides, such as their seeds.
     """
 
     names: tuple[str, str]
     compared: tuple[Difference, ...]
     untold: tuple[str, ...]
-    unlike: tuple[str, ...]
+    unlike: tuple[tuple[str, ...], tuple[str, ...]]
+    reshaped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -79,33 +85,55 @@ class RecordingComparison(Report):
 
     @property
     def passed(self) -> bool:
-        """Whether none does."""
-        return self.first is None
+        """Whether tensors were compared, and none differs, in its shape either."""
+        return bool(self.compared) and self.first is None and not self.reshaped
 
     @property
     def verdict(self) -> str:
         """A sentence that names the first tensor that differs, and what was not compared."""
-        rest = ""
-        if self.untold:
-            rest += f" How ranks share {_listed(self.untold)} cannot be told; not compared."
-        if self.unlike:
-            rest += f" Only one of the two has {_listed(self.unlike)}."
-        first = self.first
-        if first is None:
-            return (
-                f"{counted(len(self.compared), 'tensor')} of {self.names[0]} and {self.names[1]} "
-                f"are the same: none differs by more than is allowed.{rest}"
-            )
         notes = "".join(f"{note} " for note in self.notes)
-        spread = "" if first.spread is None else f"a rounding changes it by {first.spread:.1e}, "
-        step, call, phase, operation = first.key
-        where = f"Step {step + 1}" + (f", call {call + 1}" if phase in OF_CALLS else "")
-        ranks = f" on ranks {', '.join(map(str, first.ranks))}" if len(first.ranks) > 1 else ""
+        return notes + " ".join([self._answer(), *self._not_compared()])
+
+    def _answer(self) -> str:
+        one, other = self.names
+        if self.first is not None:
+            return self._sentence(self.first)
+        number = counted(len(self.compared), "tensor")
+        if self.reshaped:
+            return (
+                f"{one} and {other} are of different models: {_listed(self.reshaped)} differ in "
+                f"their shapes; {number} besides are the same."
+            )
+        if not self.compared:
+            return f"No tensor of {one} and {other} could be compared."
+        closest = max(self.compared, key=lambda each: each.difference / each.allowed)
         return (
-            f"{notes}{where}: the first tensor of {self.names[1]} that differs from "
-            f"{self.names[0]} is {_WORDS[phase]} {operation}{ranks}, by {first.difference:.1e}; "
-            f"{spread}{first.allowed:.1e} is allowed.{rest}"
+            f"{number} of {one} and {other} are the same: none differs by more than is allowed; "
+            f"closest to it is {_named(closest.key)}, by {closest.difference:.1e}"
+            f"{_of_rounding(closest)}, {closest.allowed:.1e} is allowed."
         )
+
+    def _sentence(self, first: Difference) -> str:
+        one, other = self.names
+        step, call, phase, _ = first.key
+        where = f"Step {step + 1}" + (f", call {call + 1}" if phase in OF_CALLS else "")
+        ranks = ""
+        if first.ranks:
+            ranks = f" on rank{'s'[: len(first.ranks) - 1]} {', '.join(map(str, first.ranks))}"
+        if first.in_first:
+            ranks += f" of {one}, whose ranks should hold the same,"
+        return (
+            f"{where}: the first tensor of {other} that differs from {one} is "
+            f"{_named(first.key)}{ranks}, by {first.difference:.1e}{_of_rounding(first)}, "
+            f"{first.allowed:.1e} is allowed."
+        )
+
+    def _not_compared(self) -> Iterator[str]:
+        if self.untold:
+            yield f"How ranks share {_listed(self.untold)} cannot be told; not compared."
+        for name, unlike in zip(self.names, self.unlike, strict=True):
+            if unlike:
+                yield f"Only {name} has {_listed(unlike)}."
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -116,7 +144,8 @@ class RecordingComparison(Report):
             "verdict": self.verdict,
             "tensors": len(self.compared),
             "untold": list(self.untold),
-            "unlike": list(self.unlike),
+            "unlike": dict(zip(self.names, map(list, self.unlike), strict=True)),
+            "reshaped": list(self.reshaped),
             "notes": list(self.notes),
             "first": None
             if first is None
@@ -162,6 +191,14 @@ _WORDS = {
 }
 
 
+def _named(key: Key) -> str:
+    return f"{_WORDS[key[2]]} {key[3]}"
+
+
+def _of_rounding(one: Difference) -> str:
+    return "" if one.spread is None else f"; a rounding changes it by {one.spread:.1e}"
+
+
 def compare(
     one: str | Path, other: str | Path, roundings: Sequence[str | Path] = ()
 ) -> RecordingComparison:
@@ -182,26 +219,47 @@ def compare(
     first, second, *nudged = map(read_recording, folders)
     for folder, recording in zip(folders[1:], (second, *nudged), strict=True):
         _check_alike(folders[0], first, folder, recording)
-    found, untold = [], []
+    found, untold, reshaped = [], [], []
     for key, parts in first.in_order():
         theirs = second.parts.get(key)
         if theirs is None:
             continue
         of_nudged = [] if key[2] == BEFORE else [other.parts.get(key) for other in nudged]
-        spread = _spread(parts, of_nudged)
-        difference = _compared(key, parts, theirs, spread)
-        if difference is None:
+        one_placed, other_placed = placed(parts, theirs)
+        if _have_other_shapes(parts, theirs):
+            reshaped.append(f"{key[3]} ({_shapes(parts)} and {_shapes(theirs)})")
+        elif one_placed is None or other_placed is None or (one_placed.shape != other_placed.shape):
             untold.append(key[3])
         else:
-            found.append(difference)
-    unlike = {key[3] for key in first.parts.keys() ^ second.parts.keys()}
+            spread = _spread(parts, of_nudged)
+            allowed = _allowed((*parts, *theirs), spread)
+            found.append(
+                _compared(key, one_placed, other_placed, spread, allowed, second.ranks > 1)
+            )
     return RecordingComparison(
         (str(one), str(other)),
         tuple(found),
         tuple(dict.fromkeys(untold)),
-        tuple(sorted(unlike)),
+        (_only(first, second), _only(second, first)),
+        tuple(dict.fromkeys(reshaped)),
         tuple(_notes(first, second)),
     )
+
+
+def _only(one: Recorded, other: Recorded) -> tuple[str, ...]:
+    """Return what only one of two has a tensor of."""
+    return tuple(sorted({key[3] for key in one.parts.keys() - other.parts.keys()}))
+
+
+def _have_other_shapes(parts: Sequence[RecordedPart], theirs: Sequence[RecordedPart]) -> bool:
+    """Whether two tensors differ in shape, and neither is cut."""
+    one, other = whole_shapes(parts), whole_shapes(theirs)
+    whole = all("whole" in of[0].about or len(groups_of(of)) == 1 for of in (parts, theirs))
+    return len(one) == len(other) == 1 and one != other and whole
+
+
+def _shapes(parts: Sequence[RecordedPart]) -> str:
+    return " or ".join(" x ".join(map(str, shape)) for shape in sorted(whole_shapes(parts)))
 
 
 def _check_alike(one: Path, first: Recorded, other: Path, second: Recorded) -> None:
@@ -232,38 +290,50 @@ def _spread(
     parts: Sequence[RecordedPart], nudged: Sequence[Sequence[RecordedPart] | None]
 ) -> float | None:
     """Return the largest difference between roundings of the weights."""
-    wholes = [assembled(parts, parts)]
-    wholes += [assembled(others, parts) for others in nudged if others is not None]
-    known = [whole for whole in wholes if whole is not None]
-    return max((_relative(known[0], whole) for whole in known[1:]), default=None)
+    found = []
+    for others in nudged:
+        one, other = (None, None) if others is None else placed(parts, others)
+        if one is not None and other is not None and one.shape == other.shape:
+            whole = one.whole()
+            found.append(apart(whole, other, _norm(whole)).difference)
+    return max(found, default=None)
 
 
 def _compared(
     key: Key,
-    parts: Sequence[RecordedPart],
-    theirs: Sequence[RecordedPart],
+    one: Placed,
+    other: Placed,
     spread: float | None,
-) -> Difference | None:
-    """Return how far the second is from the first; None if a cut cannot be told."""
-    whole = assembled(parts, theirs)
-    other = None if whole is None else assembled(theirs, parts)
-    if whole is None or other is None or whole.shape != other.shape:
-        return None
-    relative = _relative(whole, other)
+    allowed: float,
+    names_ranks: bool,
+) -> Difference:
+    """Return how far any copy of any part of the second is from the first, and the reverse."""
+    whole, theirs = one.whole(), other.whole()
+    norm = _norm(whole)
+    factors = {1.0}
     if key[2] == BACKWARD:  # a loss that is a mean over the samples of a rank
-        ranks = [len(one) if one[0].values.shape != whole.shape else 1 for one in (parts, theirs)]
-        relative = min(relative, _relative(whole * ranks[1], other * ranks[0]))
-    if spread is None:
-        allowed = max(TOLERANCES.get(p.about["dtype"], TOLERANCE) for p in (*parts, *theirs))
-    else:
-        allowed = allowed_of(spread)
-    return Difference(key, relative, allowed, tuple(part.rank for part in theirs), spread)
+        factors.add(one.cuts / other.cuts)
+    found = []
+    for factor in factors:
+        forth, back = apart(whole, other, norm, factor), apart(factor * theirs, one, norm)
+        found.append((max(forth.difference, back.difference), forth, back))
+    difference, forth, back = min(found, key=lambda each: each[0])
+    # Where copies of the first differ from each other, the wrong ones are in the first.
+    in_first = apart(whole, one, norm).difference > allowed
+    ranks = (back if in_first else forth).deviating(allowed)
+    return Difference(
+        key, difference, allowed, ranks if names_ranks or in_first else (), spread, in_first
+    )
 
 
-def _relative(whole: Array, other: Array) -> float:
-    norm, distance = float(np.linalg.norm(whole)), float(np.linalg.norm(other - whole))
-    relative = distance / norm if norm else (0.0 if distance == 0 else float("inf"))
-    return relative if np.isfinite(relative) else float("inf")
+def _allowed(parts: Sequence[RecordedPart], spread: float | None) -> float:
+    if spread is not None:
+        return allowed_of(spread)
+    return max(TOLERANCES.get(part.about["dtype"], TOLERANCE) for part in parts)
+
+
+def _norm(whole: Array) -> float:
+    return float(np.linalg.norm(whole.astype(np.float64)))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html import escape
@@ -22,6 +23,15 @@ CELLS = 48
 
 ROWS_AROUND = 12
 """Rows of the table at most; with headings and sentences it has at most 20 lines."""
+NAMED = 3
+"""Tensors that were not compared, in the sentence."""
+
+BLOCKS = 16
+"""Rectangles of the part of a rank at most that are drawn."""
+
+Span = tuple[int, int]
+"""[start, stop)."""
+
 END = 34
 """Characters of a name in the table."""
 
@@ -72,17 +82,17 @@ class Divergence:
         return rows
 
     def borders(self) -> list[dict[str, Any]]:
-        """Return the part of every rank as a rectangle, where it is one."""
+        """Return the part of every rank as rectangles, unless these are many."""
         if self.arrays is None:
             return []
         return [
             {
                 "rank": part.rank,
-                "row": int(part.rows.min()), "row_stop": int(part.rows.max()) + 1,
-                "column": int(part.columns.min()), "column_stop": int(part.columns.max()) + 1,
+                "row": rows[0], "row_stop": rows[1],
+                "column": columns[0], "column_stop": columns[1],
             }
             for part in self.arrays[1]
-            if _is_block(part.rows) and _is_block(part.columns)
+            for rows, columns in _blocks(part)
         ]  # fmt: skip
 
     def sentence(self, against: str) -> str:
@@ -96,9 +106,9 @@ class Divergence:
         if self.seam.phase == SeamPhase.WEIGHT and self.seam.step >= 0 and not found.missing:
             by += " of what the update changes"
         if found.spread and not found.missing:
-            by += f", a rounding of the weights changes it by {found.spread:.1e}"
+            by += f", {_ROUNDED} {found.spread:.1e}"
         kind = f"; {self.kind}" if self.kind else ""
-        code = f" ({self.code})" if self.code else ""
+        code = f" It is made at {self.code}." if self.code else ""
         return (
             f"{where}: the first tensor that differs from {against} is {words_of(self.seam)}"
             f"{ranks}: {by}, {found.allowed:.1e} is allowed{kind}.{code}"
@@ -137,7 +147,7 @@ class CulpritReport(Report):
 
     Attributes:
         compared: every seam in the order of execution.
-        not_compared: operations that only the reference has recorded.
+        not_compared: tensors that only one of the two has recorded.
         divergence: the first that differs; None: none does.
         is_deterministic: two runs of one process gave the same numbers.
     """
@@ -146,14 +156,14 @@ class CulpritReport(Report):
     against: str
     steps: int
     compared: tuple[Measured, ...]
-    not_compared: tuple[str, ...] = ()
+    not_compared: tuple[Seam, ...] = ()
     divergence: Divergence | None = None
     is_deterministic: bool = True
 
     @property
     def passed(self) -> bool:
-        """Whether no tensor differs by more than is allowed."""
-        return self.divergence is None
+        """Whether tensors were compared, and none differs by more than is allowed."""
+        return bool(self.compared) and self.divergence is None
 
     @property
     def verdict(self) -> str:
@@ -164,12 +174,30 @@ class CulpritReport(Report):
                 "Two runs of one process gave different numbers: an operation is not "
                 "deterministic, and what follows may be due to it. "
             )
+        return f"{prefix}{self._answer()}{self._left_out()}"
+
+    def _answer(self) -> str:
         if self.divergence is not None:
-            return prefix + self.divergence.sentence(self.against)
+            return self.divergence.sentence(self.against)
+        if not self.compared:
+            return f"No tensor of {self.name!r} and {self.against} could be compared."
+        closest = max(self.compared, key=lambda one: one.difference / one.allowed)
+        spread = f", {_ROUNDED} {closest.spread:.1e}" if closest.spread else ""
         return (
-            f"{prefix}{counted(len(self.compared), 'tensor')} of {counted(self.steps, 'step')} of "
-            f"{self.name!r} are those of {self.against}: none differs by more than is allowed."
+            f"{counted(len(self.compared), 'tensor')} of {counted(self.steps, 'step')} of "
+            f"{self.name!r} are those of {self.against}: none differs by more than is allowed. "
+            f"Closest to it is {words_of(closest.seam)} of step {closest.seam.step + 1}, by "
+            f"{closest.difference:.1e}{spread}; {closest.allowed:.1e} is allowed."
         )
+
+    def _left_out(self) -> str:
+        """Return a sentence about what was not compared."""
+        if not self.not_compared:
+            return ""
+        names = list(dict.fromkeys(words_of(seam) for seam in self.not_compared))
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        number = counted(len(self.not_compared), "tensor")
+        return f" {number} could not be compared: {', '.join(names[:NAMED])}{more}."
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row per tensor in the order of execution; see `charts.seams`."""
@@ -181,6 +209,10 @@ class CulpritReport(Report):
                 "spread": one.spread,
                 "share": min(one.difference / one.allowed, MOST),
                 "ranks": ", ".join(map(str, one.ranks)),
+                "by_rank": {
+                    rank: min(apart / one.allowed, MOST) for rank, apart in one.by_rank.items()
+                },
+                "is_first": self.divergence is not None and one == self.divergence.found,
             }
             for number, one in enumerate(self.compared)
         ]  # fmt: skip
@@ -195,7 +227,7 @@ class CulpritReport(Report):
             "passed": self.passed,
             "tensors": len(self.compared),
             "differing": sum(one.differs for one in self.compared),
-            "not_compared": list(self.not_compared),
+            "not_compared": [str(seam) for seam in self.not_compared],
             "deterministic": self.is_deterministic,
             "verdict": self.verdict,
             "first": None
@@ -241,12 +273,18 @@ class CulpritReport(Report):
                 str(step + 1), str(phase), module, str(len(of_group)), f"{worst.difference:.1e}",
                 f"{worst.allowed:.1e}", _end(at.operation, len(mark)) + mark,
             ]  # fmt: skip
+        if self.not_compared:
+            left_out = self.not_compared[0]
+            name = _end(left_out.operation, 0)
+            yield ["", "not compared", left_out.module, str(len(self.not_compared)), "", "", name]
 
     def _repr_html_(self) -> str:
         mark = "✔" if self.passed else "✘"
         table = html_table(COLUMNS, list(self._rows()))
         return f"{table}<p>{mark} {escape(self.verdict)}</p>"
 
+
+_ROUNDED = "a rounding of the weights changes it by"
 
 MOST = 1e12
 """In place of an infinite difference."""
@@ -261,9 +299,17 @@ def _end(name: str, taken: int) -> str:
     return name if len(name) <= left else f"…{name[-left:].partition('.')[2]}"
 
 
-def _is_block(places: Integers) -> bool:
-    """Whether places are neighbours, in order."""
-    return bool(len(places)) and bool((np.diff(places) == 1).all())
+def _blocks(part: OnRank) -> list[tuple[Span, Span]]:
+    """Return the rows and columns of the rectangles of a part; none if they are too many."""
+    blocks = list(itertools.product(_spans(part.rows), _spans(part.columns)))
+    return blocks if len(blocks) <= BLOCKS else []
+
+
+def _spans(places: Integers) -> list[Span]:
+    """Return the runs of neighbours among places, as [start, stop)."""
+    ordered = np.unique(places)
+    runs = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
+    return [(int(run[0]), int(run[-1]) + 1) for run in runs if len(run)]
 
 
 def _numbers(what: str, numbers: tuple[int, ...]) -> str:

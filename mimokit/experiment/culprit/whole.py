@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -72,6 +73,32 @@ def parts_of(whole: Array, by_rank: Mapping[int, Sequence[SeamPiece]]) -> list[O
     """Return the parts of all ranks."""
     found = (on_rank(whole, rank, piece) for rank, pieces in by_rank.items() for piece in pieces)
     return [part for part in found if part is not None]
+
+
+def deviating(
+    whole: Array, parts: Sequence[OnRank], samples: Sequence[int], allowed: float, uncounted: float
+) -> tuple[int, ...]:
+    """Return the ranks whose part differs by more than is allowed.
+
+    Args:
+        samples: that differ; of a parameter there are none.
+        allowed: distance relative to the part's share of the norm of the whole.
+        uncounted: norm of a distance of the whole that is not counted.
+    """
+    size, ranks = max(1, whole.values.size), set[int]()
+    for sample in samples or (0,):
+        rows = whole.samples == sample if samples else np.ones(len(whole.samples), bool)
+        norm = float(np.linalg.norm(whole.values[rows]))
+        entries = max(1, int(rows.sum()) * whole.values.shape[1])
+        for part in parts:
+            own = rows[part.rows]
+            right = whole.values[np.ix_(part.rows, part.columns)][own]
+            distance = float(np.linalg.norm(part.values[own] - right))
+            share = math.sqrt(right.size / entries)
+            less = uncounted * math.sqrt(right.size / size)
+            if not distance <= allowed * norm * share + less:
+                ranks.add(part.rank)
+    return tuple(sorted(ranks))
 
 
 def assembled(whole: Array, parts: Sequence[OnRank]) -> Floats:

@@ -20,7 +20,7 @@ from mimokit.planning.types import LayoutPlan
 
 def unheld_parts(plan: LayoutPlan, config: ExperimentConfig) -> Iterator[str]:
     """Yield tensors of which some entry is on no rank of a replica, or on ranks of two stages."""
-    for module in _modules(config):
+    for module in modules_of(config):
         ranks, execution = plan.modules[module.name], plan.executions[module.name]
         stages = execution.pipeline_parallel
         on = [stage_tensors(module, execution.sizes, stage) for stage in range(stages)]
@@ -38,7 +38,8 @@ def unheld_parts(plan: LayoutPlan, config: ExperimentConfig) -> Iterator[str]:
                 return
 
 
-def _modules(config: ExperimentConfig) -> Iterator[Module | DecoderHead]:
+def modules_of(config: ExperimentConfig) -> Iterator[Module | DecoderHead]:
+    """Yield the networks of all modules."""
     model = config.model
     yield from modules_of_config(model)
     language = model.get_architecture(model.llm_module_name)
@@ -51,8 +52,8 @@ def _places(ranks: ModuleRanks) -> set[ShardPlace]:
     experts = ranks.expert_view()
     own = np.hstack(
         [
-            _coordinates(ranks, (Axis.TENSOR,)),
-            _coordinates(experts, (Axis.EXPERT_TENSOR, Axis.EXPERT)),
+            coordinates(ranks, (Axis.TENSOR,)),
+            coordinates(experts, (Axis.EXPERT_TENSOR, Axis.EXPERT)),
         ]
     )
     first = np.unique(own[: ranks.ranks_per_stage], axis=0, return_index=True)[1]
@@ -112,7 +113,7 @@ def unreduced_parts(plan: LayoutPlan) -> Iterator[str]:
             if not np.array_equal(np.sort(index), np.arange(grid.size)):
                 yield f"module {name!r}: gradients of some ranks are not reduced"
                 continue
-            parts = _coordinates(grid, place)[index].reshape(*groups.shape, -1)
+            parts = coordinates(grid, place)[index].reshape(*groups.shape, -1)
             if (parts != parts[:, :1]).any():
                 yield f"module {name!r}: ranks that reduce together have different parts"
             if len(np.unique(parts[:, 0], axis=0)) != len(groups):
@@ -120,7 +121,7 @@ def unreduced_parts(plan: LayoutPlan) -> Iterator[str]:
         yield from _sharded_states(plan, ranks)
 
 
-def _coordinates(grid: RankGrid, axes: tuple[Axis, ...]) -> np.ndarray:
+def coordinates(grid: RankGrid, axes: tuple[Axis, ...]) -> np.ndarray:
     """Return the coordinates of every rank of a grid along some axes, [ranks, axes]."""
     found = np.unravel_index(np.arange(grid.size), grid.shape[::-1])[::-1]
     return np.stack([found[grid.dimensions.index(str(axis))] for axis in axes], -1)

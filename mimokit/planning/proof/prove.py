@@ -8,6 +8,7 @@ from mimokit.planning.proof.parameters import unheld_parts, unreduced_parts
 from mimokit.planning.proof.places import broken_groups, differing_sizes, unplaced_ranks
 from mimokit.planning.proof.report import Claim, PlanProof
 from mimokit.planning.proof.samples import broken_bridges, uncomputed_samples, unread_samples
+from mimokit.planning.proof.sizes import unequal_sizes
 from mimokit.planning.proof.work import Actions, waits, wrong_work
 from mimokit.planning.schedule import ScheduleError
 from mimokit.planning.types import LayoutPlan
@@ -34,6 +35,7 @@ def prove(plan: LayoutPlan, config: ExperimentConfig) -> PlanProof:
     if not any(claim.faults for claim in claims):  # the others count on grids that are right
         claims += [
             Claim.of("each sample is computed once", EVERY, uncomputed_samples(plan)),
+            Claim.of("groups give equal sizes", EVERY, unequal_sizes(plan, config)),
             Claim.of("what is computed is read", EVERY, unread_samples(plan)),
             Claim.of("bridges bring each sample once", EVERY, broken_bridges(plan)),
             Claim.of(

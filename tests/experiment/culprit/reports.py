@@ -25,6 +25,8 @@ SEAMS = tuple(
         ranks=(1,) if wrong else (),
         difference=0.7 if wrong else 2e-7 * layer,
         allowed=1e-5,
+        spread=1e-7,
+        by_rank={rank: 0.7 if wrong and rank else 2e-7 * layer for rank in (0, 1)},
     )
     for phase in (SeamPhase.FORWARD, SeamPhase.BACKWARD)
     for module in ("images", "language_module")

@@ -18,7 +18,7 @@ from tests.layouts import digits_config
 from tests.layouts_drawn import numbered_config
 from tests.planted import planted
 
-QUICK = ("the same in feed-forward layers alone", "gradients are not reduced")
+QUICK = ("attention of a wrong scale on one rank", "gradients are not reduced")
 """`python -m tests.benchmarks.culprit` plants all of the list."""
 
 
@@ -28,6 +28,8 @@ def test_a_right_layout_has_no_culprit_and_planted_ones_are_named(cluster):
     assert right.passed, right.verdict
     assert right.not_compared == ()
     assert len(right.compared) > 200
+    assert "a rounding of the weights changes it by" in right.verdict
+    assert right.verdict.endswith(" is allowed.")
     reference = reference_of(cluster, config)
     assert reference.recording.wholes == {}, "sketches alone travel"
     both = explain(cluster, config, against=parts(), steps=STEPS, reference=reference)
@@ -37,6 +39,7 @@ def test_a_right_layout_has_no_culprit_and_planted_ones_are_named(cluster):
         found = fault.explained(cluster)
         assert not fault.wrong(found), f"{fault.name}: {fault.wrong(found)}"
         assert found.is_deterministic
+        assert f" It is made at {found.divergence.code}." in found.verdict
         assert len(str(found).splitlines()) <= 20
         assert str(found).splitlines()[-1].strip()
 

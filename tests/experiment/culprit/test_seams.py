@@ -19,9 +19,10 @@ from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.engine.verify.seams.signs import row_signs, salt_of
 from mimokit.experiment.culprit.first import Measured, Order, measured
 from mimokit.experiment.culprit.join import joined
-from mimokit.experiment.culprit.whole import array_of
-from mimokit.planning.seams import Recording, Seam, SeamPhase
-from tests.experiment.culprit.reports import CULPRIT
+from mimokit.experiment.culprit.report import Divergence
+from mimokit.experiment.culprit.whole import OnRank, array_of, deviating, parts_of
+from mimokit.planning.seams import Recording, Seam, SeamPhase, SeamPiece
+from tests.experiment.culprit.reports import CULPRIT, FIRST
 
 ROWS, COLUMNS = 12, 10
 PLACES = RowPlaces(np.repeat(np.arange(3), 4), np.tile(np.arange(4), 3))
@@ -230,6 +231,84 @@ def test_the_sentence_says_where_by_how_much_and_what_was_not_deterministic():
     lines = str(CULPRIT).splitlines()
     assert len(lines) <= 20
     assert "← first" in str(CULPRIT)
+
+
+def test_what_was_not_compared_is_counted_and_named():
+    left_out = tuple(
+        Seam(0, "images", f"decoder.layers.{layer}.mlp", SeamPhase.FORWARD) for layer in range(4)
+    )
+    words = (
+        " 4 tensors could not be compared: the output of decoder.layers.0.mlp of module 'images' "
+        "(forward), "
+    )
+    for report in (CULPRIT, replace(CULPRIT, divergence=None)):
+        partial = replace(report, not_compared=left_out)
+        assert words in partial.verdict
+        assert partial.verdict.endswith(
+            "decoder.layers.2.mlp of module 'images' (forward) and 1 more."
+        )
+        assert "not compared" in str(partial)
+        assert len(str(partial).splitlines()) <= 20
+        assert partial.to_json()["not_compared"][0] == str(left_out[0])
+    nothing = replace(CULPRIT, compared=(), divergence=None)
+    assert not nothing.passed
+    assert "No tensor of 'layout' and one process could be compared." in nothing.verdict
+
+
+def test_a_verdict_that_passes_states_spread_and_tolerance():
+    right = replace(FIRST, difference=2e-6, spread=3e-7, samples=(), ranks=())
+    report = replace(CULPRIT, compared=(right,), divergence=None)
+    assert report.passed
+    assert report.verdict.endswith(
+        "Closest to it is the gradient from decoder.layers.2 of module 'images' (backward) of "
+        "step 1, by 2.0e-06, a rounding of the weights changes it by 3.0e-07; 1.0e-05 is allowed."
+    )
+
+
+@pytest.mark.parametrize("dimension", [0, 1])
+@pytest.mark.parametrize("wrong", [0, 1, None])
+def test_a_wrong_shard_of_a_matrix_is_that_of_its_rank_and_has_a_border(dimension, wrong):
+    weight = torch.randn(6, 4, generator=torch.Generator().manual_seed(6))
+    seam = Seam(0, "images", "weight", SeamPhase.REDUCED)
+    cut = TensorCut((6, 4), dimension, multiple=4 if dimension == 0 else None)
+
+    def pieces(parts: int, rank: int, factor: float) -> list:
+        place = ShardPlace(tensor_parallel=parts, tensor_rank=rank)
+        values = cut.at(place).of(weight.numpy(), padding=np.inf) if parts > 1 else weight.numpy()
+        shard = torch.nn.Parameter(torch.from_numpy(np.array(values)) * factor)
+        own = cut if parts > 1 else TensorCut((6, 4))
+        if parts > 1:  # as Megatron marks it
+            marks = {"tensor_model_parallel": True, "partition_dim": dimension}
+            vars(shard).update(marks, partition_stride=1)
+        set_shards("images", {"weight": shard}, {"weight": own}, place)
+        recorder = Recorder(wholes=[seam])
+        recorder.parameter("images", "weight", SeamPhase.REDUCED, shard, shard)
+        return recorder.recording.wholes[seam]
+
+    whole = array_of(pieces(1, 0, 1.0))
+    assert whole.values.shape == (6, 4)
+    by_rank = {rank: pieces(2, rank, 1.01 if rank == wrong else 1.0) for rank in range(2)}
+    parts = parts_of(whole, by_rank)
+    assert deviating(whole, parts, (), 1e-5, 0.0) == (() if wrong is None else (wrong,))
+    first = replace(FIRST, seam=seam)
+    borders = Divergence(first, None, arrays=(whole, tuple(parts))).borders()
+    stops = [(one["row"], one["row_stop"], one["column"], one["column_stop"]) for one in borders]
+    halves = ((0, 4, 0, 4), (4, 6, 0, 4)), ((0, 6, 0, 2), (0, 6, 2, 4))
+    assert tuple(stops) == halves[dimension]
+
+
+def test_only_samples_that_differ_say_which_rank_is_wrong():
+    whole = array_of(
+        [SeamPiece("", PLACES.samples, PLACES.rows, np.arange(COLUMNS), np.ones((12, 10)))]
+    )
+    values = np.ones((12, 5))
+    parts = [
+        OnRank(rank, "", np.arange(12), columns, values.copy())
+        for rank, columns in enumerate((LOW, HIGH))
+    ]
+    parts[1].values[4] *= 1 + 3e-5
+    assert deviating(whole, parts, (1,), 1e-5, 0.0) == (1,)
+    assert deviating(whole, parts, (0,), 1e-5, 0.0) == ()
 
 
 def test_encoders_that_pad_items_of_a_rank_are_recorded_at_their_ends():

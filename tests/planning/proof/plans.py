@@ -15,6 +15,9 @@ from mimokit.planning.schedule import Step
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
 from mimokit.step_kinds import StepKind
 from tests.layouts import digits_config, two_microbatches
+from tests.layouts_apart import apart_config
+from tests.layouts_experts import experts_config
+from tests.whole_runs import experts_on_contexts
 
 LANGUAGE = "language_module"
 
@@ -48,6 +51,9 @@ def layouts() -> dict[str, ExperimentConfig]:
         "separate ranks": apart,
         "pipelines": pipelines,
         "weights apart": _weights_apart(pipelines),
+        "experts": experts_config((1, 1, 4), (2, 1, 2)),
+        "experts on contexts": experts_on_contexts(),
+        "chunks": _in_chunks(),
     }
     return {name: checked_config(config) for name, config in found.items()}
 
@@ -55,6 +61,15 @@ def layouts() -> dict[str, ExperimentConfig]:
 def _weights_apart(pipelines: ExperimentConfig) -> ExperimentConfig:
     config = pipelines.model_copy(deep=True)
     config.runtime.pipeline_order = ZERO_BUBBLE
+    return config.finalize()
+
+
+def _in_chunks() -> ExperimentConfig:
+    """Return a language model of 2 stages, each of 2 chunks, behind an encoder of 2 stages."""
+    config = apart_config((1, 2, 1), (2, 2, 1), 4)
+    config.model.module_architectures[LANGUAGE].num_layers = 4
+    language = config.model.module_parallelisms[LANGUAGE]
+    language.virtual_pipeline_model_parallel_size = 2
     return config.finalize()
 
 
@@ -226,6 +241,24 @@ def _order(make: object, plan: LayoutPlan) -> LayoutPlan | None:
     return replace(plan, program=replace(plan.program, schedule=changed))
 
 
+def _chunks_exchanged(plan: LayoutPlan) -> LayoutPlan | None:
+    """Change the order of the chunks in each pass of the first ranks that have several."""
+    workers, schedule = plan.program.graph.workers, plan.program.schedule
+    chunked = next((n for n, stages in enumerate(workers) if len(stages) > 1), None)
+    if chunked is None or plan.deployment_mode != "heterogeneous":
+        return None
+    stages, before = workers[chunked], schedule.order
+    other = dict(zip(stages, stages[::-1], strict=True))
+
+    def order(graph, worker, count):  # type: ignore[no-untyped-def]
+        steps = list(before(graph, worker, count))
+        if worker != chunked:
+            return steps
+        return [(kind, other[stage], microbatch) for kind, stage, microbatch in steps]
+
+    return replace(plan, program=replace(plan.program, schedule=replace(schedule, order=order)))
+
+
 def _backward_first(steps: list[Step]) -> list[Step] | None:
     first = next((n for n, step in enumerate(steps) if step[0] == StepKind.BACKWARD), None)
     return steps if first is None else [steps[first], *steps[:first], *steps[first + 1 :]]
@@ -320,6 +353,9 @@ CHANGES: dict[str, Change] = {
     "executed with twice the parts": partial(_execution, LANGUAGE, "tensor_parallel"),
     "executed with twice the replicas": partial(_execution, "images", "data_parallel"),
     "executed with twice the stages": partial(_execution, LANGUAGE, "pipeline_parallel"),
+    "executed with twice the contexts": partial(_execution, LANGUAGE, "context_parallel"),
+    "executed with twice the ranks of experts": partial(_execution, LANGUAGE, "expert_parallel"),
+    "chunks in another order": _chunks_exchanged,
     "one micro-batch more than the program has": _microbatches,
     "micro-batches of another size": _microbatch_size,
     "no bridge": _no_bridge,

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 from mimokit.planning.layout import checked_config, plan_checked
 from mimokit.planning.proof import prove
+from mimokit.planning.proof.sizes import unequal_sizes
+from mimokit.planning.ranks import RankGrid
 from tests.benchmarks.plan_speed import colocated
 from tests.planning.proof.plans import layouts, planted
 from tests.whole_runs import WHOLE_RUNS
@@ -21,7 +26,7 @@ def test_right_plans_are_right():
     for config in map(checked_config, configs):
         proof = prove(plan_checked(config), config)
         assert proof.passed, proof.verdict
-        assert len(proof.claims) == 10
+        assert len(proof.claims) == 11
 
 
 def test_no_planted_fault_of_a_plan_is_missed():
@@ -37,3 +42,32 @@ def test_a_fault_is_said_in_a_sentence():
         f"The plan of {fault.config.name!r} is wrong (bridges bring each sample once): the bridge "
         "from 'images' to 'language_module': backward, to rank 0: nobody has samples 0 to 7"
     )
+
+
+@pytest.mark.parametrize(
+    ("layout", "fault", "words"),
+    [
+        ("equal", "a rank drops a sample", "a group over tp, have [4, 3] samples of module"),
+        ("experts", "a rank drops a sample", "a group over tp, have"),
+        ("experts on contexts", "a rank drops a sample", "a group over cp, have"),
+    ],
+)
+def test_a_group_that_gives_unequal_sizes_is_said(layout: str, fault: str, words: str) -> None:
+    wrong = next(f for f in planted() if (f.layout, f.fault) == (layout, fault))
+    claims = {claim.name: claim.faults for claim in prove(wrong.plan, wrong.config).claims}
+    assert words in claims["groups give equal sizes"][0]
+
+
+def test_ranks_that_reduce_together_have_as_many_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = layouts()["pipelines"]
+    plan = plan_checked(config)
+    assert not list(unequal_sizes(plan, config))
+    groups = RankGrid.group_array
+
+    def over_stages(grid: RankGrid, *dimensions: str) -> np.ndarray:
+        return groups(grid, *(("pp",) if dimensions == ("cp", "dp") else dimensions))
+
+    monkeypatch.setattr(RankGrid, "group_array", over_stages)
+    (found,) = unequal_sizes(plan, config)
+    assert found.startswith("ranks [4, 12], a group over cp and dp, have [")
+    assert found.endswith("] entries of gradients of module 'language_module'")

@@ -25,9 +25,10 @@ from mimokit.engine.models.rng import rows_computed
 from mimokit.engine.models.weights import modules_of_whole
 from mimokit.engine.parallel.context import SequenceCut
 from mimokit.engine.parallel.marks import shard_of
+from mimokit.engine.verify.seams.code import calling_line
 from mimokit.engine.verify.seams.places import RowPlaces, places_of_layer
 from mimokit.engine.verify.seams.recorder import Recorder
-from mimokit.planning.seams import PROJECTOR, SeamPhase
+from mimokit.planning.seams import LOSS, PROJECTOR, SeamPhase
 
 Columns = NDArray[np.int64] | None
 """Place of every column of a rank in the whole tensor; None: the rank has all columns."""
@@ -103,7 +104,7 @@ class _Layers:
                 part.register_forward_pre_hook(partial(self._begin, operation), with_kwargs=True)
                 part.register_forward_hook(partial(self._end, operation))
             elif path == "output_layer":
-                self._watch(operation, part, _whole, _rows_of_weight(part), after="loss")
+                self._watch(operation, part, _whole, _rows_of_weight(part), after=LOSS)
             elif path.endswith("final_layernorm") and isinstance(owner, Encoder):
                 self._watch(operation, part, _whole, _whole, after=PROJECTOR)
             elif ".experts." in path:
@@ -149,12 +150,12 @@ class _Layers:
             held, tensor = self._now(), _first(output)
             if held is None:
                 return
+            self._note_line(operation)
             columns = given(named)
             self._record(operation, SeamPhase.FORWARD, held, columns, tensor)
             if after is not None:
                 self._backward(after, tensor, held, columns)
 
-        self.recorder.recording.code[self.name, operation] = line_of(part)
         part.register_forward_pre_hook(before, with_kwargs=True)
         part.register_forward_hook(behind, with_kwargs=True)
 
@@ -163,6 +164,7 @@ class _Layers:
         hidden = named.get("hidden_states", args[0] if args else None)
         held = self._note(hidden, in_row=named.get("packed_seq_params") is not None)
         if held is not None:
+            self._note_line(operation)
             self._record(f"{operation}.input", SeamPhase.FORWARD, held, None, hidden)
             self._backward(operation, hidden, held, None)
 
@@ -211,19 +213,16 @@ class _Layers:
         self.held[_samples(computed)] = held
         return held
 
+    def _note_line(self, operation: str) -> None:
+        """Note which line calls an operation."""
+        code = self.recorder.recording.code
+        if (self.name, operation) not in code:
+            code[self.name, operation] = calling_line()
+
     def _now(self) -> _LayerRows | None:
         """Return the places of what is computed at the moment, or computed again."""
         computed = rows_computed()
         return None if computed is None else self.held.get(_samples(computed))
-
-
-def line_of(part: torch.nn.Module) -> str:
-    """Return file and line of the forward of a part, from the name of its package on."""
-    code = getattr(type(part).forward, "__code__", None)
-    if code is None:
-        return ""
-    path = code.co_filename.replace("\\", "/").rpartition("/site-packages/")[2]
-    return f"{path}:{code.co_firstlineno}"
 
 
 def _samples(computed: Any) -> bytes:

@@ -25,6 +25,7 @@ from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput, StageOut
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step, exhaust
 from mimokit.engine.training.loop import TrainingState, prepared, training_step
+from mimokit.engine.verify.seams.code import lines_of_step
 from mimokit.engine.verify.seams.hooks import hook_module
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.planning.seams import BRIDGE, ROWS, Recording, Seam, SeamPhase, rows_for
@@ -47,6 +48,7 @@ def record_layout(
         reference: what one process has recorded: epsilons of the optimizer, and lengths of samples.
     """
     recorder = Recorder(wholes, plan.llm_module_name)
+    recorder.recording.code.update(lines_of_step(plan))
     with prepared(plan, config, source, None, code) as state:
         for name, wrapped in state.model.modules().items():
             hook_module(recorder, name, wrapped.module)

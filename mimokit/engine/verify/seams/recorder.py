@@ -116,7 +116,8 @@ class Recorder:
         """
         shard = shard_of(parameter)
         whole = np.arange(int(np.prod(shard.cut.whole)), dtype=np.int64).reshape(shard.cut.whole)
-        columns = shard.of(whole, padding=-1).reshape(-1).astype(np.int64)
+        places = shard.of(whole, padding=-1).astype(np.int64)
+        columns = places.reshape(-1)
         flat = tensor.detach().reshape(-1).to("cpu", torch.float64)
         flat = flat.masked_fill(torch.from_numpy(columns < 0), 0.0)
         seam = Seam(self.step, module, name, phase)
@@ -129,7 +130,7 @@ class Recorder:
         own = one.numbers * column_number(columns)
         self._add(self._of(seam, share), [0], values, own, flat.square().sum()[None])
         if seam in self._wholes:
-            piece = SeamPiece(share, one.samples, one.rows, columns, flat.numpy()[None].copy())
+            piece = _matrix(share, places, flat.numpy(), shard.cut.whole)
             self.recording.wholes.setdefault(seam, []).append(piece)
 
     def number(self, module: str, name: str, phase: SeamPhase, value: float) -> None:
@@ -156,3 +157,23 @@ class Recorder:
         found.values += list(values.numpy())
         found.places += places.tolist()
         found.squares += squares.tolist()
+
+
+def _matrix(
+    share: str, places: NDArray[np.int64], values: NDArray[np.float64], whole: Sequence[int]
+) -> SeamPiece:
+    """Return a part of a parameter as rows and columns: its first dimension, and all others.
+
+    Args:
+        places: of its entries in the flat whole tensor; negative: padding.
+        whole: shape of the whole tensor. One with a single dimension is a row.
+    """
+    if len(whole) < 2 or not places.size:
+        row = all_in_one(1)
+        return SeamPiece(share, row.samples, row.rows, places.reshape(-1), values[None].copy())
+    flat, width = places.reshape(len(places), -1), int(np.prod(whole[1:]))
+    rows, columns = flat.max(1) // width, flat.max(0)
+    columns = np.where(columns < 0, -1, columns % width)
+    real = rows >= 0
+    samples = np.zeros(int(real.sum()), np.int64)
+    return SeamPiece(share, samples, rows[real], columns, values.reshape(flat.shape)[real])

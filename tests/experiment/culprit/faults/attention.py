@@ -5,7 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tests.experiment.culprit.faults.fault import BACKWARD, FORWARD, IMAGES, STAGES, Fault, scaled
+from tests.experiment.culprit.faults.fault import (
+    BACKWARD,
+    FORWARD,
+    IMAGES,
+    STAGES,
+    Fault,
+    on_rank,
+    scaled,
+)
 from tests.experiment.culprit.faults.layouts import parts
 from tests.whole_runs import learned_positions_in_slices, learned_positions_on_contexts
 
@@ -34,6 +42,11 @@ FAULTS = (
     Fault(
         "attention of a wrong scale", parts, ATTENTION, partial(scaled, 0.5),
         IMAGES, "core_attention", FORWARD, "1 / tensor_parallel",
+    ),
+    Fault(
+        "attention of a wrong scale on one rank", parts, ATTENTION,
+        partial(on_rank, 1, partial(scaled, 0.5)),
+        IMAGES, "core_attention", FORWARD, ranks=(1,), code=r"transformer/attention\.py:\d+$",
     ),
     Fault(
         "heads in reverse order", parts, ATTENTION, _transposed_heads,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -44,6 +45,8 @@ class Fault:
         make: takes the original, returns what takes its place; runs on the rank.
         module, operation, phase: of the first tensor that differs; of the operation its end.
         kind: a part of the words that name the pattern; empty: the fault has none.
+        ranks: whose part is wrong; None: not known.
+        code: the line that is named, as a pattern; empty: not known.
     """
 
     name: str
@@ -54,6 +57,8 @@ class Fault:
     operation: str
     phase: SeamPhase
     kind: str = ""
+    ranks: tuple[int, ...] | None = None
+    code: str = ""
 
     def explained(self, cluster: EngineCluster, precision: str | None = None) -> CulpritReport:
         """Run the layout with the fault."""
@@ -76,8 +81,22 @@ class Fault:
             and seam.operation.endswith(self.operation)
             and seam.phase == self.phase
             and self.kind in first.kind
+            and self.ranks in (None, first.found.ranks)
+            and re.search(self.code, first.code) is not None
         )
         return "" if right else found.verdict
+
+
+def on_rank(wrong: int, make: Callable[[Any], Any], original: Any) -> Any:
+    """Plant a fault on one rank alone."""
+    changed = make(original)
+
+    def either(*args: Any, **named: Any) -> Any:
+        import torch.distributed as dist
+
+        return (changed if dist.get_rank() == wrong else original)(*args, **named)
+
+    return either
 
 
 def _in_layouts(make: Callable[[Any], Any], original: Any) -> Any:

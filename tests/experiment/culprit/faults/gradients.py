@@ -82,7 +82,7 @@ def _clipped_first(original: Any) -> Any:
 FAULTS = (
     Fault(
         "gradients are not reduced", replicas, FINALIZE, _not_reduced,
-        LANGUAGE, "", REDUCED, "not added up",
+        LANGUAGE, "", REDUCED, "not added up", (0, 1), r"parallel/update\.py:\d+$",
     ),
     Fault(
         "all gradients twice as large", replicas, FINALIZE, partial(_of_scale, 2.0),

@@ -1,0 +1,61 @@
+"""The source lines that compute what is recorded, as `path/in/package.py:line`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import CodeType
+
+from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
+from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
+from mimokit.engine.parallel.update import MainGradUpdate, finalize_model_grads
+from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
+from mimokit.engine.pipeline.packing import assemble
+from mimokit.engine.pipeline.stages import EncoderStage
+from mimokit.planning.seams import BRIDGE, LOSS, ROWS, SeamPhase
+from mimokit.planning.types import LayoutPlan
+
+_BETWEEN = ("torch/nn/modules/module.py", "mimokit/engine/verify/seams/")
+"""Files of the frames between a line that calls a module and a hook on it."""
+
+
+def calling_line() -> str:
+    """Return the line that called the module of which a hook runs."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        path = frame.f_code.co_filename.replace("\\", "/")
+        if not any(part in path for part in _BETWEEN):
+            return f"{_short(path)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def lines_of_step(plan: LayoutPlan) -> Mapping[tuple[str, str], str]:
+    """Return the functions of a layout's step outside of its modules, as `Recording.code`."""
+    crossing = {
+        "colocated": ColocatedBridgeCommunicator._cross,
+        "heterogeneous": MultiModulePipelineCommunicator.receive,
+        "homogeneous": assemble,
+    }[plan.deployment_mode]
+    functions = {
+        BRIDGE: crossing,
+        ROWS: EncoderStage._forward,
+        LOSS: vocab_parallel_cross_entropy,
+        SeamPhase.REDUCED: finalize_model_grads,
+        SeamPhase.NORM: MainGradUpdate.norm,
+        SeamPhase.WEIGHT: MainGradUpdate.step,
+    }
+    return {("", str(name)): _line_of(function.__code__) for name, function in functions.items()}
+
+
+def _line_of(code: CodeType) -> str:
+    return f"{_short(code.co_filename)}:{code.co_firstlineno}"
+
+
+def _short(path: str) -> str:
+    """Return a path from the name of its package on, or the whole path of a user's file."""
+    for root, package in (("/site-packages/", ""), ("/mimokit/", "mimokit/")):
+        before, _, after = path.replace("\\", "/").rpartition(root)
+        if before:
+            return package + after
+    return path

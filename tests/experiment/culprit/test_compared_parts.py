@@ -1,0 +1,170 @@
+"""Every copy of every part is compared, and what is not compared does not pass."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+from typer.testing import CliRunner
+
+import mimokit
+from mimokit.cli.main import app
+
+WHOLE = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
+COLUMNS = WHOLE[:, :2], WHOLE[:, 2:]
+Part = tuple[np.ndarray, Mapping[str, Any]]
+
+
+def _recording(folder: Path, parts: Sequence[Part], name: str = "layer") -> Path:
+    """Write a recording of one tensor, of which each rank has a part."""
+    folder.mkdir()
+    for rank, (values, cut) in enumerate(parts):
+        seam = {"step": 0, "call": 0, "phase": "forward", "operation": name, "tensor": "0"}
+        about = {
+            "recording": "r", "rank": rank, "world_size": len(parts), "steps": 1, "seed": 1,
+            "drops": [], "seams": [{**seam, "dtype": "float32", **cut}],
+        }  # fmt: skip
+        tensors = {"0": np.ascontiguousarray(values)}
+        save_file(tensors, folder / f"rank-{rank}.safetensors", {"recording": "r"})
+        (folder / f"rank-{rank}.json").write_text(json.dumps(about))
+    return folder
+
+
+def _share(rank: int) -> dict[str, Any]:
+    """Return the marks of columns on ranks of which every two share them."""
+    group = [rank // 2 * 2, rank // 2 * 2 + 1]
+    return {"dimension": -1, "parts": 1, "share": [rank % 2, 2], "group": group}
+
+
+def _offset(rank: int) -> dict[str, Any]:
+    return {"whole": [8, 4], "offset": [0, rank % 2 * 2], "summand": []}
+
+
+def _parts(how: str) -> list[Part]:
+    """Return copies, or two copies of two shares, or samples of two replicas that share columns."""
+    if how == "copies":
+        return [(WHOLE, {}), (WHOLE, {})]
+    if how == "placements":
+        return [(COLUMNS[rank % 2], _offset(rank)) for rank in range(4)]
+    if how == "marks":
+        return [(COLUMNS[rank % 2], _share(rank)) for rank in range(4)]
+    rows = (slice(0, 4), slice(4, 8))
+    return [(COLUMNS[rank % 2][rows[rank // 2]], _share(rank)) for rank in range(4)]
+
+
+@pytest.mark.parametrize("how", ["copies", "placements", "marks", "replicas that share columns"])
+def test_a_wrong_part_of_any_rank_is_named(tmp_path: Path, how: str) -> None:
+    one = _recording(tmp_path / "one", [(WHOLE, {})])
+    right = _parts(how)
+    ranks = _recording(tmp_path / "ranks", right)
+    assert mimokit.compare(one, ranks).passed
+    assert mimokit.compare(ranks, one).passed
+    for rank, (values, cut) in enumerate(right):
+        changed = [*right[:rank], (values * 1.01, cut), *right[rank + 1 :]]
+        wrong = _recording(tmp_path / f"wrong on {rank}", changed)
+        for found in (mimokit.compare(one, wrong), mimokit.compare(ranks, wrong)):
+            assert not found.passed
+            assert f"the output of layer on rank {rank}, by " in found.verdict
+        other = mimokit.compare(wrong, one)
+        assert not other.passed
+        if how in ("copies", "placements", "marks"):  # copies of the first recording differ
+            assert f"on rank {rank} of {wrong}, whose ranks should" in other.verdict
+
+
+def test_summands_are_added_and_a_wrong_copy_of_one_is_named(tmp_path: Path) -> None:
+    half = {"whole": [8, 4], "offset": [0, 0]}
+    summands = [(WHOLE / 2, {**half, "summand": [rank // 2]}) for rank in range(4)]
+    one = _recording(tmp_path / "one", [(WHOLE, {})])
+    assert mimokit.compare(one, _recording(tmp_path / "sum", summands)).passed
+    wrong = [*summands[:3], (WHOLE, summands[3][1])]
+    found = mimokit.compare(one, _recording(tmp_path / "wrong", wrong))
+    assert "the output of layer on rank 3, by 5.0e-01" in found.verdict
+
+
+def _trained(folder: Path, *layers: torch.nn.Module) -> Path:
+    model = torch.nn.Sequential(*layers)
+    with mimokit.watch(model, folder):
+        model(torch.ones(1, 2)).sum().backward()
+    return folder
+
+
+def test_models_of_other_shapes_are_not_the_same(tmp_path: Path) -> None:
+    four, six = (_trained(tmp_path / str(n), torch.nn.Linear(2, n)) for n in (4, 6))
+    found = mimokit.compare(four, six)
+    assert not found.passed
+    assert found.reshaped == ("0 (1 x 4 and 1 x 6)",)
+    assert f"{four} and {six} are of different models: 0 (1 x 4 and 1 x 6)" in found.verdict
+    done = CliRunner().invoke(app, ["compare", str(four), str(six)])
+    assert done.exit_code == 1, done.output
+
+
+def test_what_only_one_model_has_is_named(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    first = torch.nn.Linear(2, 2)
+    one = _trained(tmp_path / "one", first)
+    two = _trained(tmp_path / "two", first, torch.nn.Linear(2, 2))
+    found = mimokit.compare(one, two)
+    assert found.unlike == ((), ("1",))
+    assert found.verdict.endswith(f" Only {two} has 1.")
+    assert mimokit.compare(two, one).unlike == (("1",), ())
+
+
+def test_where_nothing_can_be_compared_nothing_passes(tmp_path: Path) -> None:
+    one = _recording(tmp_path / "one", [(WHOLE, {})])
+    cut = _recording(tmp_path / "cut", [(WHOLE[:3], {}), (WHOLE[3:6], {})])
+    found = mimokit.compare(one, cut)
+    assert not found.passed
+    assert found.verdict == (
+        f"No tensor of {one} and {cut} could be compared. How ranks share layer cannot be told; "
+        "not compared."
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"world_size": 1, "st', "rank-0.json cannot be read"),
+        ("[]", "rank-0.json was not written by this version of mimokit.watch"),
+        ('{"world_size": 1}', "rank-0.json was not written by this version of mimokit.watch"),
+    ],
+    ids=["half", "list", "foreign"],
+)
+def test_an_index_that_is_not_whole_is_said(tmp_path: Path, content: str, words: str) -> None:
+    one = _recording(tmp_path / "one", [(WHOLE, {})])
+    other = _recording(tmp_path / "other", [(WHOLE, {})])
+    (other / "rank-0.json").write_text(content)
+    with pytest.raises(ValueError, match=words):
+        mimokit.compare(one, other)
+    done = CliRunner().invoke(app, ["compare", str(one), str(other)])
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize("name", ["rank-1.json", "rank-1.safetensors"])
+def test_files_of_two_recordings_are_not_mixed(tmp_path: Path, name: str) -> None:
+    ranks = _recording(tmp_path / "ranks", _parts("copies"))
+    if name.endswith("json"):
+        about = json.loads((ranks / name).read_text())
+        (ranks / name).write_text(json.dumps({**about, "recording": "earlier"}))
+    else:
+        save_file({"0": WHOLE}, ranks / name, {"recording": "earlier"})
+    with pytest.raises(ValueError, match="has files of several recordings: those of rank 1 are"):
+        mimokit.compare(ranks, ranks)
+
+
+def test_a_second_recording_into_a_folder_is_another_one(tmp_path: Path) -> None:
+    names = []
+    for _ in range(2):
+        _trained(tmp_path / "same", torch.nn.Linear(2, 2))
+        names.append(json.loads((tmp_path / "same" / "rank-0.json").read_text())["recording"])
+        mimokit.compare(tmp_path / "same", tmp_path / "same")
+    assert len(set(names)) == 2
+    assert {path.name for path in (tmp_path / "same").iterdir()} == {
+        "rank-0.json", "rank-0.safetensors",
+    }  # fmt: skip
