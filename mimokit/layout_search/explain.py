@@ -35,6 +35,7 @@ def explain(
         _goes_into(best),
         *_modes(best, per_mode),
         *_one_step_away(task, best),
+        *best.supposed,
     )
     return "\n".join(map(_wrapped, sentences))
 

@@ -207,7 +207,8 @@ def result_to_html(result: SearchResult, rows: int = ROWS) -> str:
         heading="Best layouts",
         unwrapped=[name for name in columns if name != "layout"],
     )
-    cut = "".join(f"<div>{escape(sentence)}</div>" for sentence in result.cut)
+    notes = (*result.cut, *result.best.supposed)
+    cut = "".join(f"<div>{escape(sentence)}</div>" for sentence in notes)
     why = html_table(_WHY, _reasons(result), heading="Dropped", unwrapped=_WHY[1:])
     style = "font-size:.9em;line-height:1.4;color:inherit;max-width:80em;overflow-x:auto"
     head = f'<div style="font-weight:600">{escape(title(result))}</div>'

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,10 @@ def test_explain_names_the_winner_and_what_it_beats(result: SearchResult) -> Non
     for mode in {"homogeneous", "colocated", "heterogeneous"} - {result.best.layout.mode}:
         assert f"The best {mode} layout" in text
     assert "One step away" in text
+    assert result.best.supposed
+    for sentence in result.best.supposed:
+        assert sentence in text
+        assert sentence in unescape(result._repr_html_())
 
 
 def test_neighbours_are_as_large_and_have_whole_samples() -> None:
