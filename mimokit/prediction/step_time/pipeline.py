@@ -74,7 +74,7 @@ def module_step(
     hop = boundary_time(module, sizes, inputs, system)
     hidden = system.software.overlaps_sends * np.greater(sizes.virtual, 1)
     busiest = _busiest(stages, slowest)
-    update = update_time(module, sizes, system, 0)
+    update = update_time(module, sizes, system, 0, trained=inputs.trained)
     return ModuleStep(
         work=(busiest.forward + busiest.backward).times(micro_batches),
         forward=busiest.forward.total * micro_batches,
@@ -126,7 +126,8 @@ def _exposed(
 
     With overlap, gradients are reduced during the backward pass of the last micro-batch and weights
     are gathered during the first forward pass; with chunks, during those of p micro-batches. With
-    fully sharded weights, each pass gathers weights and each backward pass reduces gradients.
+    fully sharded weights, each pass gathers weights and each backward pass reduces gradients; a
+    frozen module without a trained one before it has no backward pass.
     """
     if not system.software.overlaps_data:
         return reduce + collect
@@ -134,5 +135,6 @@ def _exposed(
     once = np.maximum(0.0, reduce - window * stage.backward.total)
     once = once + np.maximum(0.0, collect - window * stage.forward.total)
     each = np.maximum(0.0, collect - stage.forward.total)
-    each = each + np.maximum(0.0, collect + reduce - stage.backward.total)
+    behind = np.greater(stage.backward.total, 0)
+    each = each + behind * np.maximum(0.0, collect + reduce - stage.backward.total)
     return np.where(sizes.fully_sharded, micro_batches * each, once)

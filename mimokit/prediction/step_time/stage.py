@@ -173,8 +173,15 @@ class UpdateTime:
     optimizer: Numbers
 
 
-def update_time(module: Module, sizes: ParallelSizes, system: System, stage: Numbers) -> UpdateTime:
-    """Return the seconds of what a stage does once per step, without overlap."""
+def update_time(
+    module: Module, sizes: ParallelSizes, system: System, stage: Numbers, *, trained: bool = True
+) -> UpdateTime:
+    """Return the seconds of what a stage does once per step, without overlap.
+
+    Args:
+        trained: False: there are no gradients and no optimizer; only weights that are sharded in
+            full are gathered.
+    """
     parameters = rank_parameters(module, sizes, stage)
     hardware = system.connected
     cut = np.logical_or(sizes.distributed_optimizer, sizes.fully_sharded)
@@ -189,7 +196,10 @@ def update_time(module: Module, sizes: ParallelSizes, system: System, stage: Num
         volume = system.gradient_bytes * count
         reduce = reduce + passes * gather(hardware, volume, ranks, stride)
         collected = gather(hardware, system.number_bytes * count, ranks, stride)
-        collect = collect + np.where(cut, collected, 0.0)
+        gathers = cut if trained else sizes.fully_sharded
+        collect = collect + np.where(gathers, collected, 0.0)
         owned = owned + count / np.where(cut, np.maximum(1, ranks / sizes.instances), 1)
+    if not trained:
+        return UpdateTime(0.0 * reduce, collect, 0.0 * owned)
     moved = OPTIMIZER_BYTES if system.number_bytes == HALF else OPTIMIZER_BYTES - HALF
     return UpdateTime(reduce, collect, system.memory_seconds(moved * owned))
