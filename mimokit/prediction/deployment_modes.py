@@ -9,6 +9,7 @@ from functools import reduce
 import numpy as np
 
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.config.runtime import GPIPE
 from mimokit.prediction.memory import micro_batches_through, total_bytes
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
 from mimokit.prediction.step_time import System
@@ -50,7 +51,7 @@ def homogeneous(language: LanguageCost, encoders: Sequence[EncoderCost]) -> Layo
         first + ahead + everywhere, middle + everywhere, last + everywhere, sizes.pipeline
     )
     alone, _ = language.slowest_and_once
-    bubble = (once - slowest) / sizes.virtual
+    bubble = (once - slowest) / sizes.virtual * step.waiting
     update = language.update + sum((encoder.update for encoder in encoders), np.float64(0))
     extra = _encoder_bytes("homogeneous", language, encoders)
     memory = np.maximum(total_bytes(language.first) + extra, total_bytes(language.last))
@@ -77,9 +78,11 @@ def encoder_alive(
     if mode == "colocated":
         return encoder.micro_batches / _passes(language, at_once)
     count = language.micro_batches
-    through = micro_batches_through(language.sizes, count)
+    through = micro_batches_through(language.sizes, count, language.order)
     if mode == "homogeneous":
         return through
+    if language.order == GPIPE:
+        return encoder.micro_batches
     deepest = reduce(np.maximum, (other.sizes.pipeline for other in encoders))
     ahead = np.minimum(count, through + deepest)
     return encoder.micro_batches * ahead / count
@@ -187,7 +190,7 @@ def heterogeneous(
         alive = encoder_alive("heterogeneous", language, encoder, encoders)
         memory = np.maximum(memory, encoder.memory(alive))
     busiest = np.maximum(slowest, stage)
-    bubble = (once - slowest) / sizes.virtual + np.minimum(slowest, stage)
+    bubble = ((once - slowest) / sizes.virtual + np.minimum(slowest, stage)) * step.waiting
     update = np.maximum(
         language.update,
         sum((branch.update for branch in encoders), np.float64(0)) / max(1, len(encoders)),

@@ -103,6 +103,7 @@ def layer_time(
     return LayerTime(
         _launched(breakdown(terms.forward), terms.launch, system),
         _launched(breakdown(backward), terms.launch, system),
+        _seconds(terms.weights) if trained else 0.0,
     )
 
 

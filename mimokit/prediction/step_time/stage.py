@@ -35,12 +35,14 @@ class ModuleInput:
     Attributes:
         seq: tokens per sequence. For an encoder, patches of one image or window of audio.
         passes_gradient: the gradient of the input is computed, for a trained module before it.
+        weights_apart: gradients of weights are computed apart from those of inputs, and later.
     """
 
     seq: Numbers
     sequences: Numbers
     trained: bool = True
     passes_gradient: bool = True
+    weights_apart: bool = False
 
 
 LayerTimes = Mapping[bool, LayerTime]
@@ -76,13 +78,16 @@ def stage_time(
     layers = layers_of(module, sizes, stage)
     forward = TimeBreakdown(host=system.software.host_micro_batch)
     backward = TimeBreakdown()
+    apart: Numbers = 0.0
     for has_experts, count in ((False, layers.dense), (True, layers.expert)):
         if has_experts in times:
             layer = times[has_experts]
             forward = forward + layer.forward.times(count)
             backward = backward + _with_recompute(layer, sizes, inputs, system, count)
+            apart = apart + layer.weights * count
     ends = _ends(module, sizes, tokens, system, stage, times)
-    return StageTime(forward + ends, backward + ends.times(_backward_factor(inputs)))
+    weights = apart + ends.matrix if inputs.weights_apart and inputs.trained else 0.0
+    return StageTime(forward + ends, backward + ends.times(_backward_factor(inputs)), weights)
 
 
 def _with_recompute(
