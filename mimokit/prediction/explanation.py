@@ -151,11 +151,16 @@ def module_rows(
     tokens = inputs.sequences * inputs.seq / sizes.context
     visible = visible_tokens(net, inputs.seq)
     left = {"forward": busiest.forward, "backward": busiest.backward}
-    for moe, count in ((None, layers.dense), (net.moe, layers.expert)):
+    whole = layers.first(system.recipe.recompute_layers)
+    full = int(sizes.recompute) == RECOMPUTE_FULL
+    for moe, count, some in (
+        (None, layers.dense, whole.dense), (net.moe, layers.expert, whole.expert),
+    ):  # fmt: skip
         if float(count) == 0:
             continue
         terms = layer_terms(net, moe, sizes, tokens, visible, system)
-        for way, again, done in _passes(terms, sizes, inputs, system, float(count)):
+        recomputed = float(count if full else some)
+        for way, again, done in _passes(terms, inputs, system, float(count), recomputed):
             for term in done:
                 yield _row(module.name, way, term, again * micro_batches)
             left[way] = left[way] + breakdown(done).times(-again)
@@ -175,7 +180,7 @@ def module_rows(
 
 
 def _passes(
-    terms: LayerTerms, sizes: ParallelSizes, inputs: ModuleInput, system: System, count: float
+    terms: LayerTerms, inputs: ModuleInput, system: System, count: float, recomputed: float
 ) -> Iterator[tuple[str, float, tuple[Term, ...]]]:
     """Yield the passes of layers: forward or backward, how many layers, and their terms."""
     forward = (*terms.forward, _host(terms.forward, terms, system))
@@ -184,10 +189,8 @@ def _passes(
         return
     behind = terms.backward + (terms.weights if inputs.trained else ())
     yield "backward", count, (*behind, _host(behind, terms, system))
-    full = int(sizes.recompute) == RECOMPUTE_FULL
-    again = count if full else min(float(system.recipe.recompute_layers), count)
-    if again:
-        yield "backward", again, tuple(_named(term, "computed again: ") for term in forward)
+    if recomputed:
+        yield "backward", recomputed, tuple(_named(term, "computed again: ") for term in forward)
 
 
 def _named(term: Term, prefix: str) -> Term:

@@ -104,25 +104,10 @@ def stage_memory(
             the pipeline. A colocated encoder stores all of a step.
         storage: bytes per number that depend on precision and training stack.
     """
-    net = net_of(module)
     count = sizes.micro_batch if samples is None else samples
     tokens = count * seq / sizes.context
     alive = micro_batches_in_flight(sizes, micro_batches, stage) if held_for is None else held_for
-    layers = layers_of(module, sizes, stage)
-    product_input = 0.0 if frozen else storage.product_input
-    kept: Numbers = 0.0
-    for moe, count in ((None, layers.dense), (net.moe, layers.expert)):
-        if moe is not None or count is layers.dense:
-            kept = kept + count * layer_activations(
-                net,
-                moe,
-                sizes,
-                tokens,
-                seq,
-                flash=storage.fused_attention,
-                number=storage.number,
-                product_input=product_input,
-            )
+    kept = _kept(module, sizes, tokens, seq, stage, storage, frozen=frozen)
     backward = 0.0 if frozen and not passes_gradient else 1.0
     parameters = rank_parameters(module, sizes, stage)
     parts = dict(state_bytes(parameters, sizes, frozen=frozen, storage=storage))
@@ -133,6 +118,37 @@ def stage_memory(
     gone = parts["activations"] + parts["logits"]
     parts["buffers"] = np.maximum(buffers, update - gone)
     return parts
+
+
+def _kept(
+    module: Module,
+    sizes: ParallelSizes,
+    tokens: Numbers,
+    seq: Numbers,
+    stage: Numbers,
+    storage: Storage,
+    *,
+    frozen: bool,
+) -> Numbers:
+    """Return the bytes that the layers of a stage keep of one micro-batch."""
+    net, layers = net_of(module), layers_of(module, sizes, stage)
+    whole = layers.first(storage.recompute_layers)
+    inputs = storage.number * net.hidden * tokens / sizes.sequence_shards
+    kept: Numbers = inputs * whole.total
+    for moe, count in ((None, layers.dense - whole.dense), (net.moe, layers.expert - whole.expert)):
+        if moe is not None or net.dense_layers:
+            kept = kept + count * layer_activations(
+                net,
+                moe,
+                sizes,
+                tokens,
+                seq,
+                flash=storage.fused_attention,
+                number=storage.number,
+                product_input=0.0 if frozen else storage.product_input,
+                without=storage.recompute_modules,
+            )
+    return kept
 
 
 def total_bytes(parts: Mapping[str, Numbers]) -> Numbers:
@@ -161,12 +177,19 @@ def _buffers(
 ) -> Numbers:
     """Return the bytes of temporary buffers inside one layer's passes.
 
-    Full recompute rebuilds one layer at a time. Sequence parallelism gathers the input of a layer.
+    Full recompute rebuilds one layer at a time, and that of modules theirs of one layer. Sequence
+    parallelism gathers the input of a layer.
     """
     net = net_of(module)
     number = storage.number
     layer = whole_layer(net, net.moe, sizes, tokens, number)
-    rebuilt = np.equal(sizes.recompute, RECOMPUTE_FULL) * layer
+    again: Numbers = 0.0
+    if storage.recompute_layers:
+        again = layer
+    elif storage.recompute_modules:
+        left = whole_layer(net, net.moe, sizes, tokens, number, storage.recompute_modules)
+        again = layer - left
+    rebuilt = np.where(np.equal(sizes.recompute, RECOMPUTE_FULL), layer, again)
     gathered = np.where(np.greater(sizes.sequence_shards, 1), number * net.hidden * tokens, 0)
     unused = storage.number * _largest_matrices(net, sizes) * storage.dummy_gradients
     return backward * (rebuilt + gathered + unused * (not frozen))
@@ -258,7 +281,13 @@ def memory_lines(
     alive = micro_batches_in_flight(sizes, micro_batches, stage) if held_for is None else held_for
     layers = float(np.asarray(layers_of(module, sizes, stage).total))
     tokens = float((sizes.micro_batch if samples is None else samples) * seq / sizes.context)
-    mode = RECOMPUTE_NAMES[int(sizes.recompute)]
+    mode = ", ".join(
+        [
+            RECOMPUTE_NAMES[int(sizes.recompute)],
+            *([f"{storage.recompute_layers} layers"] if storage.recompute_layers else []),
+            *storage.recompute_modules,
+        ]
+    )
     factors = {
         "weights": _per_parameter(totals["weights"], _weight(on_rank, storage), parameters),
         "gradients": _per_parameter(totals["gradients"], storage.gradient, parameters),

@@ -79,11 +79,14 @@ def stage_time(
     forward = TimeBreakdown(host=system.software.host_micro_batch)
     backward = TimeBreakdown()
     apart: Numbers = 0.0
-    for has_experts, count in ((False, layers.dense), (True, layers.expert)):
+    whole = layers.first(system.recipe.recompute_layers)
+    for has_experts, count, again in (
+        (False, layers.dense, whole.dense), (True, layers.expert, whole.expert),
+    ):  # fmt: skip
         if has_experts in times:
             layer = times[has_experts]
             forward = forward + layer.forward.times(count)
-            backward = backward + _with_recompute(layer, sizes, inputs, system, count)
+            backward = backward + _with_recompute(layer, sizes, inputs, count, again)
             apart = apart + layer.weights * count
     ends = _ends(module, sizes, tokens, system, stage, times)
     weights = apart + ends.matrix if inputs.weights_apart and inputs.trained else 0.0
@@ -91,17 +94,20 @@ def stage_time(
 
 
 def _with_recompute(
-    layer: LayerTime, sizes: ParallelSizes, inputs: ModuleInput, system: System, count: Numbers
+    layer: LayerTime, sizes: ParallelSizes, inputs: ModuleInput, count: Numbers, again: Numbers
 ) -> TimeBreakdown:
     """Return the seconds of the backward pass of `count` layers, recomputation included.
 
     A frozen module with no trained module before it has no backward pass.
+
+    Args:
+        again: of them, those that a recipe recomputes whole.
     """
     if not inputs.trained and not inputs.passes_gradient:
         return layer.backward.times(0.0)
     full = np.equal(sizes.recompute, RECOMPUTE_FULL)
     selective = np.equal(sizes.recompute, RECOMPUTE_SELECTIVE) * 1.0
-    again = np.where(full, count, np.minimum(system.recipe.recompute_layers, count))
+    again = np.where(full, count, again)
     scores = TimeBreakdown(attention=layer.forward.attention * selective * count)
     return layer.backward.times(count) + layer.forward.times(again) + scores
 

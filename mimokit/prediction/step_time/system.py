@@ -120,6 +120,8 @@ class System:
             weight=number,
             fused_attention=self.software.fused_attention,
             dummy_gradients=self.software.dummy_gradients,
+            recompute_layers=self.recipe.recompute_layers,
+            recompute_modules=self.recipe.recompute_modules,
         )
 
     @property
