@@ -18,10 +18,10 @@ from mimokit.planning.schedule import (
     simulate,
     stage_graph,
 )
+from mimokit.prediction.deployment_modes import crossing_message
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost
 from mimokit.prediction.step_time import System
-from mimokit.prediction.step_time.collectives import send
 
 Times = NDArray[np.float64]
 
@@ -146,9 +146,5 @@ def _stage_times(
 
 
 def _crossing(language: LanguageCost, encoders: list[EncoderCost], system: System) -> float:
-    samples = float(language.sizes.micro_batch * language.sizes.data)
-    each = [
-        encoder.sample_bytes * samples / max(float(encoder.sizes.data), float(language.sizes.data))
-        for encoder in encoders
-    ]
-    return float(send(system.connected, max(each), system.hardware.domain_ranks))
+    each = [crossing_message(encoder, language.sizes, system).seconds for encoder in encoders]
+    return max(map(float, each))

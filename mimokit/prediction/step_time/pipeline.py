@@ -14,7 +14,7 @@ from mimokit.prediction.step_time.stage import (
     boundary_time,
     layer_times,
     stage_time,
-    update_time,
+    update_terms,
 )
 from mimokit.prediction.step_time.system import System
 
@@ -80,7 +80,7 @@ def module_step(
     hop = boundary_time(module, sizes, inputs, system)
     hidden = system.software.overlaps_sends * np.greater(sizes.virtual, 1)
     busiest = _busiest(stages, slowest)
-    update = update_time(module, sizes, system, 0, trained=inputs.trained)
+    update = update_terms(module, sizes, system, 0, trained=inputs.trained)
     waiting: Numbers = 1.0
     if inputs.weights_apart:
         waiting = np.maximum(0.0, 1 - 2 * busiest.weights / slowest)
@@ -89,8 +89,10 @@ def module_step(
         forward=busiest.forward.total * micro_batches,
         pipeline=np.where(hidden, 0.0, 2 * hop * sizes.virtual * micro_batches) + 2 * hop * last,
         bubble=(once - slowest) / sizes.virtual * waiting,
-        data=_exposed(update.reduce, update.gather, busiest, sizes, system, micro_batches),
-        optimizer=update.optimizer,
+        data=_exposed(
+            update.reduce.seconds, update.gather.seconds, busiest, sizes, system, micro_batches
+        ),
+        optimizer=update.optimizer.seconds,
         stages=stages,
         weights=busiest.weights * micro_batches,
         waiting=waiting,
