@@ -25,6 +25,11 @@ class StageLayers:
         """All layers of the stage."""
         return self.dense + self.expert
 
+    def first(self, count: int) -> StageLayers:
+        """Return at most `count` of the layers; dense ones of a mixture come first."""
+        dense = np.minimum(count, self.dense)
+        return StageLayers(dense, np.minimum(count - dense, self.expert))
+
 
 def stage_layers(
     layers: int, dense: int, sizes: ParallelSizes, stage: Numbers, extra: int = 0

@@ -23,6 +23,7 @@ def prediction_to_rich(prediction: Prediction) -> Group:
         Text(prediction.conditions(), style="dim"),
         _verdict(prediction),
         _totals(prediction),
+        *(Text(sentence, style="yellow") for sentence in prediction.supposed),
         _parts(prediction),
         _memory(prediction),
     )

@@ -164,8 +164,10 @@ def _set_workload(content: dict[str, Any], layout: Layout, workload: Workload) -
     frozen = {plain_name(name, layout) for name in workload.frozen}
     for name, network in networks.items():
         network["frozen"] = name in frozen
-    for field in ("precision", "encoder_microbatches"):
+    for field in ("precision", "encoder_microbatches", "pipeline_order"):
         content["runtime"].pop(field, None)
+    if workload.pipeline_order is not None:
+        content["runtime"]["pipeline_order"] = workload.pipeline_order
     if layout.mode == "colocated" and workload.encoder_microbatches is not None:
         content["runtime"]["encoder_microbatches"] = workload.encoder_microbatches
     if workload.precision != PRECISION_OF_RUNS:

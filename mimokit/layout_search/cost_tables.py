@@ -120,7 +120,7 @@ def all_costs(
     task: SearchTask, encoders: Mapping[str, ParallelSizes], language: ParallelSizes
 ) -> tuple[LanguageCost, list[EncoderCost]]:
     """Return the costs of all sizes of all modules."""
-    layout = Layout("colocated", {**encoders, task.language.name: language}, task.language.name)
+    layout = Layout("homogeneous", {**encoders, task.language.name: language}, task.language.name)
     with np.errstate(divide="ignore", invalid="ignore"):  # candidates that are never chosen
         return costs_of(task.model, layout, task.workload, task.system)
 

@@ -18,6 +18,7 @@ from mimokit.config.rules.pair_rules import SAMPLES
 from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import broken_sentences, differences_text
 from mimokit.prediction import PART_WORDS, Layout, Prediction
+from mimokit.prediction.band import TIE, is_tie
 from mimokit.prediction.layout import in_first_stage
 from mimokit.units import GIB, counted, gib_text, seconds_text
 
@@ -27,14 +28,24 @@ WIDTH = 80
 
 
 def explain(
-    task: SearchTask, best: Prediction, per_mode: Mapping[str, Prediction], evaluated: int
+    task: SearchTask,
+    best: Prediction,
+    per_mode: Mapping[str, Prediction],
+    evaluated: int,
+    ties: int = 0,
 ) -> str:
-    """Return why a layout was chosen: its cost, what it beats, and what limits it."""
+    """Return why a layout was chosen: its cost, what it beats, and what limits it.
+
+    Args:
+        ties: other layouts that tie with it.
+    """
     sentences = (
         _what(task, best, evaluated),
+        *_ties(best, ties),
         _goes_into(best),
         *_modes(best, per_mode),
         *_one_step_away(task, best),
+        *best.supposed,
     )
     return "\n".join(map(_wrapped, sentences))
 
@@ -61,6 +72,16 @@ def _what(task: SearchTask, best: Prediction, evaluated: int) -> str:
     )
 
 
+def _ties(best: Prediction, ties: int) -> Iterator[str]:
+    """Yield how many layouts may be as fast."""
+    if ties:
+        yield (
+            f"{counted(ties, 'other layout')} that {'was' if ties == 1 else 'were'} simulated "
+            f"{'ties' if ties == 1 else 'tie'} with it: up to {TIE:.0%} apart predictions do not "
+            "say which is faster."
+        )
+
+
 def _goes_into(best: Prediction) -> str:
     parts = sorted(best.parts.items(), key=lambda item: -item[1])[:4]
     shown = ", ".join(
@@ -77,6 +98,12 @@ def _modes(best: Prediction, per_mode: Mapping[str, Prediction]) -> Iterator[str
             continue
         lost = other.seconds - best.seconds
         more = "more" if lost >= 0 else "less"
+        if is_tie(other.seconds, best.seconds):
+            yield (
+                f"The best {mode} layout ({counted(other.layout.gpus, 'GPU')}) ties with it: "
+                f"{seconds_text(other.seconds)}, {abs(lost) / best.seconds:.1%} {more}."
+            )
+            continue
         yield (
             f"The best {mode} layout ({counted(other.layout.gpus, 'GPU')}) takes "
             f"{seconds_text(other.seconds)}, {abs(lost) / best.seconds:.1%} {more}: "
@@ -87,6 +114,7 @@ def _modes(best: Prediction, per_mode: Mapping[str, Prediction]) -> Iterator[str
 def _one_step_away(task: SearchTask, best: Prediction) -> Iterator[str]:
     """Yield what the nearest layouts would lose: the closest ones first."""
     slower: list[tuple[float, str]] = []
+    tied: list[str] = []
     too_large: list[str] = []
     for change, layout in neighbours(best.layout):
         if any(True for _ in broken_sentences(task, layout)):
@@ -94,6 +122,8 @@ def _one_step_away(task: SearchTask, best: Prediction) -> Iterator[str]:
         prediction = task.predict(layout)
         if prediction.peak_memory > task.memory_limit:
             too_large.append(f"{change} would need {gib_text(prediction.peak_memory)}")
+        elif is_tie(prediction.seconds, best.seconds):
+            tied.append(change)
         elif prediction.seconds >= best.seconds:
             lost = (prediction.seconds - best.seconds) / best.seconds
             text = f"{change} would cost {lost:.1%} ({differences_text(prediction, best, 2)})"
@@ -101,6 +131,8 @@ def _one_step_away(task: SearchTask, best: Prediction) -> Iterator[str]:
     if slower:
         nearest = [text for _, text in sorted(slower)[:STEPS_SHOWN]]
         yield f"One step away: {'; '.join(nearest)}."
+    if tied:
+        yield f"One step away and a tie: {'; '.join(tied)}."
     if too_large:
         yield f"Not enough memory: {'; '.join(too_large[:STEPS_SHOWN])}."
 

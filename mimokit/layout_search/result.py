@@ -11,16 +11,20 @@ from mimokit.layout_search.explain import explain
 from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import WhyNot, why_not
 from mimokit.prediction import Layout, Prediction
+from mimokit.prediction.band import is_tie
 from mimokit.prediction.verdict import DOLLARS, MEASURES, verdict_of, verdict_texts
 from mimokit.tables import html_table, rich_table
-from mimokit.units import GIB, counted
+from mimokit.units import GIB, counted, seconds_text
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Group
 
 
-COLUMNS = ("mode", "GPUs", "layout", *(measure.label for measure in MEASURES), "of peak")
+SECONDS, *_OTHERS = MEASURES
+BAND = "band"
+_FIGURES = (SECONDS.label, BAND, *(measure.label for measure in _OTHERS), "of peak")
+COLUMNS = ("mode", "GPUs", "layout", *_FIGURES)
 ROWS = 10
 REASONS = 8
 _WHY = ("reason", "how many")
@@ -61,9 +65,14 @@ class SearchResult:
         """Return the best layouts, at most as many as were simulated."""
         return self.finalists[:count]
 
+    @property
+    def ties(self) -> tuple[Prediction, ...]:
+        """Other finalists that may be as fast as the best."""
+        return tuple(each for each in self.finalists[1:] if is_tie(each.seconds, self.best.seconds))
+
     def explain(self) -> str:
         """Return in a few sentences why the best layout is the best."""
-        return explain(self.task, self.best, self.per_mode, self.evaluated)
+        return explain(self.task, self.best, self.per_mode, self.evaluated, len(self.ties))
 
     def why_not(self, layout: Layout) -> WhyNot:
         """Return why a layout was not chosen: what it breaks, or what it loses and where.
@@ -77,16 +86,20 @@ class SearchResult:
         """Return the finalists and the front as a table, one row per layout, the best first.
 
         Columns: mode, gpus, layout, seconds, low, high, tokens_per_second, tflops_per_gpu,
-        utilisation, memory_gib, dollars_per_million_tokens, on_front, and `module.dimension` for
-        every size.
+        utilisation, memory_gib, dollars_per_million_tokens, on_front, ties (with the best), and
+        `module.dimension` for every size.
         """
         import pandas as pd
 
-        front = set(map(id, self.pareto))
+        front, best = set(map(id, self.pareto)), self.best.seconds
         shown = {id(prediction): prediction for prediction in (*self.finalists, *self.pareto)}
         return pd.DataFrame(
             [
-                {**_row(prediction), "on_front": id(prediction) in front}
+                {
+                    **_row(prediction),
+                    "on_front": id(prediction) in front,
+                    "ties": is_tie(prediction.seconds, best),
+                }
                 for prediction in shown.values()
             ]
         )
@@ -106,6 +119,7 @@ class SearchResult:
             "cut": list(self.cut),
             "complete": self.complete,
             "seconds": self.seconds,
+            "ties": len(self.ties),
         }
 
     def __rich__(self) -> Group:
@@ -145,7 +159,9 @@ def row_of(prediction: Prediction) -> tuple[str, ...]:
         prediction.layout.mode,
         f"{prediction.layout.gpus:,}",
         str(prediction.layout).split(": ", 1)[1],
-        *(verdict.get(measure.key, "") for measure in MEASURES),
+        verdict[SECONDS.key],
+        f"{seconds_text(prediction.low)} to {seconds_text(prediction.high)}",
+        *(verdict.get(measure.key, "") for measure in _OTHERS),
         f"{prediction.utilisation:.0%}",
     )
 
@@ -207,7 +223,8 @@ def result_to_html(result: SearchResult, rows: int = ROWS) -> str:
         heading="Best layouts",
         unwrapped=[name for name in columns if name != "layout"],
     )
-    cut = "".join(f"<div>{escape(sentence)}</div>" for sentence in result.cut)
+    notes = (*result.cut, *result.best.supposed)
+    cut = "".join(f"<div>{escape(sentence)}</div>" for sentence in notes)
     why = html_table(_WHY, _reasons(result), heading="Dropped", unwrapped=_WHY[1:])
     style = "font-size:.9em;line-height:1.4;color:inherit;max-width:80em;overflow-x:auto"
     head = f'<div style="font-weight:600">{escape(title(result))}</div>'

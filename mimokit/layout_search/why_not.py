@@ -13,6 +13,7 @@ from mimokit.layout_search.candidates import SEARCH_RULES, search_facts
 from mimokit.layout_search.constraints import DIMENSIONS, score
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import PART_WORDS, Layout, Prediction
+from mimokit.prediction.band import TIE, is_tie
 from mimokit.prediction.layout import in_first_stage
 from mimokit.prediction.validity import broken_pairs, check_counts
 from mimokit.units import GIB, counted, gib_text, seconds_text
@@ -27,6 +28,7 @@ class WhyNot:
         prediction: what it comes to, or None where it breaks a rule of its sizes.
         lost_seconds: step time beyond the best layout's; negative if it is quicker.
         where: part of the step -> seconds of these, largest first.
+        tie: predictions do not say whether it is slower or faster than the best.
     """
 
     layout: Layout
@@ -35,6 +37,7 @@ class WhyNot:
     lost_seconds: float
     where: Mapping[str, float]
     text: str
+    tie: bool = False
 
     def __str__(self) -> str:
         return self.text
@@ -56,7 +59,8 @@ def why_not(task: SearchTask, best: Prediction, layout: Layout) -> WhyNot:
     broken = tuple(broken_limits(task, prediction))
     lost = prediction.seconds - best.seconds
     text = " ".join(broken) if broken else _compared(task, best, prediction)
-    return WhyNot(layout, broken, prediction, lost, differences(prediction, best), text)
+    tie = not broken and is_tie(prediction.seconds, best.seconds)
+    return WhyNot(layout, broken, prediction, lost, differences(prediction, best), text, tie)
 
 
 def broken_sentences(task: SearchTask, layout: Layout) -> Iterator[str]:
@@ -98,6 +102,11 @@ def _compared(task: SearchTask, best: Prediction, prediction: Prediction) -> str
         f"({abs(lost) / best.seconds:.1%}) {more} than the best layout's "
         f"{seconds_text(best.seconds)}: {differences_text(prediction, best)}."
     )
+    if task.objective == "step_time" and is_tie(prediction.seconds, best.seconds):
+        return (
+            f"It fits, and it is a tie with the best layout: up to {TIE:.0%} apart predictions do "
+            f"not say which is faster; {step}"
+        )
     if reached < least:
         return f"It is better than the best that the search reached: {step}"
     if task.objective == "step_time":

@@ -123,7 +123,8 @@ def _unit_timeline(schedule: Schedule) -> Timeline:
     return simulate(schedule)
 
 
-_ORDERS: Mapping[PipelineOrder, Order] = {GPIPE: gpipe, ZERO_BUBBLE: zero_bubble}
+ORDERS: Mapping[PipelineOrder, Order] = {GPIPE: gpipe, ZERO_BUBBLE: zero_bubble}
+"""Name in a config -> order of stages, where it is not that of the number of chunks."""
 
 
 def plan_program(
@@ -179,7 +180,7 @@ def plan_program(
     text_heads = frozenset(name for name in encoders if kinds.get(name) == "text")
     order: Order = interleaved if virtual_stages > 1 else one_forward_one_backward
     if pipeline_order is not None:
-        order = _ORDERS.get(pipeline_order, order)
+        order = ORDERS.get(pipeline_order, order)
     alone = order
     around: tuple[str, ...] = ()
     if mode == "heterogeneous":

@@ -9,10 +9,11 @@ from functools import reduce
 import numpy as np
 
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.config.runtime import GPIPE
 from mimokit.prediction.memory import micro_batches_through, total_bytes
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
 from mimokit.prediction.step_time import System
-from mimokit.prediction.step_time.collectives import send
+from mimokit.prediction.step_time.collectives import Message, sent
 from mimokit.prediction.step_time.pipeline import slowest_and_once
 from mimokit.prediction.workload import Workload
 
@@ -50,7 +51,7 @@ def homogeneous(language: LanguageCost, encoders: Sequence[EncoderCost]) -> Layo
         first + ahead + everywhere, middle + everywhere, last + everywhere, sizes.pipeline
     )
     alone, _ = language.slowest_and_once
-    bubble = (once - slowest) / sizes.virtual
+    bubble = (once - slowest) / sizes.virtual * step.waiting
     update = language.update + sum((encoder.update for encoder in encoders), np.float64(0))
     extra = _encoder_bytes("homogeneous", language, encoders)
     memory = np.maximum(total_bytes(language.first) + extra, total_bytes(language.last))
@@ -77,9 +78,11 @@ def encoder_alive(
     if mode == "colocated":
         return encoder.micro_batches / _passes(language, at_once)
     count = language.micro_batches
-    through = micro_batches_through(language.sizes, count)
+    through = micro_batches_through(language.sizes, count, language.order)
     if mode == "homogeneous":
         return through
+    if language.order == GPIPE:
+        return encoder.micro_batches
     deepest = reduce(np.maximum, (other.sizes.pipeline for other in encoders))
     ahead = np.minimum(count, through + deepest)
     return encoder.micro_batches * ahead / count
@@ -164,6 +167,13 @@ def _of_passes(encoder: EncoderCost, passes: Numbers) -> Numbers:
     return encoder.seconds + passes * (encoder.sizes.pipeline - 1) * of_stage
 
 
+def crossing_message(encoder: EncoderCost, language: ParallelSizes, system: System) -> Message:
+    """Return the send of an encoder's outputs of a micro-batch to the language model's ranks."""
+    per_rank = encoder.sample_bytes * language.micro_batch * language.data
+    volume = per_rank / np.maximum(encoder.sizes.data, language.data)
+    return sent(system.connected, volume, system.hardware.domain_ranks)
+
+
 def heterogeneous(
     language: LanguageCost, encoders: Sequence[EncoderCost], system: System
 ) -> LayoutCost:
@@ -172,7 +182,7 @@ def heterogeneous(
     Parallel branches join at the language model's first stage. The slowest of all stages sets the
     time of each micro-batch, and the pipeline fills once along the longest branch.
     """
-    hardware, sizes = system.connected, language.sizes
+    sizes = language.sizes
     count, step = language.micro_batches, language.step
     slowest, once = language.slowest_and_once
     stage: Numbers = np.float64(0)
@@ -181,13 +191,11 @@ def heterogeneous(
     for encoder in encoders:
         busy = encoder.seconds / count
         stage = np.maximum(stage, busy)
-        per_rank = encoder.sample_bytes * sizes.micro_batch * sizes.data
-        volume = per_rank / np.maximum(encoder.sizes.data, sizes.data)
-        crossing = np.maximum(crossing, 2 * send(hardware, volume, hardware.domain_ranks))
+        crossing = np.maximum(crossing, 2 * crossing_message(encoder, sizes, system).seconds)
         alive = encoder_alive("heterogeneous", language, encoder, encoders)
         memory = np.maximum(memory, encoder.memory(alive))
     busiest = np.maximum(slowest, stage)
-    bubble = (once - slowest) / sizes.virtual + np.minimum(slowest, stage)
+    bubble = ((once - slowest) / sizes.virtual + np.minimum(slowest, stage)) * step.waiting
     update = np.maximum(
         language.update,
         sum((branch.update for branch in encoders), np.float64(0)) / max(1, len(encoders)),

@@ -2,43 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from mimokit.architecture.layer_work.products import visible_tokens
-from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, ParallelSizes
+from mimokit.architecture.parallel_sizes import (
+    RECOMPUTE_FULL,
+    RECOMPUTE_SELECTIVE,
+    ParallelSizes,
+)
 from mimokit.architecture.parameters_on_rank import Module, layers_of, net_of
+from mimokit.prediction.deployment_modes import crossing_message
+from mimokit.prediction.layout import Layout
 from mimokit.prediction.module_costs import (
     EncoderCost,
     LanguageCost,
+    bridge_message,
     encoder_input,
     language_input,
 )
 from mimokit.prediction.step_time import ModuleInput, System, module_step
 from mimokit.prediction.step_time.breakdown import PART_WORDS, StageTime
-from mimokit.prediction.step_time.layer import LayerTerms, layer_terms
+from mimokit.prediction.step_time.layer import LayerTerms, host_term, layer_terms
 from mimokit.prediction.step_time.pipeline import ModuleStep
-from mimokit.prediction.step_time.terms import Term, breakdown
+from mimokit.prediction.step_time.stage import (
+    UpdateTerms,
+    boundary_message,
+    end_factor,
+    end_terms,
+    start_terms,
+    update_terms,
+)
+from mimokit.prediction.step_time.terms import FOLLOWS, Piece, Term, added
 from mimokit.prediction.task import PredictionTask
-from mimokit.prediction.workload import branches_of, language_of
-from mimokit.units import seconds_text
+from mimokit.prediction.workload import Workload, branches_of, language_of
+from mimokit.units import bytes_text, seconds_text
 
-ASSUMED: Mapping[str, str] = {
-    "matrix": "rate: a share of the peak, fitted to published steps",
-    "attention": "rate: a share of the peak, from tables of measured cores",
-    "memory": "rate: a share of the memory bandwidth, fitted to published steps",
-    "tensor": "rate: a share of the links, from measured collectives",
-    "context": "rate: a share of the links, from measured collectives",
-    "expert": "rate: a share of the links, from measured dispatch",
-    "host": "seconds of the host, from measured launches",
-    "update": "bytes over bandwidth; what runs beside passes is hidden",
-    "pipeline": "bytes over bandwidth",
-    "bubble": "stages that wait for each other",
-}
-"""Part -> what stands behind its seconds apart from counting."""
+PER_SECOND = 1e-8
+"""Seconds of one from which on a text has them, and not how many there are in a second."""
+
+
+@dataclass(frozen=True)
+class WorkPiece:
+    """A part of a row's seconds each time: what is counted, times the seconds of one.
+
+    Attributes:
+        basis: what stands behind `each`: fitted, measured, from a file.
+    """
+
+    amount: float
+    each: float
+    unit: str
+    basis: str
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all."""
+        return self.amount * self.each
+
+    def __str__(self) -> str:
+        if self.each < PER_SECOND:
+            return f"{self.amount:.4g} {self.unit} / {1 / self.each:.4g} per second"
+        return f"{self.amount:.4g} {self.unit} x {exact_text(self.each)}"
 
 
 @dataclass(frozen=True)
@@ -48,9 +76,10 @@ class WorkRow:
     Attributes:
         way: forward, backward or step.
         count: times that it happens in a step on the busiest rank.
-        operations: floating-point operations, each time; so are bytes, launches and hidden.
-        rate: operations or bytes per second that are supposed; 0: none.
-        seconds: of all times together.
+        operations: floating-point operations, each time; so are bytes, launches, hidden and pieces.
+        ranks: of the group of a collective; 0: it is none.
+        hidden: seconds that run beside other work.
+        seconds: of all times together: count x (those of the pieces - hidden).
         assumed: what stands behind the seconds apart from counting.
     """
 
@@ -62,10 +91,11 @@ class WorkRow:
     operations: float
     bytes: float
     launches: float
-    rate: float
+    ranks: float
     hidden: float
     seconds: float
     assumed: str
+    pieces: tuple[WorkPiece, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,17 +131,27 @@ class StepExplanation:
 
 
 def _text(row: WorkRow) -> str:
-    work = [
-        f"{value:.3g} {word}"
-        for value, word in (
-            (row.operations, "operations"), (row.bytes, "bytes"), (row.launches, "launches"),
-        )
-        if value
-    ]  # fmt: skip
-    rate = f" at {row.rate:.3g} per second" if row.rate else ""
-    hidden = f", {seconds_text(row.hidden)} hidden each time" if row.hidden > 1e-9 else ""
-    counted = f"{row.count:g} x ({', '.join(work)}){rate}" if work else f"{row.count:g} x"
-    return f"{row.way} {row.what}: {seconds_text(row.seconds)} = {counted}{hidden}"
+    hidden = f" - {exact_text(row.hidden)} beside other work" if row.hidden > 1e-9 else ""
+    pieces = " + ".join(str(piece) for piece in row.pieces if piece.seconds)
+    return (
+        f"{row.way} {row.what}{group_text(row)}: {exact_text(row.seconds)} = "
+        f"{row.count:.6g} x ({pieces}{hidden}) [{row.assumed}]"
+    )
+
+
+def exact_text(seconds: float) -> str:
+    """Return seconds in four digits, to be computed with."""
+    for unit, one in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(seconds) >= one:
+            return f"{seconds / one:.4g} {unit}"
+    return f"{seconds * 1e9:.4g} ns"
+
+
+def group_text(row: WorkRow) -> str:
+    """Return how many ranks a collective has, and the size of one; empty for other rows."""
+    if row.ranks <= 1 or not row.launches:
+        return ""
+    return f" ({row.ranks:g} ranks, {bytes_text(round(row.bytes / row.launches))} each)"
 
 
 def explain_task(
@@ -124,11 +164,35 @@ def explain_task(
         inside = (cost.repeated or cost) if layout.mode == "homogeneous" else cost
         inputs = encoder_input(branch, inside.sizes, workload)
         rows += module_rows(branch, inside.sizes, inputs, system, float(inside.micro_batches))
+        bridge, count = bridge_term(layout, cost, language, workload, system)
+        if float(bridge.seconds):
+            rows.append(_row(branch.name, "step", bridge, count))
     model = language_of(task.model)
     trained = any(branch.name not in workload.frozen for branch in branches_of(task.model))
     inputs = language_input(model, language.sizes, workload, encoders_trained=trained)
     rows += module_rows(model, language.sizes, inputs, system, float(language.micro_batches))
     return StepExplanation(tuple(rows), tuple(supposed(system)))
+
+
+def bridge_term(
+    layout: Layout,
+    encoder: EncoderCost,
+    language: LanguageCost,
+    workload: Workload,
+    system: System,
+) -> tuple[Term, float]:
+    """Return one move of an encoder's outputs, and how often it happens or is waited for in a step.
+
+    Between separate ranks only the first one and the last gradient are waited for.
+    """
+    if layout.mode == "homogeneous":
+        return Term("bridge", "none", 0.0), 0.0
+    if layout.mode == "colocated":
+        message = bridge_message(encoder, language.sizes, workload, system)
+    else:
+        message = crossing_message(encoder, language.sizes, system)
+    name = "moves outputs or their gradients between modules"
+    return added("bridge", name, message.pieces(), bytes=message.bytes, launches=1.0), 2.0
 
 
 def supposed(system: System) -> Iterator[str]:
@@ -150,57 +214,114 @@ def module_rows(
     net, layers = net_of(module), layers_of(module, sizes, stage)
     tokens = inputs.sequences * inputs.seq / sizes.context
     visible = visible_tokens(net, inputs.seq)
-    left = {"forward": busiest.forward, "backward": busiest.backward}
-    for moe, count in ((None, layers.dense), (net.moe, layers.expert)):
+    factor = end_factor(inputs)
+    starts = start_terms(system)
+    ends = end_terms(module, sizes, tokens, system, stage)
+    for term in (*starts, *ends):
+        yield _row(module.name, "forward", term, micro_batches)
+    for term in ends if factor else ():
+        yield _row(module.name, "backward", term.times(factor), micro_batches)
+    whole = layers.first(system.recipe.recompute_layers)
+    full = int(sizes.recompute) == RECOMPUTE_FULL
+    selective = int(sizes.recompute) == RECOMPUTE_SELECTIVE
+    for moe, count, some in (
+        (None, layers.dense, whole.dense), (net.moe, layers.expert, whole.expert),
+    ):  # fmt: skip
         if float(count) == 0:
             continue
         terms = layer_terms(net, moe, sizes, tokens, visible, system)
-        for way, again, done in _passes(terms, sizes, inputs, system, float(count)):
+        again = Again(float(count if full else some), float(count) * selective)
+        for way, times, done in _passes(terms, inputs, system, float(count), again):
             for term in done:
-                yield _row(module.name, way, term, again * micro_batches)
-            left[way] = left[way] + breakdown(done).times(-again)
-    for way, rest in left.items():
-        for part, seconds in vars(rest).items():
-            if abs(float(seconds)) > 1e-12:
-                what = "ends of the stage: patches, projector, logits, loss, further tokens"
-                yield _row(module.name, way, Term(part, what, seconds), micro_batches)
-    for part, what, seconds in (
-        ("pipeline", "sends between stages", step.pipeline),
-        ("bubble", "waits for other stages", step.bubble),
-        ("update", "gradients and weights between replicas, not hidden", step.data),
-        ("update", "optimizer", step.optimizer),
-    ):
-        if float(seconds) > 0:
-            yield _row(module.name, "step", Term(part, what, seconds), 1.0)
+                yield _row(module.name, way, term, times * micro_batches)
+    yield from _once(module, sizes, inputs, system, micro_batches, step, busiest)
+
+
+@dataclass(frozen=True)
+class Again:
+    """Layers of which the backward pass computes something again.
+
+    Attributes:
+        layers: all of the forward pass.
+        cores: the attention core.
+    """
+
+    layers: float
+    cores: float
+
+
+def _once(
+    module: Module,
+    sizes: ParallelSizes,
+    inputs: ModuleInput,
+    system: System,
+    micro_batches: float,
+    step: ModuleStep,
+    busiest: StageTime,
+) -> Iterator[WorkRow]:
+    """Yield what is no part of a layer: sends, waiting, gradients between replicas, optimizer."""
+    message = boundary_message(module, sizes, inputs, system)
+    if float(step.pipeline) > 0:
+        hop = added(
+            "pipeline", "sends between stages", message.pieces(), bytes=message.bytes, launches=1.0
+        )
+        yield _row(module.name, "step", hop, float(step.pipeline) / float(hop.seconds))
+    if float(step.bubble) > 0:
+        waits = Piece(1.0, step.bubble, "time in which other stages work", FOLLOWS)
+        bubble = added("bubble", "waits for other stages", (waits,))
+        yield _row(module.name, "step", bubble, 1.0)
+    update = update_terms(module, sizes, system, 0, trained=inputs.trained)
+    yield from _between_replicas(module.name, sizes, update, micro_batches, step, busiest)
+    if float(update.optimizer.seconds) > 0:
+        yield _row(module.name, "step", update.optimizer, 1.0)
+
+
+def _between_replicas(
+    name: str,
+    sizes: ParallelSizes,
+    update: UpdateTerms,
+    micro_batches: float,
+    step: ModuleStep,
+    busiest: StageTime,
+) -> Iterator[WorkRow]:
+    """Yield the reduction of gradients and the gathering of weights, less what passes hide.
+
+    Weights that are sharded in full are gathered by each pass.
+    """
+    sharded = bool(np.any(sizes.fully_sharded))
+    times = micro_batches if sharded else 1.0
+    behind = 1.0 if float(np.asarray(busiest.backward.total)) > 0 else 0.0
+    gather = update.gather.times(1.0 + behind if sharded else 1.0)
+    both = (update.reduce, gather)
+    seconds = sum(float(np.asarray(term.seconds)) for term in both)
+    if not seconds:
+        return
+    exposed = float(np.asarray(step.data)) / times
+    for term in both:  # each hides as large a share of it
+        share = float(np.asarray(term.seconds)) * (exposed / seconds)
+        hidden = float(np.asarray(term.seconds)) - share
+        yield _row(name, "step", replace(term, seconds=share, hidden=hidden), times)
 
 
 def _passes(
-    terms: LayerTerms, sizes: ParallelSizes, inputs: ModuleInput, system: System, count: float
+    terms: LayerTerms, inputs: ModuleInput, system: System, count: float, again: Again
 ) -> Iterator[tuple[str, float, tuple[Term, ...]]]:
     """Yield the passes of layers: forward or backward, how many layers, and their terms."""
-    forward = (*terms.forward, _host(terms.forward, terms, system))
+    forward = (*terms.forward, host_term(terms.forward, terms, system))
     yield "forward", count, forward
     if not inputs.trained and not inputs.passes_gradient:
         return
     behind = terms.backward + (terms.weights if inputs.trained else ())
-    yield "backward", count, (*behind, _host(behind, terms, system))
-    full = int(sizes.recompute) == RECOMPUTE_FULL
-    again = count if full else min(float(system.recipe.recompute_layers), count)
-    if again:
-        yield "backward", again, tuple(_named(term, "computed again: ") for term in forward)
+    yield "backward", count, (*behind, host_term(behind, terms, system))
+    if again.layers:
+        yield "backward", again.layers, tuple(map(_again, forward))
+    if again.cores:
+        cores = [term for term in terms.forward if term.part == "attention"]
+        yield "backward", again.cores, tuple(map(_again, cores))
 
 
-def _named(term: Term, prefix: str) -> Term:
-    return Term(**{**vars(term), "name": prefix + term.name})
-
-
-def _host(own: tuple[Term, ...], terms: LayerTerms, system: System) -> Term:
-    """Return what the host's launches take longer than the GPU."""
-    parts = breakdown(own)
-    busy = parts.total if system.software.launches_ahead else parts.total - parts.tensor
-    longer = np.maximum(0.0, terms.launch - busy)
-    name = f"host launches for {float(np.asarray(terms.launch)):.3g} s, the GPU waits for the rest"
-    return Term("host", name, longer)
+def _again(term: Term) -> Term:
+    return replace(term, name=f"computed again: {term.name}")
 
 
 def _busiest(step: ModuleStep, pipeline: int) -> tuple[int, StageTime]:
@@ -213,8 +334,10 @@ def _busiest(step: ModuleStep, pipeline: int) -> tuple[int, StageTime]:
 def _row(module: str, way: str, term: Term, count: float) -> WorkRow:
     figures = {
         name: float(np.asarray(getattr(term, name)))
-        for name in ("operations", "bytes", "launches", "rate", "hidden")
+        for name in ("operations", "bytes", "launches", "ranks", "hidden")
     }
+    pieces = tuple(_merged(term.pieces))
+    bases = dict.fromkeys(piece.basis for piece in pieces if piece.seconds)
     return WorkRow(
         module,
         way,
@@ -222,6 +345,17 @@ def _row(module: str, way: str, term: Term, count: float) -> WorkRow:
         PART_WORDS[term.part],
         count,
         seconds=float(np.asarray(term.seconds)) * count,
-        assumed=ASSUMED[term.part],
+        assumed=", ".join(bases),
+        pieces=pieces,
         **figures,
     )
+
+
+def _merged(pieces: Iterable[Piece]) -> Iterator[WorkPiece]:
+    """Yield the pieces of a term; messages of one kind are one."""
+    amounts: dict[tuple[float, str, str], float] = {}
+    for piece in pieces:
+        key = (float(np.asarray(piece.each)), piece.unit, piece.basis)
+        amounts[key] = amounts.get(key, 0.0) + float(np.asarray(piece.amount))
+    for (each, unit, basis), amount in amounts.items():
+        yield WorkPiece(amount, each, unit, basis)

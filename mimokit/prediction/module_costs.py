@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 
 from mimokit.architecture import LanguageModel
 from mimokit.architecture.modules import EncoderBranch
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.prediction.memory import stage_memory, total_bytes
+from mimokit.config.runtime import ZERO_BUBBLE, PipelineOrder
+from mimokit.prediction.layout import Layout
+from mimokit.prediction.memory import micro_batches_in_flight, stage_memory, total_bytes
 from mimokit.prediction.step_time import ModuleInput, ModuleStep, System, module_step
-from mimokit.prediction.step_time.collectives import gather
+from mimokit.prediction.step_time.collectives import Message, gathered
 from mimokit.prediction.step_time.pipeline import slowest_and_once
 from mimokit.prediction.workload import Workload
 
@@ -27,6 +29,7 @@ class LanguageCost:
     step: ModuleStep
     first: Mapping[str, Numbers]
     last: Mapping[str, Numbers]
+    order: PipelineOrder | None = None
 
     @cached_property
     def memory(self) -> Numbers:
@@ -51,6 +54,7 @@ class EncoderCost:
 
     Attributes:
         forward: seconds of the forward passes over one replica's share of a step.
+        weights: the part of `backward` in gradients of weights, where they come apart.
         update: seconds of gradient reduction, weight gathering and optimizer.
         held: bytes of weights, gradients, optimizer and buffers.
         sample_bytes: bytes per sample that the language model receives.
@@ -68,6 +72,7 @@ class EncoderCost:
     micro_batches: Numbers
     sample_bytes: float
     repeated: EncoderCost | None = None
+    weights: Numbers = 0.0
 
     @property
     def seconds(self) -> Numbers:
@@ -81,13 +86,14 @@ class EncoderCost:
 
 def language_cost(
     model: LanguageModel,
-    sizes: ParallelSizes,
+    layout: Layout,
     workload: Workload,
     system: System,
     *,
     encoders_trained: bool = False,
 ) -> LanguageCost:
     """Return the cost of the language model."""
+    sizes = layout.modules[layout.language]
     micro_batches = workload.global_batch_size / (sizes.data * sizes.micro_batch)
     frozen = model.name in workload.frozen
     inputs = language_input(model, sizes, workload, encoders_trained=encoders_trained)
@@ -102,10 +108,32 @@ def language_cost(
             stage,
             frozen=frozen,
             passes_gradient=encoders_trained,
+            held_for=language_in_flight(model, layout, workload, stage),
             storage=system.storage,
         )
 
-    return LanguageCost(sizes, micro_batches, step, memory(0), memory(sizes.pipeline - 1))
+    ends = memory(0), memory(sizes.pipeline - 1)
+    return LanguageCost(sizes, micro_batches, step, *ends, workload.pipeline_order)
+
+
+def language_in_flight(
+    model: LanguageModel, layout: Layout, workload: Workload, stage: Numbers
+) -> Numbers:
+    """Return the micro-batches whose activations a stage of the language model holds at once.
+
+    Colocated encoders run for some micro-batches, and the language model for these, before they
+    run for the next. Of what is frozen there are no gradients of weights that come later.
+    """
+    sizes, order = layout.modules[layout.language], workload.pipeline_order
+    count: Numbers = workload.global_batch_size / (sizes.data * sizes.micro_batch)
+    ahead: Numbers = 0
+    if layout.mode == "heterogeneous" and layout.encoders:
+        ahead = reduce(np.maximum, (layout.modules[name].pipeline for name in layout.encoders))
+    if layout.mode == "colocated" and workload.encoder_microbatches is not None:
+        count = np.minimum(count, workload.encoder_microbatches)
+    if order == ZERO_BUBBLE and model.name in workload.frozen:
+        order = None
+    return micro_batches_in_flight(sizes, count, stage, order, ahead)
 
 
 def language_input(
@@ -113,7 +141,8 @@ def language_input(
 ) -> ModuleInput:
     """Return what the language model computes per micro-batch."""
     trained = model.name not in workload.frozen
-    return ModuleInput(workload.seq_length, sizes.micro_batch, trained, encoders_trained)
+    apart = workload.pipeline_order == ZERO_BUBBLE
+    return ModuleInput(workload.seq_length, sizes.micro_batch, trained, encoders_trained, apart)
 
 
 def encoder_input(branch: EncoderBranch, sizes: ParallelSizes, workload: Workload) -> ModuleInput:
@@ -122,7 +151,8 @@ def encoder_input(branch: EncoderBranch, sizes: ParallelSizes, workload: Workloa
     uneven = seen.imbalance_over(sizes.data, sizes.micro_batch)
     sequences = seen.count * sizes.micro_batch * uneven
     trained = branch.name not in workload.frozen
-    return ModuleInput(seen.length, sequences, trained, passes_gradient=False)
+    apart = workload.pipeline_order == ZERO_BUBBLE
+    return ModuleInput(seen.length, sequences, trained, passes_gradient=False, weights_apart=apart)
 
 
 def encoder_cost(
@@ -176,13 +206,14 @@ def _encoder_cost(
         * seen.count
         * seen.length
         / merge,
+        weights=step.weights,
     )
 
 
-def bridge_seconds(
+def bridge_message(
     encoder: EncoderCost, language: ParallelSizes, workload: Workload, system: System
-) -> Numbers:
-    """Return the seconds of moving a step's encoder outputs to the language model on shared ranks.
+) -> Message:
+    """Return the move of a step's encoder outputs to the language model on shared ranks.
 
     Groups of max(d) / min(d) ranks gather in one direction. In the other direction each rank keeps
     its slice (arXiv 2605.27678, sec. 3.1).
@@ -190,8 +221,13 @@ def bridge_seconds(
     more = np.maximum(encoder.sizes.data, language.data)
     fewer = np.minimum(encoder.sizes.data, language.data)
     volume = encoder.sample_bytes * workload.global_batch_size / fewer
-    return np.where(
-        np.greater(more, fewer),
-        gather(system.connected, volume, np.maximum(1, more / fewer), 1),
-        0.0,
-    )
+    message = gathered(system.connected, volume, np.maximum(1, more / fewer), 1)
+    moves = np.greater(more, fewer)
+    return replace(message, latency=moves * message.latency, bytes=moves * message.bytes)
+
+
+def bridge_seconds(
+    encoder: EncoderCost, language: ParallelSizes, workload: Workload, system: System
+) -> Numbers:
+    """Return the seconds of moving a step's encoder outputs on shared ranks."""
+    return bridge_message(encoder, language, workload, system).seconds

@@ -22,7 +22,13 @@ from mimokit.prediction.deployment_modes import (
 from mimokit.prediction.explanation import explain_task
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.memory import MemoryLine, memory_lines, total_bytes
-from mimokit.prediction.module_costs import EncoderCost, LanguageCost, encoder_cost, language_cost
+from mimokit.prediction.module_costs import (
+    EncoderCost,
+    LanguageCost,
+    encoder_cost,
+    language_cost,
+    language_in_flight,
+)
 from mimokit.prediction.network import waiting_seconds_of_replicas
 from mimokit.prediction.pipeline import simulated_passes
 from mimokit.prediction.result import Prediction
@@ -129,8 +135,7 @@ def costs_of(
     language, branches = language_of(model), branches_of(model)
     refuse_if_any(misplaced([branch.name for branch in branches], layout))
     trained = any(branch.name not in workload.frozen for branch in branches)
-    sizes = layout.modules[layout.language]
-    cost = language_cost(language, sizes, workload, system, encoders_trained=trained)
+    cost = language_cost(language, layout, workload, system, encoders_trained=trained)
     encoders = [
         encoder_cost(branch, layout.modules[branch.name], workload, system, language.net.hidden)
         for branch in branches
@@ -194,14 +199,16 @@ def _memory_table(
         )
     module = language_of(task.model)
     trained = any(name not in workload.frozen for name in lines)
+    stage = _fullest_stage(layout, language, encoder_bytes)
     lines[layout.language] = memory_lines(
         module,
         language.sizes,
         workload.seq_length,
         float(language.micro_batches),
-        _fullest_stage(layout, language, encoder_bytes),
+        stage,
         frozen=module.name in workload.frozen,
         passes_gradient=trained,
+        held_for=float(language_in_flight(module, layout, workload, stage)),
         storage=storage,
     )
     return lines

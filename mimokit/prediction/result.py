@@ -83,7 +83,7 @@ class Prediction:
             text += f"\n{self.exchange_text()}"
         if self.dollars_per_million_tokens is not None:
             text += f"\n{self.dollars_per_million_tokens:.3g} dollars per million tokens"
-        return text
+        return "\n".join((text, *self.supposed))
 
     def conditions(self) -> str:
         """Return what is predicted besides the sizes, and how `mimokit run` differs from it."""

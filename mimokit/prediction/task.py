@@ -205,6 +205,7 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
         else MASTER_WEIGHT + inner_state_bytes_of(strategy),
         encoder_microbatches=config.runtime.encoder_microbatches,
         recipe=config.runtime.recipe,
+        pipeline_order=config.runtime.pipeline_order,
     )
 
 

@@ -7,15 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from mimokit.architecture.modules import Model
+from mimokit.config.runtime import GPIPE
 from mimokit.planning.layout import ConfigSource
 from mimokit.planning.schedule import (
     Schedule,
     Timeline,
+    gpipe,
     interleaved,
     plan_schedule,
     simulate,
     stage_graph,
 )
+from mimokit.planning.schedule.tasks import BACKWARD, FORWARD
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
 from mimokit.prediction.pipeline import timed_pipeline
@@ -137,12 +140,12 @@ def _passes(
     layout: Layout, language: LanguageCost, encoders: list[EncoderCost], system: System
 ) -> tuple[tuple[str, ...], tuple[Block, ...]]:
     """Return the lanes, and all forward and backward passes of a pipeline, starting at 0."""
-    schedule, forward, backward, crossing = timed_pipeline(layout, language, encoders, system)
+    timed = timed_pipeline(layout, language, encoders, system)
+    schedule = timed.schedule
     if int(language.sizes.virtual) > 1:
-        seconds = forward[:, 0].tolist(), backward[:, 0].tolist()
+        seconds = timed.forward[:, 0].tolist(), timed.backward[:, 0].tolist()
         return _lanes(schedule), _chunks(layout, language, schedule, *seconds)
-    timeline = simulate(schedule, forward, backward, crossing)
-    return _lanes(schedule), tuple(_pipeline(layout, timeline, encoders))
+    return _lanes(schedule), tuple(_pipeline(layout, timed.timeline(), encoders))
 
 
 def _chunks(
@@ -165,8 +168,9 @@ def _chunks(
     graph = stage_graph(dict(plain.topology), pipelines, {name: chunks})
     share = [chunks if graph.stages[s].module == name else 1 for s in range(len(graph.stages))]
     lanes = graph.worker_of
+    order = gpipe if language.order == GPIPE else interleaved
     timeline = simulate(
-        plan_schedule(graph, schedule.num_microbatches, interleaved),
+        plan_schedule(graph, schedule.num_microbatches, order),
         [forward[lane] / parts for lane, parts in zip(lanes, share, strict=True)],
         [backward[lane] / parts for lane, parts in zip(lanes, share, strict=True)],
     )
@@ -174,20 +178,20 @@ def _chunks(
         Block(
             lanes[stage],
             graph.stages[stage].module,
-            "backward" if going_back else "forward",
+            "backward" if kind else "forward",
             start,
             stop,
             micro_batch,
             graph.stages[stage].place // pipelines[name] if share[stage] > 1 else None,
         )
-        for stage, micro_batch, going_back, start, stop in _computations(timeline)
+        for stage, micro_batch, kind, start, stop in _computations(timeline)
     )
 
 
-def _computations(timeline: Timeline) -> Iterator[tuple[int, int, bool, float, float]]:
-    """Yield (stage, micro-batch, backward, start, stop)."""
+def _computations(timeline: Timeline) -> Iterator[tuple[int, int, int, float, float]]:
+    """Yield (stage, micro-batch, place of its kind in `COMPUTATIONS`, start, stop)."""
     tasks = timeline.tasks
-    columns = (tasks.place, tasks.microbatch, tasks.backward, timeline.start, timeline.stop)
+    columns = (tasks.place, tasks.microbatch, tasks.kind, timeline.start, timeline.stop)
     chosen = ~tasks.transfer
     yield from zip(*(column[chosen].tolist() for column in columns), strict=True)
 
@@ -220,12 +224,12 @@ def _in_turn(phases: tuple[Phase, ...], lanes: range, begin: float) -> Iterator[
 def _pipeline(layout: Layout, timeline: Timeline, encoders: list[EncoderCost]) -> Iterator[Block]:
     stages = timeline.schedule.graph.stages
     inside = _inside(layout, encoders, timeline)
-    for place, micro_batch, backward, start, stop in _computations(timeline):
-        work: BlockKind = "backward" if backward else "forward"
-        shares = inside.get((place, backward), ())
+    for place, micro_batch, kind, start, stop in _computations(timeline):
+        work: BlockKind = "backward" if kind else "forward"
+        shares = inside.get((place, kind), ())
         whole = (*shares, (stages[place].module, 1 - sum(share for _, share in shares)))
         width = stop - start
-        for module, share in whole[:: -1 if backward else 1]:  # backward runs in reverse order
+        for module, share in whole[:: -1 if kind else 1]:  # backward runs in reverse order
             until = start + share * width
             if share > 0:
                 yield Block(place, module, work, start, until, micro_batch)
@@ -234,34 +238,34 @@ def _pipeline(layout: Layout, timeline: Timeline, encoders: list[EncoderCost]) -
 
 def _inside(
     layout: Layout, encoders: list[EncoderCost], timeline: Timeline
-) -> dict[tuple[int, bool], tuple[tuple[str, float], ...]]:
-    """Return (stage, backward) -> encoders and their shares of the work, in homogeneous mode.
+) -> dict[tuple[int, int], tuple[tuple[str, float], ...]]:
+    """Return (stage, kind) -> encoders and their shares of the work, in homogeneous mode.
 
     An encoder with one stage is in the first stage of the language model, otherwise in all stages.
+    Its gradients of weights come with those of its inputs.
     """
     if layout.mode != "homogeneous" or not encoders:
         return {}
-    by_stage: dict[tuple[int, bool], tuple[tuple[str, float], ...]] = {}
+    by_stage: dict[tuple[int, int], tuple[tuple[str, float], ...]] = {}
     count = timeline.schedule.num_microbatches
     busy = _busy(timeline)
-    for (stage, backward), seconds in busy.items():
+    for (stage, kind), seconds in busy.items():
+        if kind not in (FORWARD, BACKWARD):
+            continue
         shares = []
         for cost in encoders:
             inside = cost.repeated or cost
             if stage and int(inside.sizes.pipeline) == 1:
                 continue
-            spent = float(inside.backward if backward else inside.forward) / count
+            spent = float(inside.backward if kind == BACKWARD else inside.forward) / count
             shares.append((cost.name, spent / seconds if seconds else 0.0))
-        by_stage[stage, backward] = tuple(shares)
+        by_stage[stage, kind] = tuple(shares)
     return by_stage
 
 
-def _busy(timeline: Timeline) -> dict[tuple[int, bool], float]:
-    """Return (stage, backward) -> seconds of one micro-batch."""
-    return {
-        (place, backward): stop - start
-        for place, _, backward, start, stop in _computations(timeline)
-    }
+def _busy(timeline: Timeline) -> dict[tuple[int, int], float]:
+    """Return (stage, kind) -> seconds of one micro-batch."""
+    return {(place, kind): stop - start for place, _, kind, start, stop in _computations(timeline)}
 
 
 def _lanes(schedule: Schedule) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ class Verdict:
         memory: module -> bytes on the fullest GPU; modules that share it are all listed.
         idle: share of the step for which a GPU waits in a pipeline.
         dollars: per billion tokens; None without a price.
+        supposed: sentences about what widens the band.
     """
 
     seconds: float
@@ -29,6 +30,7 @@ class Verdict:
     capacity: float
     idle: float
     dollars: float | None
+    supposed: tuple[str, ...] = ()
 
     @property
     def peak(self) -> float:
@@ -57,6 +59,7 @@ def verdict_of(prediction: Prediction) -> Verdict:
         capacity=prediction.capacity,
         idle=prediction.parts.get("bubble", 0.0) / prediction.seconds,
         dollars=None if price is None else 1000 * price,
+        supposed=prediction.supposed,
     )
 
 
@@ -68,6 +71,7 @@ class VerdictLine:
         note: what goes with the value: its band, or what it is measured against.
         change: what it was before and by how much it differs; empty where it does not.
         better: whether the change is to the good; None without a change.
+        why: what widens the band of the value, in sentences.
     """
 
     key: str
@@ -76,6 +80,7 @@ class VerdictLine:
     note: str = ""
     change: str = ""
     better: bool | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,8 @@ def verdict_lines(now: Verdict, before: Verdict | None = None) -> tuple[VerdictL
         change, better = ("", None) if was is None else _change(measure, was, number)
         note = notes.get(measure.key, "")
         text = measure.text(number)
-        lines.append(VerdictLine(measure.key, measure.label, text, note, change, better))
+        why = " ".join(now.supposed) if measure.key == "seconds" else ""
+        lines.append(VerdictLine(measure.key, measure.label, text, note, change, better, why))
     return tuple(lines)
 
 

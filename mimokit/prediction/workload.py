@@ -24,7 +24,7 @@ from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.recipe import RecipeConfig
-from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
+from mimokit.config.runtime import BALANCED, FRAME_PARALLEL, PipelineOrder
 from mimokit.planning.frames.plan import plan_frames
 from mimokit.planning.frames.routing import TOLERANCE
 from mimokit.planning.frames.samples import SampleWork, order_samples
@@ -175,6 +175,7 @@ class Workload:
         optimizer_bytes: fp32 master weight and what the optimizer keeps, likewise.
         encoder_microbatches: for which colocated encoders run at once. None: all of a step.
         recipe: how the training stack runs the model. None: unknown.
+        pipeline_order: of the stages of a pipeline. None: 1F1B.
     """
 
     seq_length: int
@@ -186,6 +187,7 @@ class Workload:
     optimizer_bytes: float = OPTIMIZER
     encoder_microbatches: int | None = None
     recipe: RecipeConfig | None = None
+    pipeline_order: PipelineOrder | None = None
 
     def __post_init__(self) -> None:
         refuse_if_any(

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,10 @@ def test_explain_names_the_winner_and_what_it_beats(result: SearchResult) -> Non
     for mode in {"homogeneous", "colocated", "heterogeneous"} - {result.best.layout.mode}:
         assert f"The best {mode} layout" in text
     assert "One step away" in text
+    assert result.best.supposed
+    for sentence in result.best.supposed:
+        assert sentence in text
+        assert sentence in unescape(result._repr_html_())
 
 
 def test_neighbours_are_as_large_and_have_whole_samples() -> None:
@@ -120,6 +125,39 @@ def test_why_not_tells_the_milliseconds(result: SearchResult) -> None:
     assert answer.prediction is not None
     assert sum(answer.where.values()) == pytest.approx(answer.lost_seconds, rel=1e-6)
     assert "more than the best layout's" in answer.text
+
+
+def test_a_difference_that_predictions_cannot_tell_is_a_tie(result: SearchResult) -> None:
+    best = result.best
+    near = replace(best, seconds=1.029 * best.seconds)
+    apart = replace(near, seconds=1.031 * best.seconds)
+    told = replace(result, finalists=(best, near, near, apart), per_mode={"other": near})
+    assert told.ties == (near, near)
+    text = " ".join(told.explain().split())
+    assert "2 other layouts that were simulated tie with it: up to 3% apart" in text
+    assert "The best other layout (" in text
+    assert "ties with it" in text
+    assert list(told.to_frame()["ties"]) == [
+        True,
+        True,
+        False,
+        *[False] * (len(told.to_frame()) - 3),
+    ]
+    assert told.to_json()["ties"] == 2
+    lost = " ".join(replace(told, per_mode={"other": apart}).explain().split())
+    assert "3.1% more:" in lost
+
+
+def test_neighbours_and_questions_that_tie_are_not_said_to_lose() -> None:
+    near = found(constraints=Constraints(modes=("homogeneous",)))
+    asked = near.finalists[1]
+    quick = replace(near.best, seconds=asked.seconds / 1.01)
+    told = replace(near, finalists=(quick, *near.finalists[1:]))
+    answer = told.why_not(asked.layout)
+    assert answer.tie
+    assert "it is a tie with the best layout" in answer.text
+    slow = replace(told, finalists=(replace(quick, seconds=asked.seconds / 2),))
+    assert not slow.why_not(asked.layout).tie
 
 
 def test_why_not_tells_the_missing_memory() -> None:

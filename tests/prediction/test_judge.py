@@ -15,7 +15,7 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.transformer import LatentAttention
 from mimokit.config.recipe import RecipeConfig
 from tests.benchmarks.prediction.__main__ import main
-from tests.benchmarks.prediction.doubt import coverage, flagged
+from tests.benchmarks.prediction.doubt import coverage, flagged, peak_bytes
 from tests.benchmarks.prediction.fit import constants_for
 from tests.benchmarks.prediction.folds import FAMILIES
 from tests.benchmarks.prediction.judge import GIVEN_RUNS, LEAST_ORDER, Judgement, judge
@@ -246,3 +246,11 @@ def test_a_missing_column_is_named_in_one_sentence(
 def test_a_folder_without_tables_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is none of published-performance\.csv"):
         judge(tmp_path)
+
+
+def test_adapters_train_without_gradients_and_optimizer_of_the_base() -> None:
+    row = measured([1.0] * len(LAYOUTS))[0]
+    adapted = replace(row, trained=False)
+    weights = gradients = 2 * row.model.parameters
+    assert peak_bytes(row) - peak_bytes(adapted) > gradients
+    assert peak_bytes(adapted) > weights

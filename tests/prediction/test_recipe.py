@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from mimokit.architecture import LanguageModel, load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.cli.prediction_text import prediction_to_rich
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError
 from mimokit.config.recipe import Dispatcher, Graphs, RecipeConfig
@@ -20,6 +23,7 @@ from mimokit.prediction.step_time import System, load_software
 from mimokit.prediction.step_time.collectives import dispatch
 from mimokit.prediction.step_time.host import launch_seconds
 from mimokit.prediction.step_time.recipe import recipe_of
+from mimokit.prediction.verdict import verdict_lines, verdict_of
 
 KNOWN = {"graphs": "none", "dispatcher": "hybridep"}
 
@@ -63,11 +67,13 @@ def test_an_all_to_all_sends_every_copy_and_deepep_one_per_rank_and_domain() -> 
     kinds: tuple[Dispatcher, Dispatcher] = ("alltoall", "deepep")
     for ranks, copies in ((8, 8), (64, 8)):
         plain, once = (
-            float(dispatch(_dispatching(system, kind), 1e9, ranks, 1, copies)) for kind in kinds
+            float(dispatch(_dispatching(system, kind), 1e9, ranks, 1, copies).seconds)
+            for kind in kinds
         )
         assert plain > 1.3 * once
     rack = System(load_hardware("gb200"), load_software("megatron-bridge"))
-    assert float(dispatch(rack, 1e9, 64, 1, 8)) < float(dispatch(system, 1e9, 64, 1, 8)) / 4
+    near, far = (float(dispatch(each, 1e9, 64, 1, 8).seconds) for each in (rack, system))
+    assert near < far / 4
 
 
 def test_dispatch_beside_another_micro_batch_is_hidden_in_part() -> None:
@@ -96,6 +102,31 @@ def test_a_model_unlike_those_fitted_widens_the_band_and_says_so() -> None:
     assert known.supposed == ()
     assert other.supposed == ("No dense model of width 2,048 on this GPU was fitted.",)
     assert (other.high - other.low) / other.seconds > (known.high - known.low) / known.seconds
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "precision", "sentence"),
+    [
+        ("mixtral-8x7b", "h100", "fp8", "No model with 8 experts on this GPU was fitted."),
+        ("mixtral-8x7b", "h100", "bf16", "No model with 8 experts in bf16 on this GPU was fitted."),
+        ("llama-3-8b", "h100", "bf16", "No dense model in bf16 on this GPU was fitted."),
+        ("llama-3-8b", "a6000", "bf16", "No dense model on NVIDIA RTX A6000 48GB was fitted."),
+    ],
+)
+def test_every_reader_is_told_what_was_never_fitted(
+    name: str, gpu: str, precision: str, sentence: str
+) -> None:
+    layout = Layout("homogeneous", {name: ParallelSizes(data=8)})
+    work = Workload(2048, 64, precision, recipe=RecipeConfig(graphs="none"))
+    unlike = predict(load_model(name), layout, work, gpu=gpu)
+    assert sentence in unlike.supposed
+    assert sentence in str(unlike).splitlines()
+    printed = io.StringIO()
+    Console(file=printed, width=300).print(prediction_to_rich(unlike))
+    assert sentence in printed.getvalue()
+    seconds, *others = verdict_lines(verdict_of(unlike))
+    assert sentence in seconds.why
+    assert not any(line.why for line in others)
 
 
 def test_a_fact_of_experts_that_a_model_has_not_is_refused() -> None:

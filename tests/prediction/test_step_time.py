@@ -181,10 +181,10 @@ def test_a_frozen_encoder_has_no_backward() -> None:
 
 def test_collectives_of_one_rank_take_no_time_and_rings_end_at_a_port() -> None:
     assert float(gather(H100, 1e9, 1, 1)) == 0
-    assert float(ring(H100, 1e9, 1, 1)) == 0
+    assert float(ring(H100, 1e9, 1, 1).seconds) == 0
     port = H100.network.bandwidth * H100.efficiency.network
-    assert float(ring(H100, 1e9, 16, 1)) > 1e9 * 15 / 16 / port
-    assert float(gather(H100, 1e9, 16, 1)) < float(ring(H100, 1e9, 16, 1))
+    assert float(ring(H100, 1e9, 16, 1).seconds) > 1e9 * 15 / 16 / port
+    assert float(gather(H100, 1e9, 16, 1)) < float(ring(H100, 1e9, 16, 1).seconds)
     assert float(send(H100, 1e9, 1)) < float(send(H100, 1e9, 8))
 
 
@@ -206,3 +206,35 @@ def test_sends_of_chunks_wait_where_the_schedule_does_not_overlap_them() -> None
     )
     hops = beside / (2 * 3)  # the last micro-batch's way out and back
     assert waiting - beside == pytest.approx(2 * hops * 4 * 32)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_what_is_frozen_reduces_no_gradients_and_has_no_optimizer(sharded: bool) -> None:
+    sizes = ParallelSizes(2, data=4, fully_sharded=sharded)
+    chosen = layout("colocated", ParallelSizes(data=8, fully_sharded=sharded), sizes)
+    name = llava().language.name
+    trained, adapted, frozen = (
+        predict(llava(), chosen, replace(WORKLOAD, frozen=frozenset(names)))
+        for names in ((), ("images",), ("images", name))
+    )
+    updates = {row.what for row in adapted.explain().of("images") if row.way == "step"}
+    assert "optimizer" in {row.what for row in trained.explain().of("images")}
+    assert "optimizer" not in updates
+    assert "optimizer" in {row.what for row in adapted.explain().of(name)}
+    assert trained.parts["update"] > adapted.parts["update"] > frozen.parts["update"]
+    kept = frozen.parts["update"]  # full shards of weights are gathered by each pass
+    assert kept >= 0 if sharded else kept == 0
+
+
+def test_frozen_shards_are_gathered_and_no_gradient_is_sent() -> None:
+    slow = replace(H100, domain=replace(H100.domain, bandwidth=1e8))
+    system, model = System(slow, BRIDGE), language()
+    sizes = ParallelSizes(data=8, fully_sharded=True)
+    data = [
+        float(module_step(model, sizes, ModuleInput(2048, 1, *flags), system, 4).data)
+        for flags in ((True, True), (False, True), (False, False))
+    ]
+    once = float(gather(slow, 2 * model.parameters, 8, 1))
+    assert data[2] == pytest.approx(4 * once, rel=0.05)
+    assert data[1] == pytest.approx(2 * data[2], rel=0.05)
+    assert data[0] == pytest.approx(3 * data[2], rel=0.05)

@@ -248,6 +248,11 @@ def test_the_verdict_follows_edits_and_pins() -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
     seconds = driver.screen.state["verdict"]["lines"][0]
     assert (seconds["label"], seconds["change"]) == ("time per step", "")
+    supposed = "No dense model in bf16 on this GPU was fitted."
+    assert supposed in seconds["why"]
+    assert supposed in driver.screen.state["verdict"]["supposed"]
+    driver.send("tab", name="prediction")
+    assert supposed in driver.screen.state["prediction"]["supposed"]
     driver.type("data.num_microbatches", "4")
     after = driver.screen.state["verdict"]
     assert after["lines"][0]["change"].startswith(seconds["value"].removesuffix(" s"))

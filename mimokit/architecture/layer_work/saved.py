@@ -8,7 +8,7 @@ parallelism and without the attention core.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +27,8 @@ HALF = 2
 
 Part = Literal["residual", "attention", "feed-forward"]
 
+_NORMS, _MLP, _EXPERTS = (frozenset({name}) for name in ("layernorm", "mlp", "moe"))
+
 
 @dataclass(frozen=True)
 class SavedTensor:
@@ -36,6 +38,9 @@ class SavedTensor:
         part: of the layer; dispatched tokens and router scores belong to the feed-forward part.
         numbers: per token of the rank.
         bytes: of a number; None: as wide as activations.
+        again: modules of Megatron's `recompute_modules` whose recomputation makes it again, so that
+            it is not kept. What a module takes in is kept, and the output of the attention core,
+            which the projection multiplies.
         only_product: only the gradient of a matrix needs it, so that it has the precision of
             products, and a frozen layer does not keep it. The output of the attention core is not
             among them, because the core keeps it.
@@ -45,6 +50,7 @@ class SavedTensor:
     numbers: Numbers
     bytes: int | None = None
     only_product: bool = False
+    again: frozenset[str] = frozenset()
 
 
 def saved_tensors(
@@ -54,22 +60,24 @@ def saved_tensors(
     hidden = net.hidden / sizes.sequence_shards
     tensors = [
         SavedTensor("residual", 2 * hidden),  # the inputs of both norms
-        SavedTensor("residual", hidden, only_product=True),  # that of attention, normalized
-        SavedTensor("residual", hidden, only_product=moe is None),
+        SavedTensor("residual", hidden, only_product=True, again=_NORMS),  # attention's, normalized
+        SavedTensor("residual", hidden, only_product=moe is None, again=_NORMS),
     ]
     if net.dropout:
         tensors.append(SavedTensor("residual", 2 * hidden, bytes=1))
     tensors += _attention(net, sizes)
     if moe is None:
-        return (*tensors, *_feed_forward(net, net.ffn / sizes.tensor))
+        return (*tensors, *_feed_forward(net, net.ffn / sizes.tensor, _MLP))
     # As in NVIDIA/Megatron-LM#6782, experts and dispatched tokens scale with top-k. Experts are not
     # cut by tensor parallelism; instead a rank takes 1/t of the tokens.
     each = moe.top_k / sizes.tensor
-    tensors += _feed_forward(net, each * moe.ffn)
-    tensors += _feed_forward(net, moe.shared_ffn / sizes.tensor)
-    tensors.append(SavedTensor("feed-forward", each * net.hidden, only_product=True))
-    tensors.append(SavedTensor("feed-forward", each * net.hidden))
-    tensors.append(SavedTensor("feed-forward", moe.experts / sizes.tensor, bytes=4))
+    tensors += _feed_forward(net, each * moe.ffn, _EXPERTS, activated=_EXPERTS | {"moe_act"})
+    tensors += _feed_forward(net, moe.shared_ffn / sizes.tensor, _EXPERTS | {"shared_experts"})
+    dispatched = each * net.hidden
+    tensors.append(SavedTensor("feed-forward", dispatched, only_product=True, again=_EXPERTS))
+    tensors.append(SavedTensor("feed-forward", dispatched, again=_EXPERTS))
+    scores = moe.experts / sizes.tensor
+    tensors.append(SavedTensor("feed-forward", scores, bytes=4, again=_EXPERTS))
     return tuple(tensors)
 
 
@@ -83,6 +91,7 @@ def layer_activations(
     flash: bool = True,
     number: float = HALF,
     product_input: float | None = None,
+    without: Collection[str] = (),
 ) -> Numbers:
     """Return the bytes that one layer stores in its recompute mode.
 
@@ -92,13 +101,15 @@ def layer_activations(
         flash: the attention core is fused and keeps no scores.
         number: bytes of an activation.
         product_input: bytes per stored number of the inputs of matrix products; None: likewise.
+        without: modules that are recomputed, by Megatron's names.
     """
     product_input = number if product_input is None else product_input
     kept = tokens * sum(
         saved.numbers * (product_input if saved.only_product else saved.bytes or number)
         for saved in saved_tensors(net, moe, sizes)
+        if saved.again.isdisjoint(without)
     )
-    if not flash:
+    if not flash and "core_attn" not in without:
         inside = _unfused_attention(net, sizes, tokens, seq, number)
         kept = kept + np.where(np.equal(sizes.recompute, RECOMPUTE_NONE), inside, 0)
     layer_input = number * net.hidden * tokens / sizes.sequence_shards
@@ -111,10 +122,18 @@ def whole_layer(
     sizes: ParallelSizes,
     tokens: Numbers,
     number: float = HALF,
+    without: Collection[str] = (),
 ) -> Numbers:
-    """Return the bytes of a layer that keeps everything: 10 + 24/t for GPT in 16 bits."""
-    kept = saved_tensors(net, moe, sizes)
-    return tokens * sum(saved.numbers * (saved.bytes or number) for saved in kept)
+    """Return the bytes of a layer that keeps everything: 10 + 24/t for GPT in 16 bits.
+
+    Args:
+        without: modules that are recomputed, by Megatron's names.
+    """
+    return tokens * sum(
+        saved.numbers * (saved.bytes or number)
+        for saved in saved_tensors(net, moe, sizes)
+        if saved.again.isdisjoint(without)
+    )
 
 
 def _attention(net: Transformer, sizes: ParallelSizes) -> Iterator[SavedTensor]:
@@ -124,7 +143,8 @@ def _attention(net: Transformer, sizes: ParallelSizes) -> Iterator[SavedTensor]:
         yield SavedTensor("attention", query + keys + value)
         return
     compressed = net.mla.q_rank + net.mla.kv_rank + net.mla.rope_dim
-    yield SavedTensor("attention", 2 * query + 2 * value + 2 * compressed)
+    yield SavedTensor("attention", 2 * query + value, again=frozenset({"mla_up_proj"}))
+    yield SavedTensor("attention", value + 2 * compressed)
 
 
 def _unfused_attention(
@@ -142,7 +162,18 @@ def _unfused_attention(
     return scores + copies
 
 
-def _feed_forward(net: Transformer, inner: Numbers) -> Iterator[SavedTensor]:
-    """Yield the inputs of the activation function, two of SwiGLU, and its output."""
-    yield SavedTensor("feed-forward", (2 if net.gated else 1) * inner)
-    yield SavedTensor("feed-forward", inner, only_product=True)
+def _feed_forward(
+    net: Transformer,
+    inner: Numbers,
+    again: frozenset[str],
+    activated: frozenset[str] | None = None,
+) -> Iterator[SavedTensor]:
+    """Yield the inputs of the activation function, two of SwiGLU, and its output.
+
+    Args:
+        again: modules whose recomputation makes all of them again.
+        activated: the same of the output; None: likewise.
+    """
+    yield SavedTensor("feed-forward", (2 if net.gated else 1) * inner, again=again)
+    output = again if activated is None else activated
+    yield SavedTensor("feed-forward", inner, only_product=True, again=output)

@@ -25,6 +25,7 @@ from mimokit.architecture.parameters_on_rank import (
     rank_parameters,
 )
 from mimokit.architecture.transformer import Transformer, dense_layer, expert_layer
+from mimokit.config.runtime import GPIPE, ZERO_BUBBLE, PipelineOrder
 from mimokit.prediction.memory.states import IN_HALF, Storage, state_bytes, update_bytes
 from mimokit.units import bytes_text
 
@@ -34,27 +35,44 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers"
 
 
 def micro_batches_in_flight(
-    sizes: ParallelSizes, micro_batches: Numbers, stage: Numbers
+    sizes: ParallelSizes,
+    micro_batches: Numbers,
+    stage: Numbers,
+    order: PipelineOrder | None = None,
+    ahead: Numbers = 0,
 ) -> Numbers:
     """Return the number of micro-batches in flight in a stage; it may be a fraction.
 
-    1F1B: min(m, p - i) on stage i. Interleaved: Megatron's warm-up of 2 (p - i - 1) + (v - 1) p
-    chunks plus the current one, which is p (1 + (p - 1) / (p v)) on stage 0 (arXiv 2205.05198,
-    sec. 4.2.3).
+    1F1B: min(m, p - i) on stage i. GPipe: all m. ZB-H1: min(m, p) on every stage, as gradients of
+    weights come the later the more stages are ahead (arXiv 2401.10241, sec. 2.1). Interleaved:
+    Megatron's warm-up of 2 (p - i - 1) + (v - 1) p chunks plus the current one, which is
+    p (1 + (p - 1) / (p v)) on stage 0 (arXiv 2205.05198, sec. 4.2.3).
+
+    Args:
+        order: of the stages; None: 1F1B, and of stages with several chunks Megatron's.
+        ahead: stages of other modules before the first one of this module, on the longest path.
     """
+    if order == GPIPE:
+        return np.where(np.greater(sizes.pipeline + ahead, 1), micro_batches, 1)
     after = sizes.pipeline - stage
     chunks = 2 * (after - 1) + (sizes.virtual - 1) * sizes.pipeline + 1
     interleaved = np.minimum(micro_batches, chunks / sizes.virtual)
-    plain = np.minimum(micro_batches, after)
+    through = sizes.pipeline + ahead
+    plain = np.minimum(micro_batches, through if order == ZERO_BUBBLE else after)
     return np.where(np.greater(sizes.virtual, 1), interleaved, plain)
 
 
-def micro_batches_through(sizes: ParallelSizes, micro_batches: Numbers) -> Numbers:
+def micro_batches_through(
+    sizes: ParallelSizes, micro_batches: Numbers, order: PipelineOrder | None = None
+) -> Numbers:
     """Return the number of micro-batches in flight between entry and exit of a whole pipeline.
 
-    A module before the first chunk, such as an encoder, stores its activations for this long. 1F1B:
-    p. Interleaved: 2 p, because p more micro-batches enter before the first p return.
+    A module before the first chunk, such as an encoder, stores its activations for this long. 1F1B
+    and ZB-H1: p. GPipe: all. Interleaved: 2 p, because p more micro-batches enter before the first
+    p return.
     """
+    if order == GPIPE:
+        return micro_batches_in_flight(sizes, micro_batches, 0, order)
     groups = np.where(np.greater(sizes.virtual, 1), 2, 1)
     return np.minimum(micro_batches, groups * sizes.pipeline)
 
@@ -86,25 +104,10 @@ def stage_memory(
             the pipeline. A colocated encoder stores all of a step.
         storage: bytes per number that depend on precision and training stack.
     """
-    net = net_of(module)
     count = sizes.micro_batch if samples is None else samples
     tokens = count * seq / sizes.context
     alive = micro_batches_in_flight(sizes, micro_batches, stage) if held_for is None else held_for
-    layers = layers_of(module, sizes, stage)
-    product_input = 0.0 if frozen else storage.product_input
-    kept: Numbers = 0.0
-    for moe, count in ((None, layers.dense), (net.moe, layers.expert)):
-        if moe is not None or count is layers.dense:
-            kept = kept + count * layer_activations(
-                net,
-                moe,
-                sizes,
-                tokens,
-                seq,
-                flash=storage.fused_attention,
-                number=storage.number,
-                product_input=product_input,
-            )
+    kept = _kept(module, sizes, tokens, seq, stage, storage, frozen=frozen)
     backward = 0.0 if frozen and not passes_gradient else 1.0
     parameters = rank_parameters(module, sizes, stage)
     parts = dict(state_bytes(parameters, sizes, frozen=frozen, storage=storage))
@@ -115,6 +118,37 @@ def stage_memory(
     gone = parts["activations"] + parts["logits"]
     parts["buffers"] = np.maximum(buffers, update - gone)
     return parts
+
+
+def _kept(
+    module: Module,
+    sizes: ParallelSizes,
+    tokens: Numbers,
+    seq: Numbers,
+    stage: Numbers,
+    storage: Storage,
+    *,
+    frozen: bool,
+) -> Numbers:
+    """Return the bytes that the layers of a stage keep of one micro-batch."""
+    net, layers = net_of(module), layers_of(module, sizes, stage)
+    whole = layers.first(storage.recompute_layers)
+    inputs = storage.number * net.hidden * tokens / sizes.sequence_shards
+    kept: Numbers = inputs * whole.total
+    for moe, count in ((None, layers.dense - whole.dense), (net.moe, layers.expert - whole.expert)):
+        if moe is not None or net.dense_layers:
+            kept = kept + count * layer_activations(
+                net,
+                moe,
+                sizes,
+                tokens,
+                seq,
+                flash=storage.fused_attention,
+                number=storage.number,
+                product_input=0.0 if frozen else storage.product_input,
+                without=storage.recompute_modules,
+            )
+    return kept
 
 
 def total_bytes(parts: Mapping[str, Numbers]) -> Numbers:
@@ -143,12 +177,19 @@ def _buffers(
 ) -> Numbers:
     """Return the bytes of temporary buffers inside one layer's passes.
 
-    Full recompute rebuilds one layer at a time. Sequence parallelism gathers the input of a layer.
+    Full recompute rebuilds one layer at a time, and that of modules theirs of one layer. Sequence
+    parallelism gathers the input of a layer.
     """
     net = net_of(module)
     number = storage.number
     layer = whole_layer(net, net.moe, sizes, tokens, number)
-    rebuilt = np.equal(sizes.recompute, RECOMPUTE_FULL) * layer
+    again: Numbers = 0.0
+    if storage.recompute_layers:
+        again = layer
+    elif storage.recompute_modules:
+        left = whole_layer(net, net.moe, sizes, tokens, number, storage.recompute_modules)
+        again = layer - left
+    rebuilt = np.where(np.equal(sizes.recompute, RECOMPUTE_FULL), layer, again)
     gathered = np.where(np.greater(sizes.sequence_shards, 1), number * net.hidden * tokens, 0)
     unused = storage.number * _largest_matrices(net, sizes) * storage.dummy_gradients
     return backward * (rebuilt + gathered + unused * (not frozen))
@@ -175,7 +216,8 @@ SOURCES: Mapping[str, str] = {
     "optimizer": "Megatron-LM theoretical_memory_usage.py: fp32 weight beside one in fewer bits, "
     "and both moments of Adam (8 B) or what another optimizer keeps, cut over data x context ranks "
     "and repeated per optimizer instance (arXiv 2605.27678)",
-    "activations": "Korthikanti et al., arXiv 2205.05198, table 2; in flight as 1F1B says",
+    "activations": "Korthikanti et al., arXiv 2205.05198, table 2; in flight as the order of "
+    "stages says",
     "logits": "the logits and fp32 of the cross entropy",
     "buffers": "one layer rebuilt by full recompute, one input gathered by sequence parallelism, "
     "Transformer Engine's unused gradient of each shape of a weight (2 B); or what the optimizer's "
@@ -239,7 +281,13 @@ def memory_lines(
     alive = micro_batches_in_flight(sizes, micro_batches, stage) if held_for is None else held_for
     layers = float(np.asarray(layers_of(module, sizes, stage).total))
     tokens = float((sizes.micro_batch if samples is None else samples) * seq / sizes.context)
-    mode = RECOMPUTE_NAMES[int(sizes.recompute)]
+    mode = ", ".join(
+        [
+            RECOMPUTE_NAMES[int(sizes.recompute)],
+            *([f"{storage.recompute_layers} layers"] if storage.recompute_layers else []),
+            *storage.recompute_modules,
+        ]
+    )
     factors = {
         "weights": _per_parameter(totals["weights"], _weight(on_rank, storage), parameters),
         "gradients": _per_parameter(totals["gradients"], storage.gradient, parameters),

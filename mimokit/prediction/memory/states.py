@@ -40,6 +40,8 @@ class Storage:
         weight: a weight, apart from those of `matrix_weight`.
         fused_attention: attention keeps no scores.
         dummy_gradients: Transformer Engine keeps an unused gradient of each shape of a weight.
+        recompute_layers: layers of each stage that keep their input alone.
+        recompute_modules: parts of other layers that are computed again, by Megatron's names.
     """
 
     gradient: float = GRADIENT
@@ -51,6 +53,8 @@ class Storage:
     weight: float = WEIGHT
     fused_attention: bool = True
     dummy_gradients: bool = False
+    recompute_layers: int = 0
+    recompute_modules: tuple[str, ...] = ()
 
 
 IN_HALF = Storage()

@@ -9,7 +9,7 @@ from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.transformer import Transformer
 from mimokit.prediction.step_time.constants import value
 from mimokit.prediction.step_time.system import HALF, System
-from mimokit.prediction.step_time.terms import Term
+from mimokit.prediction.step_time.terms import Piece, Term, added
 
 SCORE_BYTES, SCORE_BYTES_BACKWARD = 13, 19
 """Bytes moved per score without fusion, in 16 bits. Forward: written, read and written by softmax
@@ -40,10 +40,16 @@ def attention_terms(
     keys = visible * (2 if net.causal else 1)
     seconds = value("attention key") * keys + flops / rate
     backward = value("attention backward") * seconds
-    passes = 2.5  # products
+    passes, slower = 2.5, value("attention backward")  # products
+    each = value("attention key")
+    work = (Piece(keys, each, "keys"), Piece(flops, 1 / rate, "operations"))
+    back = (
+        Piece(slower * keys, each, "keys"),
+        Piece(passes * flops, slower / passes / rate, "operations"),
+    )
     return (
-        Term("attention", "attention core", seconds, flops, launches=1.0, rate=rate),
-        Term("attention", "attention core", backward, passes * flops, launches=2.0, rate=rate),
+        Term("attention", "attention core", seconds, flops, launches=1.0, pieces=work),
+        Term("attention", "attention core", backward, passes * flops, launches=2.0, pieces=back),
     )
 
 
@@ -66,15 +72,14 @@ def _unfused(
 ) -> tuple[Term, Term]:
     unmasked = 2 if net.causal else 1
     scores = net.heads / sizes.tensor * tokens * visible * unmasked
-    rate = system.matrix_rate(system.half)
 
     def core(moved: int, products: int) -> Term:
         bytes_moved = _score_bytes(moved, system) * scores
         operations = products * flops * unmasked
-        seconds = operations / rate + system.memory_seconds(bytes_moved)
-        return Term(
-            "attention", "attention core, unfused", seconds, operations, bytes_moved,
-            launches=5.0 * products, rate=rate,
+        pieces = (system.operations(operations, system.half), system.moved(bytes_moved))
+        return added(
+            "attention", "attention core, unfused", pieces,
+            operations=operations, bytes=bytes_moved, launches=5.0 * products,
         )  # fmt: skip
 
     return core(SCORE_BYTES, 1), core(SCORE_BYTES_BACKWARD, 2)

@@ -74,10 +74,12 @@ class LayerTime:
 
     Attributes:
         backward: the backward pass, for the gradients of the input and, in training, of weights.
+        weights: the seconds of `backward` in gradients of weights.
     """
 
     forward: TimeBreakdown
     backward: TimeBreakdown
+    weights: Numbers = 0.0
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,13 @@ class StageTime:
 
     Attributes:
         backward: seconds by part, recomputation included.
+        weights: the seconds of `backward` in gradients of weights, where they come apart from those
+            of inputs.
     """
 
     forward: TimeBreakdown
     backward: TimeBreakdown
+    weights: Numbers = 0.0
 
     @property
     def total(self) -> Numbers:

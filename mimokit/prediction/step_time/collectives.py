@@ -15,10 +15,11 @@ import numpy as np
 from mimokit.architecture.layer_work.collectives import LayerCollective
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.transformer import MixtureOfExperts
-from mimokit.axes import Axis
+from mimokit.axes import SIZE_FIELDS, Axis
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.step_time.constants import value
 from mimokit.prediction.step_time.system import System
+from mimokit.prediction.step_time.terms import Piece
 
 GATHERED_BYTES: Mapping[str, float] = {"fp8": 1.0, "mxfp8": 1.03, "nvfp4": 0.56}
 """Bytes per number that a gather of a product's input moves, its scales included: inputs are cast
@@ -31,16 +32,54 @@ class AxisTraffic:
 
     Attributes:
         bytes: that a rank sends.
+        pieces: latencies, and bytes of the slower link.
     """
 
     seconds: Numbers = 0.0
     launches: Numbers = 0.0
     bytes: Numbers = 0.0
+    ranks: Numbers = 1
+    pieces: tuple[Piece, ...] = ()
 
-    def plus(self, count: Numbers, seconds: Numbers, moved: Numbers) -> AxisTraffic:
-        """Return the same with `count` more collectives."""
+    def plus(self, count: Numbers, message: Message, moved: Numbers, ranks: Numbers) -> AxisTraffic:
+        """Return the same with `count` more collectives.
+
+        Args:
+            moved: bytes that a rank sends in one of them.
+        """
         return AxisTraffic(
-            self.seconds + count * seconds, self.launches + count, self.bytes + count * moved
+            self.seconds + count * message.seconds,
+            self.launches + count,
+            self.bytes + count * moved,
+            ranks,
+            (*self.pieces, *message.pieces(count)),
+        )
+
+
+@dataclass(frozen=True)
+class Message:
+    """A collective or a send.
+
+    Attributes:
+        latency: seconds that it takes at least.
+        bytes: over the link that decides.
+        each: seconds of one byte there.
+    """
+
+    latency: Numbers
+    bytes: Numbers
+    each: Numbers
+
+    @property
+    def seconds(self) -> Numbers:
+        """Seconds of all of it."""
+        return self.latency + self.bytes * self.each
+
+    def pieces(self, count: Numbers = 1) -> tuple[Piece, Piece]:
+        """Return the latencies and the bytes of several."""
+        return (
+            Piece(count, self.latency, "messages"),
+            Piece(count * self.bytes, self.each, "bytes over links"),
         )
 
 
@@ -76,13 +115,19 @@ def gather(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers)
 
     Each rank moves (n - 1) / n of it. An all-reduce takes twice as long.
     """
+    return gathered(hardware, volume, ranks, stride).seconds
+
+
+def gathered(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers) -> Message:
+    """Return an all-gather or reduce-scatter; see `gather`."""
     moved = volume * (ranks - 1) / ranks
     inside = members_in_domain(hardware, ranks, stride)
-    return _latency(hardware, ranks, inside) + moved / _bandwidth(hardware, ranks, inside)
+    each = 1 / _bandwidth(hardware, ranks, inside)
+    return Message(_latency(hardware, ranks, inside), moved, each)
 
 
-def ring(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers) -> Numbers:
-    """Return the seconds of passing `volume` bytes once around a group, neighbour to neighbour.
+def ring(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers) -> Message:
+    """Return the message of passing `volume` bytes once around a group, neighbour to neighbour.
 
     Only one rank of a domain sends to the next domain, so a ring between domains has the bandwidth
     of one network port, however many members a domain has.
@@ -92,22 +137,27 @@ def ring(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers) -
     slow = hardware.network.bandwidth * hardware.efficiency.network
     moved = volume * (ranks - 1) / ranks
     each = _latency(hardware, ranks, inside)
-    return each * (ranks - 1) + moved / np.where(np.less(inside, ranks), slow, fast)
+    return Message(each * (ranks - 1), moved, 1 / np.where(np.less(inside, ranks), slow, fast))
 
 
 def send(hardware: Hardware, volume: Numbers, distance: Numbers) -> Numbers:
     """Return the seconds of sending bytes to the rank `distance` ranks away."""
+    return sent(hardware, volume, distance).seconds
+
+
+def sent(hardware: Hardware, volume: Numbers, distance: Numbers) -> Message:
+    """Return the message of sending bytes to the rank `distance` ranks away."""
     near = np.less(distance, hardware.domain_ranks)
     fast = hardware.domain.bandwidth * hardware.efficiency.links
     slow = hardware.network.bandwidth * hardware.efficiency.network
     start = np.where(near, hardware.domain.latency, hardware.network.latency)
-    return start + volume / np.where(near, fast, slow)
+    return Message(start, volume, 1 / np.where(near, fast, slow))
 
 
 def dispatch(
     system: System, volume: Numbers, ranks: Numbers, stride: Numbers, copies: int
-) -> Numbers:
-    """Return the seconds in which each rank sends each of its tokens to `copies` random ranks.
+) -> Message:
+    """Return the exchange in which each rank sends each of its tokens to `copies` random ranks.
 
     NCCL's all-to-all sends every copy to the rank of its expert. DeepEP and HybridEP send a token
     to the network once per domain that needs it, and inside the domain once per rank. Of n places,
@@ -123,12 +173,14 @@ def dispatch(
     fast = hardware.domain.bandwidth * share
     slow = hardware.network.bandwidth * hardware.efficiency.network
     if kind == "alltoall":
-        near = volume * copies * (inside - 1) / ranks / fast
-        far = volume * copies * (ranks - inside) / ranks / slow
+        near = volume * copies * (inside - 1) / ranks
+        far = volume * copies * (ranks - inside) / ranks
     else:
-        near = volume * _places(ranks, copies) / ranks * (inside - 1) / fast
-        far = volume * _places(domains, copies) * (domains - 1) / domains / slow
-    return _latency(hardware, ranks, inside) + np.maximum(near, far)
+        near = volume * _places(ranks, copies) / ranks * (inside - 1)
+        far = volume * _places(domains, copies) * (domains - 1) / domains
+    is_near = np.greater(near / fast, far / slow)
+    latency = _latency(hardware, ranks, inside)
+    return Message(latency, np.where(is_near, near, far), np.where(is_near, 1 / fast, 1 / slow))
 
 
 def _places(places: Numbers, copies: int) -> Numbers:
@@ -162,9 +214,10 @@ def exchange_seconds(
         else:
             if each.kind == "all-gather":
                 volume = numbers * GATHERED_BYTES.get(system.precision, system.number_bytes)
-            once = gather(hardware, volume, sizes.tensor, 1)
+            once = gathered(hardware, volume, sizes.tensor, 1)
             moved = volume * (sizes.tensor - 1) / sizes.tensor
-        found[each.axis] = found[each.axis].plus(each.gathers, once, moved)
+        ranks = getattr(sizes, SIZE_FIELDS[each.axis])
+        found[each.axis] = found[each.axis].plus(each.gathers, once, moved, ranks)
     return found
 
 
@@ -199,12 +252,24 @@ def tensor_seconds(
     """
     if system.software.tensor_overlap == "none":
         return moved, moved
+    more = tensor_backward(sizes, system)
     if moe is None and system.pipelines_tensor:
         piece, rest = 1 / sizes.tensor, 1 - 1 / sizes.tensor
         forward = moved * piece + np.maximum(0.0, moved * rest - matrix)
-        backward = moved / 2 * piece + np.maximum(0.0, 1.5 * moved * rest - 2 * matrix)
+        backward = moved / 2 * piece + np.maximum(0.0, more * moved * rest - 2 * matrix)
         return forward, backward
-    return moved, moved / 2 + np.maximum(0.0, moved - 2 * matrix)
+    return moved, moved / 2 + np.maximum(0.0, (more - 0.5) * moved - 2 * matrix)
+
+
+def tensor_backward(sizes: ParallelSizes, system: System) -> Numbers:
+    """Return the tensor-parallel collectives of a backward pass over those of a forward pass.
+
+    With sequence parallelism the input of a product is gathered again, for the gradient of weights.
+    """
+    gathers_again = np.logical_and(
+        sizes.sequence_parallel, system.software.tensor_overlap != "none"
+    )
+    return np.where(gathers_again, 1.5, 1.0)
 
 
 def exposed_dispatch(seconds: Numbers, compute: Numbers, system: System) -> Numbers:

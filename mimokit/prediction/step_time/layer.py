@@ -16,16 +16,16 @@ from mimokit.prediction.step_time.attention import attention_terms
 from mimokit.prediction.step_time.breakdown import LayerTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import (
     AxisTraffic,
-    bandwidth,
     exchange_seconds,
     exposed_dispatch,
+    tensor_backward,
     tensor_seconds,
 )
 from mimokit.prediction.step_time.host import launch_seconds
 from mimokit.prediction.step_time.products import ProductKind, dense_terms, expert_terms
 from mimokit.prediction.step_time.recomputed import recomputed_terms
 from mimokit.prediction.step_time.system import System
-from mimokit.prediction.step_time.terms import Term, breakdown
+from mimokit.prediction.step_time.terms import Piece, Term, breakdown
 from mimokit.prediction.step_time.traffic import backward_terms, gradient_terms, traffic_terms
 
 
@@ -103,6 +103,7 @@ def layer_time(
     return LayerTime(
         _launched(breakdown(terms.forward), terms.launch, system),
         _launched(breakdown(backward), terms.launch, system),
+        _seconds(terms.weights) if trained else 0.0,
     )
 
 
@@ -144,28 +145,19 @@ def _exchanges(
     found = exchange_seconds(collectives, moe, sizes, tokens, system)
     tensor, ring, sent = (found[axis] for axis in (Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT))
     scattered = tensor_seconds(tensor.seconds, moe, sizes, ahead.matrix, system)
-    rate = bandwidth(system.connected, sizes.tensor, 1)
-    kept = _tensor_extra(sizes, system)
+    kept = tensor_backward(sizes, system)
     return (
         (
-            _exchanged("tensor", tensor, 1, scattered[0], rate),
+            _exchanged("tensor", tensor, 1, scattered[0]),
             _exchanged("context", ring, 1, np.maximum(0.0, ring.seconds - ahead.attention)),
             _exchanged("expert", sent, 1, exposed_dispatch(sent.seconds, ahead.total, system)),
         ),
         (
-            _exchanged("tensor", tensor, kept, scattered[1], rate),
+            _exchanged("tensor", tensor, kept, scattered[1]),
             _exchanged("context", ring, 2, np.maximum(0.0, 2 * ring.seconds - behind.attention)),
             _exchanged("expert", sent, 1, exposed_dispatch(sent.seconds, behind.total, system)),
         ),
     )
-
-
-def _tensor_extra(sizes: ParallelSizes, system: System) -> Numbers:
-    """Return the collectives of a backward pass over those of a forward pass."""
-    gathers_again = np.logical_and(
-        sizes.sequence_parallel, system.software.tensor_overlap != "none"
-    )
-    return np.where(gathers_again, 1.5, 1.0)
 
 
 _NAMES = {
@@ -175,14 +167,23 @@ _NAMES = {
 }
 
 
-def _exchanged(
-    part: str, moved: AxisTraffic, factor: Numbers, exposed: Numbers, rate: Numbers = 0.0
-) -> Term:
-    hidden = np.maximum(0.0, moved.seconds * factor - exposed)
+def _exchanged(part: str, moved: AxisTraffic, factor: Numbers, exposed: Numbers) -> Term:
+    pieces = tuple(replace(piece, amount=piece.amount * factor) for piece in moved.pieces)
     return Term(
         part, _NAMES[part], exposed, bytes=moved.bytes * factor,
-        launches=moved.launches * factor, rate=rate, hidden=hidden,
+        launches=moved.launches * factor, hidden=moved.seconds * factor - exposed,
+        ranks=moved.ranks, pieces=pieces,
     )  # fmt: skip
+
+
+def host_term(done: Iterable[Term], terms: LayerTerms, system: System) -> Term:
+    """Return what the launches of a pass take longer than its terms take the GPU."""
+    parts = breakdown(done)
+    busy = parts.total if system.software.launches_ahead else parts.total - parts.tensor
+    hidden = np.minimum(terms.launch, busy)
+    launches = Piece(1.0, terms.launch, "launches of a pass by the host")
+    name = "waits for launches by the host"
+    return Term("host", name, terms.launch - hidden, hidden=hidden, pieces=(launches,))
 
 
 def _seconds(terms: Iterable[Term]) -> Numbers:

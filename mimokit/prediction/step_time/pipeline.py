@@ -14,7 +14,7 @@ from mimokit.prediction.step_time.stage import (
     boundary_time,
     layer_times,
     stage_time,
-    update_time,
+    update_terms,
 )
 from mimokit.prediction.step_time.system import System
 
@@ -29,6 +29,8 @@ class ModuleStep:
         pipeline: seconds of sends between stages that are not overlapped.
         bubble: seconds in which the busiest stage waits.
         data: seconds of gradient reduction and weight gathering that are not overlapped.
+        weights: the part of `work` in gradients of weights that come apart.
+        waiting: what of the time in which 1F1B waits is left, where gradients of weights fill it.
     """
 
     work: TimeBreakdown
@@ -38,6 +40,8 @@ class ModuleStep:
     data: Numbers
     optimizer: Numbers
     stages: tuple[StageTime, StageTime, StageTime]
+    weights: Numbers = 0.0
+    waiting: Numbers = 1.0
 
     @property
     def passes(self) -> Numbers:
@@ -61,7 +65,9 @@ def module_step(
 
     A pipeline takes m times its slowest stage, and each other stage once. With v chunks per stage
     the other stages take 1/v of that (arXiv 2104.04473, sec. 2.2). This is exact for equal stages
-    and a close bound otherwise.
+    and a close bound otherwise. Gradients of weights that come apart and later fill twice their
+    time of it (ZB-H1: forward + backward - 2 x weights instead of forward + backward; arXiv
+    2401.10241, table 2).
     """
     last = sizes.pipeline - 1
     middle = np.minimum(1, last)
@@ -74,15 +80,22 @@ def module_step(
     hop = boundary_time(module, sizes, inputs, system)
     hidden = system.software.overlaps_sends * np.greater(sizes.virtual, 1)
     busiest = _busiest(stages, slowest)
-    update = update_time(module, sizes, system, 0)
+    update = update_terms(module, sizes, system, 0, trained=inputs.trained)
+    waiting: Numbers = 1.0
+    if inputs.weights_apart:
+        waiting = np.maximum(0.0, 1 - 2 * busiest.weights / slowest)
     return ModuleStep(
         work=(busiest.forward + busiest.backward).times(micro_batches),
         forward=busiest.forward.total * micro_batches,
         pipeline=np.where(hidden, 0.0, 2 * hop * sizes.virtual * micro_batches) + 2 * hop * last,
-        bubble=(once - slowest) / sizes.virtual,
-        data=_exposed(update.reduce, update.gather, busiest, sizes, system, micro_batches),
-        optimizer=update.optimizer,
+        bubble=(once - slowest) / sizes.virtual * waiting,
+        data=_exposed(
+            update.reduce.seconds, update.gather.seconds, busiest, sizes, system, micro_batches
+        ),
+        optimizer=update.optimizer.seconds,
         stages=stages,
+        weights=busiest.weights * micro_batches,
+        waiting=waiting,
     )
 
 
@@ -111,7 +124,9 @@ def _busiest(stages: tuple[StageTime, ...], slowest: Numbers) -> StageTime:
             }
         )
 
-    return StageTime(choose("forward"), choose("backward"))
+    weights = [stage.weights for stage in stages]
+    apart = np.where(is_last, weights[2], np.where(is_first, weights[0], weights[1]))
+    return StageTime(choose("forward"), choose("backward"), apart)
 
 
 def _exposed(
@@ -126,7 +141,8 @@ def _exposed(
 
     With overlap, gradients are reduced during the backward pass of the last micro-batch and weights
     are gathered during the first forward pass; with chunks, during those of p micro-batches. With
-    fully sharded weights, each pass gathers weights and each backward pass reduces gradients.
+    fully sharded weights, each pass gathers weights and each backward pass reduces gradients; a
+    frozen module without a trained one before it has no backward pass.
     """
     if not system.software.overlaps_data:
         return reduce + collect
@@ -134,5 +150,6 @@ def _exposed(
     once = np.maximum(0.0, reduce - window * stage.backward.total)
     once = once + np.maximum(0.0, collect - window * stage.forward.total)
     each = np.maximum(0.0, collect - stage.forward.total)
-    each = each + np.maximum(0.0, collect + reduce - stage.backward.total)
+    behind = np.greater(stage.backward.total, 0)
+    each = each + behind * np.maximum(0.0, collect + reduce - stage.backward.total)
     return np.where(sizes.fully_sharded, micro_batches * each, once)

@@ -12,6 +12,7 @@ kernels of its own for casts, copies and padding, unless one kernel has all of t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -27,7 +28,7 @@ from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.transformer import MixtureOfExperts, Transformer
 from mimokit.prediction.step_time.constants import value
 from mimokit.prediction.step_time.system import System
-from mimokit.prediction.step_time.terms import Term
+from mimokit.prediction.step_time.terms import Piece, Term, added
 
 CASTS_PER_EXPERT: Mapping[str, float] = {"fp8": 1.5, "mxfp8": 3.0, "nvfp4": 3.0}
 """Kernels per expert that cast what a product multiplies: a cast, half of the times a copy; a cast
@@ -73,11 +74,11 @@ def dense_terms(
         narrow = 1 + half_width / product.width if half_width else 1
         precision = system.half if product.of == ROUTER else None
         operations = 2 * tokens * (product.weights + product.bias)
-        rate = system.matrix_rate(precision) / narrow
-        yield Term(
-            "matrix", f"product with {product.of}", operations / rate,
-            operations=operations, launches=1.0, rate=rate,
-        )  # fmt: skip
+        work = system.operations(operations, precision)
+        work = replace(work, each=work.each * narrow)
+        yield added(
+            "matrix", f"product with {product.of}", (work,), operations=operations, launches=1.0
+        )
 
 
 def expert_terms(
@@ -106,26 +107,29 @@ def expert_terms(
         written = 0 if kind == "weights" else product.outputs
         read = product.inputs + (product.outputs if kind == "weights" else 0)
         moved = weights + rows * (kept * read + number * written)
-        seconds = operations / system.matrix_rate() + system.memory_seconds(moved)
         casts = 0.0 if kind == "weights" else CASTS_PER_EXPERT.get(system.precision, 0.0)
-        seconds, launches = _with_kernels(seconds, experts, 1 + casts, system)
-        yield Term(
-            "matrix", f"products of experts with {product.of} ({kind})", seconds,
-            operations=operations, bytes=moved, launches=launches, rate=system.matrix_rate(),
+        work = system.operations(operations), system.moved(moved)
+        pieces, launches = _with_kernels(work, experts, 1 + casts, system)
+        yield added(
+            "matrix", f"products of experts with {product.of} ({kind})", pieces,
+            operations=operations, bytes=moved, launches=launches,
         )  # fmt: skip
 
 
 def _with_kernels(
-    seconds: Numbers, experts: Numbers, kernels: float, system: System
-) -> tuple[Numbers, Numbers]:
-    """Return the seconds of one product of all experts with their kernels, and how many these are.
+    work: tuple[Piece, ...], experts: Numbers, kernels: float, system: System
+) -> tuple[tuple[Piece, ...], Numbers]:
+    """Return the pieces of one product of all experts with their kernels, and how many these are.
 
     Products that are launched one by one take no less than a small one does each.
     """
     recipe = system.recipe
     if recipe.fused_experts:
-        return seconds, 1.0 + 0 * experts
-    each = value("expert kernel") * (CAPTURED_KERNEL if recipe.graphs == "full" else 1.0)
+        return work, 1.0 + 0 * experts
     if recipe.graphs == "none":
-        seconds = np.maximum(seconds, experts * value("expert product"))
-    return seconds + experts * kernels * each, experts * kernels
+        least = value("expert product")
+        small = np.less(sum((piece.seconds for piece in work), 0.0), experts * least)
+        kept = tuple(replace(piece, each=np.where(small, 0.0, piece.each)) for piece in work)
+        work = (*kept, Piece(experts, np.where(small, least, 0.0), "small products"))
+    each = value("expert kernel") * (CAPTURED_KERNEL if recipe.graphs == "full" else 1.0)
+    return (*work, Piece(experts * kernels, each, "kernels of experts")), experts * kernels

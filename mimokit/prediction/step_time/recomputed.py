@@ -15,7 +15,7 @@ from mimokit.architecture.layer_work.products import (
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.transformer import MixtureOfExperts, Transformer
 from mimokit.prediction.step_time.system import System
-from mimokit.prediction.step_time.terms import Term
+from mimokit.prediction.step_time.terms import Term, added
 
 _PRODUCTS: Mapping[str, tuple[str, ...]] = {
     "mla_up_proj": (QUERIES, KEYS),
@@ -51,7 +51,5 @@ def recomputed_terms(
             moved = 2 * 2 * number * net.hidden / sizes.sequence_shards
         elif name == "moe_act" and moe is not None:
             moved = 3 * number * moe.top_k * moe.ffn / sizes.tensor
-        yield Term(
-            "memory", f"{name}, computed again", system.memory_seconds(tokens * moved),
-            bytes=tokens * moved, rate=system.memory_rate,
-        )  # fmt: skip
+        piece = system.moved(tokens * moved)
+        yield added("memory", f"{name}, computed again", (piece,), bytes=piece.amount)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,9 +17,10 @@ from mimokit.architecture.parallel_sizes import (
 )
 from mimokit.architecture.parameters_on_rank import Module, layers_of, net_of, rank_parameters
 from mimokit.prediction.step_time.breakdown import LayerTime, StageTime, TimeBreakdown
-from mimokit.prediction.step_time.collectives import gather, send
-from mimokit.prediction.step_time.layer import layer_time
+from mimokit.prediction.step_time.collectives import Message, gathered, sent
+from mimokit.prediction.step_time.layer import host_term, layer_terms, layer_time
 from mimokit.prediction.step_time.system import HALF, System
+from mimokit.prediction.step_time.terms import Piece, Term, added, breakdown
 
 OPTIMIZER_BYTES = 34
 """Bytes that Adam moves per parameter: fp32 gradient read twice (norm, step), master weight and
@@ -35,12 +36,14 @@ class ModuleInput:
     Attributes:
         seq: tokens per sequence. For an encoder, patches of one image or window of audio.
         passes_gradient: the gradient of the input is computed, for a trained module before it.
+        weights_apart: gradients of weights are computed apart from those of inputs, and later.
     """
 
     seq: Numbers
     sequences: Numbers
     trained: bool = True
     passes_gradient: bool = True
+    weights_apart: bool = False
 
 
 LayerTimes = Mapping[bool, LayerTime]
@@ -74,80 +77,122 @@ def stage_time(
     """Return the time of a stage for one micro-batch."""
     tokens = inputs.sequences * inputs.seq / sizes.context
     layers = layers_of(module, sizes, stage)
-    forward = TimeBreakdown(host=system.software.host_micro_batch)
+    forward = TimeBreakdown()
     backward = TimeBreakdown()
-    for has_experts, count in ((False, layers.dense), (True, layers.expert)):
+    apart: Numbers = 0.0
+    whole = layers.first(system.recipe.recompute_layers)
+    for has_experts, count, again in (
+        (False, layers.dense, whole.dense), (True, layers.expert, whole.expert),
+    ):  # fmt: skip
         if has_experts in times:
             layer = times[has_experts]
             forward = forward + layer.forward.times(count)
-            backward = backward + _with_recompute(layer, sizes, inputs, system, count)
-    ends = _ends(module, sizes, tokens, system, stage, times)
-    return StageTime(forward + ends, backward + ends.times(_backward_factor(inputs)))
+            backward = backward + _with_recompute(layer, sizes, inputs, count, again)
+            apart = apart + layer.weights * count
+    start = breakdown(start_terms(system))
+    ends = breakdown(end_terms(module, sizes, tokens, system, stage))
+    weights = apart + ends.matrix if inputs.weights_apart and inputs.trained else 0.0
+    behind = ends.times(end_factor(inputs))
+    return StageTime(forward + start + ends, backward + behind, weights)
 
 
 def _with_recompute(
-    layer: LayerTime, sizes: ParallelSizes, inputs: ModuleInput, system: System, count: Numbers
+    layer: LayerTime, sizes: ParallelSizes, inputs: ModuleInput, count: Numbers, again: Numbers
 ) -> TimeBreakdown:
     """Return the seconds of the backward pass of `count` layers, recomputation included.
 
     A frozen module with no trained module before it has no backward pass.
+
+    Args:
+        again: of them, those that a recipe recomputes whole.
     """
     if not inputs.trained and not inputs.passes_gradient:
         return layer.backward.times(0.0)
     full = np.equal(sizes.recompute, RECOMPUTE_FULL)
     selective = np.equal(sizes.recompute, RECOMPUTE_SELECTIVE) * 1.0
-    again = np.where(full, count, np.minimum(system.recipe.recompute_layers, count))
+    again = np.where(full, count, again)
     scores = TimeBreakdown(attention=layer.forward.attention * selective * count)
     return layer.backward.times(count) + layer.forward.times(again) + scores
 
 
-def _backward_factor(inputs: ModuleInput) -> float:
+def end_factor(inputs: ModuleInput) -> float:
+    """Return the backward seconds of what is outside layers, over those of its forward pass."""
     if inputs.trained:
         return 2.0
     return 1.0 if inputs.passes_gradient else 0.0
 
 
-def _ends(
-    module: Module,
-    sizes: ParallelSizes,
-    tokens: Numbers,
-    system: System,
-    stage: Numbers,
-    times: LayerTimes,
-) -> TimeBreakdown:
-    """Return the forward seconds of the first and the last stage outside their layers."""
+def start_terms(system: System) -> tuple[Term, ...]:
+    """Return what a stage does at the start of a micro-batch."""
+    each = system.software.host_micro_batch
+    if not each:
+        return ()
+    piece = Piece(1.0, each, "micro-batches read and sent to ranks by the host")
+    return (added("host", "start of a micro-batch", (piece,)),)
+
+
+def end_terms(
+    module: Module, sizes: ParallelSizes, tokens: Numbers, system: System, stage: Numbers
+) -> tuple[Term, ...]:
+    """Return the forward work of the first and the last stage outside their layers."""
     last = np.equal(stage, sizes.pipeline - 1)
     if isinstance(module, LanguageModel):
-        net, predictions = module.net, 1 + module.next_token_layers
-        rows = module.padded_vocab(sizes.tensor) / sizes.tensor
-        logits = system.matrix_seconds(2 * tokens * net.hidden * rows, system.half)
-        entropy = system.memory_seconds(CROSS_ENTROPY_BYTES * tokens * rows) / 2
-        ends = TimeBreakdown(matrix=logits, memory=entropy).times(predictions * last)
+        terms = _logits(module, sizes, tokens, system)
         if module.next_token_layers:
-            visible = visible_tokens(net, tokens * sizes.context / sizes.micro_batch)
-            extra = layer_time(net, net.moe, sizes, tokens, visible, system).forward
-            ends = ends + extra.times(module.next_token_layers * last)
-        return ends
-    return _projector(module, sizes, tokens, system).times(last) + _patches(
-        module, sizes, tokens, system
-    ).times(np.equal(stage, 0))
+            terms += _further(module, sizes, tokens, system)
+        return tuple(term.times(last) for term in terms)
+    first = np.equal(stage, 0)
+    projector, patches = _projector(module, sizes, tokens, system), _patches(module, tokens, system)
+    return projector.times(last), patches.times(first)
+
+
+def _logits(
+    module: LanguageModel, sizes: ParallelSizes, tokens: Numbers, system: System
+) -> tuple[Term, ...]:
+    net, predictions = module.net, 1 + module.next_token_layers
+    rows = module.padded_vocab(sizes.tensor) / sizes.tensor
+    operations = 2 * tokens * net.hidden * rows * predictions
+    moved = CROSS_ENTROPY_BYTES * tokens * rows / 2 * predictions
+    return (
+        added(
+            "matrix", "logits", (system.operations(operations, system.half),),
+            operations=operations, launches=1.0 * predictions,
+        ),
+        added("memory", "loss of the logits", (system.moved(moved),), bytes=moved),
+    )  # fmt: skip
+
+
+def _further(
+    module: LanguageModel, sizes: ParallelSizes, tokens: Numbers, system: System
+) -> tuple[Term, ...]:
+    """Return the layers that predict tokens further on."""
+    net = module.net
+    visible = visible_tokens(net, tokens * sizes.context / sizes.micro_batch)
+    terms = layer_terms(net, net.moe, sizes, tokens, visible, system)
+    done = (*terms.forward, host_term(terms.forward, terms, system))
+    return tuple(
+        replace(term, name=f"layer of further tokens: {term.name}").times(module.next_token_layers)
+        for term in done
+    )
 
 
 def _projector(
     branch: EncoderBranch, sizes: ParallelSizes, tokens: Numbers, system: System
-) -> TimeBreakdown:
+) -> Term:
     merge = branch.encoder.merge**2 if isinstance(branch.encoder, VisionEncoder) else 1
     matrices = branch.projector.matrices * (1 + branch.projector.copies)
-    return TimeBreakdown(matrix=system.matrix_seconds(2 * tokens / merge * matrices / sizes.tensor))
+    operations = 2 * tokens / merge * matrices / sizes.tensor
+    work = (system.operations(operations),)
+    return added("matrix", "projector", work, operations=operations, launches=1.0)
 
 
-def _patches(
-    branch: EncoderBranch, sizes: ParallelSizes, tokens: Numbers, system: System
-) -> TimeBreakdown:
-    """Return the seconds of patch embedding or convolutions, which are not sharded."""
+def _patches(branch: EncoderBranch, tokens: Numbers, system: System) -> Term:
+    """Return patch embedding or convolutions, which are not sharded."""
     encoder = branch.encoder
     outside = encoder.parameters_outside_layers - encoder.positions * encoder.net.hidden
-    return TimeBreakdown(matrix=system.matrix_seconds(2 * tokens * outside, system.half))
+    operations = 2 * tokens * outside
+    work = (system.operations(operations, system.half),)
+    return added("matrix", "patches or convolutions", work, operations=operations, launches=1.0)
 
 
 def boundary_time(
@@ -158,38 +203,65 @@ def boundary_time(
     Each tensor-parallel rank sends its share, even if activations are not sharded. The receiving
     ranks gather them (arXiv 2104.04473, sec. 4.1).
     """
+    return boundary_message(module, sizes, inputs, system).seconds
+
+
+def boundary_message(
+    module: Module, sizes: ParallelSizes, inputs: ModuleInput, system: System
+) -> Message:
+    """Return the send of one micro-batch's activations to the next stage."""
     tokens = inputs.sequences * inputs.seq / sizes.context
     volume = system.number_bytes * net_of(module).hidden * tokens / sizes.tensor
     distance = sizes.tensor * sizes.context * sizes.data
-    return np.where(np.greater(sizes.pipeline, 1), send(system.connected, volume, distance), 0.0)
+    message, several = sent(system.connected, volume, distance), np.greater(sizes.pipeline, 1)
+    return replace(message, latency=message.latency * several, bytes=message.bytes * several)
 
 
 @dataclass(frozen=True)
-class UpdateTime:
-    """Seconds of what a step does once, after its last micro-batch."""
+class UpdateTerms:
+    """What a step does once, after its last micro-batch."""
 
-    reduce: Numbers
-    gather: Numbers
-    optimizer: Numbers
+    reduce: Term
+    gather: Term
+    optimizer: Term
 
 
-def update_time(module: Module, sizes: ParallelSizes, system: System, stage: Numbers) -> UpdateTime:
-    """Return the seconds of what a stage does once per step, without overlap."""
+def update_terms(
+    module: Module, sizes: ParallelSizes, system: System, stage: Numbers, *, trained: bool = True
+) -> UpdateTerms:
+    """Return what a stage does once per step, without overlap.
+
+    Args:
+        trained: False: there are no gradients and no optimizer; only weights that are sharded in
+            full are gathered.
+    """
     parameters = rank_parameters(module, sizes, stage)
     hardware = system.connected
     cut = np.logical_or(sizes.distributed_optimizer, sizes.fully_sharded)
-    reduce: Numbers = 0.0
-    collect: Numbers = 0.0
+    # Reduce-scatter, or all-reduce, and the gathering of what each rank has updated.
+    passes = trained * np.where(cut, 1.0, 2.0)
+    gathers = 1.0 * (cut if trained else sizes.fully_sharded)
+    reduce: list[Piece] = []
+    collect: list[Piece] = []
     owned: Numbers = 0.0
     for count, ranks, stride in (
         (parameters.ordinary, sizes.replicas, sizes.tensor),
         (parameters.expert, sizes.expert_replicas, sizes.expert),
     ):
-        passes = np.where(cut, 1.0, 2.0)  # reduce-scatter, or all-reduce
-        volume = system.gradient_bytes * count
-        reduce = reduce + passes * gather(hardware, volume, ranks, stride)
-        collected = gather(hardware, system.number_bytes * count, ranks, stride)
-        collect = collect + np.where(cut, collected, 0.0)
+        reduce += gathered(hardware, system.gradient_bytes * count, ranks, stride).pieces(passes)
+        collect += gathered(hardware, system.number_bytes * count, ranks, stride).pieces(gathers)
         owned = owned + count / np.where(cut, np.maximum(1, ranks / sizes.instances), 1)
-    moved = OPTIMIZER_BYTES if system.number_bytes == HALF else OPTIMIZER_BYTES - HALF
-    return UpdateTime(reduce, collect, system.memory_seconds(moved * owned))
+    each = OPTIMIZER_BYTES if system.number_bytes == HALF else OPTIMIZER_BYTES - HALF
+    moved = system.moved(trained * each * owned)
+    return UpdateTerms(
+        _messages("reduction of gradients", reduce, sizes.replicas),
+        _messages("gathering of weights", collect, sizes.replicas),
+        added("update", "optimizer", (moved,), bytes=moved.amount),
+    )
+
+
+def _messages(name: str, pieces: list[Piece], ranks: Numbers) -> Term:
+    """Return collectives over replicas; of each group the latency comes first, then the bytes."""
+    launches: Numbers = sum((piece.amount for piece in pieces[::2]), 0.0)
+    moved: Numbers = sum((piece.amount for piece in pieces[1::2]), 0.0)
+    return added("update", name, pieces, bytes=moved, launches=launches, ranks=ranks)

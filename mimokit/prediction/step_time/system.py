@@ -9,8 +9,10 @@ from functools import cached_property
 from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.memory.states import MASTER_WEIGHT, OPTIMIZER, Storage
+from mimokit.prediction.step_time.constants import CONSTANTS, chip_of
 from mimokit.prediction.step_time.recipe import NARROW_PRECISIONS, Recipe
 from mimokit.prediction.step_time.software import Software
+from mimokit.prediction.step_time.terms import FITTED, OF_FILE, OWN_RUNS, Piece
 
 HALF, FULL = 2, 4
 """Bytes of a number of 16 and of 32 bits."""
@@ -70,6 +72,25 @@ class System:
         """Return the seconds of moving bytes through memory."""
         return moved / self.memory_rate
 
+    def operations(self, count: Numbers, precision: str | None = None) -> Piece:
+        """Return the piece of operations of wide matrix products."""
+        return Piece(count, 1 / self.matrix_rate(precision), "operations", self._basis("matrix"))
+
+    def moved(self, count: Numbers) -> Piece:
+        """Return the piece of bytes that elementwise kernels move through memory."""
+        return Piece(count, 1 / self.memory_rate, "bytes", self._basis("memory"))
+
+    def _basis(self, kind: str) -> str:
+        """Return what stands behind a rate of the hardware."""
+        if self.software.gpu:
+            return OWN_RUNS
+        chip = chip_of(self.hardware.name)
+        names = {
+            "matrix": f"matrix {chip}",
+            "memory": "memory a100" if chip == "a100" else "memory",
+        }
+        return FITTED if chip and names[kind] in CONSTANTS else OF_FILE
+
     @property
     def is_narrow(self) -> bool:
         """Whether products have fewer than 16 bits, so that their inputs are cast."""
@@ -120,6 +141,8 @@ class System:
             weight=number,
             fused_attention=self.software.fused_attention,
             dummy_gradients=self.software.dummy_gradients,
+            recompute_layers=self.recipe.recompute_layers,
+            recompute_modules=self.recipe.recompute_modules,
         )
 
     @property

@@ -1,4 +1,4 @@
-"""One line of a layer's time: work that a reader can count, the rate assumed, and the seconds."""
+"""One line of a layer's time: work that a reader can count, the rates assumed, and the seconds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,32 @@ from dataclasses import dataclass, replace
 from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.prediction.step_time.breakdown import TimeBreakdown
 
+FITTED, OWN_RUNS = "fitted to published steps", "fitted to own runs"
+MEASURED, OF_FILE = "measured", "from the GPU's file"
+FOLLOWS = "follows from other lines"
+"""What stands behind the seconds of one operation, byte or launch."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a term's seconds: a number that a reader can count, times the seconds of each.
+
+    Attributes:
+        each: seconds of one.
+        unit: what is counted.
+        basis: what stands behind `each`.
+    """
+
+    amount: Numbers
+    each: Numbers
+    unit: str
+    basis: str = MEASURED
+
+    @property
+    def seconds(self) -> Numbers:
+        """Seconds of all."""
+        return self.amount * self.each
+
 
 @dataclass(frozen=True)
 class Term:
@@ -15,12 +41,13 @@ class Term:
 
     Attributes:
         part: field of `TimeBreakdown` that it counts in.
-        seconds: that it adds to the pass.
+        seconds: that it adds to the pass: those of its pieces, less what is hidden.
         operations: floating-point operations.
         bytes: moved through memory, or between ranks by a collective.
         launches: kernels, products or collectives.
-        rate: operations or bytes per second that are assumed; 0: none.
         hidden: seconds that run beside other work and are not in `seconds`.
+        ranks: of the group of a collective; 0: it is none.
+        pieces: what all its seconds consist of.
     """
 
     part: str
@@ -29,13 +56,23 @@ class Term:
     operations: Numbers = 0.0
     bytes: Numbers = 0.0
     launches: Numbers = 0.0
-    rate: Numbers = 0.0
     hidden: Numbers = 0.0
+    ranks: Numbers = 0.0
+    pieces: tuple[Piece, ...] = ()
 
     def times(self, factor: Numbers) -> Term:
         """Return the same work several times."""
         counted = ("seconds", "operations", "bytes", "launches", "hidden")
-        return replace(self, **{name: getattr(self, name) * factor for name in counted})
+        pieces = tuple(replace(piece, amount=piece.amount * factor) for piece in self.pieces)
+        more = {name: getattr(self, name) * factor for name in counted}
+        return replace(self, pieces=pieces, **more)
+
+
+def added(part: str, name: str, pieces: Iterable[Piece], **counted: Numbers) -> Term:
+    """Return a term whose pieces run one after the other, and hide nowhere."""
+    pieces = tuple(pieces)
+    seconds: Numbers = sum((piece.seconds for piece in pieces), 0.0)
+    return Term(part, name, seconds, pieces=pieces, **counted)
 
 
 def breakdown(terms: Iterable[Term]) -> TimeBreakdown:

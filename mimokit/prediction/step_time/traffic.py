@@ -15,7 +15,7 @@ from mimokit.architecture.transformer import (
 )
 from mimokit.prediction.step_time.constants import value
 from mimokit.prediction.step_time.system import System
-from mimokit.prediction.step_time.terms import Term
+from mimokit.prediction.step_time.terms import Piece, Term, added
 
 FUSED_KERNELS, UNFUSED_KERNELS = 12, 25
 """Kernels of a dense layer's forward pass, of matrix products 4 (counted from Megatron's layer: two
@@ -51,11 +51,7 @@ def traffic_terms(
         )
         if net.ffn_bias:
             yield from _biases(tokens * copies, moe, sizes, system, BIAS_PASSES, BIAS_KERNELS)
-    launches = kernels(moe, system)
-    yield Term(
-        "memory", "starts and ends of kernels", launches * system.hardware.efficiency.kernel,
-        launches=launches,
-    )  # fmt: skip
+    yield _started("starts and ends of kernels", kernels(moe, system), _start(system))
 
 
 def backward_terms(
@@ -74,11 +70,7 @@ def backward_terms(
         if net.ffn_bias:
             each = BIAS_PASSES_BACKWARD, BIAS_KERNELS_BACKWARD
             yield from _biases(copies, moe, sizes, system, *each)
-    launches = 2 * kernels(moe, system)
-    yield Term(
-        "memory", "starts and ends of kernels", launches * system.hardware.efficiency.kernel,
-        launches=launches,
-    )  # fmt: skip
+    yield _started("starts and ends of kernels", 2 * kernels(moe, system), _start(system))
 
 
 def _biases(
@@ -93,10 +85,7 @@ def _biases(
         return
     yield _memory("biases of experts, in fp32", copies * passes, system)
     launches = each * moe.experts / sizes.expert
-    yield Term(
-        "memory", "kernels of the biases of experts", launches * value("expert kernel"),
-        launches=launches,
-    )  # fmt: skip
+    yield _started("kernels of the biases of experts", launches, value("expert kernel"))
 
 
 def passes_of(system: System) -> float:
@@ -173,16 +162,22 @@ def gradient_terms(
     layer = dense_layer(net) if moe is None else expert_layer(net, moe)
     dense = layer.sharded / sizes.tensor + layer.replicated
     sharded = SHARDED_BYTES * (dense + layer.expert / sizes.expert)
-    added = 2 * system.main_gradient_bytes * dense
-    seconds = np.where(
-        sizes.fully_sharded,
-        system.memory_seconds(sharded),
-        np.maximum(0.0, system.memory_seconds(added) - products),
-    )
-    moved = np.where(sizes.fully_sharded, sharded, added)
-    yield Term("memory", "accumulation of gradients", seconds, bytes=moved, rate=system.memory_rate)
+    once = 2 * system.main_gradient_bytes * dense
+    moved = system.moved(np.where(sizes.fully_sharded, sharded, once))
+    hidden = np.where(sizes.fully_sharded, 0.0, np.minimum(moved.seconds, products))
+    yield Term(
+        "memory", "accumulation of gradients", moved.seconds - hidden,
+        bytes=moved.amount, hidden=hidden, pieces=(moved,),
+    )  # fmt: skip
 
 
 def _memory(name: str, moved: Numbers, system: System) -> Term:
-    rate = system.memory_rate
-    return Term("memory", name, moved / rate, bytes=moved, rate=rate)
+    return added("memory", name, (system.moved(moved),), bytes=moved)
+
+
+def _started(name: str, launches: Numbers, each: float) -> Term:
+    return added("memory", name, (Piece(launches, each, "launches"),), launches=launches)
+
+
+def _start(system: System) -> float:
+    return system.hardware.efficiency.kernel

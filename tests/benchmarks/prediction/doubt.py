@@ -49,8 +49,10 @@ def peak_bytes(row: Measured) -> float:
 
 
 def _stage_bytes(row: Measured, stage: int) -> float:
-    storage = system_of(row).storage
-    parts = stage_memory(row.model, row.sizes, row.seq, row.micro_batches, stage, storage=storage)
+    parts = stage_memory(
+        row.model, row.sizes, row.seq, row.micro_batches, stage,
+        frozen=not row.trained, passes_gradient=not row.trained, storage=system_of(row).storage,
+    )  # fmt: skip
     return float(total_bytes(parts))
 
 

@@ -77,7 +77,7 @@ class Measured:
         stated: the table says how the stack ran; otherwise predictions suppose their defaults.
         release: of the stack; empty: not given.
         stack: the program that ran: bridge, simumax, megatron-2021 or another.
-        keeps_less: activations were offloaded or recomputed in part, which memory leaves out.
+        keeps_less: activations were offloaded, which memory leaves out.
     """
 
     table: str
@@ -213,7 +213,7 @@ def _published(row: Row) -> Measured:
         trained=row["task"].lower() != "lora",
         release=row["release"],
         stack=_stack(row, software),
-        keeps_less=bool(whole(row, "offload_layers", 0) or (row.get("recompute_modules") or "")),
+        keeps_less=whole(row, "offload_layers", 0) > 0,
         stated=old or "SimuMax" in row["source"] or bool((row.get("graphs") or "").strip()),
     )
     if measured.seconds is None and measured.tflops is not None:

@@ -102,7 +102,8 @@ def strip_of(verdict: Verdict | str, before: Verdict | str | None, against: str)
         against: what `before` is, in words.
 
     Returns:
-        `lines`, `bar` (module and share of the GPU's memory), `against`, `fits`; or `sentence`.
+        `lines`, `bar` (module and share of the GPU's memory), `against`, `fits`, `supposed`; or
+        `sentence`.
     """
     from mimokit.prediction.verdict import verdict_lines
 
@@ -116,4 +117,5 @@ def strip_of(verdict: Verdict | str, before: Verdict | str | None, against: str)
         "lines": lines,
         "bar": [[name, held / verdict.capacity] for name, held in verdict.memory.items()],
         "fits": verdict.fits,
+        "supposed": " ".join(verdict.supposed),
     }

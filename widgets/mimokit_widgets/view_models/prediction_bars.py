@@ -56,6 +56,7 @@ def prediction_bars(
             f"{'it fits' if prediction.fits else 'it does not fit'}."
             f"{_cost(prediction)}"
         ),
+        "supposed": " ".join(prediction.supposed),
         "step": _step(prediction),
         "shared": _shared(plan, prediction),
         "memory": [

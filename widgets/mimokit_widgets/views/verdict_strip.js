@@ -7,8 +7,9 @@ export class VerdictStrip {
     this.items = new Map();
     this.list = element("dl", { class: "verdicts" });
     this.said = element("p", { class: "muted against", role: "status" });
+    this.supposed = element("p", { class: "muted against supposed" });
     this.node = element("section", { class: "verdict", "aria-label": "Verdict" }, this.list,
-      this.said);
+      this.said, this.supposed);
   }
 
   /** colors: of the modules, by name. */
@@ -25,6 +26,8 @@ export class VerdictStrip {
     this.items.get("memory")?.fill(verdict.bar, colors, verdict.fits);
     setText(this.said, verdict.sentence || verdict.against || "");
     this.said.hidden = !this.said.textContent;
+    setText(this.supposed, verdict.supposed ?? "");
+    this.supposed.hidden = !verdict.supposed;
   }
 }
 
@@ -39,10 +42,11 @@ class Item {
       element("dd", {}, this.value, " ", this.note, this.track, this.change));
   }
 
-  update({ label, value, note, change, better }) {
+  update({ label, value, note, change, better, why }) {
     setText(this.label, label);
     setText(this.value, value);
     setText(this.note, note);
+    this.note.title = why;
     setText(this.change, change);
     this.change.classList.toggle("better", better === true);
     this.change.classList.toggle("worse", better === false);
