@@ -12,8 +12,9 @@ import pytest
 from mimokit.cluster import ClusterError, EnginesMissing, RankError, RunAborted
 from mimokit.experiment import restarts
 from mimokit.experiment.restarts import FailedTwiceError, RestartedRun
+from mimokit.packed_list import TOGETHER
 from mimokit.planning.checkpoints import MARKER, Checkpoint, DataPosition, folder_of_step
-from mimokit.samples import StepSample, from_wire, to_wire
+from mimokit.samples import AnswersSample, ProfileSample, StepSample, from_wire, to_wire
 
 
 class Attempt:
@@ -111,6 +112,28 @@ def test_a_run_goes_on_from_the_last_checkpoint_and_is_heard_once(tmp_path: Path
     assert [(one.step, one.resumed) for one in run.restarts] == [(3, 2), (5, 4)]
     assert run.restarts[0].cause == str(LOST)
     assert run.restarts[1].cause == "rank 1 did nothing for 9 s"
+
+
+def test_samples_of_every_kind_are_heard_once_each_however_many_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(self: Attempt, callback: Callable[[dict[str, Any]], object]) -> None:
+        for message in self._messages:
+            callback(message)
+            step = from_wire(message).iteration
+            callback(to_wire(AnswersSample(rank=0, iteration=step, answers=())))
+            part = ProfileSample(rank=0, name="trace", part=step, parts=9999, content=b"")
+            callback(to_wire(part))
+
+    monkeypatch.setattr(Attempt, "on_sample", send)
+    steps = 3 * TOGETHER  # a sample that is packed is freed, and another one takes its place
+    run, _ = _run(tmp_path, [(3, LOST), (steps, None)], restarts=3)
+    assert run.result(20) == ["done"]
+    heard = [from_wire(message) for message in run.each_sample()]
+    answers = [one.iteration for one in heard if isinstance(one, AnswersSample)]
+    assert answers == list(range(steps))
+    parts = [one for one in heard if isinstance(one, ProfileSample)]
+    assert len(parts) == 2 * (3 + steps - 2)
 
 
 def test_a_step_that_fails_twice_ends_the_run_and_is_named(tmp_path: Path) -> None:
