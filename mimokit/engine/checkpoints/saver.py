@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.architecture.tensor_cut import Shape
+from mimokit.cluster.rank import waiting
 from mimokit.config import ExperimentConfig
 from mimokit.engine.checkpoints.files import BlocksByFile, sync, write_files
 from mimokit.engine.checkpoints.state import (
@@ -150,10 +151,11 @@ class Saver:
             self._write_own_marker(folder)
             (failed,) = self._sums(self._error is not None)
         if self._rank == self._replica == 0:
-            if failed:
-                shutil.rmtree(folder, ignore_errors=True)
-            else:
-                self._complete(folder)
+            with waiting():
+                if failed:
+                    shutil.rmtree(folder, ignore_errors=True)
+                else:
+                    self._complete(folder)
         if failed:
             self._report()
 
@@ -174,8 +176,9 @@ class Saver:
         """Wait until what has been begun is whole. Collective."""
         while self._pending is not None:
             assert self._thread is not None
-            while self._thread.is_alive():
-                self._thread.join(_ALIVE_SECONDS)  # a rank whose main thread never runs is ended
+            with waiting():
+                while self._thread.is_alive():
+                    self._thread.join(_ALIVE_SECONDS)  # an abort reaches a thread that runs
             self.poll()
 
     def _report(self) -> None:
