@@ -232,7 +232,7 @@ class RestartedRun:
                 if time.monotonic() > deadline:
                     raise
                 if not told:
-                    _tell_waiting(error)
+                    _tell(f"training waits to begin again: {error}")
                 told = True
                 time.sleep(_PAUSE)
         return None
@@ -286,7 +286,7 @@ class RestartedRun:
             error.add_note(f"there were {done} before, and no more were allowed")
             return False
         self._left -= 1
-        checkpoint = newest(self._checkpoints)
+        checkpoint = _newest_left(self._checkpoints)
         resumed = self._begun if checkpoint is None else checkpoint.step
         if (run := self._attempt_with_patience(checkpoint)) is None:
             return False
@@ -299,9 +299,9 @@ class RestartedRun:
         return True
 
 
-def _tell_waiting(error: EnginesMissing) -> None:
-    with contextlib.suppress(RuntimeWarning):  # where warnings are errors, the run waits as well
-        warnings.warn(f"training waits to begin again: {error}", RuntimeWarning, stacklevel=2)
+def _tell(sentence: str) -> None:
+    with contextlib.suppress(RuntimeWarning):  # where warnings are errors, the run goes on as well
+        warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
 
 def newest(folder: Path) -> Checkpoint | None:
@@ -312,6 +312,21 @@ def newest(folder: Path) -> Checkpoint | None:
         except ConfigError:
             continue
     return None
+
+
+def _newest_left(folder: Path) -> Checkpoint | None:
+    """Return the newest checkpoint that is whole, and rename later ones, which are damaged.
+
+    Ranks refuse a folder with checkpoints of later steps than that from which they go on.
+    """
+    checkpoint = newest(folder)
+    for step, directory in steps_in(folder).items():
+        if checkpoint is None or step > checkpoint.step:
+            aside = directory.with_name(f"damaged-{directory.name}-{time.time_ns()}")
+            with contextlib.suppress(OSError):
+                directory.rename(aside)
+                _tell(f"the checkpoint of step {step} in {folder} is not whole: it is {aside} now")
+    return checkpoint
 
 
 class _Heard:

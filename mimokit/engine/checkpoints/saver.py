@@ -100,6 +100,7 @@ class Saver:
         self._content: Checkpoint | None = None
         self._thread: threading.Thread | None = None
         self._error: OSError | None = None
+        self._told = False
         self._saved: int | None = None
         self._token = self._agreed_token(begun)
 
@@ -150,14 +151,16 @@ class Saver:
         if not failed and self._peers is not None:
             self._write_own_marker(folder)
             (failed,) = self._sums(self._error is not None)
-        if self._rank == self._replica == 0:
-            with waiting():
-                if failed:
-                    shutil.rmtree(folder, ignore_errors=True)
-                else:
-                    self._complete(folder)
+        whole, first = not failed, self._rank == self._replica == 0
+        with waiting():
+            if first:
+                whole = whole and self._complete(folder)
+            if first and not whole:
+                shutil.rmtree(folder, ignore_errors=True)
         if failed:
             self._report()
+        if whole:
+            self._told = False
 
     def _sums(self, *values: float) -> list[float]:
         """Return sums over all ranks, of all replicas."""
@@ -182,11 +185,30 @@ class Saver:
             self.poll()
 
     def _report(self) -> None:
-        """Say why a checkpoint is missing: the run goes on, and those before it are whole."""
+        """Say why a checkpoint is missing, on the first rank that knows. Collective.
+
+        The run goes on, and the checkpoints before are whole.
+        """
         error, self._error = self._error, None
-        if error is not None:
-            why = error.strerror or str(error)
-            print(f"A checkpoint in {self._directory} could not be written ({why}).", flush=True)
+        reasons = gather_json("" if error is None else error.strerror or str(error))
+        wrong = [rank for rank, reason in enumerate(reasons) if reason]
+        count = 1 if self._peers is None else self._peers.plan.replicas
+        failed = self._sums(*(bool(wrong) and self._replica == number for number in range(count)))
+        if self._rank == 0 and wrong and not any(failed[: self._replica]):
+            self._say(wrong[0], reasons[wrong[0]])
+
+    def _say(self, rank: int, reason: str) -> None:
+        """Say it once, until a checkpoint is whole again."""
+        if self._told or self._content is None:
+            return
+        self._told = True
+        rank += 0 if self._peers is None else self._peers.first_rank
+        print(
+            f"The checkpoint of step {self._content.step} in {self._directory} could not be "
+            f"written by rank {rank} ({reason}): training goes on, and no more is said of it "
+            "until a checkpoint is whole again.",
+            flush=True,
+        )
 
     def _agreed_token(self, begun: int) -> str:
         """Make the folder, remove what earlier runs left unfinished, and see that all share it."""
@@ -290,8 +312,11 @@ class Saver:
         sync(folder / MARKER)
         sync(folder)
 
-    def _complete(self, folder: Path) -> None:
-        """Write the marker, give the folder its name, and remove checkpoints that are not kept."""
+    def _complete(self, folder: Path) -> bool:
+        """Write the marker, give the folder its name, and remove checkpoints that are not kept.
+
+        Returns False where that cannot be done.
+        """
         assert self._content is not None
         target = self._directory / folder_of_step(self._content.step)
         try:
@@ -300,12 +325,12 @@ class Saver:
             os.rename(folder, target)
             sync(self._directory)
         except OSError as error:
-            self._error = error
-            self._report()
-            return
+            self._say(0, error.strerror or str(error))
+            return False
         steps = sorted(steps_in(self._directory).items())
         for _, old in steps[: -self._settings.keep]:
             _set_aside(old)
+        return True
 
 
 def _set_aside(folder: Path) -> None:
