@@ -40,6 +40,7 @@ from mimokit.engine.replicas.exchange import ReplicaExchange
 from mimokit.planning.checkpoints import (
     EXCHANGE,
     MARKER,
+    PARTIAL,
     Checkpoint,
     DataPosition,
     folder_of_replica,
@@ -52,8 +53,6 @@ from mimokit.planning.checkpoints import (
 from mimokit.result_files import write_json
 
 _ALIVE_SECONDS = 1.0
-_PARTIAL = ".partial"
-"""How the folder of an unfinished checkpoint ends; it begins with a dot."""
 
 
 def held_by(model: RankModel, update: MainGradUpdate) -> list[HeldTensor]:
@@ -115,7 +114,7 @@ class Saver:
         if step == self._saved:
             return
         self.finish()
-        folder = self._directory / f".{folder_of_step(step)}.{self._token}{_PARTIAL}"
+        folder = self._directory / f".{folder_of_step(step)}.{self._token}{PARTIAL}"
         files, shapes = self._copied()
         self._pending, self._saved = folder, step
         self._content = Checkpoint(
@@ -220,7 +219,7 @@ class Saver:
         if first:
             try:
                 self._directory.mkdir(parents=True, exist_ok=True)
-                for left in self._directory.glob(f".*{_PARTIAL}"):
+                for left in self._directory.glob(f".*{PARTIAL}"):
                     shutil.rmtree(left, ignore_errors=True)
                 probe.write_bytes(b"0" * 4096)
             except OSError as error:
@@ -337,7 +336,7 @@ def _set_aside(folder: Path) -> None:
     """Remove a checkpoint; killed meanwhile, it leaves a folder that no reader takes for one."""
     if not folder.exists():
         return
-    gone = folder.with_name(f".{folder.name}.{time.monotonic_ns()}{_PARTIAL}")
+    gone = folder.with_name(f".{folder.name}.{time.monotonic_ns()}{PARTIAL}")
     with contextlib.suppress(OSError):
         os.rename(folder, gone)
         shutil.rmtree(gone, ignore_errors=True)
