@@ -1,4 +1,4 @@
-"""Finds ranks that do nothing while a run stands still, by asking each twice where it is.
+"""Finds ranks that do nothing while a run stands still, by asking each again where it is.
 
 A rank that computes has run between the two answers, and one that waits for others says so. Left
 are ranks that a lock, a sleep or a signal keeps from going on, those that poll in a loop in which
@@ -16,7 +16,9 @@ from mimokit.cluster.worker.rounds import Call
 from mimokit.cluster.worker.stack import Place
 
 FIRST_SECONDS, SECOND_SECONDS = 1.0, 6.0
-"""How long a run stands still, beyond what a step takes, before its ranks are asked.
+"""How long a run stands still, beyond what a step takes, before its ranks are asked, and again.
+
+They are asked again after twice as long each time: one look may miss a rank that does nothing.
 
 A rank that does not answer the first question is known after `link.ANSWER_SECONDS`, about when the
 others are asked again: both kinds are named within 10 s, on a machine that is not busy.
@@ -41,8 +43,8 @@ class IdleWatch:
 
     def __init__(self, ask: Callable[[int], Place | None]) -> None:
         self._ask = ask
-        self._first: Places = {}
-        self._second: Places = {}
+        self._silence = self._asked_at = 0.0
+        self._looks: list[Places] = []
 
     def idle(self, ranks: Sequence[int], silence: float) -> dict[int, Place | None]:
         """Return the ranks that do nothing, and where; None for one that does not answer.
@@ -53,26 +55,36 @@ class IdleWatch:
             ranks: that have not returned.
             silence: seconds since any rank has reported, without those that a step takes.
         """
-        patience = slowdown()
-        if silence < FIRST_SECONDS * patience:
-            self._first, self._second = {}, {}
+        if silence < self._silence:  # a rank has reported
+            self._looks = []
+        self._silence = silence
+        if self._is_due() and all(map(_answered, self._looks)):
+            self._look(ranks)
+        if len(self._looks) < 2 or not all(map(_answered, self._looks)):
             return {}
-        self._first = self._first or self._asked(ranks)
-        if silence < SECOND_SECONDS * patience or not _answered(self._first):
-            return {}
-        there = [rank for rank in ranks if rank in self._first and self._first[rank].result()]
-        self._second = self._second or self._asked(there)
-        if not _answered(self._second):
-            return {}
+        before, now = self._looks
         return {
-            rank: now
-            for rank, before in self._first.items()
-            if rank in ranks and _does_nothing(before.result(), now := self._answer(rank))
+            rank: place.result()
+            for rank, place in now.items()
+            if rank in ranks and _does_nothing(before[rank].result(), place.result())
         }
 
-    def _answer(self, rank: int) -> Place | None:
-        asked = self._second.get(rank)
-        return None if asked is None else asked.result()
+    def _is_due(self) -> bool:
+        patience = slowdown()
+        if not self._looks:
+            return self._silence >= FIRST_SECONDS * patience
+        between = max((SECOND_SECONDS - FIRST_SECONDS) * patience, self._asked_at)
+        return self._silence >= self._asked_at + between
+
+    def _look(self, ranks: Sequence[int]) -> None:
+        """Ask ranks where they are, and keep what they have said before."""
+        silent: Places = {}
+        if len(self._looks) == 1:  # that one does not answer is known late enough: ask no more
+            (first,) = self._looks
+            silent = {rank: place for rank, place in first.items() if place.result() is None}
+        there = [rank for rank in ranks if rank not in silent]
+        self._looks = [*self._looks[-1:], {**silent, **self._asked(there)}]
+        self._asked_at = self._silence
 
     def _asked(self, ranks: Sequence[int]) -> Places:
         if not ranks:

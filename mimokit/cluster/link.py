@@ -31,10 +31,10 @@ ANSWER_SECONDS = 5.0
 nanny to answer."""
 FIRST_ANSWER_SECONDS = 10.0
 """How long a new connection waits for the controller before it is tried again."""
-PING_SECONDS = 5.0
+PING_SECONDS = 2.0
 """How often the controller is asked for a sign of life during a run."""
-SILENT_SECONDS = 30.0
-"""How long the controller may take to give it."""
+SILENT_SECONDS = 7.5
+"""How long the controller may take to give it: its silence is known within 10 s."""
 REMEMBERED_MESSAGES = 4096
 """How many signatures of messages the client remembers, so that none is accepted twice.
 
@@ -150,7 +150,8 @@ class EngineLink:
     def controller_is_silent(self) -> bool:
         """Whether the controller gives no sign of life; to be called again and again.
 
-        Asks it at most every 5 s; it is silent if it has not answered after 30 s.
+        Asks it at most every 2 s; it is silent if it has not answered after 7.5 s, and longer on a
+        busy machine.
         """
         now = time.monotonic()
         with self._asking, contextlib.suppress(OSError):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+LOAD = Path("/proc/loadavg")
+"""Its fourth word is "ready/all", in processes and threads."""
 MOST = 10.0
 """The largest factor: a limit of 30 s becomes 5 minutes, and ends nevertheless."""
 
@@ -13,8 +16,22 @@ def slowdown() -> float:
 
     A limit in seconds for something that a process does is multiplied by it.
     """
-    try:
-        load = os.getloadavg()[0]
-    except OSError:  # this system does not say
-        return 1.0
+    load = max(_average_load(), _ready_now())
     return min(max(1.0, load / (os.cpu_count() or 1)), MOST)
+
+
+def _average_load() -> float:
+    """Processes that were ready to run, on average in the last minute; 0 if not known."""
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return 0.0
+
+
+def _ready_now() -> float:
+    """Others that are ready to run now, of which the average tells late; 0 if not known."""
+    try:
+        ready, _ = LOAD.read_text().split()[3].split("/")
+        return int(ready) - 1.0
+    except (OSError, LookupError, ValueError):  # this system does not say
+        return 0.0

@@ -5,7 +5,8 @@ Imports nothing heavy, so that training code can use it under plain `torchrun` t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 
@@ -21,13 +22,14 @@ class RankSide(Protocol):
 
 
 _current: RankSide | None = None
+_waits = 0
 _on_leave: list[Callable[[], None]] = []
 
 
 def set_current(side: RankSide | None) -> None:
     """Name the run in progress on this rank, or none."""
-    global _current
-    _current = side
+    global _current, _waits
+    _current, _waits = side, 0
 
 
 def emit(sample: Mapping[str, Any]) -> None:
@@ -50,6 +52,26 @@ def should_stop() -> bool:
     on it (for example by an all-reduce) before it leaves.
     """
     return _current is not None and _current.stopping
+
+
+@contextlib.contextmanager
+def waiting() -> Iterator[None]:
+    """Say that the function waits for a disk, or for a thread that writes, and is at work.
+
+    A rank whose function has waited without a sign for some seconds is ended where the run may
+    begin again; within this block it is not.
+    """
+    global _waits
+    _waits += 1
+    try:
+        yield
+    finally:
+        _waits -= 1
+
+
+def is_waiting() -> bool:
+    """Whether the function is in a block of `waiting`."""
+    return _waits > 0
 
 
 def on_leave(function: Callable[[], None]) -> None:

@@ -33,9 +33,12 @@ from mimokit.cluster.worker.task import RankOutcome
 from mimokit.units import counted, listed
 
 VERDICT_SECONDS = 2.0
-"""How long after an abort the ranks may take to report before the error is raised without them."""
+"""How long after an abort the ranks may take to report before the error is raised without them.
+
+On a busy machine this and the next limit are longer.
+"""
 KILL_SECONDS = 3.0
-"""How long after an abort a rank of an idle machine may take to come back before it is killed."""
+"""How long after an abort a rank may take to come back before it is killed."""
 REPEAT_SECONDS = 0.5
 """How often an abort is repeated to ranks that are not back."""
 LAST_SAMPLES_SECONDS = 10.0
@@ -292,15 +295,15 @@ class ClusterRun:
     def _supervise(self) -> None:
         self._wait_for_trouble()
         if self._missing():
-            began, patience = time.monotonic(), KILL_SECONDS * slowdown()
+            began, patience = time.monotonic(), slowdown()
             if not self._is_cut_off():  # then nothing that comes later is the cause
-                self._call_back(began + VERDICT_SECONDS)
+                self._call_back(began + VERDICT_SECONDS * patience)
             if only_echoes(self._known()):
-                self._call_back(began + patience)
+                self._call_back(began + KILL_SECONDS * patience)
                 self._name_silent()
             self._wait_last_samples(0.3)
             self._settle()
-            self._call_back(began + patience)
+            self._call_back(began + KILL_SECONDS * patience)
             self._kill(self._missing())
         else:
             self._wait_last_samples(LAST_SAMPLES_SECONDS)

@@ -17,6 +17,7 @@ from mimokit.config import ConfigError
 from mimokit.packed_list import PackedList
 from mimokit.planning.checkpoints import Checkpoint, read_checkpoint, steps_in
 from mimokit.samples import (
+    AnswersSample,
     EvaluationSample,
     HealthSample,
     Sample,
@@ -36,6 +37,8 @@ _PAUSE = 1.0
 
 _WHERE = re.compile(r"[.;] [Ii]t was here:$")
 """What leads from the first line of an error to the stack of a rank."""
+
+_OF_AN_ITERATION = (StepSample, EvaluationSample, AnswersSample, HealthSample, TraceSample)
 
 Message = dict[str, Any]
 Listener = Callable[[Message], object]
@@ -132,7 +135,7 @@ class RestartedRun:
         self._lock = threading.RLock()
         self._messages = PackedList[Message]()
         self._listeners: list[Listener] = []
-        self._seen: dict[tuple[object, ...], int] = {}
+        self._heard = _Heard()
         self._reached = self._begun = begun
         self._stopping = False
         self._error: BaseException | None = None
@@ -229,20 +232,18 @@ class RestartedRun:
                 if time.monotonic() > deadline:
                     raise
                 if not told:
-                    _tell_waiting(error)
+                    _tell(f"training waits to begin again: {error}")
                 told = True
                 time.sleep(_PAUSE)
         return None
 
     def _hear(self, message: Message) -> None:
         sample = from_wire(message)
-        key, iteration = _place(sample)
         with self._lock:
             if isinstance(sample, StepSample):
-                self._reached = max(self._reached, iteration + 1)
-            if iteration <= self._seen.get(key, -1):
+                self._reached = max(self._reached, sample.iteration + 1)
+            if not self._heard.is_new(sample):
                 return
-            self._seen[key] = iteration
             self._messages.append(message)
             for listener in self._listeners:
                 listener(message)
@@ -285,7 +286,7 @@ class RestartedRun:
             error.add_note(f"there were {done} before, and no more were allowed")
             return False
         self._left -= 1
-        checkpoint = newest(self._checkpoints)
+        checkpoint = _newest_left(self._checkpoints)
         resumed = self._begun if checkpoint is None else checkpoint.step
         if (run := self._attempt_with_patience(checkpoint)) is None:
             return False
@@ -298,9 +299,9 @@ class RestartedRun:
         return True
 
 
-def _tell_waiting(error: EnginesMissing) -> None:
-    with contextlib.suppress(RuntimeWarning):  # where warnings are errors, the run waits as well
-        warnings.warn(f"training waits to begin again: {error}", RuntimeWarning, stacklevel=2)
+def _tell(sentence: str) -> None:
+    with contextlib.suppress(RuntimeWarning):  # where warnings are errors, the run goes on as well
+        warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
 
 def newest(folder: Path) -> Checkpoint | None:
@@ -313,10 +314,34 @@ def newest(folder: Path) -> Checkpoint | None:
     return None
 
 
-def _place(sample: Sample) -> tuple[tuple[object, ...], int]:
-    """Return what says whether a sample has come before, and the iteration that orders those."""
-    rank = getattr(sample, "rank", None)
-    if isinstance(sample, StepSample | EvaluationSample | HealthSample | TraceSample):
+def _newest_left(folder: Path) -> Checkpoint | None:
+    """Return the newest checkpoint that is whole, and rename later ones, which are damaged.
+
+    Ranks refuse a folder with checkpoints of later steps than that from which they go on.
+    """
+    checkpoint = newest(folder)
+    for step, directory in steps_in(folder).items():
+        if checkpoint is None or step > checkpoint.step:
+            aside = directory.with_name(f"damaged-{directory.name}-{time.time_ns()}")
+            with contextlib.suppress(OSError):
+                directory.rename(aside)
+                _tell(f"the checkpoint of step {step} in {folder} is not whole: it is {aside} now")
+    return checkpoint
+
+
+class _Heard:
+    """What has come of each rank, so that of a step that is computed again nothing comes twice."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[object, ...], int] = {}
+
+    def is_new(self, sample: Sample) -> bool:
+        """Return whether a sample has not come before; from now on it has."""
+        if not isinstance(sample, _OF_AN_ITERATION):
+            return True  # said once in each attempt, or under a name that no other attempt uses
         task = sample.task if isinstance(sample, EvaluationSample) else None
-        return (type(sample), rank, task), sample.iteration
-    return (type(sample), rank, id(sample)), 0
+        key = type(sample), sample.rank, task
+        new = sample.iteration > self._last.get(key, -1)
+        if new:
+            self._last[key] = sample.iteration
+        return new

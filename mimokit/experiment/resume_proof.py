@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,7 +26,13 @@ from mimokit.experiment.resume_report import ResumeReport
 from mimokit.experiment.verification import TOLERANCE
 from mimokit.experiment.verification_report import relative
 from mimokit.planning import plan_layout
-from mimokit.planning.checkpoints import folder_of_step, layout_json, layout_text
+from mimokit.planning.checkpoints import (
+    PARTIAL,
+    folder_of_step,
+    layout_json,
+    layout_text,
+    refused,
+)
 from mimokit.units import counted
 
 if TYPE_CHECKING:
@@ -58,7 +65,9 @@ def resume_check(
     Args:
         cluster: with at least as many engines as the larger layout has ranks.
         into: the layout to go on with, of the same model; None: the same one, bit for bit.
-        directory: for the checkpoint, which all ranks share; None: a temporary folder.
+        directory: for the checkpoint, which all ranks share; None: one in
+            `runtime.checkpoint.directory` of the config, or else in the folder for temporary files
+            of this host, that is removed.
         tolerance: largest relative difference of losses and weights after the steps that follow;
             0 under the same layout. In fewer bits than fp32 `MOST_NOISE`.
 
@@ -66,7 +75,8 @@ def resume_check(
         ConfigError: a config is wrong or cannot run yet, or they are of different models or data.
         RankError: a rank fails.
     """
-    saved = for_verification(prepared(config))
+    ready = prepared(config)
+    saved = for_verification(ready)
     resumed = saved if into is None else for_verification(prepared(into))
     for layout in (saved, resumed):
         check_runnable(_changed(layout, checkpoint=CheckpointConfig()))
@@ -76,8 +86,7 @@ def resume_check(
         tolerance = max(tolerance, MOST_NOISE)
     if layout_json(saved) == layout_json(resumed):
         tolerance = 0.0
-    with tempfile.TemporaryDirectory(prefix="mimokit-resume-") as temporary:
-        folder = directory or Path(temporary)
+    with _folder(ready, directory) as folder:
         before = _run(cluster, _saving(saved, folder), code, BEFORE)
         going_on = _resuming(resumed, folder)
         check_trainable(going_on)
@@ -93,6 +102,25 @@ def resume_check(
         losses=tuple(after[0].losses),
         expected=tuple(before[0].losses),
     )
+
+
+@contextmanager
+def _folder(config: ExperimentConfig, directory: Path | None) -> Iterator[Path]:
+    """Yield the folder for the checkpoint; what a killed process leaves, the next run removes."""
+    if directory is not None:
+        yield directory
+        return
+    settings = config.runtime.checkpoint
+    shared = None if settings is None else settings.directory
+    try:
+        if shared is not None:
+            Path(shared).mkdir(parents=True, exist_ok=True)
+        temporary = tempfile.TemporaryDirectory(".resume" + PARTIAL, ".", shared)
+    except OSError as error:
+        why = f"it cannot be written ({error.strerror or error}); choose another folder"
+        raise refused(Path(shared or tempfile.gettempdir()), why) from None
+    with temporary as folder:
+        yield Path(folder)
 
 
 def _run(

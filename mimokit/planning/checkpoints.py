@@ -22,6 +22,8 @@ FORMAT = 1
 """Of the folders that this version writes; it reads no newer ones."""
 
 MARKER = "checkpoint.json"
+PARTIAL = ".partial"
+"""How the folder of something unfinished ends; it begins with a dot. The next run removes it."""
 WEIGHTS, BUFFERS, RANDOM, EXCHANGE = "weights", "buffers", "random", "exchange"
 """Parts of a state; those of an optimizer are named as torch names them, `exp_avg` say."""
 

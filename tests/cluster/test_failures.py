@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -171,10 +172,18 @@ def wait_until_told(run: ClusterRun) -> None:
         time.sleep(0.05)
 
 
-def test_limits_grow_with_the_load_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_grow_with_the_load_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With the average of a minute, and with what is ready to run now where that is more."""
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    for load, factor in ((0.1, 1.0), (6.0, 3.0), (1000.0, patience.MOST)):
+    monkeypatch.setattr(patience, "LOAD", tmp_path / "loadavg")
+    for load, ready, factor in (
+        *((0.1, "", 1.0), (6.0, "", 3.0), (1000.0, "", patience.MOST)),
+        *((0.1, "9/400", 4.0), (6.0, "1/400", 3.0), (0.1, "1/400", 1.0)),
+    ):
         monkeypatch.setattr("os.getloadavg", lambda load=load: (load, 0.0, 0.0))
+        patience.LOAD.write_text(f"{load} 0.0 0.0 {ready} 4711\n" if ready else "")
         assert patience.slowdown() == factor
         assert membership._patience(30.0).total_seconds() == 30.0 * factor
 

@@ -24,6 +24,7 @@ from mimokit.cluster import (
     idle,
     link,
 )
+from mimokit.cluster.frozen import LOOK_SECONDS
 from mimokit.cluster.link import EngineLink
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.verdict import Busy, Death, Frozen, only_echoes, verdict
@@ -107,6 +108,23 @@ def test_a_rank_that_waits_for_itself_is_named_and_its_run_is_ended_if_it_may_be
     ) as error:
         run.result(PATIENCE)
     assert re.search(line, error.value.traceback or "")
+
+
+def test_a_rank_that_one_look_has_missed_is_named_at_a_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(idle, "slowdown", lambda: 1.0)
+    ran = iter([3.0, 3.1, 3.2, 3.2])  # a signal let it run between the first looks
+    watch = idle.IdleWatch(lambda rank: Place("lock", next(ran)))
+    named = []
+    for tenth in range(250):
+        while not all(map(idle._answered, watch._looks)):
+            time.sleep(0.001)
+        named.append((tenth, watch.idle([0], tenth / 10)))
+    while not all(map(idle._answered, watch._looks)):
+        time.sleep(0.001)
+    assert all(not places for tenth, places in named if tenth < 240), "not asked four times"
+    assert watch.idle([0], 25.0) == {0: Place("lock", 3.2)}
 
 
 def test_ranks_that_compute_wait_or_move_are_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +220,7 @@ def test_a_call_that_waits_looks_whether_that_is_of_use() -> None:
 
 
 def test_a_controller_that_gives_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert link.PING_SECONDS + link.SILENT_SECONDS + LOOK_SECONDS <= 10.0
     answers: list[Future[None]] = []
 
     def send(*arguments: object, **keywords: object) -> Future[None]:

@@ -22,6 +22,8 @@ from mimokit.config import ExperimentConfig, StrategyConfig
 from mimokit.config.runtime import CheckpointConfig
 from mimokit.experiment import Stepper, TrainingRun, train, verify
 from mimokit.experiment.prepare import placed
+from mimokit.planning.checkpoints import steps_in
+from mimokit.result_files import CHECKPOINTS
 from mimokit_widgets import LiveMonitor
 from mimokit_widgets.live.rows import STEP
 from tests.cluster.test_failures import PATIENCE
@@ -220,7 +222,10 @@ def test_a_cut_cable_is_named_and_training_goes_on_when_it_is_back(
     monitor = LiveMonitor(run)
     first = hosts.current_run
     assert first is not None
-    wait_for_samples(first, 24)
+    wait_for_samples(first, 12)  # then the length of a step is known
+    while not steps_in(tmp_path / CHECKPOINTS):
+        assert not first.done
+        time.sleep(0.01)
     told = "rank 1 on host right cannot be reached; the next run waits until it can be reached"
     with cut_off(network[1][1]), pytest.raises(RankFrozen, match=told):
         first.result(PATIENCE)

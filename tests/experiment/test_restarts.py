@@ -12,8 +12,15 @@ import pytest
 from mimokit.cluster import ClusterError, EnginesMissing, RankError, RunAborted
 from mimokit.experiment import restarts
 from mimokit.experiment.restarts import FailedTwiceError, RestartedRun
-from mimokit.planning.checkpoints import MARKER, Checkpoint, DataPosition, folder_of_step
-from mimokit.samples import StepSample, from_wire, to_wire
+from mimokit.packed_list import TOGETHER
+from mimokit.planning.checkpoints import (
+    MARKER,
+    Checkpoint,
+    DataPosition,
+    folder_of_step,
+    steps_in,
+)
+from mimokit.samples import AnswersSample, ProfileSample, StepSample, from_wire, to_wire
 
 
 class Attempt:
@@ -67,10 +74,12 @@ def _run(
     ends: list[tuple[int, Exception | None]],
     restarts: int,
     away: Sequence[Exception] = (),
+    damaged: int | None = None,
 ) -> Any:
     """Attempts that end after so many steps; a checkpoint is saved every two.
 
-    Each of `away` is raised once in place of beginning again.
+    Each of `away` is raised once in place of beginning again. The first attempt leaves the
+    checkpoint of step `damaged` without its marker's end.
     """
     begun: list[int] = []
     missing = iter(away)
@@ -79,19 +88,22 @@ def _run(
         if begun and (error := next(missing, None)):
             raise error
         first = 0 if checkpoint is None else checkpoint.step
+        assert max(steps_in(folder), default=0) <= first, "ranks refuse it"
         last, error = ends[len(begun)]
         begun.append(first)
         for step in range(2, last + 1, 2):
             if not (folder / folder_of_step(step)).exists():
                 _save(folder, step)
+                if step == damaged and not first:
+                    (folder / folder_of_step(step) / MARKER).write_text("{", encoding="utf-8")
         return Attempt(first, last, error)
 
     run = RestartedRun(begin, folder, restarts)
     return run, begun
 
 
-def _done(folder: Path, ends: list[Any], away: Sequence[Exception]) -> list[int]:
-    run, begun = _run(folder, ends, 3, away)
+def _done(folder: Path, ends: list[Any], **trouble: Any) -> list[int]:
+    run, begun = _run(folder, ends, 3, **trouble)
     assert run.result(20) == ["done"]
     return list(begun)
 
@@ -113,6 +125,39 @@ def test_a_run_goes_on_from_the_last_checkpoint_and_is_heard_once(tmp_path: Path
     assert run.restarts[1].cause == "rank 1 did nothing for 9 s"
 
 
+def test_samples_of_every_kind_are_heard_once_each_however_many_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(self: Attempt, callback: Callable[[dict[str, Any]], object]) -> None:
+        for message in self._messages:
+            callback(message)
+            step = from_wire(message).iteration
+            callback(to_wire(AnswersSample(rank=0, iteration=step, answers=())))
+            part = ProfileSample(rank=0, name="trace", part=step, parts=9999, content=b"")
+            callback(to_wire(part))
+
+    monkeypatch.setattr(Attempt, "on_sample", send)
+    steps = 3 * TOGETHER  # a sample that is packed is freed, and another one takes its place
+    run, _ = _run(tmp_path, [(3, LOST), (steps, None)], restarts=3)
+    assert run.result(20) == ["done"]
+    heard = [from_wire(message) for message in run.each_sample()]
+    answers = [one.iteration for one in heard if isinstance(one, AnswersSample)]
+    assert answers == list(range(steps))
+    parts = [one for one in heard if isinstance(one, ProfileSample)]
+    assert len(parts) == 2 * (3 + steps - 2)
+
+
+@pytest.mark.parametrize(("damaged", "resumed"), [(4, 2), (2, 0)])
+def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
+    tmp_path: Path, damaged: int, resumed: int
+) -> None:
+    with pytest.warns(RuntimeWarning, match=f"checkpoint of step {damaged} in .* is not whole"):
+        begun = _done(tmp_path, [(damaged + 1, LOST), (6, None)], damaged=damaged)
+    assert begun == [0, resumed]
+    assert list(steps_in(tmp_path)) == [2, 4, 6], "whole ones, and that which was saved anew"
+    assert len(list(tmp_path.glob(f"damaged-{folder_of_step(damaged)}-*"))) == 1
+
+
 def test_a_step_that_fails_twice_ends_the_run_and_is_named(tmp_path: Path) -> None:
     error = RankError(1, "ValueError", "no", "Traceback")
     run, begun = _run(tmp_path, [(3, error), (3, error), (9, None)], restarts=9)
@@ -130,7 +175,7 @@ def test_a_run_waits_for_engines_that_are_missing(
     monkeypatch.setattr(restarts, "_PAUSE", 0.01)
     away = [EnginesMissing("1 of 2 engines have died")] * 2
     with pytest.warns(RuntimeWarning, match="training waits to begin again: 1 of 2 eng") as told:
-        begun = _done(tmp_path, [(3, LOST), (6, None)], away)
+        begun = _done(tmp_path, [(3, LOST), (6, None)], away=away)
     assert (begun, len(told)) == ([0, 2], 1)
 
 

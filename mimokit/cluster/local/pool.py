@@ -27,7 +27,7 @@ from mimokit.cluster.worker.stack import STACK_SIGNAL, within_run
 
 START_SECONDS = 120.0
 STACK_SECONDS = 0.5
-"""How long an engine may take to write its stack."""
+"""How long an engine of an idle machine may take to write its stack."""
 CLOSE_SECONDS = 1.2
 CONTINUE_SECONDS = 5.0
 """How long the controller or the engine server may be stopped before it is told to go on."""
@@ -198,7 +198,7 @@ class LocalPool:
         try:
             before = log.stat().st_size
             os.kill(self._pids[engine.engine_id], STACK_SIGNAL)
-            time.sleep(STACK_SECONDS)
+            time.sleep(STACK_SECONDS * slowdown())
             return within_run(log.read_bytes()[before:].decode(errors="replace")) or None
         except (OSError, LookupError):
             return None

@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from mimokit.cluster.rank import is_waiting
 from mimokit.cluster.worker.rounds import Call, Rounds, frames_within, rounds_of
 
 _ROOM = Path(__file__).parents[1]
@@ -42,7 +43,7 @@ class Place:
     Attributes:
         stack: its calls within the function of a run, as text, the innermost last.
         cpu_seconds: how long it has run so far; None where that is not known.
-        waits: whether it waits for other ranks or a device, where it waits at all.
+        waits: whether it waits for other ranks, a device or a disk, where it waits at all.
         rounds: what several looks at it have in common; "" if it does not go round in a loop,
             "sleeps" if it sleeps there, "runs" if not.
         calls: of these looks, the outermost first.
@@ -94,6 +95,8 @@ def _text(frame: FrameType) -> str:
 
 
 def _waits(frames: Sequence[FrameType]) -> bool:
+    if is_waiting():
+        return True
     if not frames:
         return False
     (innermost,) = traceback.extract_stack(frames[-1], limit=1)

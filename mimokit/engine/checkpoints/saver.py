@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.architecture.tensor_cut import Shape
+from mimokit.cluster.rank import waiting
 from mimokit.config import ExperimentConfig
 from mimokit.engine.checkpoints.files import BlocksByFile, sync, write_files
 from mimokit.engine.checkpoints.state import (
@@ -39,6 +40,7 @@ from mimokit.engine.replicas.exchange import ReplicaExchange
 from mimokit.planning.checkpoints import (
     EXCHANGE,
     MARKER,
+    PARTIAL,
     Checkpoint,
     DataPosition,
     folder_of_replica,
@@ -51,8 +53,6 @@ from mimokit.planning.checkpoints import (
 from mimokit.result_files import write_json
 
 _ALIVE_SECONDS = 1.0
-_PARTIAL = ".partial"
-"""How the folder of an unfinished checkpoint ends; it begins with a dot."""
 
 
 def held_by(model: RankModel, update: MainGradUpdate) -> list[HeldTensor]:
@@ -99,6 +99,7 @@ class Saver:
         self._content: Checkpoint | None = None
         self._thread: threading.Thread | None = None
         self._error: OSError | None = None
+        self._told = False
         self._saved: int | None = None
         self._token = self._agreed_token(begun)
 
@@ -113,7 +114,7 @@ class Saver:
         if step == self._saved:
             return
         self.finish()
-        folder = self._directory / f".{folder_of_step(step)}.{self._token}{_PARTIAL}"
+        folder = self._directory / f".{folder_of_step(step)}.{self._token}{PARTIAL}"
         files, shapes = self._copied()
         self._pending, self._saved = folder, step
         self._content = Checkpoint(
@@ -149,13 +150,16 @@ class Saver:
         if not failed and self._peers is not None:
             self._write_own_marker(folder)
             (failed,) = self._sums(self._error is not None)
-        if self._rank == self._replica == 0:
-            if failed:
+        whole, first = not failed, self._rank == self._replica == 0
+        with waiting():
+            if first:
+                whole = whole and self._complete(folder)
+            if first and not whole:
                 shutil.rmtree(folder, ignore_errors=True)
-            else:
-                self._complete(folder)
         if failed:
             self._report()
+        if whole:
+            self._told = False
 
     def _sums(self, *values: float) -> list[float]:
         """Return sums over all ranks, of all replicas."""
@@ -174,16 +178,36 @@ class Saver:
         """Wait until what has been begun is whole. Collective."""
         while self._pending is not None:
             assert self._thread is not None
-            while self._thread.is_alive():
-                self._thread.join(_ALIVE_SECONDS)  # a rank whose main thread never runs is ended
+            with waiting():
+                while self._thread.is_alive():
+                    self._thread.join(_ALIVE_SECONDS)  # an abort reaches a thread that runs
             self.poll()
 
     def _report(self) -> None:
-        """Say why a checkpoint is missing: the run goes on, and those before it are whole."""
+        """Say why a checkpoint is missing, on the first rank that knows. Collective.
+
+        The run goes on, and the checkpoints before are whole.
+        """
         error, self._error = self._error, None
-        if error is not None:
-            why = error.strerror or str(error)
-            print(f"A checkpoint in {self._directory} could not be written ({why}).", flush=True)
+        reasons = gather_json("" if error is None else error.strerror or str(error))
+        wrong = [rank for rank, reason in enumerate(reasons) if reason]
+        count = 1 if self._peers is None else self._peers.plan.replicas
+        failed = self._sums(*(bool(wrong) and self._replica == number for number in range(count)))
+        if self._rank == 0 and wrong and not any(failed[: self._replica]):
+            self._say(wrong[0], reasons[wrong[0]])
+
+    def _say(self, rank: int, reason: str) -> None:
+        """Say it once, until a checkpoint is whole again."""
+        if self._told or self._content is None:
+            return
+        self._told = True
+        rank += 0 if self._peers is None else self._peers.first_rank
+        print(
+            f"The checkpoint of step {self._content.step} in {self._directory} could not be "
+            f"written by rank {rank} ({reason}): training goes on, and no more is said of it "
+            "until a checkpoint is whole again.",
+            flush=True,
+        )
 
     def _agreed_token(self, begun: int) -> str:
         """Make the folder, remove what earlier runs left unfinished, and see that all share it."""
@@ -195,7 +219,7 @@ class Saver:
         if first:
             try:
                 self._directory.mkdir(parents=True, exist_ok=True)
-                for left in self._directory.glob(f".*{_PARTIAL}"):
+                for left in self._directory.glob(f".*{PARTIAL}"):
                     shutil.rmtree(left, ignore_errors=True)
                 probe.write_bytes(b"0" * 4096)
             except OSError as error:
@@ -287,8 +311,11 @@ class Saver:
         sync(folder / MARKER)
         sync(folder)
 
-    def _complete(self, folder: Path) -> None:
-        """Write the marker, give the folder its name, and remove checkpoints that are not kept."""
+    def _complete(self, folder: Path) -> bool:
+        """Write the marker, give the folder its name, and remove checkpoints that are not kept.
+
+        Returns False where that cannot be done.
+        """
         assert self._content is not None
         target = self._directory / folder_of_step(self._content.step)
         try:
@@ -297,19 +324,19 @@ class Saver:
             os.rename(folder, target)
             sync(self._directory)
         except OSError as error:
-            self._error = error
-            self._report()
-            return
+            self._say(0, error.strerror or str(error))
+            return False
         steps = sorted(steps_in(self._directory).items())
         for _, old in steps[: -self._settings.keep]:
             _set_aside(old)
+        return True
 
 
 def _set_aside(folder: Path) -> None:
     """Remove a checkpoint; killed meanwhile, it leaves a folder that no reader takes for one."""
     if not folder.exists():
         return
-    gone = folder.with_name(f".{folder.name}.{time.monotonic_ns()}{_PARTIAL}")
+    gone = folder.with_name(f".{folder.name}.{time.monotonic_ns()}{PARTIAL}")
     with contextlib.suppress(OSError):
         os.rename(folder, gone)
         shutil.rmtree(gone, ignore_errors=True)

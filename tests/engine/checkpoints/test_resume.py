@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from mimokit.analysis import read_run
 from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ConfigError, ExperimentConfig, StrategyConfig
+from mimokit.config.runtime import CheckpointConfig
 from mimokit.experiment import Evaluations, resume_check, train
 from mimokit.experiment.prepare import prepared
 from mimokit.experiment.resume_proof import find_differences
 from mimokit.planning import plan_layout
+from mimokit.planning.checkpoints import PARTIAL, steps_in
+from mimokit.result_files import CHECKPOINTS
 from mimokit.samples import StepSample
 from tests.engine.checkpoints.resumes import resumes_with_faults
 from tests.layouts import digits_config
@@ -143,6 +146,35 @@ def test_an_exchange_that_starts_again_is_found(cluster: EngineCluster) -> None:
     assert any("After the steps that follow, " in finding for finding in report.findings)
 
 
+class _Unused:
+    """A cluster of one whose runs say where they save, and go no further."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def run(
+        self, function: Any, plan: Any, config: ExperimentConfig, *more: Any, **named: Any
+    ) -> Any:
+        assert config.runtime.checkpoint is not None
+        assert Path(config.runtime.checkpoint.directory or "").is_dir()
+        raise FileNotFoundError(config.runtime.checkpoint.directory)
+
+
+def test_a_resume_check_saves_where_all_hosts_do(tmp_path: Path) -> None:
+    shared, unused = tmp_path / "shared", cast(Any, _Unused())
+    for settings, within in ((CheckpointConfig(directory=str(shared)), shared), (None, Path("/"))):
+        with pytest.raises(FileNotFoundError) as error:
+            resume_check(unused, digits_config(checkpoint=settings))
+        folder = Path(str(error.value))
+        assert folder.is_relative_to(within)
+        assert folder.match(f".*{PARTIAL}"), "a name that a run removes"
+        assert not folder.exists()
+    (tmp_path / "file").write_text("")
+    beneath_a_file = digits_config(checkpoint=CheckpointConfig(directory=f"{tmp_path}/file/below"))
+    with pytest.raises(ConfigError, match="it cannot be written"):
+        resume_check(unused, beneath_a_file)
+
+
 def test_a_killed_rank_costs_the_steps_since_the_last_checkpoint(
     cluster: EngineCluster, tmp_path: Path
 ) -> None:
@@ -152,7 +184,8 @@ def test_a_killed_rank_costs_the_steps_since_the_last_checkpoint(
     killed: list[int] = []
 
     def kill(sample: Any) -> None:
-        if isinstance(sample, StepSample) and sample.iteration >= 7 and not killed:
+        is_saved = bool(steps_in(tmp_path / CHECKPOINTS))
+        if isinstance(sample, StepSample) and is_saved and not killed:
             killed.append(sample.iteration)
             os.kill(process, signal.SIGKILL)
 

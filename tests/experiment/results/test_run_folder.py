@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -29,6 +28,7 @@ from mimokit.experiment.training import TrainingRun
 from mimokit.result_files import RunFile
 from mimokit.samples import to_wire
 from tests.charts.fakes import samples
+from tests.disks import fill, mounted, small_disk
 from tests.layouts import digits_config
 
 CONFIG = digits_config((1, 8), (4, 2), num_iterations=10)
@@ -65,31 +65,9 @@ def _train(folder: Path, error: Exception | None = None) -> TrainingRun:
     return TrainingRun(run, CONFIG, PLAN, folder, writer)
 
 
-@contextlib.contextmanager
-def _mounted(place: Path, *command: str) -> Iterator[None]:
-    """Mount something, or skip where a test may not."""
-    place.mkdir()
-    done = subprocess.run(
-        ["mount", *command, str(place)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"mount {' '.join(command)} is not allowed here: {done.stderr.strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
-def _full(folder: Path) -> None:
-    """Fill the file system of a folder to its last byte."""
-    with (folder / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(b"0" * 1024)
-
-
 def test_a_folder_on_a_full_disk_is_refused(tmp_path: Path) -> None:
-    with _mounted(tmp_path / "disk", "-t", "tmpfs", "-o", f"size={MOST_KB}k", "tmpfs"):
-        _full(tmp_path / "disk")
+    with small_disk(tmp_path / "disk", MOST_KB):
+        fill(tmp_path / "disk")
         with pytest.raises(
             ConfigError, match=r"cannot be written there \(No space left on device\)"
         ):
@@ -101,12 +79,12 @@ def test_a_disk_that_fills_up_hides_neither_result_nor_error(
     tmp_path: Path, error: RankError | None
 ) -> None:
     """Rows stay whole, which is said once; with space again the result is there, and complete."""
-    with _mounted(tmp_path / "disk", "-t", "tmpfs", "-o", f"size={MOST_KB}k", "tmpfs"):
+    with small_disk(tmp_path / "disk", MOST_KB):
         folder = tmp_path / "disk" / "run"
         folder.mkdir()
         writer = RunWriter(Folder.claim(folder), RunSetting(CONFIG, PLAN))
         writer.begin()
-        _full(folder)
+        filler = fill(folder)
         run: Any = _Ended(error)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
@@ -121,7 +99,7 @@ def test_a_disk_that_fills_up_hides_neither_result_nor_error(
         assert "could not be written completely" in notes
         rows = folder / RunFile.METRICS_BY_RANK  # absent where not even its header had room
         assert not rows.exists() or rows.read_bytes().endswith(b"\n")
-        (folder / "filler").unlink()
+        filler.unlink()
         if error is None:
             assert len(training.result().steps) == 80
         else:
@@ -134,7 +112,7 @@ def test_a_disk_that_fills_up_hides_neither_result_nor_error(
 def test_a_read_only_folder_is_refused_before_engines_work(tmp_path: Path) -> None:
     """A bind mount, since root may write in spite of the mode of a folder."""
     place = tmp_path / "read only"
-    with _mounted(place, "--bind", str(tmp_path)):
+    with mounted(place, "--bind", str(tmp_path)):
         subprocess.run(["mount", "-o", "remount,ro,bind", str(place)], check=True)
         unused: Any = _OfEight()
         for start in (
@@ -169,7 +147,7 @@ def test_a_client_that_is_killed_leaves_all_whole_rows(tmp_path: Path) -> None:
         [sys.executable, "-c", KILLED_CLIENT, str(tmp_path)], stdout=subprocess.DEVNULL
     )
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         table = tmp_path / RunFile.METRICS
         while not table.is_file() or table.read_bytes().count(b"\n") < 20:
             assert client.poll() is None, "the client has ended by itself"
