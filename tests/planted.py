@@ -19,11 +19,11 @@ FEWER_MEASUREMENTS = {
 
 
 @contextlib.contextmanager
-def measured_less_often(cluster: EngineCluster) -> Iterator[None]:
-    """Let eight ranks repeat the measurements of a calibration less often."""
+def measured_less_often(cluster: EngineCluster, ranks: int = 8) -> Iterator[None]:
+    """Let ranks repeat the measurements of a calibration less often."""
     with contextlib.ExitStack() as stack:
         for name, count in FEWER_MEASUREMENTS.items():
-            stack.enter_context(planted(cluster, name, lambda _, count=count: count, 8))
+            stack.enter_context(planted(cluster, name, lambda _, count=count: count, ranks))
         yield
 
 

@@ -2,7 +2,8 @@
 
 A rank's tensors are those that were made on `DEVICE`, moved there, or computed from such. What
 autograd makes in C++ has no place of its own and goes with both. Nothing here knows of kernels,
-streams or backends: it finds tensors that are made in the wrong place.
+streams or backends: it finds tensors that are made in the wrong place, and the code in which the
+host waits for the device, as it reads a tensor of it or gives it one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -24,6 +26,13 @@ DEVICE, HOST = torch.device("cpu", 0), torch.device("cpu")
 _INDEXED = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _MOVES = (torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.copy_)
 _TO_HOST = (torch.Tensor.cpu, torch.Tensor.item, torch.Tensor.tolist)
+_READS = (
+    *_TO_HOST,
+    torch.Tensor.__bool__,
+    torch.Tensor.__int__,
+    torch.Tensor.__float__,
+    torch.Tensor.nonzero,
+)
 _SET_DATA: Any = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 _DEVICE_OF: Any = torch.Tensor.device.__get__  # type: ignore[attr-defined]
 
@@ -33,10 +42,16 @@ class WrongDeviceError(AssertionError):
 
 
 class TwoDevices(TorchFunctionMode):
-    """Knows the device of every tensor that functions of torch make in Python."""
+    """Knows the device of every tensor that functions of torch make in Python.
+
+    Attributes:
+        waits: file and function of every call that reads a tensor of the device, or moves one there
+            from memory that is not pinned.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.waits: list[str] = []
         self._places: Any = WeakTensorKeyDictionary()
 
     def __torch_function__(
@@ -52,6 +67,7 @@ class TwoDevices(TorchFunctionMode):
             return function(*args, **kwargs)
         self._check(function, tensors)
         place = self._place_of_result(function, tensors, (*args, *kwargs.values()))
+        self._note_wait(function, tensors, place)
         result = function(*args, **kwargs)
         moved = function in _MOVES and function is not torch.Tensor.copy_
         if moved and result is args[0] and self._places.get(result) != place:
@@ -60,6 +76,15 @@ class TwoDevices(TorchFunctionMode):
             if torch.is_tensor(leaf) and (leaf is not tensors[0] if tensors else True):
                 self._put(leaf, place)
         return result
+
+    def _note_wait(
+        self, function: Any, tensors: list[torch.Tensor], place: torch.device | None
+    ) -> None:
+        before = self._places.get(tensors[0]) if tensors else None
+        moved = function in _MOVES and {before, place} == {DEVICE, HOST}
+        if moved or (function in _READS and before == DEVICE):
+            code = sys._getframe(2).f_code
+            self.waits.append(f"{Path(code.co_filename).name} {code.co_name}")
 
     def _put(self, tensor: torch.Tensor, place: torch.device | None) -> None:
         if place is not None and not tensor.is_meta:
@@ -91,12 +116,11 @@ class TwoDevices(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def two_devices() -> Iterator[None]:
+def two_devices() -> Iterator[TwoDevices]:
     """Let this process have a device, for whatever asks mimokit or Megatron for one."""
     with contextlib.ExitStack() as stack:
         for module in list(sys.modules.values()):
             if module is not None and "rank_device" in vars(module):
                 stack.enter_context(mock.patch.object(module, "rank_device", return_value=DEVICE))
         stack.enter_context(mock.patch.object(torch.cuda, "current_device", return_value=DEVICE))
-        stack.enter_context(TwoDevices())
-        yield
+        yield stack.enter_context(TwoDevices())

@@ -23,13 +23,15 @@ def choose_backend(facts: Sequence[EngineFacts], places: Sequence[int]) -> str:
     """Return `nccl` (with gloo for CPU tensors) if every rank has a GPU of its own, else `gloo`.
 
     A rank with GPUs keeps its tensors on one of them, which gloo neither sends nor reduces in
-    buckets; so ranks either have one each, or none has any.
+    buckets; so ranks either have one each, or none has any. Ranks of a host see as many GPUs as
+    each other: a rank counts through those that it sees.
 
     Args:
         places: by rank: the number of its engine among those of its host.
 
     Raises:
-        ClusterError: ranks share a GPU, or only some of them have one.
+        ClusterError: ranks share a GPU, only some of them have one, or those of a host see
+            different numbers of them.
     """
     devices = [_device_of(fact, place) for fact, place in zip(facts, places, strict=True)]
     without = [rank for rank, device in enumerate(devices) if device is None]
@@ -42,6 +44,7 @@ def choose_backend(facts: Sequence[EngineFacts], places: Sequence[int]) -> str:
             f"{facts[other].host} sees {counted(len(facts[other].gpus), 'GPU')}; give every engine "
             f"a GPU, or start all of them with {VISIBLE}= to compute on CPUs"
         )
+    _check_counts(facts)
     (host, gpu), most = Counter(devices).most_common(1)[0]  # type: ignore[misc]
     if most > 1:
         raise ClusterError(
@@ -52,11 +55,33 @@ def choose_backend(facts: Sequence[EngineFacts], places: Sequence[int]) -> str:
     return NCCL
 
 
+def gpu_number(place: int, visible: int) -> int:
+    """Return which of the GPUs that a rank sees is its device.
+
+    Args:
+        place: the number of its engine among those of its host.
+        visible: how many it sees: all of the host's, or under Slurm usually one.
+    """
+    return place % visible
+
+
 def _device_of(fact: EngineFacts, place: int) -> tuple[str, str] | None:
-    """Return the host and the GPU of a rank, as `mimokit.engine.device.rank_device` chooses it."""
+    """Return the host and the GPU of a rank."""
     if not fact.gpus:
         return None
-    return fact.host, fact.gpus[place % len(fact.gpus)]
+    return fact.host, fact.gpus[gpu_number(place, len(fact.gpus))]
+
+
+def _check_counts(facts: Sequence[EngineFacts]) -> None:
+    first: dict[str, int] = {}
+    for rank, fact in enumerate(facts):
+        other = first.setdefault(fact.host, rank)
+        if len(fact.gpus) != len(facts[other].gpus):
+            raise ClusterError(
+                f"rank {other} on {fact.host} sees {counted(len(facts[other].gpus), 'GPU')}, but "
+                f"rank {rank} on the same host sees {len(fact.gpus)}; start all engines of a host "
+                f"with the same number of GPUs in {VISIBLE}"
+            )
 
 
 def gpus_of_host() -> int:

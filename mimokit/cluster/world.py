@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 class WorldSpec:
     """One rank's place in one world.
 
-    `local_rank` is the number of its GPU among those of its host.
+    `local_rank` is the number of its engine among those of its host.
     """
 
     name: str
@@ -75,7 +75,7 @@ def lay_out(
     """The place of every rank, in rank order; rank 0's engine hosts the store.
 
     Args:
-        places: the number of each engine among those of its host, which its GPU has too.
+        places: the number of each engine among those of its host.
         key: that the ranks have alone.
     """
     hosts = [fact.host for fact in facts]

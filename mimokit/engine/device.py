@@ -15,17 +15,17 @@ import psutil
 import torch
 import torch.distributed as dist
 
+from mimokit.cluster.devices import gpu_number
 from mimokit.engine.megatron import forget_rotary_embeddings
 from mimokit.samples import RankFacts, RankHardware
 
 
 def rank_device() -> torch.device:
-    """Return the CUDA device of this rank (ranks share devices round robin), else the CPU."""
+    """Return the CUDA device of this rank, else the CPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    device = torch.device(
-        "cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
-    )
+    place = int(os.environ.get("LOCAL_RANK", "0"))
+    device = torch.device("cuda", gpu_number(place, torch.cuda.device_count()))
     torch.cuda.set_device(device)
     return device
 

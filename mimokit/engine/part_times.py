@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from types import TracebackType
+from typing import Any
 
 import torch
 
@@ -41,17 +42,62 @@ def _after_queued_work() -> float:
 now: Callable[[], float] = time.perf_counter if CPU_ONLY else _after_queued_work
 """Returns seconds on this rank's clock; on CUDA after the work queued so far is done."""
 
+Mark = Any
+"""A moment: seconds on this rank's clock; on CUDA an event behind the work queued so far."""
+
+
+class DeviceMarks:
+    """Marks of CUDA, which are set without waiting for the device, and read once they matter."""
+
+    def __init__(self) -> None:
+        self._origin: Any = None
+        self._seconds = 0.0
+
+    def begin(self) -> float:
+        """Wait for the device and return the seconds from which marks count until the next call.
+
+        Events of long ago would give coarse seconds.
+        """
+        self._seconds = _after_queued_work()
+        self._origin = self.set()
+        return self._seconds
+
+    def set(self) -> Mark:
+        """Return a mark."""
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def seconds(self, mark: Mark) -> float:
+        """Wait until a mark is reached and return its moment on this rank's clock."""
+        mark.synchronize()
+        return self._seconds + float(self._origin.elapsed_time(mark)) / 1e3
+
+
+if CPU_ONLY:
+    begin_marks: Callable[[], float] = time.perf_counter
+    set_mark: Callable[[], Mark] = time.perf_counter
+    seconds_at: Callable[[Mark], float] = float
+else:
+    _marks = DeviceMarks()
+    begin_marks, set_mark, seconds_at = _marks.begin, _marks.set, _marks.seconds
+
 
 class _Timer:
     """Times the blocks of one part; it is made once, as a step enters many blocks."""
 
-    __slots__ = ("_begun", "seconds")
+    __slots__ = ("_begun", "_spans")
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self._spans: list[tuple[Mark, Mark]] = []
+
+    def take(self) -> float:
+        seconds = sum(seconds_at(end) - seconds_at(begun) for begun, end in self._spans)
+        self._spans.clear()
+        return seconds
 
     def __enter__(self) -> None:
-        self._begun = now()
+        self._begun = set_mark()
 
     def __exit__(
         self,
@@ -59,7 +105,7 @@ class _Timer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.seconds += now() - self._begun
+        self._spans.append((self._begun, set_mark()))
 
 
 class PartTimes:
@@ -74,10 +120,7 @@ class PartTimes:
 
     def take(self) -> dict[StepPart, float]:
         """Return the seconds since the last call; a part that did not occur has 0."""
-        taken = {part: timer.seconds for part, timer in self._timers.items()}
-        for timer in self._timers.values():
-            timer.seconds = 0.0
-        return taken
+        return {part: timer.take() for part, timer in self._timers.items()}
 
 
 class _Untimed(PartTimes):

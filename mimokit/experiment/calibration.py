@@ -9,6 +9,7 @@ from typing import Any
 
 from mimokit.cluster import EngineCluster
 from mimokit.config.errors import Problem, refuse_if_any
+from mimokit.config.runtime import RUNNABLE_PRECISIONS
 from mimokit.experiment import on_rank
 from mimokit.prediction.calibration import Calibration, fit_calibration, merge, save_calibration
 from mimokit.progress import shown
@@ -21,6 +22,7 @@ def calibrate(
     cluster: EngineCluster,
     path: str | os.PathLike[str] | None = None,
     *,
+    precision: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Calibration:
     """Measure the performance of a cluster's ranks, and write it to a hardware file.
@@ -31,21 +33,27 @@ def calibrate(
     takes less than half a minute on 8 engines of an idle laptop. With CUDA, matrix products are
     timed with events on the device.
 
+    One engine, as on a machine with one GPU, measures no links: the file serves layouts of one rank
+    until its `domain` and `network` are written by hand.
+
     Args:
         path: of the file, `this-machine.json` by default. `predict(..., hardware=path)` takes it,
             and so does `runtime.hardware` of a config, for the utilisation of a run.
+        precision: fp32, bf16 or fp16: products and attention are measured in it alone. None: in
+            fp32 and bf16; what hardware has once for all precisions is that of bf16 on a GPU, of
+            fp32 on a CPU.
         progress: called with a line before each measurement; None: a bar shows what is measured.
 
     Returns:
         The fitted constants, with the residuals of every fit; `print` shows them.
 
     Raises:
-        ConfigError: fewer than 2 engines, or a path that does not end in .json.
+        ConfigError: an unknown precision, or a path that does not end in .json.
         ClusterError: the cluster is closed, or cannot form a world.
         RankDied: the process of a rank died.
     """
     target = os.fspath(path) if path is not None else DEFAULT_PATH
-    _check(cluster, target)
+    _check(precision, target)
 
     def hear(message: Mapping[str, Any]) -> None:
         sample = from_wire(message)
@@ -54,19 +62,20 @@ def calibrate(
 
     with shown("calibrating", wanted=progress is None) as bar:
         tell = progress or partial(bar.update, None)
-        measured = cluster.run(on_rank.calibrate_rank, world_size=len(cluster), on_sample=hear)
+        measured = cluster.run(
+            on_rank.calibrate_rank, precision, world_size=len(cluster), on_sample=hear
+        )
     return save_calibration(fit_calibration(merge(measured)), target)
 
 
-def _check(cluster: EngineCluster, path: str) -> None:
-    engines = len(cluster)
+def _check(precision: str | None, path: str) -> None:
     problems = []
-    if engines < 2:
+    if precision not in (None, *RUNNABLE_PRECISIONS):
         sentence = (
-            f"Calibration: the cluster has {engines} engine, and collectives take at least 2; "
-            "start one with EngineCluster(n=2) or more."
+            f"Calibration: precision {precision!r} cannot be measured; give one of "
+            f"{', '.join(RUNNABLE_PRECISIONS)}, or leave it out for fp32 and bf16."
         )
-        problems.append(Problem("calibration", "cluster", engines, sentence))
+        problems.append(Problem("calibration", "precision", precision, sentence))
     if not path.endswith(".json"):
         sentence = (
             f"Calibration: the path '{path}' does not end in .json, which distinguishes a file "

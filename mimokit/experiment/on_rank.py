@@ -209,11 +209,11 @@ def seams_rank(
     return record_layout(plan, config, code.data or default_data, reference, code, wholes)
 
 
-def calibrate_rank() -> RankMeasurements:
+def calibrate_rank(precision: str | None) -> RankMeasurements:
     """Measure on this rank; the caller receives a sample before each part."""
     from mimokit.engine.calibration import measure
 
-    return measure(_send)
+    return measure(_send, precision)
 
 
 def open_stepper(

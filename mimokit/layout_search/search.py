@@ -34,7 +34,7 @@ from mimokit.prediction.task import (
     chosen_software,
     section_of,
 )
-from mimokit.prediction.validity import check_precision
+from mimokit.prediction.validity import check_links, check_precision
 
 FINALISTS = 32
 """Layouts whose pipelines are simulated, of those that the closed forms put first."""
@@ -104,6 +104,7 @@ def search(
     _check_numbers(gpus, finalists)
     chosen = chosen_hardware(hardware, gpu, section)
     check_precision(chosen, work)
+    check_links(chosen, gpus)
     task = SearchTask(
         model=known,
         workload=work,

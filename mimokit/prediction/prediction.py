@@ -34,7 +34,7 @@ from mimokit.prediction.pipeline import simulated_passes
 from mimokit.prediction.result import Prediction
 from mimokit.prediction.step_time import Software, System
 from mimokit.prediction.task import HardwareSource, PredictionTask, task_of
-from mimokit.prediction.validity import check_layout, check_precision, misplaced
+from mimokit.prediction.validity import check_layout, check_links, check_precision, misplaced
 from mimokit.prediction.workload import Workload, branches_of, language_of, step_flops
 
 
@@ -89,6 +89,7 @@ def predict_task(task: PredictionTask) -> Prediction:
         task = replace(task, workload=replace(task.workload, encoder_microbatches=at_once))
     model, layout, workload, system = task.model, task.layout, task.workload, task.system
     check_precision(system.hardware, workload)
+    check_links(system.hardware, layout.gpus)
     check_layout(model, layout, workload)
     language, encoders = costs_of(model, layout, workload, system)
     cost = layout_cost(layout.mode, language, encoders, workload, system)

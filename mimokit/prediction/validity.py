@@ -43,6 +43,22 @@ def check_precision(hardware: Hardware, workload: Workload) -> None:
         raise unknown_name("Precision", workload.precision, hardware.precisions)
 
 
+def check_links(hardware: Hardware, ranks: int) -> None:
+    """Refuse several ranks where the hardware's links are not known.
+
+    Raises:
+        ConfigError: with what would make them known.
+    """
+    if ranks == 1 or hardware.has_links:
+        return
+    sentence = (
+        f"Hardware '{hardware.name}': it has no links, as one rank alone was measured, but the "
+        f"layout has {ranks} ranks; calibrate a cluster of 2 or more engines, or write bandwidth "
+        "and latency of domain and network into its file."
+    )
+    raise ConfigError([Problem("hardware", "domain", hardware.name, sentence)])
+
+
 def check_layout(model: Model, layout: Layout, workload: Workload) -> None:
     """Refuse a layout that cannot be built, before anything is predicted of it.
 

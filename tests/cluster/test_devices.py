@@ -1,13 +1,18 @@
 """Which ranks compute on GPUs; no GPU is needed to decide it."""
 
+import os
 from contextlib import nullcontext as nothing
+from typing import Any
 
 import pytest
+import torch
 
 from mimokit.cluster import ClusterError, devices
 from mimokit.cluster.devices import GLOO, NCCL, choose_backend, gpus_of_host
 from mimokit.cluster.local import starting
-from mimokit.cluster.world import EngineFacts, places_on_hosts
+from mimokit.cluster.worker.membership import Membership
+from mimokit.cluster.world import EngineFacts, lay_out, places_on_hosts
+from mimokit.engine.device import rank_device
 
 
 def facts(*hosts: tuple[str, tuple[str, ...]]) -> tuple[EngineFacts, ...]:
@@ -38,6 +43,37 @@ def test_ranks_that_would_share_a_gpu_are_refused() -> None:
 def test_ranks_of_which_only_some_see_gpus_are_refused() -> None:
     with pytest.raises(ClusterError, match="rank 1 on b sees no GPU, but rank 0 on a sees 2 GPUs"):
         chosen(("a", ("x", "y")), ("b", ()))
+
+
+def test_ranks_of_a_host_that_see_different_numbers_of_gpus_are_refused() -> None:
+    sentence = "rank 0 on a sees 2 GPUs, but rank 1 on the same host sees 1; start all engines"
+    for gpu in "xy":  # two ranks would share x; y they would not, by chance
+        with pytest.raises(ClusterError, match=sentence):
+            chosen(("a", ("x", "y")), ("a", (gpu,)))
+
+
+@pytest.mark.parametrize(("visible", "number"), [(1, 0), (2, 1), (8, 1)])
+def test_a_rank_joins_and_computes_on_the_gpu_that_its_backend_was_chosen_for(
+    monkeypatch: pytest.MonkeyPatch, visible: int, number: int
+) -> None:
+    """One visible GPU per task is usual under Slurm; there the second rank has the number 0."""
+    seen = [tuple(f"GPU {n}" for n in range(visible))] * 2 if visible > 1 else [("x",), ("y",)]
+    hosts = facts(*[("a", gpus) for gpus in seen])
+    spec = lay_out(hosts, (0, 1), 1, 1.0, b"", choose_backend(hosts, (0, 1)))[1]
+    made: list[Any] = []
+    monkeypatch.setattr(torch._C._distributed_c10d, "TCPStore", lambda *_, **__: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: visible)
+    monkeypatch.setattr(torch.cuda, "set_device", made.append)
+    monkeypatch.setattr(
+        torch.distributed,
+        "init_process_group",
+        lambda *_, **options: made.append(options["device_id"]),
+    )
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    Membership().join(spec)
+    made.append(rank_device())
+    assert made == [torch.device("cuda", number)] * 4
 
 
 def test_gpus_are_counted_without_opening_them(monkeypatch: pytest.MonkeyPatch) -> None:

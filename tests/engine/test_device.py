@@ -1,11 +1,14 @@
 """Arithmetic of a device that tests do not have."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from mimokit.engine.fits import node
+from mimokit.engine.fits.job import FitError
 from mimokit.engine.verify import compare, oracle
 
 SWITCHES: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
@@ -35,3 +38,22 @@ def test_what_verifies_computes_without_tf32_and_leaves_the_switches(checker: ob
         checker(Watched(), Watched(), None, [])  # type: ignore[operator]
     assert seen[0] == [False, False]
     assert [switch.allow_tf32 for switch in SWITCHES] == [True, True]
+
+
+def test_a_node_of_a_fit_keeps_to_the_gpu_with_which_its_engine_joined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    bound = SimpleNamespace(WORLD=SimpleNamespace(bound_device_id=torch.device("cuda", 1)))
+    monkeypatch.setattr(node.dist, "group", bound)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    choices: list[Any] = [None, [3, 1]]
+    for devices in choices:
+        job: Any = SimpleNamespace(device=None, devices=devices)
+        assert node.device_of(job, 5) == torch.device("cuda", 1)
+    with pytest.raises(
+        FitError, match=r"node 4: devices names GPU 3, .* with GPU 1; leave devices"
+    ):
+        node.device_of(job, 4)

@@ -11,6 +11,8 @@ from mimokit.cluster import ClusterError, EngineCluster, RankDied
 from mimokit.config import ConfigError
 from mimokit.prediction.calibration import Calibration, load_calibration
 from mimokit.prediction.hardware import load_hardware
+from mimokit.prediction.local_cpu.prediction import predict_shared
+from tests.layouts import digits_config
 from tests.planted import measured_less_often
 from tests.shared_cluster import SharedCluster
 
@@ -61,13 +63,27 @@ def test_constants_are_those_of_a_machine(calibrated: tuple[Calibration, list[st
     assert more[0] < more[1]
 
 
-def test_one_engine_is_refused(tmp_path: Path) -> None:
+def test_one_engine_measures_no_links_and_the_precision_that_is_asked_for(tmp_path: Path) -> None:
     with (
-        EngineCluster(n=1, preload=(), progress=False) as alone,
-        pytest.raises(ConfigError, match="the cluster has 1 engine") as refused,
+        EngineCluster(n=1, progress=False) as alone,
+        measured_less_often(alone, ranks=1),
     ):
-        mimokit.calibrate(alone, tmp_path / "here.json")
+        found = mimokit.calibrate(alone, tmp_path / "here.json", precision="bf16")
+    assert load_calibration(tmp_path / "here.json") == found
+    assert set(found.hardware.peak_flops) == {"bf16"}
+    assert not found.hardware.has_links
+    assert not found.costs.at(1).collectives
+    one, two = (digits_config((1, ranks), (1, ranks)) for ranks in (1, 2))
+    seconds = predict_shared(one, found.costs, found.cores).seconds
+    assert 0 < seconds < 3600
+    with pytest.raises(ConfigError, match=r"2 ranks.*calibrate 2 or more engines") as refused:
+        predict_shared(two, found.costs, found.cores)
     assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_precision_that_cannot_be_measured_is_refused(cluster: EngineCluster) -> None:
+    with pytest.raises(ConfigError, match="'fp8' cannot be measured; give one of fp32, bf16, fp16"):
+        mimokit.calibrate(cluster, "here.json", precision="fp8")
 
 
 def test_a_closed_cluster_is_refused(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from mimokit.cluster.devices import gpu_number
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.rank import call_on_leave
 from mimokit.cluster.worker.connections import (
@@ -94,10 +95,17 @@ class Membership:
         self._choose_interface(spec)
         # torch records 2,000 collectives with their tracebacks, in case one hangs: 3 MB per rank.
         os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "0")
+        device = None
         if "nccl" in spec.backend:
-            torch.cuda.set_device(spec.local_rank)
+            device = torch.device("cuda", gpu_number(spec.local_rank, torch.cuda.device_count()))
+            torch.cuda.set_device(device)
         dist.init_process_group(
-            spec.backend, store=self._store, rank=spec.rank, world_size=spec.size, timeout=timeout
+            spec.backend,
+            store=self._store,
+            rank=spec.rank,
+            world_size=spec.size,
+            timeout=timeout,
+            device_id=device,  # else barriers guess it, and connections are made at first use
         )
 
     def _choose_interface(self, spec: WorldSpec) -> None:

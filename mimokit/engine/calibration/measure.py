@@ -116,8 +116,13 @@ def step_time(emit: Emit) -> PieceTime:
     return PieceTime("step", {"step": 1}, wall / STEPS, cpu / STEPS)
 
 
-def measure(emit: Emit) -> RankMeasurements:
-    """Measure on this rank, and emit a `CalibrationSample` before each part. Collective."""
+def measure(emit: Emit, precision: str | None = None) -> RankMeasurements:
+    """Measure on this rank, and emit a `CalibrationSample` before each part. Collective.
+
+    Args:
+        precision: of products and attention; None: fp32 and bf16, that of training on this device
+            first.
+    """
     if CPU_ONLY:
         torch.set_num_threads(1)
 
@@ -130,7 +135,8 @@ def measure(emit: Emit) -> RankMeasurements:
     next_part("cores and memory")
     share, bandwidth = cores(), memory_bandwidth()
     next_part("matrix products and attention")
-    products, attention = product_times(), attention_rates()
+    precisions = _precisions(precision)
+    products, attention = product_times(precisions), attention_rates(precisions)
     collectives: list[TimedCollective] = []
     for size in group_sizes(dist.get_world_size()):
         next_part(f"collectives over {counted(size, 'rank')}")
@@ -168,6 +174,12 @@ def at_work(world: int) -> list[int]:
     The speed of ranks with separate devices does not depend on other ranks.
     """
     return [*group_sizes(world - 1), world] if CPU_ONLY else [world]
+
+
+def _precisions(asked: str | None) -> tuple[str, ...]:
+    if asked is not None:
+        return (asked,)
+    return ("fp32", "bf16") if CPU_ONLY else ("bf16", "fp32")
 
 
 def _device(hosts: list[str]) -> tuple[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -116,7 +116,7 @@ class Stopwatch:
         )
 
 
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 CPU_WIDTHS, CUDA_WIDTHS = (64, 128, 256, 512), (512, 1024, 2048, 4096, 8192)
 CPU_ROWS, CUDA_ROWS = (64, 256, 1024), (1024, 4096, 16384)
 SECONDS_PER_SIZE = 0.03
@@ -125,12 +125,12 @@ SPIN_SECONDS, SPIN_MARGIN = 0.5, 0.1
 """The cores are shared for so long; before and after, some ranks may not spin yet or any more."""
 
 
-def product_times() -> list[ProductTime]:
-    """Measure products of several sizes, in every precision."""
+def product_times(precisions: Sequence[str]) -> list[ProductTime]:
+    """Measure products of several sizes, in some precisions."""
     widths, rows = (CPU_WIDTHS, CPU_ROWS) if CPU_ONLY else (CUDA_WIDTHS, CUDA_ROWS)
     return [
         _product_time(name, count, width)
-        for name in PRECISIONS
+        for name in precisions
         for width in widths
         for count in rows
     ]
@@ -152,17 +152,20 @@ def _busy(function: Callable[[], object]) -> float:
 
     On a shared CPU a wall clock would include the time slices of other ranks.
     """
-    once = timed(function, 1).cpu_seconds
-    timing = timed(function, int(min(max(SECONDS_PER_SIZE / max(once, 1e-7), 3), 300)))
-    return timing.cpu_seconds if CPU_ONLY else timing.seconds
+
+    def busy(count: int) -> float:
+        timing = timed(function, count)
+        return timing.cpu_seconds if CPU_ONLY else timing.seconds
+
+    return busy(int(min(max(SECONDS_PER_SIZE / max(busy(1), 1e-7), 3), 300)))
 
 
-def attention_rates() -> dict[str, float]:
+def attention_rates(precisions: Sequence[str]) -> dict[str, float]:
     """Return operations per second of a causal attention core, by precision."""
     heads, tokens, width = (8, 256, 64) if CPU_ONLY else (32, 4096, 128)
     found = {}
-    for name, kind in PRECISIONS.items():
-        query = torch.randn(1, heads, tokens, width, device=rank_device()).to(kind)
+    for name in precisions:
+        query = torch.randn(1, heads, tokens, width, device=rank_device()).to(PRECISIONS[name])
 
         def attend(query: torch.Tensor = query) -> torch.Tensor:
             return F.scaled_dot_product_attention(query, query, query, is_causal=True)

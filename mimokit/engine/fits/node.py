@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mimokit.cluster.devices import gpu_number
 from mimokit.engine.fits import checkpoint
 from mimokit.engine.fits.agreement import (
     Facts,
@@ -226,15 +228,29 @@ class FitNode:
 
 
 def device_of(job: FitJob, rank: int) -> torch.device:
-    """Return the device of a node: nodes share GPUs round robin; by default what there is."""
+    """Return the device of a node: by default its rank's, else one of `devices`, round robin.
+
+    Raises:
+        FitError: there is no such device, or the world of the node communicates on another one.
+    """
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     kind = job.device or ("cuda" if cuda else "mps" if mps else "cpu")
     if kind != "cuda":
         return torch.device(kind)
     if not cuda:
         raise FitError(f"node {rank}: device is cuda, but torch finds no GPU")
-    devices = list(job.devices or range(torch.cuda.device_count()))
-    device = torch.device("cuda", devices[rank % len(devices)])
+    if job.devices:
+        device = torch.device("cuda", job.devices[rank % len(job.devices)])
+    else:
+        place = int(os.environ.get("LOCAL_RANK", rank))
+        device = torch.device("cuda", gpu_number(place, torch.cuda.device_count()))
+    bound = dist.group.WORLD.bound_device_id if dist.group.WORLD is not None else None
+    if bound is not None and bound != device:
+        raise FitError(
+            f"node {rank}: devices names GPU {device.index}, but its engine has joined its world "
+            f"with GPU {bound.index}; leave devices out, and choose the GPUs of engines by "
+            "CUDA_VISIBLE_DEVICES"
+        )
     torch.cuda.set_device(device)
     return device
 

@@ -14,7 +14,7 @@ from mimokit.engine.colocated.checks import ReplicaCheck
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.pipeline.base_stage import PipelineStage, ShapeMismatchError, Shapes
-from mimokit.engine.pipeline.messages import Mailbox, StageMessage, decode_header, encode_header
+from mimokit.engine.pipeline.messages import Mailbox, StageMessage, decode_header, room_for_header
 from mimokit.engine.pipeline.routes import RouteCommunicator
 from mimokit.planning.message_order import Channel, channels, check_messages
 from mimokit.planning.message_tags import Tag
@@ -137,7 +137,7 @@ class MultiModulePipelineCommunicator:
         return shapes
 
     def _shapes_of(self, edge: StageEdge) -> Shapes:
-        header = encode_header([]).to(rank_device())
+        header = room_for_header()
         leader = self._leader(edge.destination)
         if self._rank == leader:
             tag = self._tag(edge, 0, 0)

@@ -2,6 +2,9 @@
 
 A receive buffer of the wrong size aborts a gloo process, and one of the wrong type is filled
 silently. Therefore a header of fixed size contains the number, types and shapes of the tensors.
+
+Headers and counts are numbers for Python: they lie on the CPU and travel by gloo, whatever the
+device of the rank is. On a GPU every look at them would wait for the work that is queued.
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ def encode_header(tensors: Sequence[torch.Tensor], counts: int = 0) -> torch.Ten
 
 
 def decode_header(header: torch.Tensor, device: torch.device) -> list[torch.Tensor]:
-    """Return empty tensors with the types and shapes in a header."""
+    """Return empty tensors of a device with the types and shapes in a header."""
     values = header.tolist()
     tensors = []
     for number in range(values[0]):
@@ -68,6 +71,11 @@ def decode_header(header: torch.Tensor, device: torch.device) -> list[torch.Tens
         shape = values[begin + 2 : begin + 2 + dimensions]
         tensors.append(torch.empty(shape, dtype=_TYPES[kind], device=device))
     return tensors
+
+
+def room_for_header(ahead: int = 0) -> torch.Tensor:
+    """Return a buffer for a header and the integers after it."""
+    return torch.zeros(_HEADER_SIZE + ahead, dtype=torch.int64)
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ class Arriving:
 
     def __init__(self, mailbox: Mailbox, rank: int, tag: Tag, ahead: int) -> None:
         self._mailbox, self._rank, self._tag = mailbox, rank, tag
-        self._header = mailbox.room_for_header(ahead)
+        self._header = room_for_header(ahead)
         self._tensors = [self.ahead] if ahead else []
         self._works = [mailbox.ask_for(self._header, rank, tag)]
 
@@ -148,6 +156,7 @@ class Mailbox:
 
     Attributes:
         listeners: called with every message: before it is sent, or after it has arrived.
+        device: of the tensors that are received, but for headers and counts.
         noted: for debugging: a list that collects ("sent" or "received", other rank, tag) of every
             tensor; None collects nothing.
         times: of the wait for peers: until a header has arrived, and until sent messages are taken.
@@ -162,7 +171,7 @@ class Mailbox:
         self.listeners: list[Callable[[SeenMessage], None]] = []
         self.noted: list[tuple[str, int, Tag]] | None = None
         self.times: PartTimes = UNTIMED
-        self._device = device
+        self.device = device
         self._group = group
         self._channels = channels or {}
         self._in_flight: list[tuple[dist.Work, torch.Tensor]] = []
@@ -178,15 +187,16 @@ class Mailbox:
         """Start sending a message and return.
 
         Args:
-            ahead: int64 [n], sent in one piece with the header; the receiver must know n.
-            counts: number of tensors at the end that are counts of a `StageMessage`.
+            ahead: int64 [n], on the CPU, sent in one piece with the header; the receiver must know
+                n.
+            counts: number of tensors at the end that are counts of a `StageMessage`, on the CPU.
 
         Raises:
             ValueError: if the header cannot describe the message, or a field of the tag overflows.
         """
         first = [] if ahead is None else [ahead]
         self.notify(SeenMessage(True, rank, tag, (*first, *tensors), counts))
-        header = torch.cat([encode_header(tensors, counts).to(self._device), *first])
+        header = torch.cat([encode_header(tensors, counts), *first])
         self._start_sending(header, rank, tag)
         for slot, tensor in enumerate(tensors, start=tag.slot + 1):
             sent = tensor.detach().contiguous()
@@ -195,15 +205,12 @@ class Mailbox:
 
     def send_message(self, message: StageMessage, rank: int, tag: Tag) -> None:
         """Start sending the message of a stage and return."""
-        counts = [
-            torch.tensor(numbers, dtype=torch.int64, device=self._device)
-            for numbers in message.counts
-        ]
+        counts = [torch.tensor(numbers, dtype=torch.int64) for numbers in message.counts]
         self.send([*message.rows, *counts], rank, tag, counts=len(counts))
 
     def send_shapes(self, tensors: Sequence[torch.Tensor], rank: int, tag: Tag) -> None:
         """Start sending types and shapes of tensors, which may be on "meta", and return."""
-        self._start_sending(encode_header(tensors).to(self._device), rank, tag)
+        self._start_sending(encode_header(tensors), rank, tag)
 
     def receive(self, rank: int, tag: Tag) -> list[torch.Tensor]:
         """Wait for a message and return its tensors."""
@@ -217,9 +224,11 @@ class Mailbox:
         return StageMessage(tensors[:kept], [counts.tolist() for counts in tensors[kept:]])
 
     def _taken(self, arriving: Arriving) -> list[torch.Tensor]:
+        expected = arriving.described()
+        kept = len(expected) - arriving.counts
         places = [
-            torch.empty(expected.shape, dtype=expected.dtype, device=self._device)
-            for expected in arriving.described()
+            torch.empty_like(tensor, device=self.device if number < kept else "cpu")
+            for number, tensor in enumerate(expected)
         ]
         arriving.take(places)
         arriving.wait()
@@ -236,13 +245,9 @@ class Mailbox:
 
     def receive_header(self, rank: int, tag: Tag) -> torch.Tensor:
         """Wait for the header of a message, or for the shapes sent by `send_shapes`."""
-        header = self.room_for_header()
+        header = room_for_header()
         self.ask_for(header, rank, tag).wait()
         return header
-
-    def room_for_header(self, ahead: int = 0) -> torch.Tensor:
-        """Return a buffer for a header and the integers after it."""
-        return torch.zeros(_HEADER_SIZE + ahead, dtype=torch.int64, device=self._device)
 
     def _start_sending(self, tensor: torch.Tensor, rank: int, tag: Tag) -> None:
         work = dist.isend(tensor, rank, group=self._group_of(tag), tag=tag.encode())

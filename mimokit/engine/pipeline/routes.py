@@ -28,6 +28,7 @@ from mimokit.engine.pipeline.messages import (
     StageMessage,
     decode_header,
     encode_header,
+    room_for_header,
 )
 from mimokit.planning.bridges.routes import (
     Route,
@@ -124,7 +125,7 @@ class RouteCommunicator:
         if not self._outgoing:
             return
         own = self._sent[self._rank]
-        counts = torch.tensor(message.counts, dtype=torch.int64, device=message.rows[0].device)
+        counts = torch.tensor(message.counts, dtype=torch.int64)
         for transfer, split in self._outgoing:
             samples = (transfer.start, transfer.stop)
             first, last = counted_samples(transfer.ends, self._sent, self._taken)
@@ -160,7 +161,7 @@ class RouteCommunicator:
         )
         per_sample = counts.tolist()
         rows = [
-            kind.new_empty((sum(numbers), *kind.shape[1:]), device=counts.device)
+            kind.new_empty((sum(numbers), *kind.shape[1:]), device=self._mailbox.device)
             for kind, numbers in zip(like, per_sample, strict=True)
         ]
         for arriving, (transfer, _) in zip(expected, self._incoming, strict=True):
@@ -219,7 +220,7 @@ class RouteCommunicator:
                 self._share_parts(rows, counts.tolist())
 
     def _lead(self, rows: Sequence[torch.Tensor], counts: torch.Tensor) -> None:
-        about = torch.cat([encode_header(rows).to(counts.device), counts.flatten()])
+        about = torch.cat([encode_header(rows), counts.flatten()])
         dist.broadcast(about, self._rank, group=self._group)
         for kind in rows:
             dist.broadcast(kind, self._rank, group=self._group)
@@ -235,16 +236,15 @@ class RouteCommunicator:
     def _from_leader(self) -> tuple[list[torch.Tensor], torch.Tensor]:
         """Receive the rows from the leader of the group."""
         start, stop = self._taken[self._rank]
-        header = self._mailbox.room_for_header()
-        about = torch.cat([header, header.new_zeros(self._kinds * (stop - start))])
+        about = room_for_header(self._kinds * (stop - start))
         leader = next(r for r in self._members if self._receives(r))
         with self._mailbox.times.part(StepPart.PEER):
             dist.broadcast(about, leader, group=self._group)
-            rows = decode_header(about, about.device)
+            rows = decode_header(about, self._mailbox.device)
         with self._mailbox.times.part(StepPart.GROUP):
             for kind in rows:
                 dist.broadcast(kind, leader, group=self._group)
-        return rows, about[len(header) :].reshape(self._kinds, -1)
+        return rows, about[len(room_for_header()) :].reshape(self._kinds, -1)
 
     def _receives(self, rank: int) -> bool:
         return any(transfer.destination_rank == rank for transfer in self._route.transfers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from mimokit.config import MimoParallelismConfig, RuntimeConfig
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.loss import one_over
-from mimokit.engine.part_times import now
+from mimokit.engine.part_times import now, seconds_at, set_mark
 from mimokit.engine.pipeline.executor import MicrobatchLoss
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step, watch_loop
@@ -84,8 +85,8 @@ class LoopMonitor(PerformanceMonitor):
 
     def _spans(self, end: float) -> Iterator[tuple[float, float]]:
         """Yield when each step of a schedule began and ended so far."""
-        ends = [*(moment for _, moment in self._begun[1:]), end]
-        for (meeting, moment), stop in zip(self._begun, ends, strict=True):
+        moments = [*(seconds_at(mark) for _, mark in self._begun), end]
+        for (meeting, _), (moment, stop) in zip(self._begun, pairwise(moments), strict=True):
             if meeting != NO_STEP:
                 yield moment, stop
 
@@ -96,7 +97,7 @@ class LoopMonitor(PerformanceMonitor):
 
     def pause(self) -> None:
         """End the last step of a schedule."""
-        self._begun.append((NO_STEP, now()))
+        self._begun.append((NO_STEP, set_mark()))
 
     def count(
         self, model: RankModel, losses: Sequence[MicrobatchLoss], num_microbatches: int

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -15,7 +16,15 @@ import torch.distributed as dist
 from mimokit.config import ExperimentConfig
 from mimokit.engine.collectives import gather_json
 from mimokit.engine.device import rank_device
-from mimokit.engine.part_times import PartTimes, StepPart, now
+from mimokit.engine.part_times import (
+    Mark,
+    PartTimes,
+    StepPart,
+    begin_marks,
+    now,
+    seconds_at,
+    set_mark,
+)
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step
 from mimokit.engine.training.flops import StepFlops
@@ -67,6 +76,8 @@ class PerformanceMonitor:
       optimizer took longer.
     - Of a module: its bridges and messages, its reduction, its update. Its steps do not include a
       part of what all modules of a rank do together, such as the gradient norm.
+    - On CUDA all of that are times of the work, not of its launch, though no step waits for the
+      device: marks in its queue are read once the step has ended.
     - Memory is bytes; see `mimokit.engine.training.memory`. FLOP/s are the model FLOPs of a step,
       divided by its time; see `mimokit.architecture.flops`.
     """
@@ -100,7 +111,7 @@ class PerformanceMonitor:
         if self._watched.arrivals is not None:
             self._watched.arrivals.start_step(self._begun)
         self._memory.start()
-        self._started = now()
+        self._started = begin_marks()
 
     def start_phase(self, name: str) -> None:
         """Begin a phase; phases of different names may overlap."""
@@ -116,7 +127,7 @@ class PerformanceMonitor:
         Whatever can wait is done in `end_step`, where it takes a tenth of the time: between two
         steps of a model nothing of the monitor is in the processor's caches.
         """
-        self._begun.append(((step.name, step.module, step.microbatch), now()))
+        self._begun.append(((step.name, step.module, step.microbatch), set_mark()))
 
     def end_step(
         self,
@@ -136,9 +147,9 @@ class PerformanceMonitor:
             tokens: module -> tokens it computed over all ranks.
             language_tokens: tokens of the language model over all ranks, padding included.
         """
-        moment = now()
-        total = moment - self._started
-        phases = self._phases(moment)
+        end = set_mark()
+        total = seconds_at(end) - self._started
+        phases = self._phases(end)
         rates = total / self._watched.replicas  # seconds for the work of one replica
         self._add_rates(phases.modules, tokens or {}, samples, rates)
         use = self._memory.read()
@@ -167,11 +178,11 @@ class PerformanceMonitor:
         self.rows.append(sample)
         return sample
 
-    def _phases(self, end: float) -> PhaseTimes:
+    def _phases(self, end: Mark) -> PhaseTimes:
         phases = PhaseTimes(self._modules)
-        ends = [*(moment for _, moment in self._begun[1:]), end]
+        moments = [seconds_at(mark) for mark in (*(mark for _, mark in self._begun), end)]
         lasted = {}
-        for (step, moment), stop in zip(self._begun, ends, strict=False):
+        for (step, _), (moment, stop) in zip(self._begun, pairwise(moments), strict=True):
             name, module, _ = step
             if step == NO_STEP:
                 continue

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from mimokit.engine.device import rank_device
 from mimokit.engine.inside_steps import Inside
-from mimokit.engine.part_times import now
+from mimokit.engine.part_times import Mark, now, seconds_at
 from mimokit.engine.steps import Step
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import Emit, TraceSample
@@ -128,8 +128,8 @@ class Tracer:
 
 Meeting = tuple[str, str | None, int | None]
 """A collective of a step: (name of the step, module, micro-batch)."""
-BegunStep = tuple[Meeting, float]
-"""A step of a schedule, which may be a collective, and when it began on this rank's clock."""
+BegunStep = tuple[Meeting, Mark]
+"""A step of a schedule, which may be a collective, and when it began."""
 
 MEETING_OF_DIRECTION: Mapping[str, StepKind] = {
     "fan_in": StepKind.GATHER,
@@ -171,9 +171,9 @@ class Arrivals:
         """Return the numbers to be summed over all ranks."""
         count = len(self._slots)
         self._own = [0.0] * count
-        for meeting, moment in self._begun:
+        for meeting, mark in self._begun:
             if meeting in self._slots:
-                self._own[self._slots[meeting]] = moment + self._offset
+                self._own[self._slots[meeting]] = seconds_at(mark) + self._offset
         numbers = [0.0] * (self._ranks * count)
         numbers[self._rank * count : (self._rank + 1) * count] = self._own
         return numbers

@@ -79,7 +79,7 @@ def _software(measured: Measurements, costs: SharedCosts) -> Software:
     """Return mimokit's engine: unfused Megatron layers, gradients reduced at the end in fp32."""
     laws, collectives = costs.at(len(measured.hosts)).pieces, measured.all_at_work.collectives
     passes = [law["layer"] for name, law in laws.items() if name.startswith("language")]
-    smallest = min(timed.size for timed in collectives)
+    smallest = min((timed.size for timed in collectives), default=0)
     calls = [c.cpu_seconds for c in collectives if c.size == smallest and c.ranks == 2]
     return Software(
         name="mimokit",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mimokit.prediction.calibration.fit import FittedLaw, fit_law
 from mimokit.prediction.calibration.measurements import CollectiveTime, Measurements, ProductTime
-from mimokit.prediction.hardware import Efficiency, Hardware, RankLink
+from mimokit.prediction.hardware import UNKNOWN_LINK, Efficiency, Hardware, RankLink
 from mimokit.units import GIB, counted
 
 
@@ -16,7 +16,11 @@ def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[FittedLaw, ...
     The peak of a precision is the best rate of any product, or of infinitely wide ones by its law
     if that is more: half widths count from there. The bandwidth of a link is that of its
     collectives, so the efficiency of links is 1. If all ranks share a host, or each has a separate
-    host, there is only one kind of link, and it is used for both.
+    host, there is only one kind of link, and it is used for both. One rank has no link: layouts of
+    several ranks are refused.
+
+    What hardware has once for all precisions (the cost of a kernel, the half width, the share of
+    attention) is that of the precision that was measured first.
 
     Raises:
         ConfigError: there are too few measurements, or a time is not positive and finite.
@@ -25,7 +29,8 @@ def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[FittedLaw, ...
     products = {name: _product_law(name, measured.products) for name in precisions}
     peak = {name: _peak(name, measured.products, law) for name, law in products.items()}
     link_fits, domain, network = _links(measured)
-    main = products[precisions[0]]
+    first = precisions[0]
+    main = products[first]
     hardware = Hardware(
         name=measured.device,
         memory_gib=measured.memory_bytes / GIB,
@@ -36,7 +41,7 @@ def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[FittedLaw, ...
         network=network,
         efficiency=Efficiency(
             matrix={name: _sustained(law, peak[name]) for name, law in products.items()},
-            attention=_attention(measured, peak),
+            attention=min(1.0, measured.attention[first] / peak[first]),
             memory=1.0,
             links=1.0,
             network=1.0,
@@ -82,11 +87,6 @@ def _half_width(law: FittedLaw) -> float:
     return law.constants["operation / width"] / slope if slope > 0 else 0.0
 
 
-def _attention(measured: Measurements, peak: dict[str, float]) -> float:
-    """Return the least share of the peak that the attention core reaches in any precision."""
-    return min(min(1.0, rate / peak[name]) for name, rate in measured.attention.items())
-
-
 def _links(measured: Measurements) -> tuple[tuple[FittedLaw, ...], RankLink, RankLink]:
     near = [timed for timed in measured.all_at_work.collectives if not timed.across]
     far = [timed for timed in measured.all_at_work.collectives if timed.across]
@@ -94,7 +94,8 @@ def _links(measured: Measurements) -> tuple[tuple[FittedLaw, ...], RankLink, Ran
     between = _link_law("links between hosts", far) if far else None
     fits = tuple(fit for fit in (inside, between) if fit is not None)
     first = inside or between
-    assert first is not None
+    if first is None:
+        return (), UNKNOWN_LINK, UNKNOWN_LINK
     return fits, _link(first), _link(between or first)
 
 

@@ -1,6 +1,7 @@
 """GPUs, their links, and the share of their specification that programs reach."""
 
 from mimokit.prediction.hardware.hardware import (
+    UNKNOWN_LINK,
     Efficiency,
     Hardware,
     RankLink,
@@ -10,6 +11,7 @@ from mimokit.prediction.hardware.hardware import (
 )
 
 __all__ = [
+    "UNKNOWN_LINK",
     "Efficiency",
     "Hardware",
     "RankLink",

@@ -99,6 +99,10 @@ class RankLink:
     __pydantic_config__ = _STRICT
 
 
+UNKNOWN_LINK = RankLink(bandwidth=LEAST, latency=0.0)
+"""In place of a link that was not measured: layouts over it are refused, see `has_links`."""
+
+
 @dataclass(frozen=True)
 class Efficiency:
     """The part of the specification that programs reach.
@@ -151,6 +155,11 @@ class Hardware:
     def memory_bytes(self) -> float:
         """Bytes that a process can use."""
         return self.memory_gib * 2**30
+
+    @property
+    def has_links(self) -> bool:
+        """Whether the links between ranks are known."""
+        return UNKNOWN_LINK not in (self.domain, self.network)
 
     @property
     def precisions(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mimokit.config import ExperimentConfig
+from mimokit.config.errors import ConfigError, Problem
 from mimokit.planning.bridges.routes import Route, counted_samples
 from mimokit.planning.layout import plan_layout
 from mimokit.planning.schedule import Action, StageEdge
@@ -101,6 +102,12 @@ def predict_shared(
     """
     plan = plan_layout(config).of_replica(0)
     at_work = costs.at(plan.world_size)
+    if plan.world_size > 1 and not at_work.collectives:
+        sentence = (
+            f"Prediction: the layout has {plan.world_size} ranks, but the machine was calibrated "
+            "with one engine, which measures no collectives; calibrate 2 or more engines."
+        )
+        raise ConfigError([Problem("prediction", "hardware", None, sentence)])
     step = step_costs(config, plan, at_work, items_per_sample)
     programs = rank_programs(step)
     run = run_shared(programs, cores * at_work.busy)

@@ -18,7 +18,7 @@ from mimokit.prediction.layout import Layout
 from mimokit.prediction.own_runs.run import OwnRun
 from mimokit.prediction.step_time import Software
 from mimokit.prediction.task import PredictionTask, system_of
-from mimokit.prediction.validity import check_layout, check_precision
+from mimokit.prediction.validity import check_layout, check_links, check_precision
 from mimokit.prediction.workload import Workload
 
 NEEDED = ("model", "seq_length", "global_batch_size", "dp", "seconds")
@@ -85,6 +85,7 @@ def _run(row: Mapping[str, str], where: str, hardware: Hardware, software: Softw
     layout = Layout("homogeneous", {model.name: sizes})
     try:
         check_precision(hardware, workload)
+        check_links(hardware, layout.gpus)
         check_layout(model, layout, workload)
         system = system_of(hardware, software, workload, model)
     except ConfigError as error:

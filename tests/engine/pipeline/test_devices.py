@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -17,17 +18,21 @@ from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.planted import planted
 
 RANKS = 4
+MESSAGES = {"messages.py", "routes.py", "communicator.py", "collectives.py"}
+"""The files that carry messages, none of which may wait for the device."""
 
 
-def losses_on_two_devices(plan: Any, config: ExperimentConfig) -> list[float]:
-    """Return the losses of two steps on a rank that has a device."""
+def losses_on_two_devices(plan: Any, config: ExperimentConfig) -> tuple[list[float], list[str]]:
+    """Return the losses of two steps on a rank that has a device, and where the host waited."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.loop import prepared, training_step
     from tests.two_devices import two_devices
 
-    with two_devices(), prepared(plan, config, default_data) as state:
-        return [exhaust(training_step(state)).loss for _ in range(2)]
+    with two_devices() as devices, prepared(plan, config, default_data) as state:
+        devices.waits.clear()
+        losses = [exhaust(training_step(state)).loss for _ in range(2)]
+    return losses, devices.waits
 
 
 def _layouts() -> dict[str, ExperimentConfig]:
@@ -46,8 +51,11 @@ def test_a_step_makes_its_tensors_on_the_device_of_the_rank(
 ) -> None:
     config = _layouts()[name]
     plan = mimokit.plan(config)
-    losses = cluster.run(losses_on_two_devices, plan, config, world_size=RANKS)
-    assert losses[0][1] < losses[0][0]
+    results = cluster.run(losses_on_two_devices, plan, config, world_size=RANKS)
+    losses, _ = results[0]
+    assert losses[1] < losses[0]
+    waits = Counter(wait for _, waits in results for wait in waits)
+    assert not [wait for wait in waits if wait.split()[0] in MESSAGES]
 
 
 def _counted_on_the_host(original: Any) -> Any:

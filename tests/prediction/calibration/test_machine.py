@@ -112,6 +112,40 @@ def test_predict_takes_the_file(tmp_path: Path) -> None:
     assert sum(found.parts.values()) == pytest.approx(found.seconds)
 
 
+def test_several_ranks_are_refused_where_one_alone_was_measured(tmp_path: Path) -> None:
+    measured = MACHINE.measurements(("here",))
+    alone = replace(measured.rounds[0], ranks=1, collectives=())
+    saved = save_calibration(
+        fit_calibration(replace(measured, rounds=(alone,))), tmp_path / "here.json"
+    )
+    assert load_calibration(tmp_path / "here.json") == saved
+    model = load_model("llama-2-7b")
+    workload = Workload(seq_length=1024, global_batch_size=8, precision="fp32")
+    for ranks in (1, 2):
+        layout = Layout("homogeneous", {model.name: ParallelSizes(1, data=ranks)})
+        if ranks == 1:
+            predict(model, layout, workload, hardware=saved.path, software=saved.software)
+            continue
+        with pytest.raises(ConfigError, match="no links, as one rank alone was measured"):
+            predict(model, layout, workload, hardware=saved.path, software=saved.software)
+
+
+def test_constants_are_those_of_the_precision_that_was_measured_first() -> None:
+    measured = MACHINE.measurements()
+    halved = [
+        replace(MACHINE.product(p.rows, p.width, "bf16"), seconds=0.3 * p.seconds)
+        for p in measured.products
+    ]
+    products = (*halved, *measured.products)
+    both = replace(measured, products=products, attention={"bf16": 1e10, "fp32": 5e9})
+    hardware = fit_calibration(both).hardware
+    alone = fit_calibration(replace(both, products=tuple(halved))).hardware
+    assert (
+        hardware.efficiency.kernel == alone.efficiency.kernel == pytest.approx(0.3 * MACHINE.start)
+    )
+    assert hardware.efficiency.attention == pytest.approx(1e10 / hardware.peak_flops["bf16"])
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
