@@ -590,6 +590,13 @@ def odd_words() -> ExperimentConfig:
     return _changed(apart_multimodal_config({LANGUAGE: (1, 1, 1)}), LANGUAGE, vocab_size=131)
 
 
+def odd_words_in_two() -> ExperimentConfig:
+    """Return a fan-in of which blocks of the last rank hold a row of padding."""
+    config = digits_config((1, 2), (2, 1))
+    config.data.vocab_size = 131
+    return _changed(config, LANGUAGE, vocab_size=131, make_vocab_size_divisible_by=1)
+
+
 def tied_on_four_ranks() -> ExperimentConfig:
     """Return two tensor-parallel ranks before two stages with tied embeddings."""
     return _changed(apart_config((2, 1, 1), (1, 2, 1)), LANGUAGE, tied_embeddings=True)
@@ -608,7 +615,7 @@ def _replicas() -> Iterator[WholeRun]:
         ("noloco", fan_in, 3, {"H": 2}),
         ("sparta_diloco", fan_in, 3, {"p_sparta": 0.25, "H": 2}),
         ("sparse_loco", padded, 2, CHUNKS),
-        ("demo", fan_in, 3, {}),
+        ("demo", odd_words_in_two, 3, {}),
         ("demo", odd_words, 2, {"compression_topk": 4}),
         ("diloco", stages, 2, {"H": 2, "sync_offset": 1, **ADAGRAD}),
         ("noloco", tied, 2, {"H": 2, **RMSPROP}),

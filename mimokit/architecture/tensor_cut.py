@@ -220,6 +220,16 @@ class TensorShard:
         there = (outer * self.shape[dimension] + shifted) * inner + within
         return there[shifted >= 0]
 
+    @property
+    def padding(self) -> tuple[slice, ...] | None:
+        """The part of the shard that the whole tensor does not have; None: all of it has."""
+        dimension = self.cut.dimension
+        if dimension is None or self.cut.multiple is None or not self.is_held:
+            return None
+        real = sum(stop - start for start, stop, _ in self._spans(dimension))
+        length = self.shape[dimension]
+        return None if real == length else (slice(None),) * dimension + (slice(real, length),)
+
     def of(self, whole: NDArray[np.generic], padding: float = 0) -> NDArray[np.generic]:
         """Return the shard of an array that has at least the shape of the whole tensor."""
         shard = np.full(self.shape, padding, whole.dtype)

@@ -21,6 +21,7 @@ from mimokit.prediction.peak import peak_of_device
 from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 
 if TYPE_CHECKING:
+    from mimokit.engine.data.sources import DataSource
     from mimokit.engine.replicas.world import Peers
     from mimokit.engine.verify.compare import Noise, StepDifference, StepRounding
     from mimokit.engine.verify.oracle import OracleStep
@@ -86,26 +87,72 @@ def oracle_rank(
     For a run of fewer bits also return how much each step of one process in these differs.
     """
     from mimokit.engine.data.sources import data_of, default_data
-    from mimokit.engine.verify.compare import noise_of
-    from mimokit.engine.verify.oracle import run_oracle
 
     data = code.data or default_data
-    start = plan.executions[plan.llm_module_name].weights
-    in_fp32 = {name: execution.in_fp32() for name, execution in plan.executions.items()}
-    given = config, data, steps, decoders, code, tensor_parallel, start
-    reference = run_oracle(replace(plan, executions=in_fp32), *given)
-    noise: list[list[Noise]] = []
-    if start != "fp32":
-        loss_scale = config.runtime.initial_loss_scale if start == "fp16" else 1.0
-        rounded = run_oracle(plan, *given, loss_scale)
-        while loss_scale > 1 and not all(step.is_finite for own in rounded for step in own):
-            loss_scale /= 2
-            rounded = run_oracle(plan, *given, loss_scale)
-        noise = [noise_of(whole, own) for whole, own in zip(reference, rounded, strict=True)]
+    given = config, data, steps, decoders, code, tensor_parallel
+    reference, noise, loss_scale = _in_both(plan, *given)
+    if noise:
         # The partial sums of a layout may be larger than those of one process.
         scale = max(1.0, loss_scale / 4)
         reference = [[replace(step, loss_scale=scale) for step in whole] for whole in reference]
     return data_of(data, config).name, reference, noise
+
+
+def _in_both(
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    data: DataSource,
+    steps: int,
+    decoders: Mapping[str, ModuleArchitecture],
+    code: UserCode,
+    tensor_parallel: Mapping[str, tuple[int, int]],
+    nudge: int | None = None,
+) -> tuple[list[list[OracleStep]], list[list[Noise]], float]:
+    """Run the oracle in fp32, and in the precision of the plan if that has fewer bits.
+
+    Returns the steps of each replica in fp32, how much those of fewer bits differ from them, and a
+    loss scale at which no gradient overflows.
+    """
+    from mimokit.engine.verify.compare import noise_of
+    from mimokit.engine.verify.oracle import run_oracle
+
+    start = plan.executions[plan.llm_module_name].weights
+    in_fp32 = {name: execution.in_fp32() for name, execution in plan.executions.items()}
+    given = config, data, steps, decoders, code, tensor_parallel, start
+    reference = run_oracle(replace(plan, executions=in_fp32), *given, nudge=nudge)
+    if start == "fp32":
+        return reference, [], 1.0
+    loss_scale = config.runtime.initial_loss_scale if start == "fp16" else 1.0
+    rounded = run_oracle(plan, *given, loss_scale, nudge)
+    while loss_scale > 1 and not all(step.is_finite for own in rounded for step in own):
+        loss_scale /= 2
+        rounded = run_oracle(plan, *given, loss_scale, nudge)
+    noise = [noise_of(whole, own) for whole, own in zip(reference, rounded, strict=True)]
+    return reference, noise, loss_scale
+
+
+def noise_rank(
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    steps: int,
+    decoders: Mapping[str, ModuleArchitecture],
+    code: UserCode,
+    seeds: Sequence[int],
+) -> list[Noise]:
+    """Run one process in fewer bits and in fp32 again, once per seed, from weights rounded alike.
+
+    Returns how much each step differs, of all seeds and replicas.
+    """
+    from mimokit.engine.data.sources import default_data
+
+    whole: dict[str, tuple[int, int]] = {}
+    given = config, code.data or default_data, steps, decoders, code, whole
+    return [
+        step
+        for seed in seeds
+        for of_replica in _in_both(plan, *given, nudge=seed)[1]
+        for step in of_replica
+    ]
 
 
 def rounding_rank(

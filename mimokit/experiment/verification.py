@@ -197,8 +197,29 @@ def verify(
         by_rank: list[list[StepDifference]] = cluster.run(
             on_rank.compare_rank, plan, layout, expected, code, world_size=plan.world_size
         )
-    pairs = [_worst_losses(plan, by_rank, expected, step) for step in range(steps)]
-    report = VerificationReport(
+    report = _report(layout, plan, oracle, expected, by_rank, tolerance)
+    if report.is_near:
+        report = _with_rounding(report, cluster, oracle, expected)
+    if explain:
+        side = Side(layout.name, layout, code)
+        report = replace(report, explanation=explain_side(cluster, side, min(steps, FEW_STEPS)))
+    return report
+
+
+def _report(
+    layout: ExperimentConfig,
+    plan: LayoutPlan,
+    oracle: Oracle,
+    expected: list[list[OracleStep]],
+    by_rank: list[list[StepDifference]],
+    tolerance: float,
+) -> VerificationReport:
+    """Return what the ranks of a layout found."""
+    steps = range(len(expected[0]))
+    of_all = [step for replica in expected for step in replica]
+    pairs = [_worst_losses(plan, by_rank, expected, step) for step in steps]
+    noise = [step for replica in oracle.noise for step in replica[: len(steps)]]
+    return VerificationReport(
         name=layout.name,
         data=oracle.data,
         layout={module: _sizes(layout.model.get_parallelism(module)) for module in plan.modules},
@@ -206,28 +227,19 @@ def verify(
         losses=tuple(layout_loss for layout_loss, _ in pairs),
         oracle_losses=tuple(theirs for _, theirs in pairs),
         gradient_differences=tuple(
-            _worst([records[step].gradients for records in by_rank]) for step in range(steps)
+            _worst([records[step].gradients for records in by_rank]) for step in steps
         ),
         weight_differences=tuple(
-            _worst([records[step].weights for records in by_rank]) for step in range(steps)
+            _worst([records[step].weights for records in by_rank]) for step in steps
         ),
         worst_parameters=_worst_parameters(by_rank),
         strategy=_strategy_text(layout),
-        open_share=max(step.open_share for of_replica in expected for step in of_replica),
-        halfway_share=max(_halfway_share(by_rank, step) for step in range(steps)),
-        adam_epsilon=max(one.epsilon for own in expected for one in own),
-        unproved=dict(_unproved(plan.modules, [one for own in expected for one in own])),
-        yardstick=_yardstick(
-            layout.runtime.precision, [one for own in oracle.noise for one in own[:steps]]
-        ),
+        open_share=max(step.open_share for step in of_all),
+        halfway_share=max(_halfway_share(by_rank, step) for step in steps),
+        adam_epsilon=max(step.epsilon for step in of_all),
+        unproved=dict(_unproved(plan.modules, of_all)),
+        yardstick=_yardstick(layout.runtime.precision, noise),
     )
-    # Where a rank cuts, choices flip as weights change.
-    if report.is_near and not report.yardstick and not _cut_by_rank(layout):
-        report = _with_rounding(report, cluster, oracle, expected)
-    if explain:
-        side = Side(layout.name, layout, code)
-        report = replace(report, explanation=explain_side(cluster, side, min(steps, FEW_STEPS)))
-    return report
 
 
 def _yardstick(precision: str | None, noise: Sequence[Noise]) -> Yardstick | None:
@@ -248,16 +260,19 @@ def _with_rounding(
     expected: list[list[OracleStep]],
 ) -> VerificationReport:
     """Return a report with what rounding does to one process, which a layout may differ by."""
+    again = plan_of_one(oracle.config), oracle.config
+    how = oracle.decoders, oracle.code
+    if report.yardstick is not None:
+        with shown("Finding what rounding alone changes"):
+            noise: list[Noise] = cluster.run(
+                on_rank.noise_rank, *again, len(expected[0]), *how, ROUNDINGS, world_size=1
+            )[0]
+        return replace(report, yardstick=report.yardstick.of_several(noise, len(ROUNDINGS)))
+    if oracle.tensor_parallel:  # where a rank cuts, choices flip as weights change
+        return report
     with shown("Finding what rounding alone changes"):
         found: list[list[StepRounding]] = cluster.run(
-            on_rank.rounding_rank,
-            plan_of_one(oracle.config),
-            oracle.config,
-            expected,
-            oracle.decoders,
-            oracle.code,
-            ROUNDINGS,
-            world_size=1,
+            on_rank.rounding_rank, *again, expected, *how, ROUNDINGS, world_size=1
         )[0]
     steps = list(zip(*found, strict=True))
     return replace(

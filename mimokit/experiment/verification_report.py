@@ -124,12 +124,7 @@ class VerificationReport(Report):
         """
         enough = self.open_share <= MOST_OPEN and self.halfway_share <= MOST_HALFWAY
         if self.yardstick is not None:
-            found = (
-                self.max_loss_difference,
-                self.max_gradient_difference,
-                self.max_weight_difference,
-            )
-            pairs = zip(found, self.yardstick.limits, strict=True)
+            pairs = zip(self._worst, self.yardstick.limits, strict=True)
             return enough and self.yardstick.proves and all(one <= most for one, most in pairs)
         within = self.max_loss_difference <= self.tolerance and not any(
             beyond for *_, beyond in self._above()
@@ -138,10 +133,16 @@ class VerificationReport(Report):
 
     @property
     def is_near(self) -> bool:
-        """Whether it fails by differences of gradients and weights that rounding may explain."""
-        worst = max(self.max_gradient_difference, self.max_weight_difference)
-        near = self.max_loss_difference <= self.tolerance < worst <= self._most
-        return near and self.yardstick is None
+        """Whether it fails by differences that rounding may explain; in fp32 not by the loss."""
+        if self.yardstick is not None:
+            return self.yardstick.proves and self.yardstick.nearly_allows(self._worst)
+        loss, *others = self._worst
+        return loss <= self.tolerance < max(others) <= self._most
+
+    @property
+    def _worst(self) -> tuple[float, float, float]:
+        """The largest differences of loss, gradients and weights."""
+        return self.max_loss_difference, self.max_gradient_difference, self.max_weight_difference
 
     @property
     def _most(self) -> float:

@@ -169,14 +169,3 @@ def test_optimizers_take_what_their_classes_in_torch_take() -> None:
         known = inspect.signature(OptimSpec.from_string(name).cls).parameters
         fields = set(OptimizerConfig.model_fields) - {"name"}
         assert set(taken) == fields & set(known), name
-
-
-def test_a_padded_vocabulary_does_not_run_with_demo() -> None:
-    config = load(of({"name": "demo", "replicas": 2}))
-    name = config.model.llm_module_name
-    networks = dict(config.model.module_architectures)
-    padded = networks[name].model_copy(update={"make_vocab_size_divisible_by": 64})
-    config.model.module_architectures = {**networks, name: padded}
-    with pytest.raises(ConfigError, match="make_vocab_size_divisible_by is 64") as refused:
-        check_runnable(config)
-    assert only(refused.value.problems).sentence.endswith("leave it out.")

@@ -172,20 +172,6 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
             "can be planned between replicas of a layout but not run yet; choose another one."
         )
         yield Problem("strategy", "inner_optimizer", inner.name, sentence)
-    if strategy.name == "demo":
-        yield from _padded(config)
-
-
-def _padded(config: ExperimentConfig) -> Iterator[Problem]:
-    """Yield a padded vocabulary: blocks of DeMo would write to the rows of its padding."""
-    for name in config.model.module_architectures:
-        multiple = config.model.get_architecture(name).make_vocab_size_divisible_by
-        if multiple is not None:
-            sentence = (
-                f"make_vocab_size_divisible_by is {multiple}, which can be "
-                "planned but not run yet with strategy.name demo; leave it out."
-            )
-            yield module_problem(name, "make_vocab_size_divisible_by", multiple, sentence)
 
 
 def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ pixel that is NaN makes every weight NaN.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from mimokit.engine.data.batch import BOUNDS, ITEMS, Batch, encoder_tensors
 from mimokit.units import counted, listed
 
 TEXT = ("input_ids", "labels", "loss_mask", "position_ids")
+_READ = (*TEXT, BOUNDS, "modality_inputs", "targets")
 
 
 def checked(batches: Iterator[Any], samples: int, data: DataConfig) -> Iterator[Batch]:
@@ -81,13 +82,32 @@ def check_keys(batch: Batch) -> None:
     Raises:
         ValueError: with the first of them.
     """
-    for key in batch:
-        if key not in (*TEXT, BOUNDS, "modality_inputs", "targets"):
-            because = "; attention is causal over whole rows" if key == "attention_mask" else ""
-            raise ValueError(
-                f"The batch has {key}, which mimokit does not read{because}; leave it out, or read "
-                "it in a forward_step of your own."
-            )
+    for key in _not_read(batch):
+        raise ValueError(
+            f"The batch has {key}, which mimokit does not read{_because(key)}; leave it out, or "
+            "read it in a forward_step of your own."
+        )
+
+
+def check_call(names: Iterable[str]) -> None:
+    """Reject arguments of a model that no stage reads: of `model(**batch)` in a user's loop.
+
+    Raises:
+        ValueError: with the first of them.
+    """
+    for name in _not_read(names):
+        raise ValueError(
+            f"The model was called with {name}, which no stage reads{_because(name)}; leave it "
+            "out of the call."
+        )
+
+
+def _not_read(names: Iterable[str]) -> Iterator[str]:
+    return (name for name in names if name not in _READ)
+
+
+def _because(name: str) -> str:
+    return "; attention is causal over whole rows" if name == "attention_mask" else ""
 
 
 def _check_shapes(batch: Batch, samples: int, seq_length: int) -> None:

@@ -87,6 +87,10 @@ class Shard(nn.Module):
         """Return which entries of the whole tensor the node has, counted in its flattened shard."""
         return self._shards[name].places(whole)
 
+    def padding(self, name: str) -> tuple[slice, ...] | None:
+        """Return where the shard of a tensor is padded; None: nowhere."""
+        return self._shards[name].padding
+
 
 def parts_with_blocks(model: nn.Module, tensors: Sequence[Tensor]) -> list[int]:
     """Return the lengths of the parts of a bucket that are cut into blocks one by one.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mimokit.config.strategy import StrategyConfig
 from mimokit.engine.strategies import communicate
-from mimokit.engine.strategies.buckets import common_dtype, trainable
+from mimokit.engine.strategies.buckets import Shard, common_dtype, trainable
 from mimokit.engine.strategies.strategy import Strategy, are_absent
 from mimokit.planning.strategies.sizes import INDEX_BYTES, demo_blocks
 
@@ -25,11 +25,21 @@ class DeMo(torch.optim.Optimizer):
 
     A parameter that has a gradient on no node is left out by all; where some nodes lack it, they
     send marks, and the mean is that of the others.
+
+    Args:
+        padding: parameter -> the part of it that belongs to no word. A block with such entries
+            would write to them, which checkpoints do not hold: residual and step are 0 there.
     """
 
-    def __init__(self, parameters: list[nn.Parameter], config: StrategyConfig, nodes: int) -> None:
+    def __init__(
+        self,
+        parameters: list[nn.Parameter],
+        config: StrategyConfig,
+        nodes: int,
+        padding: Mapping[nn.Parameter, tuple[slice, ...]] | None = None,
+    ) -> None:
         super().__init__([{"params": parameters}], {"lr": config.lr})
-        self._config, self._nodes = config, nodes
+        self._config, self._nodes, self._padding = config, nodes, padding or {}
         self._sent: list[_Coefficients] | None = None
         self._every: list[Tensor] | None = None
 
@@ -76,12 +86,18 @@ class DeMo(torch.optim.Optimizer):
             present = [part for part, missing in zip(there, absent, strict=True) if not missing]
             if present:
                 weight.mul_(1 - lr * self._config.weight_decay)
-                weight.sub_(
-                    cut.inverse(_mean(present, cut.entries)).sign().to(weight.dtype), alpha=lr
-                )
+                step = cut.inverse(_mean(present, cut.entries)).sign().to(weight.dtype)
+                weight.sub_(self._without_padding(weight, step), alpha=lr)
 
     def _pairs(self) -> list[tuple[nn.Parameter, float]]:
         return [(weight, group["lr"]) for group in self.param_groups for weight in group["params"]]
+
+    def _without_padding(self, weight: nn.Parameter, values: Tensor) -> Tensor:
+        """Set what belongs to the padding of a weight to 0, in place."""
+        padding = self._padding.get(weight)
+        if padding is not None:
+            values[padding] = 0
+        return values
 
     def _blocks(self, weight: nn.Parameter) -> _Blocks:
         return blocks_of(tuple(weight.shape), self._config.compression_chunk)
@@ -103,7 +119,7 @@ class DeMo(torch.optim.Optimizer):
         places = coefficients.abs().topk(kept, dim=1).indices
         values = coefficients.gather(1, places) + 0.0  # turns -0.0 into 0.0
         sent = torch.zeros_like(coefficients).scatter_(1, places, values)
-        residual.sub_(cut.inverse(sent))
+        self._without_padding(weight, residual.sub_(cut.inverse(sent)))
         return places, values
 
 
@@ -211,8 +227,12 @@ class DeMoStrategy(Strategy):
 
     def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
         super()._init_node(model, rank, num_nodes)
-        parameters = [one for one in trainable(model).values() if one.numel()]
-        self.optim = DeMo(parameters, self.config, num_nodes)
+        named = {name: weight for name, weight in trainable(model).items() if weight.numel()}
+        padding = {}
+        if isinstance(model, Shard):
+            parts = {weight: model.padding(name) for name, weight in named.items()}
+            padding = {weight: part for weight, part in parts.items() if part is not None}
+        self.optim = DeMo(list(named.values()), self.config, num_nodes, padding)
         self._setup_scheduler()
 
     def kept(self) -> dict[str, dict[str, Tensor]]:

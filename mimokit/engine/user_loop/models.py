@@ -15,6 +15,7 @@ from mimokit.config import MimoParallelismConfig
 from mimokit.engine.colocated.bridge import shares_items
 from mimokit.engine.colocated.checks import EveryCall
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample
+from mimokit.engine.data.check import check_call
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.provider import MimoModelProviderResult
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
@@ -112,14 +113,17 @@ class SharedRanksModel(MimoModelOnRank):
             input_ids: [samples, tokens], the samples that the language model has on this rank.
             position_ids: of the same samples, see `mimokit.engine.data.batch`.
             modality_inputs: the samples that each encoder has on this rank.
+            others: what else a batch may hold, see `mimokit.engine.data.batch`.
 
         Returns:
             Loss of every token [samples, tokens / CP], or without labels the logits
             [samples, tokens / CP, vocabulary / TP]; and the loss mask of these tokens.
 
         Raises:
-            ValueError: an encoder and the language model have samples that do not fit each other.
+            ValueError: an encoder and the language model have samples that do not fit each other,
+                or no stage reads one of the others.
         """
+        check_call(others)
         self.module_tokens = {self.language_module_name: input_ids.numel()}
         batch = {"input_ids": input_ids, "position_ids": position_ids, "loss_mask": loss_mask}
         batch |= others
@@ -181,7 +185,11 @@ class StageModel(MimoModelOnRank):
             At the end of the language model the loss of every token [samples, tokens / CP], or
             without labels the logits [samples, tokens / CP, vocabulary / TP], and the loss mask of
             these tokens; on all other stages what the next stage takes, and None.
+
+        Raises:
+            ValueError: no stage reads something of the batch.
         """
+        check_call(batch)
         self.calls += 1
         stage = self.laid_out.last_stage
         self.computed = stage.forward(replace(self.received, batch=batch or None))

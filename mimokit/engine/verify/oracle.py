@@ -118,7 +118,7 @@ def run_oracle(
         tensor_parallel: module -> ranks in the layout that share a matrix, and one of an expert;
             None: the strategy does not depend on them.
         nudge: seed of a change of every weight before the first step, by a unit in the last place
-            or none; None: no weight is changed.
+            of `start` or none; None: no weight is changed.
     """
     models = [
         OneProcess(
@@ -192,6 +192,7 @@ def _build(
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
     start: Dtype,
+    nudge: int | None,
 ) -> WholeModel:
     seed, language = config.runtime.seed, config.model.llm_module_name
     provided = multimodal_provider(config.model, plan, seed, code).provide(plan, wrap=False)
@@ -204,9 +205,14 @@ def _build(
         )
         for name, network in decoders.items()
     }
-    for module in (*(part for _, part in provided.model.parts()), *behind.values()):
-        for parameter in module.parameters():
-            parameter.data = parameter.data.to(DTYPES[start]).to(DTYPES[execution.weights])
+    modules = (*(part for _, part in provided.model.parts()), *behind.values())
+    weights = [parameter for module in modules for parameter in module.parameters()]
+    for weight in weights:
+        weight.data = weight.data.to(DTYPES[start])
+    if nudge is not None:
+        nudge_weights(weights, nudge)
+    for weight in weights:
+        weight.data = weight.data.to(DTYPES[execution.weights])
     own_language = code.builder_of(language, width) is not None
     words = 0 if own_language else width.vocab_size
     return WholeModel(provided.model, behind, language, code.completed(config.runtime), words)
@@ -244,9 +250,7 @@ class OneProcess:
         nudge: int | None,
     ) -> None:
         self._loss_scale = loss_scale
-        self.model = _build(plan, config, decoders, code, start)
-        if nudge is not None:
-            nudge_weights((p for _, part in self.model.parts() for p in part.parameters()), nudge)
+        self.model = _build(plan, config, decoders, code, start, nudge)
         # fp32 copies of weights of fewer bits. Gradients are added up and stepped there.
         self._copies = {
             p: torch.nn.Parameter(p.detach().float())

@@ -10,6 +10,7 @@ import torch
 from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.config.user_code import UserCode
 from mimokit.engine.data.batch import ITEMS, Batch, in_dtype, targets_of, tensors_by_encoder
+from mimokit.engine.data.check import check_call
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.models.language import TextDecoder, hidden_states_of
@@ -122,7 +123,7 @@ class WholeModel(torch.nn.Module):
         modality_inputs: Mapping[str, Batch] | None = None,
         labels: torch.Tensor | None = None,
         loss_mask: torch.Tensor | None = None,
-        **_: Any,
+        **others: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Run encoders and language model on a whole micro-batch: [samples, tokens].
 
@@ -130,6 +131,7 @@ class WholeModel(torch.nn.Module):
             Loss of every token [samples, tokens], or without labels the logits
             [samples, tokens, vocabulary]; and the loss mask.
         """
+        check_call(others)
         (mimo,) = self._mimo
         there = self._with_items(modality_inputs or {})
         self.reached |= {self.language_module_name, *there}

@@ -27,6 +27,12 @@ def forget_the_model(data_iterator, model):
     return next(data_iterator), loss_func
 
 
+def with_a_mask(data_iterator, model):
+    batch = next(data_iterator)
+    output_tensor, _ = model(**batch, attention_mask=None)
+    return output_tensor, loss_func
+
+
 HOMOGENEOUS = digits_config()
 APART = apart_config((1, 1, 1), (1, 1, 1), 2)
 
@@ -35,6 +41,8 @@ APART = apart_config((1, 1, 1), (1, 1, 1), 2)
     ("config", "count", "step", "message"),
     [
         (HOMOGENEOUS, 1, mean_of_micro_batch, "returned no number of tokens; it must return the"),
+        (HOMOGENEOUS, 1, with_a_mask, "called with attention_mask, which no stage reads; at"),
+        (APART, 2, with_a_mask, "called with attention_mask, which no stage reads; at"),
         (APART, 3, forward_step, "The plan is for 2 micro-batches, not 3"),
         (APART, 2, forget_the_model, "did not call its model on the stage of 'images'"),
     ],

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from mimokit.engine.verify.compare import noise_of
+from mimokit.engine.verify.compare import Noise, noise_of
 from mimokit.engine.verify.oracle import OracleStep
 from mimokit.experiment import verify
+from mimokit.experiment.yardstick import Yardstick
 from tests.invariance import assert_within_its_noise, oracle_of
 from tests.layouts import digits_config
 from tests.planted import planted
@@ -91,3 +94,43 @@ def test_check_in_bf16_catches_a_fault(cluster, target, fault, sizes):
     print(report.verdict)
     assert not report.passed
     assert "does NOT" in report.verdict
+
+
+def test_several_processes_allow_what_the_worst_of_them_differs():
+    first = Yardstick("bf16", loss=1e-2, gradients=2e-2, weights=1e-2)
+    assert not first.nearly_allows((1e-2, 2e-2, 1.4e-2))
+    assert first.nearly_allows((1e-2, 2e-2, 2e-2))
+    assert not first.nearly_allows((1e-2, 2e-2, 7e-2))
+    others = [Noise(5e-3, 3e-2, 1.5e-2), Noise(1e-3, 1e-2, 0.3)]
+    several = first.of_several(others, processes=2)
+    assert (several.loss, several.gradients) == (1e-2, 3e-2)
+    assert several.weights == 4e-2, "not what a single choice made of the weights"
+    assert several.processes == 3
+    assert "one process in bf16 differs, which is, in the worst of 3, loss" in several.words()
+
+
+def test_a_process_that_happens_to_be_near_fp32_is_not_the_only_yardstick(cluster):
+    config = digits_config((1, 2), (1, 2), precision="bf16")
+    oracle = oracle_of(cluster, config)
+    right = verify(cluster, config, steps=1, oracle=oracle)
+    assert right.passed
+    assert right.yardstick.processes == 1
+    share = right.max_gradient_difference / right.yardstick.limits[1] / 2
+    lucky = tuple(
+        tuple(replace(step, gradients=share * step.gradients) for step in replica)
+        for replica in oracle.noise
+    )
+    oracle = replace(oracle, noise=lucky)
+    report = verify(cluster, config, steps=1, oracle=oracle)
+    assert report.passed, report.verdict
+    assert report.yardstick.processes == 4
+    assert not replace(report, yardstick=replace(right.yardstick, **_first(lucky))).passed
+    fault = "mimokit.engine.parallel.data_parallel.DistributedDataParallel.finish_grad_sync"
+    with planted(cluster, fault, _own_gradients_only, 2):
+        report = verify(cluster, config, steps=1, oracle=oracle)
+    assert not report.passed
+
+
+def _first(noise):
+    (step, *_), *_ = noise
+    return {"gradients": step.gradients}

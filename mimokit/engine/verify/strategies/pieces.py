@@ -249,6 +249,7 @@ class Choices:
             chosen, close = largest_of(coefficients, kept, rounding)
             sent = torch.where(chosen, coefficients, 0.0)
             residual[name][piece] -= from_cosines(sent)
+            residual[name][PADDING] = 0  # stays 0 on ranks as well
             total, senders, tie = total + sent, senders + (sent != 0), tie or bool(close.any())
         update = from_cosines(total / senders.clamp(min=1))
         open_sign = (update.abs() <= rounding) & bool(total.any())

@@ -10,8 +10,9 @@ import torch
 
 from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.config import StrategyConfig
+from mimokit.engine.strategies.buckets import Shard
 from mimokit.engine.strategies.codecs import LowBitMean
-from mimokit.engine.strategies.demo import _Blocks
+from mimokit.engine.strategies.demo import DeMoStrategy, _Blocks
 from mimokit.engine.verify.strategies.halfway import AsOracle, Rounded
 from mimokit.engine.verify.strategies.pieces import (
     PADDING,
@@ -123,6 +124,39 @@ def test_blocks_and_their_transform_are_those_of_demo(shape):
         np.testing.assert_allclose(one.flatten(), other, atol=1e-6)
     first = next(blocks_of(positions, 4))
     np.testing.assert_allclose(from_cosines(mine[0]), tensor.flatten()[first], atol=1e-6)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("words", [131, 132])
+def test_demo_steps_a_padded_vocabulary_as_one_process_does(words):
+    """Blocks of the last rank hold a row of padding where two ranks share 131 words."""
+    draws = torch.Generator().manual_seed(words)
+    cut = TensorCut((words, 64), 0, multiple=1)
+    weight = torch.nn.Parameter(torch.randn(cut.whole, generator=draws))
+    ranks = [
+        Shard({"w": torch.nn.Parameter(torch.from_numpy(shard.of(weight.numpy())))}, {"w": shard},
+              {"w": cut.whole})
+        for shard in cut.shards(2)
+    ]  # fmt: skip
+    for rank in ranks:
+        rank.demo = DeMoStrategy(lr=1e-3)
+        rank.demo._init_node(rank, 0, 1)
+    choices = Choices(ranks[0].demo.config, [{"w": weight}], {"w": cut.shards(2)})
+    for _ in range(3):
+        weight.grad = torch.randn(cut.whole, generator=draws)
+        opened = choices.step()["w"].view(cut.whole)
+        for rank, shard in zip(ranks, cut.shards(2), strict=True):
+            (part,) = rank.parameters()
+            part.grad = torch.from_numpy(shard.of(weight.grad.numpy()))
+            rank.demo.optim.step()
+            (here,) = shard.rectangles
+            rows = slice(here.whole[0], here.whole[0] + here.shape[0])
+            closed = ~opened[rows]
+            assert closed.float().mean() > 0.4  # a tie opens a whole block
+            apart = (part[: here.shape[0]] - weight[rows])[closed].abs().max()
+            assert apart < 1e-6
+            assert not part[here.shape[0] :].any()
+            assert not rank.demo.kept()["w"]["residual"][here.shape[0] :].any()
 
 
 def test_a_check_that_leaves_too_much_open_fails():
