@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import altair as alt
@@ -13,6 +13,7 @@ from mimokit.planning.schedule import Timeline
 from mimokit.step_kinds import COMPUTATIONS
 from mimokit.units import counted
 
+MOST_COLUMNS = 4
 MOST_CELLS = 3000
 MOST_CELLS_WITH_TEXT = 400
 NARROWEST_WITH_TEXT = 1 / 70
@@ -30,7 +31,8 @@ def pipeline_timeline(timeline: Timeline, unit: str = "units") -> alt.LayerChart
         timeline: from `mimokit.planning.schedule.simulate`, or `plan.pipeline.timeline()`.
         unit: of its times, for the axis.
     """
-    rows = list(_rows(timeline))
+    colors = _palette.pass_colors(stage.module for stage in timeline.schedule.graph.stages)
+    rows = list(_rows(timeline, colors))
     until = timeline.makespan
     if len(rows) > MOST_CELLS:
         rows = sorted(rows, key=lambda row: float(row["start"]))[:MOST_CELLS]
@@ -53,11 +55,10 @@ def pipeline_timeline(timeline: Timeline, unit: str = "units") -> alt.LayerChart
             alt.Tooltip("stop:Q", format=".4~g"),
         ],
     )
-    colors = _palette.pass_colors(stage.module for stage in timeline.schedule.graph.stages)
     bars = base.mark_bar(stroke=_palette.PAPER, strokeWidth=0.5, height=alt.RelativeBandSize(0.9))
     critical = base.transform_filter("datum.critical")
     layers = [
-        bars.encode(color=_axes.parts("key", rows, colors)),
+        bars.encode(color=_axes.parts("key", rows, colors, _columns(colors))),
         critical.mark_bar(color=_palette.TEXT, height=2, yOffset=10),
     ]
     if len(rows) <= MOST_CELLS_WITH_TEXT:
@@ -72,7 +73,13 @@ def pipeline_timeline(timeline: Timeline, unit: str = "units") -> alt.LayerChart
     )
 
 
-def _rows(timeline: Timeline) -> Iterator[dict[str, Any]]:
+def _columns(colors: Mapping[str, str]) -> int:
+    """Return the columns of the legend: one for each module, so that a row is a kind of pass."""
+    modules = len(colors) // len(COMPUTATIONS)
+    return modules if 1 < modules <= MOST_COLUMNS else MOST_COLUMNS
+
+
+def _rows(timeline: Timeline, colors: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     tasks, names = timeline.tasks, _names(timeline)
     critical = {
         (interval.action.stage, interval.action.kind, interval.action.microbatch)
@@ -87,9 +94,11 @@ def _rows(timeline: Timeline) -> Iterator[dict[str, Any]]:
         if transfer:
             continue
         which = str(COMPUTATIONS[kind])
+        key = f"{stages[place].module} {which}"
         yield {
             "stage": names[place],
-            "key": f"{stages[place].module} {which}",
+            "key": key,
+            "ink": _palette.ink_on(colors[key]),
             "pass": which,
             "microbatch": microbatch,
             "start": start,
@@ -109,9 +118,7 @@ def _numbers(base: alt.Chart, narrowest: float) -> alt.Chart:
         x="middle:Q",
         x2=alt.Undefined,
         text="microbatch:Q",
-        color=alt.condition(
-            "datum.pass === 'forward'", alt.value(_palette.INK), alt.value(_palette.PAPER)
-        ),
+        color=alt.Color("ink:N", scale=None),
     )
     return text
 

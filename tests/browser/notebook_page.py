@@ -36,9 +36,9 @@ _ERRORS = """() => [...window.jupyterapp.shell.currentWidget.content.model.cells
   .filter((output) => output.output_type === "error")
   .map((output) => `${output.ename}: ${output.evalue}`)"""
 
-_OUTPUT_HOLDS = """(text) => [...window.jupyterapp.shell.currentWidget.content.model.cells]
+_OUTPUT_HOLDS = """([text, kind]) => [...window.jupyterapp.shell.currentWidget.content.model.cells]
   .flatMap((cell) => cell.outputs?.toJSON() ?? [])
-  .some((output) => String(output.data?.["text/plain"]).includes(text))"""
+  .some((output) => String(output.data?.[kind]).includes(text))"""
 
 _RUN_IN_KERNEL = """async ([code, wanted]) => {
   const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
@@ -162,9 +162,9 @@ class NotebookPage:
             assert time.monotonic() < deadline, f"{expression} stays false"
             self.page.wait_for_timeout(50)
 
-    def wait_for_output(self, text: str) -> None:
-        """Wait until the plain text of an output, shown or hidden, contains a text."""
-        self.page.wait_for_function(_OUTPUT_HOLDS, arg=text)
+    def wait_for_output(self, text: str, kind: str = "text/plain") -> None:
+        """Wait until an output, shown or hidden, contains a text; saved, it holds the same."""
+        self.page.wait_for_function(_OUTPUT_HOLDS, arg=[text, kind])
 
     def end_kernel(self) -> None:
         """End the kernel, as if the machine had been switched off since."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Page
 
+from tests.browser.settled import before, settled
 from tests.charts.readable import LEAST_CONTRAST, Box, long_numbers
 
 WATCH = """(() => {
@@ -119,14 +120,13 @@ FIND = """(least) => {
 def watched(page: Page) -> Page:
     """Have a page remember what its canvases write."""
     page.add_init_script(WATCH)
-    return page
+    return before(page)
 
 
 def unreadable(page: Page) -> list[str]:
     """Return what a reader of a watched page could not read; empty if nothing is."""
     page.set_viewport_size({"width": page.viewport_size["width"], "height": 4000})  # type: ignore[index]
-    page.wait_for_timeout(300)
-    answer = page.evaluate(FIND, LEAST_CONTRAST)
+    answer = settled(page).evaluate(FIND, LEAST_CONTRAST)
     numbers = [
         f"{number} in {text!r} has too many digits"
         for text in answer["shown"]

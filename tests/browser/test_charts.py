@@ -68,7 +68,7 @@ def test_jupyterlab_and_the_exported_page_show_them_without_a_network(
     expect(pictures).to_have_count(len(CELLS))
     for picture in pictures.all():
         check_size(picture)
-        assert picture.evaluate("image => image.complete && image.naturalWidth") > 300
+        assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 300
     expect(browser_page.get_by_alt_text("Rank map of images, language_module")).to_be_visible()
     browser_page.screenshot(path=SCREENSHOTS / "charts_exported.png", full_page=True)
 

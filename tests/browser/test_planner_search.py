@@ -14,17 +14,26 @@ from tests.browser.planner_page import CELL, PlannerPage, show_planner
 from tests.browser.server import LabServer
 
 HETEROGENEOUS = "preset:llava_7b_heterogeneous"
-# A search of a model with more modules takes this long by itself.
-SLOWER = """
-import time
-from mimokit.layout_search.evaluate import Scan
-quick = Scan.see
-def see(scan, batch):
-    time.sleep(0.02)
-    quick(scan, batch)
-Scan.see = see
+# A search that has begun stays where it is until `go_on` is set.
+HELD = """
+import importlib, threading
+from mimokit_widgets.planner.background_search import BackgroundSearch
+searches = importlib.import_module("mimokit.layout_search.search")
+between, go_on = searches.BETWEEN_REPORTS, threading.Event()
+quick = BackgroundSearch._progress
+def held(searching, progress):
+    quick(searching, progress)
+    if progress.share >= 0.01:
+        go_on.wait()
+searches.BETWEEN_REPORTS = 0.0
+BackgroundSearch._progress = held
 """
-QUICK_AGAIN = "if 'quick' in globals(): Scan.see = quick"
+QUICK_AGAIN = """
+if "quick" in globals():
+    searches.BETWEEN_REPORTS = between
+    BackgroundSearch._progress = quick
+    go_on.set()
+"""
 BESIDE = """
 import mimokit
 from mimokit_widgets import ParetoView
@@ -60,7 +69,7 @@ def search(planner: PlannerPage, gpus: str = "") -> Locator:
 
 def test_a_search_shows_how_far_it_is_and_can_be_cancelled(planner: PlannerPage) -> None:
     notebook = planner.notebook
-    notebook.execute(SLOWER)
+    notebook.execute(HELD)
     planner.field("GPUs to search for").fill("512")
     planner.field("GPUs to search for").press("Enter")
     bar = planner.root.get_by_role("progressbar", name="Search")
@@ -74,6 +83,8 @@ def test_a_search_shows_how_far_it_is_and_can_be_cancelled(planner: PlannerPage)
     notebook.wait_until("planner.plan.world_size == 40")
     expect(planner.root.locator(".search")).to_have_attribute("data-status", "running")
     planner.button("Cancel").click()
+    expect(planner.root.locator(".search")).to_have_attribute("data-status", "cancelling")
+    notebook.execute("go_on.set()")
     expect(planner.root.locator(".search")).to_have_attribute("data-status", "done")
     expect(planner.root.locator(".found-title")).to_contain_text("stopped before its end")
     expect(planner.button("Search")).to_be_visible()

@@ -17,19 +17,19 @@ from mimokit_widgets.notebooks.page import external_references, to_page
 from tests.analysis.planted_runs import Planted, write_run, write_trace_of_forwards
 from tests.browser.network import NetworkGuard
 from tests.browser.notebook_page import SCREENSHOTS, OpenNotebook
+from tests.browser.settled import before, settled
 
 EVEN = Planted(iterations=60, warmup=5)
 PAGE = '<!doctype html><meta charset="utf-8"><body>'
-COUNT_STROKES = """() => new Promise((done) => setTimeout(() => requestAnimationFrame(() => {
+COUNT_STROKES = """() => {
   window.strokes = 0;
   const { stroke } = CanvasRenderingContext2D.prototype;
   CanvasRenderingContext2D.prototype.stroke = function () {
     window.strokes += 1;
     return stroke.call(this);
   };
-  done();
-}), 200))"""
-"""Count lines of canvases from now on, once all that was asked for is drawn."""
+}"""
+"""Count lines of canvases from now on."""
 EXTENTS = """(canvas) => {
   const { width, height } = canvas;
   const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
@@ -66,7 +66,7 @@ def page(runs: Runs, chromium: Browser, tmp_path_factory: pytest.TempPathFactory
     file.write_text(PAGE + runs_view(runs, "baseline"), encoding="utf-8")
     guard, context = NetworkGuard(), chromium.new_context(viewport={"width": 1200, "height": 2000})
     guard.watch(context)
-    page = context.new_page()
+    page = before(context.new_page())
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(file.as_uri())
@@ -132,7 +132,7 @@ def test_one_cross_hair_gives_the_values_of_all_runs(page: Page, runs: Runs) -> 
     assert box is not None
     step.hover(position={"x": box["width"] / 3, "y": 60})
     expect(page.locator(".cross .read", has_text="slow_rank").first).to_be_visible()
-    page.evaluate(COUNT_STROKES)
+    settled(page).evaluate(COUNT_STROKES)
     step.hover(position={"x": box["width"] / 2, "y": 60})
     expect(page.locator(".tip")).to_contain_text("slow_rank")
     iteration = int(re.search(r"iteration (\d+)", page.locator(".tip").inner_text())[1])
@@ -250,7 +250,7 @@ def test_a_saved_notebook_keeps_the_view_alive(
     assert notebook.value("view.selected") == "apart"
     assert "same" not in notebook.value("view.shown")
     notebook.screenshot("runs in jupyterlab", shown)
-    notebook.page.wait_for_timeout(1500)  # the picture that stays follows at a distance
+    notebook.wait_for_output('"selected":"apart"', "text/html")
     saved = notebook.save()
     file = tmp_path / "page.html"
     file.write_text(to_page(saved, "runs"), encoding="utf-8")

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from mimokit.cluster import EngineCluster
 from mimokit.experiment import Stepper
@@ -31,6 +31,14 @@ stepper = Stepper(FakeCluster({plant}), apart_config((1, 1, 4), (2, 1, 2), 2))
 StepperView(stepper)
 """
 VIEW = ".mimokit.stepper:not(.mimokit-saved *)"
+THREE_CLICKS = "button => [1, 2, 3].forEach(() => button.click())"
+SECONDS = 300
+"""Until a thread that does not answer is a failure."""
+
+
+def settled(view: Locator) -> None:
+    """Wait until the stepper has done all that was asked."""
+    expect(view).not_to_have_attribute("aria-busy", "true")
 
 
 def test_clicking_through_steps(open_notebook: OpenNotebook) -> None:
@@ -39,14 +47,17 @@ def test_clicking_through_steps(open_notebook: OpenNotebook) -> None:
     view = notebook.page.locator(VIEW)
     view.get_by_role("button", name="Next transfer").click()
     view.locator("b", has_text="Step 2").wait_for()
+    settled(view)
     assert view.locator(".arrow.moved").count() == 4
     assert notebook.page.locator(".mimokit-saved").is_hidden()
     notebook.screenshot("stepper light", view)
     view.get_by_role("button", name="‹ Back").click()
     view.locator("b", has_text="Step 1").wait_for()
+    settled(view)
     view.focus()
     notebook.page.keyboard.press("ArrowRight")
     view.locator("b", has_text="Step 2").wait_for()
+    settled(view)
     view.locator('.rank[data-rank="5"]').click()
     view.get_by_text("loaded.input_ids").first.wait_for()
     notebook.choose_theme(DARK)
@@ -71,16 +82,18 @@ def test_a_difference_is_red_and_a_error_is_told(open_notebook: OpenNotebook) ->
     )
     assert red > 2 * max(green, blue)
     notebook.screenshot("stepper difference", view)
+    settled(view)
     # What was found is kept: a count, and a red tick for each step that differed.
     expect(view.locator(".found-differences")).to_have_text(re.compile(r"^\d+ differences? so far"))
     view.get_by_role("button", name="End of iteration").click()
     expect(view.locator(".tick.differs").first).to_be_attached()
+    settled(view)
     view.get_by_role("button", name="Next difference").click()
     view.locator("tr.wrong").first.wait_for()
     # A key that is a shortcut of the notebook stays in the view.
     cells = notebook.page.locator(".jp-Notebook .jp-Cell")
     before = cells.count()
-    expect(view).not_to_have_attribute("aria-busy", "true")
+    settled(view)
     view.get_by_role("button", name="Next ›").focus()
     for key in ("a", "b"):
         notebook.page.keyboard.press(key)
@@ -107,8 +120,8 @@ def test_the_view_alone_finds_and_names_a_planted_fault(
 ) -> None:
     fan_out = digits_config((2, 2), (1, 4), 2)
     block = planted(cluster, fault.target, fault.make, 4)
-    python.submit(block.__enter__).result()
-    stepper = python.submit(Stepper, cluster, fan_out).result()
+    python.submit(block.__enter__).result(SECONDS)
+    stepper = python.submit(Stepper, cluster, fan_out).result(SECONDS)
     try:
         view = StepperView(stepper)
         shown(browser_page, view, tmp_path, answered=True, python=python)
@@ -124,8 +137,8 @@ def test_the_view_alone_finds_and_names_a_planted_fault(
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         browser_page.screenshot(path=SCREENSHOTS / f"stepper {fault.name}.png", full_page=True)
     finally:
-        python.submit(stepper.close).result()
-        python.submit(block.__exit__, None, None, None).result()
+        python.submit(stepper.close).result(SECONDS)
+        python.submit(block.__exit__, None, None, None).result(SECONDS)
 
 
 def test_keys_and_a_screen_reader_reach_ranks_ticks_breakpoints_and_numbers(
@@ -144,6 +157,13 @@ def test_keys_and_a_screen_reader_reach_ranks_ticks_breakpoints_and_numbers(
     expect(browser_page.get_by_role("checkbox", name="breakpoint at step 3")).to_be_checked()
     click(browser_page, "Go on")
     assert view.stepper.now is not None
+    assert view.stepper.now.number == 3
+    # Of what is asked while the ranks step, the last is done next.
+    browser_page.get_by_role("button", name="‹ Back", exact=True).evaluate(THREE_CLICKS)
+    wait_for_answers(browser_page)
+    assert view.stepper.now.number == 1
+    browser_page.get_by_role("button", name="Next ›", exact=True).evaluate(THREE_CLICKS)
+    wait_for_answers(browser_page)
     assert view.stepper.now.number == 3
     browser_page.get_by_role("button", name=re.compile("^step 3, images")).focus()
     keys.press("ArrowLeft")

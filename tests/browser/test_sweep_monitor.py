@@ -43,6 +43,7 @@ def test_a_sweep_is_followed_steered_and_kept(
     notebook.execute("run.change('heterogeneous', status='stopped'); run.end()")
     view.get_by_text("Sweep ended").wait_for()
     notebook.wait_until("run.stopped == 1")
+    notebook.wait_for_output("Sweep ended", "text/html")
     file = tmp_path / "page.html"
     file.write_text(to_page(notebook.save(), "sweep"), encoding="utf-8")
     assert external_references(file.read_text(encoding="utf-8")) == []

@@ -37,6 +37,11 @@ PERFETTO = """() => {
 }"""
 
 
+def channels(color: str) -> str:
+    """Return a colour as pixels have it: red, green, blue."""
+    return ",".join(str(int(color[at : at + 2], 16)) for at in (1, 3, 5))
+
+
 def test_the_timeline_is_drawn_zoomed_and_told_and_opens_in_perfetto(
     browser_page: Page, tmp_path: Path
 ) -> None:
@@ -48,8 +53,7 @@ def test_the_timeline_is_drawn_zoomed_and_told_and_opens_in_perfetto(
     browser_page.wait_for_function("document.querySelector('canvas.lanes').width > 300")
     colors = [key["color"] for key in view._timeline["keys"]]
     assert len(colors) == 4
-    wanted = {",".join(str(int(color[at : at + 2], 16)) for at in (1, 3, 5)) for color in colors}
-    assert wanted <= set(canvas.evaluate(DRAWN))
+    assert {channels(color) for color in colors} <= set(canvas.evaluate(DRAWN))
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     browser_page.screenshot(path=SCREENSHOTS / "timeline.png")
     canvas.focus()
@@ -71,7 +75,16 @@ def test_the_timeline_is_drawn_zoomed_and_told_and_opens_in_perfetto(
 def test_schedules_stand_side_by_side_with_sliders(browser_page: Page, tmp_path: Path) -> None:
     view = ScheduleView()
     page = shown(browser_page, view, tmp_path, answered=True)
-    expect(page.locator(".schedule")).to_have_count(3)
+    expect(page.locator(".schedule h4")).to_have_text(["GPipe", "1F1B", "ZB-H1", "interleaved"])
+    # One legend is for all, and what it names is drawn where it occurs.
+    expect(page.locator(".legend:visible span")).to_have_count(6)
+    keys = view._schedules[2]["timeline"]["keys"]
+    assert len(keys) == 6
+    zero_bubble = page.locator("canvas.lanes").nth(2)
+    page.wait_for_function(
+        f"([canvas, wanted]) => wanted.every((each) => ({DRAWN})(canvas).includes(each))",
+        arg=[zero_bubble.element_handle(), [channels(key["color"]) for key in keys]],
+    )
     page.get_by_label("micro-batches").fill("12")
     expect(page.locator("canvas.lanes").first).to_have_accessible_name(
         re.compile("^Timeline of 5 lanes and 120 spans")

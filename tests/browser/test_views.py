@@ -22,6 +22,7 @@ from mimokit_widgets import (
     TrafficMap,
 )
 from mimokit_widgets.modules import joined_styles
+from tests.browser.settled import before, settled
 from tests.browser.view_page import BLACK, shown
 from tests.layouts_apart import apart_config
 from tests.widgets.fake_cluster import FakeCluster
@@ -72,12 +73,11 @@ def colocated(ranks: int, tensor_parallel: int = 8) -> LayoutPlan:
 
 
 def drawn(page: Page) -> list[dict[str, Any]]:
-    page.wait_for_timeout(400)  # what is drawn late is drawn then
-    return list(page.evaluate("window.texts"))
+    return list(settled(page).evaluate("window.texts"))
 
 
 def test_all_ranks_have_coordinates_or_none_has(browser_page: Page, tmp_path: Path) -> None:
-    browser_page.add_init_script(RECORD_TEXT)
+    before(browser_page).add_init_script(RECORD_TEXT)
     page = shown(browser_page, RankMap(colocated(64)), tmp_path, width="520px")
     texts = [each["text"] for each in drawn(page)]
     for own in (r"dp\d+", r"tp\d dp\d"):
@@ -88,7 +88,7 @@ def test_all_ranks_have_coordinates_or_none_has(browser_page: Page, tmp_path: Pa
 def test_a_zoomed_map_of_1024_ranks_names_nodes_and_keeps_text_in_cells(
     browser_page: Page, tmp_path: Path
 ) -> None:
-    browser_page.add_init_script(RECORD_TEXT)
+    before(browser_page).add_init_script(RECORD_TEXT)
     page = shown(browser_page, RankMap(colocated(1024)), tmp_path, width="780px")
     assert {"node 0", "node 127"} <= {each["text"] for each in drawn(page)}
     for _ in range(4):
@@ -109,7 +109,7 @@ def test_a_zoomed_map_of_1024_ranks_names_nodes_and_keeps_text_in_cells(
 def test_a_split_follows_styles_that_come_late_and_a_frame_that_is_lost(
     browser_page: Page, tmp_path: Path
 ) -> None:
-    browser_page.add_init_script(RECORD_TEXT)
+    before(browser_page).add_init_script(RECORD_TEXT)
     page = shown(browser_page, BatchSplit(colocated(8)), tmp_path)
     inks = {each["ink"] for each in drawn(page) if each["text"] == "images"}
     dark = f"body {{ background: {BLACK} !important; --jp-ui-font-color1: #eeeeee; }}"
@@ -122,7 +122,7 @@ def test_a_split_follows_styles_that_come_late_and_a_frame_that_is_lost(
 
 
 def test_replicas_are_numbered_alike(browser_page: Page, tmp_path: Path) -> None:
-    browser_page.add_init_script(RECORD_TEXT)
+    before(browser_page).add_init_script(RECORD_TEXT)
     page = shown(browser_page, BatchSplit(colocated(32)), tmp_path, width="780px")
     bold = [each["text"] for each in drawn(page)]
     assert all(bold.count(str(replica)) == 2 for replica in range(32))  # a sample and a replica
@@ -164,7 +164,7 @@ def test_bars_of_a_rank_stand_under_its_samples(browser_page: Page, tmp_path: Pa
 
 
 def test_the_scale_of_traffic_is_that_of_its_cells(browser_page: Page, tmp_path: Path) -> None:
-    browser_page.add_init_script(RECORD_TEXT)
+    before(browser_page).add_init_script(RECORD_TEXT)
     plan = mimokit.load_experiment_config("configs/digits_colocated.yaml")
     page = shown(browser_page, TrafficMap(plan), tmp_path)
     values = {each["text"] for each in drawn(page) if each["text"].endswith("B")}

@@ -6,7 +6,8 @@ import pytest
 
 from mimokit import charts
 from mimokit.charts import _palette, _renderer
-from mimokit.planning.schedule import Timeline, plan_schedule, simulate, stage_graph
+from mimokit.planning.report.rows import MODULE_HUES
+from mimokit.planning.schedule import Timeline, plan_schedule, simulate, stage_graph, zero_bubble
 from mimokit.units import counted
 from tests.charts.pictures import faults
 
@@ -24,6 +25,22 @@ def rows(chart: Any) -> list[dict[str, Any]]:
     """Return the data of the bars."""
     (found,) = chart.to_dict()["datasets"].values()
     return list(found)
+
+
+def apart() -> Timeline:
+    """Return gradients of weights computed apart, of modules that have all hues."""
+    names = [f"encoder {number}" for number in range(len(MODULE_HUES) - 1)]
+    topology = {**{name: ["language"] for name in names}, "language": []}
+    graph = stage_graph(topology, dict.fromkeys(topology, 1))
+    return simulate(plan_schedule(graph, 4, zero_bubble))
+
+
+def test_numbers_are_read_on_every_hue_and_kind_of_pass() -> None:
+    made = apart()
+    chart = charts.pipeline_timeline(made)
+    keys = {row["key"] for row in rows(chart)}
+    assert len(keys) == 3 * len(MODULE_HUES)
+    assert faults(_renderer.bundle_of(chart)["image/svg+xml"]) == []
 
 
 @pytest.mark.parametrize(("microbatches", "stages"), [(1, 1), (6, 2), (64, 4), (600, 16)])

@@ -73,11 +73,20 @@ def test_a_prediction_is_drawn_on_the_lanes_of_its_stages() -> None:
 def test_schedules_follow_their_sliders() -> None:
     view = ScheduleView(stages=4, encoder_stages=0, microbatches=8)
     said = {each["name"]: each["said"] for each in view._schedules}
+    assert list(said) == ["GPipe", "1F1B", "ZB-H1", "interleaved"]
     assert "idles most idles 27.3%; at most 8 micro-batches in flight" in said["GPipe"]
     assert "at most 4 micro-batches in flight" in said["1F1B"]
     assert "idles most idles 15.8%" in said["interleaved"]
     view._on_message(view, {"name": "microbatches", "value": 6}, [])
-    interleaved = view._schedules[2]
-    assert interleaved["timeline"] is None or interleaved["timeline"]["spans"]
+    shown = {each["name"]: each for each in view._schedules}
+    assert shown["interleaved"]["timeline"] is None
+    assert shown["interleaved"]["said"].endswith("multiples of the 4 stages; take 8.")
+    assert shown["ZB-H1"]["timeline"]["keys"][-1]["name"] == "language model weight-gradient"
+    view._on_message(view, {"name": "chunks", "value": 1}, [])
+    assert "take 2 chunks or more" in view._schedules[-1]["said"]
+    view._on_message(view, {"name": "chunks", "value": 2}, [])
+    view._on_message(view, {"name": "stages", "value": 1}, [])
+    assert "take 2 stages" in view._schedules[-1]["said"]
+    view._on_message(view, {"name": "stages", "value": 4}, [])
     view._on_message(view, {"name": "encoder_stages", "value": 2}, [])
     assert len(view._schedules[0]["timeline"]["lanes"]) == 6

@@ -2,7 +2,7 @@
 
 import { element } from "mimokit/dom.js";
 import { renderedAs } from "./views/one_view.js";
-import { TimelineView } from "mimokit/timeline_view.js";
+import { TimelineView, keysInWords } from "mimokit/timeline_view.js";
 
 const SLIDERS = [["stages", "stages of the language model", 1, 16],
   ["encoder_stages", "stages of the encoder", 0, 16], ["microbatches", "micro-batches", 1, 64],
@@ -16,10 +16,11 @@ class Schedules {
         input: () => { number.value = input.value; send({ name, value: Number(input.value) }); } });
       return [name, { input, number, node: element("label", { class: "slider" }, words, input, number) }];
     }));
+    this.legend = element("div", { class: "legend timeline-legend" });
     this.list = element("div", {});
     this.views = [];
     host.append(element("div", { class: "sliders" },
-      ...[...this.sliders.values()].map((slider) => slider.node)), this.list);
+      ...[...this.sliders.values()].map((slider) => slider.node)), this.legend, this.list);
   }
 
   set(name, value) {
@@ -34,8 +35,13 @@ class Schedules {
       const said = element("span", { class: "muted" });
       const host = element("div", {});
       this.list.append(element("section", { class: "schedule" }, title, said, host));
-      this.views.push({ title, said, host, view: new TimelineView(host) });
+      const view = new TimelineView(host);
+      view.legend.hidden = true; // all have the same colours
+      this.views.push({ title, said, host, view });
     }
+    const keys = schedules.flatMap(({ timeline }) => timeline?.keys ?? []);
+    const byName = new Map(keys.map((key) => [key.name, key]));
+    this.legend.replaceChildren(...keysInWords([...byName.values()]));
     const last = Math.max(...schedules.map(({ timeline }) =>
       Math.max(0, ...(timeline?.spans ?? []).map((span) => span[3]))));
     schedules.forEach(({ name, said, timeline }, at) => {

@@ -26,12 +26,17 @@ export default {
     const root = element("div", { class: "mimokit stepper", tabindex: "0",
       "data-lm-suppress-shortcuts": "true" });
     let busy = false; // a button that is disabled loses the focus, and the notebook gets the keys
+    let waiting = null; // what was asked last while busy
     const ask = (type, more = {}) => {
-      if (busy) return;
+      if (busy) {
+        waiting = [type, more];
+        return;
+      }
+      if (type === "back" && model.get("_shown").number < 1) return;
       busy = true;
       root.setAttribute("aria-busy", "true");
-      kernel.send(onPage(type, more));
-      if (model.saved) rest();
+      const sent = kernel.send(onPage(type, more));
+      if (!sent || model.saved) rest();
     };
     /** A saved page has steps to look at: it goes from one to the next by their numbers. */
     const onPage = (type, more) => {
@@ -92,12 +97,15 @@ export default {
     const rest = () => {
       busy = false;
       root.removeAttribute("aria-busy");
+      const next = waiting;
+      waiting = null;
+      if (next) ask(...next);
     };
     const theme = () => { root.dataset.theme = isDark(root.parentElement) ? "dark" : "light"; };
     const pressed = (event) => {
       if (event.target.matches("input")) return;
       if (event.key === "ArrowRight") ask("next");
-      else if (event.key === "ArrowLeft" && !buttons.back.disabled) ask("back");
+      else if (event.key === "ArrowLeft") ask("back");
       else return;
       event.preventDefault();
     };

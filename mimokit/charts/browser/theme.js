@@ -87,11 +87,16 @@ export function pixelOf(color, opacity = 1) {
 /** The luminance at which black and white have the same contrast, 4.6 : 1. */
 const EQUALLY_FAR = 0.179;
 
-/** Black or white, whichever can be read on a colour. */
-export function inkOn(color) {
+/** The relative luminance of a colour #rrggbb, 0 to 1, as WCAG 2.1 defines it. */
+export function luminance(color) {
   const [red, green, blue] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16) / 255)
     .map((value) => (value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > EQUALLY_FAR ? "#000000" : "#ffffff";
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
+
+/** Black or white, whichever can be read on a colour. */
+export function inkOn(color) {
+  return luminance(color) > EQUALLY_FAR ? "#000000" : "#ffffff";
 }
 
 /** The two shades of a module: neighbouring replicas differ, also without any hue. */

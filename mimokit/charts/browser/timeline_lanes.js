@@ -1,10 +1,12 @@
 // The lanes of a timeline as a canvas.
 
-import { FONT, inkOn, prepared, themeOf } from "./theme.js";
+import { FONT, inkOn, luminance, prepared, themeOf } from "./theme.js";
 
 const LANE = 20;
 const [LANES_LEFT, LANES_RIGHT, LANES_TOP, TITLE_LINE] = [190, 10, 18, 18];
-const NARROWEST_WITH_NUMBER = 16;
+const [NARROWEST_WITH_NUMBER, AROUND_A_NUMBER] = [10, 3];
+/** Spans below this luminance are outlined on a dark page, where they have less than 3 : 1. */
+const DARK_ON_DARK = 0.13;
 
 /** Where the time axis lies on a canvas. */
 export function placesOf(canvas) {
@@ -44,6 +46,7 @@ export function drawLanes(canvas, { data, from, to, chosen }) {
   context.rect(left, 0, width, height);
   context.clip();
   const ends = data.lanes.map(() => -1);
+  const outlined = data.keys.map(({ color }) => luminance(color) < DARK_ON_DARK);
   data.spans.forEach(([lane, key, start, stop, words], number) => {
     if (stop < from || start > to) return;
     const x = left + (start - from) * scale;
@@ -53,6 +56,11 @@ export function drawLanes(canvas, { data, from, to, chosen }) {
     context.fillStyle = data.keys[key].color;
     const wide = Math.max(end - x - (end - x > 3 ? 0.7 : 0), 0.7);
     context.fillRect(x, high[lane] + 1, wide, LANE - 3);
+    if (theme.dark && outlined[key] && wide > 3) {
+      context.strokeStyle = theme.muted;
+      context.lineWidth = 1;
+      context.strokeRect(x + 0.5, high[lane] + 1.5, wide - 1, LANE - 4);
+    }
     if (wide >= NARROWEST_WITH_NUMBER) microbatchNumber(context, data, key, words, x, wide, high[lane]);
     if (number === chosen) {
       context.strokeStyle = theme.ink;
@@ -66,7 +74,7 @@ export function drawLanes(canvas, { data, from, to, chosen }) {
 /** The number of a micro-batch, where there is room for it. */
 function microbatchNumber(context, data, key, words, x, wide, y) {
   const [, text] = data.words[words].match(/micro-batch (\d+)/) ?? [];
-  if (text === undefined) return;
+  if (text === undefined || context.measureText(text).width + AROUND_A_NUMBER > wide) return;
   context.fillStyle = inkOn(data.keys[key].color);
   context.textAlign = "center";
   context.fillText(text, x + wide / 2, y + LANE / 2);

@@ -21,7 +21,7 @@ export class TimelineView {
       keydown: (event) => this.key(event) });
     this.told = element("p", { class: "span-told", "aria-live": "polite" });
     this.sentence = element("p", { class: "muted" });
-    this.legend = element("div", { class: "legend" });
+    this.legend = element("div", { class: "legend timeline-legend" });
     this.tools = element("div", { class: "tools" },
       button("+", () => this.zoom(1 / ZOOM), { "aria-label": "Zoom in (W)" }),
       button("−", () => this.zoom(ZOOM), { "aria-label": "Zoom out (S)" }),
@@ -48,11 +48,7 @@ export class TimelineView {
     this.perfetto.hidden = !data.perfetto;
     setText(this.sentence, data.sentence);
     this.sentence.hidden = !data.sentence;
-    this.legend.replaceChildren(...data.keys.map(({ name, color }) => {
-      const dot = element("i", { class: "dot" });
-      dot.style.background = color;
-      return element("span", {}, dot, name);
-    }));
+    this.legend.replaceChildren(...keysInWords(data.keys));
     this.canvas.setAttribute("aria-label", `Timeline of ${data.lanes.length} lanes and `
       + `${data.spans.length} spans, in ${data.unit === "s" ? "seconds" : data.unit}. Arrow keys `
       + "go from span to span, W and S zoom, A and D pan.");
@@ -179,6 +175,15 @@ export class TimelineView {
   remove() {
     this.redraw.end();
   }
+}
+
+/** The entries of a legend: a dot of the colour, and what it stands for. */
+export function keysInWords(keys) {
+  return keys.map(({ name, color }) => {
+    const dot = element("i", { class: "dot" });
+    dot.style.background = color;
+    return element("span", {}, dot, name);
+  });
 }
 
 function rounded(value) {

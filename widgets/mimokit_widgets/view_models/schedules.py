@@ -13,7 +13,6 @@ from mimokit.charts.timeline.spans import (
 )
 from mimokit.planning.schedule import (
     Order,
-    ScheduleError,
     Timeline,
     gpipe,
     interleaved,
@@ -46,11 +45,11 @@ def compared(
     """
     told: list[dict[str, Any]] = []
     for name, order in ORDERS.items():
-        try:
-            timeline = _timeline(order, stages, microbatches, encoder_stages, chunks)
-        except (ScheduleError, ValueError) as error:
-            told.append({"name": name, "said": str(error), "timeline": None})
+        problem = _no_rounds(stages, microbatches, chunks) if order is interleaved else ""
+        if problem:
+            told.append({"name": name, "said": problem, "timeline": None})
             continue
+        timeline = _timeline(order, stages, microbatches, encoder_stages, chunks)
         idle = max(timeline.bubble)
         in_flight = max(timeline.in_flight)
         told.append(
@@ -62,6 +61,21 @@ def compared(
             }
         )
     return told
+
+
+def _no_rounds(stages: int, microbatches: int, chunks: int) -> str:
+    """Return why there is no interleaved order, in a sentence; empty if there is one."""
+    if chunks == 1:
+        return "With 1 chunk there is nothing to interleave; take 2 chunks or more."
+    if stages == 1:
+        return "Chunks of 1 stage cannot interleave; take 2 stages of the language model or more."
+    if microbatches % stages:
+        above = (microbatches // stages + 1) * stages
+        return (
+            f"Interleaved chunks take micro-batches in multiples of the {stages} stages; "
+            f"take {above}."
+        )
+    return ""
 
 
 def _timeline(
