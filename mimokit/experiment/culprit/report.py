@@ -23,6 +23,9 @@ CELLS = 48
 
 ROWS_AROUND = 12
 """Rows of the table at most; with headings and sentences it has at most 20 lines."""
+FEWER = 3
+"""Rows that make room for tensors that were not compared, in the table and the sentence."""
+
 NAMED = 3
 """Tensors that were not compared, in the sentence."""
 
@@ -258,7 +261,7 @@ class CulpritReport(Report):
             key = one.seam.step, one.seam.phase, one.seam.module
             groups.setdefault(key, []).append(one)
         keys = list(groups)
-        start, number = 0, ROWS_AROUND - bool(self.not_compared)
+        start, number = 0, ROWS_AROUND - (FEWER if self.not_compared else 0)
         if self.divergence is not None:
             seam = self.divergence.seam
             place = keys.index((seam.step, seam.phase, seam.module))
