@@ -145,6 +145,8 @@ def _ranks_of(row: Mapping[str, Any]) -> set[int]:
 
 def _layer_of(row: Mapping[str, Any]) -> str:
     """Return a module and its layer, or what is outside of its layers."""
+    if row["operation"] == row["module"]:
+        return str(row["module"])  # the norm of all gradients
     layer = re.search(r"layers\.(\d+)", row["operation"])
     parts = [part for part in row["operation"].split(".") if part != "decoder"]
     return f"{row['module']} · {f'layer {layer[1]}' if layer else parts[0]}"

@@ -22,17 +22,58 @@ Roundings = Annotated[
 ]
 
 
+Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--name",
+        help="SECOND=FIRST: a module or parameter of the second recording that has another name in "
+        "the first. May be repeated.",
+    ),
+]
+
+Cuts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cut",
+        help="NAME=DIMENSION: along which ranks cut a tensor, where neither marks nor shapes tell. "
+        "May be repeated.",
+    ),
+]
+
+
 def compare(
-    one: Recording, other: Recording, rounding: Roundings = None, as_json: Json = False
+    one: Recording,
+    other: Recording,
+    rounding: Roundings = None,
+    name: Names = None,
+    cut: Cuts = None,
+    as_json: Json = False,
 ) -> None:
     """Name the first tensor on which two recorded training loops differ; exit 1 if one does."""
     from mimokit.experiment.culprit.recordings import compare as compared
 
     with refusals():
         try:
-            found = compared(one, other, rounding or ())
+            names = dict(_pair(text, "--name", "SECOND=FIRST") for text in name or ())
+            cuts = dict(_cut(text) for text in cut or ())
+            found = compared(one, other, rounding or (), names=names, cuts=cuts)
         except ValueError as error:
             raise rejected(str(error), "recording", other) from None
     show(found, as_json)
     if not found.passed:
         raise typer.Exit(FAILED)
+
+
+def _pair(text: str, option: str, form: str) -> tuple[str, str]:
+    """Return what stands before and after the first sign of equality."""
+    before, sign, after = text.partition("=")
+    if not (before and sign and after):
+        raise ValueError(f"{option} {text} should be {form}.")
+    return before, after
+
+
+def _cut(text: str) -> tuple[str, int]:
+    name, dimension = _pair(text, "--cut", "NAME=DIMENSION")
+    if not dimension.lstrip("-").isdigit():
+        raise ValueError(f"--cut {text} should be NAME=DIMENSION, such as up.weight=0.")
+    return name, int(dimension)

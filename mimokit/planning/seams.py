@@ -25,6 +25,9 @@ PROJECTOR, ROWS, BRIDGE, LOSS = "projector", "rows", "bridge", "loss"
 """Operations outside of layers: the end of an encoder, its output, the way to another module, and
 what takes the logits."""
 
+GIVEN_ROWS = "rows that are given"
+"""What gives rows their gradient, in `Recording.code`."""
+
 
 def rows_for(receiver: str, receivers: int) -> str:
     """Return the operation whose backward pass has the gradient that one of so many modules gives.
@@ -146,7 +149,8 @@ def code_of(seam: Seam, code: Mapping[tuple[str, str], str]) -> str:
     if not seam.phase.is_of_samples and seam.phase != SeamPhase.ACCUMULATED:
         return code.get(("", str(seam.phase)), "")
     operation = seam.operation.removesuffix(".input").removesuffix(".output")
-    operation = ROWS if operation.startswith(f"{ROWS} for ") else operation
+    if operation.split(" for ")[0] == ROWS and seam.phase == SeamPhase.BACKWARD:
+        operation = GIVEN_ROWS
     while True:  # of a parameter the part that has it
         known = code.get((seam.module, operation)) or code.get(("", operation))
         if known or "." not in operation:

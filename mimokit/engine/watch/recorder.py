@@ -54,7 +54,8 @@ def watch(
         optimizer: steps the parameters of the model: one of torch's, or of Megatron's, which hold
             some of torch's.
         steps: to record.
-        groups: "tp": the ranks that share a matrix, where Megatron's layers are in the model.
+        groups: "tp": the ranks that share a matrix, where Megatron's layers are in the model; "pp":
+            the stages of a pipeline, of which this rank runs one.
         nudge: a seed: every weight is first changed by a rounding, up, down or not at all, for a
             recording that says what a rounding changes; see `mimokit.compare`.
 
@@ -99,7 +100,9 @@ class _Recorder:
         self._index: list[dict[str, Any]] = []
         self._seen: set[tuple[Any, ...]] = set()
         self._calls_of_step: dict[int, int] = {}
-        self._names = {p: _plain(name) for name, p in model.named_parameters()}
+        self._numbers = numbers_in_whole(model)
+        self._names = {p: self._name(name) for name, p in model.named_parameters()}
+        self._of_all = _of_groups(groups)
         self._drops: set[str] = set()
         self._steps_parameters = False
 
@@ -107,11 +110,18 @@ class _Recorder:
         """Hook every module."""
         yield self._model.register_forward_pre_hook(self._count)
         for name, module in self._model.named_modules():
-            operation = _plain(name)
+            operation = self._name(name)
             if not operation:
                 continue
             yield module.register_forward_pre_hook(partial(self._before, operation))
             yield module.register_forward_hook(partial(self._after, operation))
+
+    def _name(self, path: str) -> str:
+        """Return the name of a module or parameter in the whole model."""
+        parts = path.split(".")
+        paths = (".".join(parts[: count + 1]) for count in range(len(parts)))
+        numbered = [self._numbers.get(of, part) for of, part in zip(paths, parts, strict=True)]
+        return _plain(".".join(numbered))
 
     def hook_optimizers(self, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[Any]:
         """Hook the step of optimizers that are stepped one after another."""
@@ -167,7 +177,8 @@ class _Recorder:
         if self.step >= self._steps:
             return
         known: dict[str, Any] = {
-            "step": self.step, "call": call, "operation": operation, "phase": phase, **cut,
+            "step": self.step, "call": call, "operation": operation, "phase": phase,
+            **self._of_all, **cut,
         }  # fmt: skip
         key = tuple(known[name] for name in _KEYS)
         if key in self._seen:
@@ -271,7 +282,29 @@ def _cut_of_input(module: torch.nn.Module, groups: Groups) -> dict[str, Any]:
 
 
 def _share(dimension: int, group: dist.ProcessGroup, parts: int = 1) -> dict[str, Any]:
-    return {
-        "dimension": dimension, "parts": parts, "share": [group.rank(), group.size()],
-        "group": dist.get_process_group_ranks(group),
-    }  # fmt: skip
+    return {"dimension": dimension, "parts": parts, "share": [group.rank(), group.size()]}
+
+
+def _of_groups(groups: Groups) -> dict[str, Any]:
+    """Return what the groups of a rank say of all its tensors."""
+    found: dict[str, Any] = {}
+    if "tp" in groups:
+        found["group"] = dist.get_process_group_ranks(groups["tp"])
+    if "pp" in groups:
+        found["stage"] = groups["pp"].rank()
+    return found
+
+
+def numbers_in_whole(model: torch.nn.Module) -> dict[str, str]:
+    """Return path -> number in the whole model, of layers and experts that a rank has some of.
+
+    Megatron notes these numbers in the modules; their names have those on the rank.
+    """
+    found: dict[str, str] = {}
+    for path, module in model.named_modules():
+        number = getattr(module, "layer_number", None)
+        if path.rpartition(".")[2].isdigit() and isinstance(number, int):
+            found[path] = str(number - 1)  # Megatron counts from 1
+        for place, expert in enumerate(getattr(module, "local_expert_indices", None) or ()):
+            found[f"{path}.experts.local_experts.{place}"] = str(expert)
+    return found

@@ -100,8 +100,13 @@ def apart(whole: Array, placed: Placed, norm: float, factor: float = 1.0) -> Apa
     return Apart(_relative(distances, norm), ranks)
 
 
+def norm_of(whole: Array) -> float:
+    """Return the norm of a tensor."""
+    return float(np.linalg.norm(whole.astype(np.float64)))
+
+
 def _relative(distance: Array, norm: float) -> float:
-    length = float(np.linalg.norm(distance.astype(np.float64)))
+    length = norm_of(distance)
     if math.isfinite(norm) and norm:
         return length / norm
     return math.inf if length else 0.0
@@ -110,29 +115,61 @@ def _relative(distance: Array, norm: float) -> float:
 def placed(
     parts: Sequence[RecordedPart], others: Sequence[RecordedPart]
 ) -> tuple[Placed | None, Placed | None]:
-    """Return where the parts of two recordings lie; None for parts of which it cannot be told.
+    """Return where the parts of two recordings lie; None and None if it cannot be told.
 
     Where neither placements nor marks tell, what is smaller along one dimension than in the other
-    recording is cut along it, in the order of the ranks. Where both have equally many parts of the
-    same shape, each is compared with its counterpart.
+    recording is cut along it, in the order of the ranks; if several dimensions are possible, that
+    which makes the two most alike. Where both have equally many parts of the same shape, each is
+    compared with its counterpart.
     """
-    if "whole" not in parts[0].about and "whole" not in others[0].about:
-        one, two = groups_of(parts), groups_of(others)
-        shapes = {group.shape for group in (*one, *two)}
-        if len(one) == len(two) > 1 and len(shapes) == 1:
-            return _stacked(one), _stacked(two)
-    return _placed(parts, others), _placed(others, parts)
+    one, two = _counterparts(parts), _counterparts(others)
+    if len(one) == len(two) > 1 and len({each.shape for each in (*one, *two)}) == 1:
+        return _stacked(one), _stacked(two)
+    pairs = [
+        (first, second)
+        for first in _arrangements(parts, whole_shapes(others))
+        for second in _arrangements(others, whole_shapes(parts))
+        if first.shape == second.shape
+    ]
+    return min(pairs, key=_distance, default=(None, None))
 
 
-def _placed(parts: Sequence[RecordedPart], others: Sequence[RecordedPart]) -> Placed | None:
+def _distance(pair: tuple[Placed, Placed]) -> float:
+    """Return how far two tensors are from each other."""
+    whole = pair[0].whole()
+    return apart(whole, pair[1], norm_of(whole)).difference
+
+
+def _counterparts(parts: Sequence[RecordedPart]) -> list[Placed]:
+    """Return what each group of ranks has, if marks cut it among them, or else each rank."""
     if "whole" in parts[0].about:
-        return _by_offsets(parts)
-    groups, wholes = groups_of(parts), whole_shapes(others)
-    shapes = {group.shape for group in groups}
-    if len(shapes) != 1 or len(wholes) != 1:
-        return None
-    (shape,), (whole,) = shapes, wholes
-    return _joined(groups, shape, whole)
+        return []
+    return groups_of(parts) if "share" in parts[0].about else [_alone(part) for part in parts]
+
+
+def _arrangements(parts: Sequence[RecordedPart], wholes: set[Shape]) -> Iterator[Placed]:
+    """Yield where the parts may lie in a whole of a shape; several are possible without marks.
+
+    Tensor-parallel ranks have shares as marks say. Of what has no marks they have copies, or cut a
+    dimension, as heads and slices of sequences are; or each rank has something else.
+    """
+    if "whole" in parts[0].about:
+        yield _by_offsets(parts)
+        return
+    if len(wholes) != 1:
+        return
+    (whole,) = wholes
+    arranged = [groups_of(parts)]
+    if "group" in parts[0].about and "share" not in parts[0].about:
+        arranged += [
+            [_of_group(members, dimension) for members in _members(parts)]
+            for dimension in range(parts[0].values.ndim)
+        ]
+        arranged.append([_alone(part) for part in parts])
+    for groups in arranged:
+        joined = _joined(groups, whole)
+        if joined is not None:
+            yield joined
 
 
 def _stacked(groups: Sequence[Placed]) -> Placed:
@@ -158,17 +195,28 @@ def _by_offsets(parts: Sequence[RecordedPart]) -> Placed:
 def groups_of(parts: Sequence[RecordedPart]) -> list[Placed]:
     """Return what every group of tensor-parallel ranks has together; or else every rank alone.
 
-    A rank of such a group has a share of every equal part. Nothing is returned if a rank of a group
-    has recorded nothing.
+    A rank of such a group has a share of every equal part, or a copy where no marks say so. Nothing
+    is returned if a rank of a group has recorded nothing.
     """
-    if "share" not in parts[0].about:
+    if "group" not in parts[0].about:
         return [_alone(part) for part in parts]
+    if "share" not in parts[0].about:
+        return [_copies(members) for members in _members(parts)]
+    return [_of_group(members, members[0].about["dimension"]) for members in _members(parts)]
+
+
+def _members(parts: Sequence[RecordedPart]) -> list[list[RecordedPart]]:
     groups: dict[tuple[int, ...], list[RecordedPart]] = {}
     for part in parts:
         groups.setdefault(tuple(part.about["group"]), []).append(part)
-    if any(len(members) != len(group) for group, members in groups.items()):
-        return []
-    return [_of_group(members) for members in groups.values()]
+    whole = all(len(members) == len(group) for group, members in groups.items())
+    return list(groups.values()) if whole else []
+
+
+def _copies(parts: Sequence[RecordedPart]) -> Placed:
+    return replace(
+        _alone(parts[0]), parts=tuple(each for part in parts for each in _alone(part).parts)
+    )
 
 
 def _alone(part: RecordedPart) -> Placed:
@@ -176,28 +224,36 @@ def _alone(part: RecordedPart) -> Placed:
     return Placed(part.values.shape, (PlacedPart(part.rank, place, part.values),))
 
 
-def _of_group(parts: Sequence[RecordedPart]) -> Placed:
-    about, shape = parts[0].about, list(parts[0].values.shape)
-    dimension, size = about["dimension"] % len(shape), about["share"][1]
+def _of_group(members: Sequence[RecordedPart], dimension: int) -> Placed:
+    """Return what ranks have together that cut a dimension."""
+    shape, size = list(members[0].values.shape), len(members)
+    dimension %= len(shape)
     length, shape[dimension] = shape[dimension], shape[dimension] * size
-    pieces = np.arange(shape[dimension]).reshape(about["parts"], size, -1)
+    number = members[0].about.get("parts", 1)
+    pieces = np.arange(shape[dimension]).reshape(number, size, -1)
     found = []
-    for part in parts:
+    for index, part in enumerate(members):
         place = [np.arange(each) for each in shape]
-        place[dimension] = pieces[:, part.about["share"][0]].reshape(length)
+        share = part.about.get("share", (index, size))[0]
+        place[dimension] = pieces[:, share].reshape(length)
         found.append(PlacedPart(part.rank, tuple(place), part.values))
     return Placed(tuple(shape), tuple(found))
 
 
-def _joined(groups: Sequence[Placed], shape: Shape, whole: Shape) -> Placed | None:
+def _joined(groups: Sequence[Placed], whole: Shape) -> Placed | None:
     """Return the whole of groups that have copies of it, or that cut it along a dimension."""
+    shapes = {group.shape for group in groups}
+    if len(shapes) != 1:
+        return None
+    (shape,) = shapes
     if len(shape) != len(whole):
         return None
     larger = [n for n, (a, b) in enumerate(zip(shape, whole, strict=True)) if b > a]
     if not larger:
         return Placed(shape, tuple(part for group in groups for part in group.parts))
-    (dimension, *further), length = larger, shape[larger[0]]
-    if further or whole[dimension] != len(groups) * length:
+    dimension, length = larger[0], shape[larger[0]]
+    cut = (*shape[:dimension], len(groups) * length, *shape[dimension + 1 :])
+    if cut != whole:
         return None
     found = []
     for index, group in enumerate(groups):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +54,63 @@ class Recorded:
         """Return modules and parameters of which there is a tensor."""
         return sorted({key[3] for key in self.parts})
 
+    def renamed(self, names: Mapping[str, str]) -> Recorded:
+        """Return it with other names of modules, what is inside of them, and parameters.
+
+        Raises:
+            ValueError: it has no such name.
+        """
+        known = self.names()
+        for name in names:
+            if not any(_is_inside(each, name) for each in known):
+                raise ValueError(
+                    f"The second recording has no {name}; it has {', '.join(known[:3])}, …"
+                )
+        changed = {}
+        for (step, call, phase, operation), parts in self.parts.items():
+            outer = max((n for n in names if _is_inside(operation, n)), key=len, default=None)
+            inner = "" if outer is None else operation[len(outer) :]
+            new = operation if outer is None else names[outer] + inner
+            changed[step, call, phase, new] = parts
+        return replace(self, parts=changed)
+
+    def cut(self, cuts: Mapping[str, int]) -> Recorded:
+        """Return it with dimensions along which ranks cut tensors, in the order of the ranks.
+
+        Raises:
+            ValueError: a tensor has no such dimension.
+        """
+        changed = dict(self.parts)
+        for key, parts in self.parts.items():
+            if key[3] not in cuts or len(parts) < 2:
+                continue
+            dimension = cuts[key[3]]
+            if not -parts[0].values.ndim <= dimension < parts[0].values.ndim:
+                raise ValueError(
+                    f"{key[3]} has {parts[0].values.ndim} dimensions; none is {dimension}."
+                )
+            group = [part.rank for part in parts]
+            changed[key] = [
+                replace(
+                    part,
+                    about={
+                        **{name: part.about[name] for name in ("tensor", "dtype")},
+                        "dimension": dimension, "parts": 1, "share": [index, len(parts)],
+                        "group": group,
+                    },
+                )
+                for index, part in enumerate(parts)
+            ]  # fmt: skip
+        return replace(self, parts=changed)
+
     def in_order(self) -> list[tuple[Key, list[RecordedPart]]]:
         """Return all tensors in the order of execution."""
         return sorted(self.parts.items(), key=lambda item: _order(*item))
+
+
+def _is_inside(name: str, outer: str) -> bool:
+    """Whether a name is that of a module, or of something inside of it."""
+    return name == outer or name.startswith(f"{outer}.")
 
 
 def read_recording(folder: Path) -> Recorded:
@@ -95,9 +149,23 @@ def read_recording(folder: Path) -> Recorded:
                 )
             key = seam["step"], seam["call"], seam["phase"], seam["operation"]
             found.setdefault(key, []).append(RecordedPart(rank, stored[seam["tensor"]], seam))
+    found = {key: _of_one_stage(key, parts) for key, parts in found.items()}
     return Recorded(
         found, world["steps"], world["seed"], tuple(world["drops"]), world["world_size"]
     )
+
+
+def _of_one_stage(key: Key, parts: list[RecordedPart]) -> list[RecordedPart]:
+    """Return the parts of the stage that has the end of what several stages compute together.
+
+    The output of all layers is that of the last stage, the gradient of their input that of the
+    first.
+    """
+    stages = {part.about.get("stage", 0) for part in parts}
+    end = min(stages) if key[2] == BACKWARD else max(stages)
+    if len(stages) == 1 or key[2] not in OF_CALLS:
+        return parts
+    return [part for part in parts if part.about.get("stage", 0) == end]
 
 
 _INDEX = {
@@ -158,4 +226,6 @@ def _order(key: Key, parts: Sequence[RecordedPart]) -> tuple[int, ...]:
     step, call, phase, _ = key
     place = PHASES.index(phase)
     when = -1 if phase == BEFORE else call if phase in OF_CALLS else 1 << 30
-    return step, when, place, int(parts[0].about["tensor"])
+    stage = parts[0].about.get("stage", 0)
+    stage = -stage if phase == BACKWARD else stage
+    return step, when, place, stage, int(parts[0].about["tensor"])

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mimokit.experiment.culprit.first import TOLERANCE, allowed_of
-from mimokit.experiment.culprit.placed import Placed, apart, groups_of, placed, whole_shapes
+from mimokit.experiment.culprit.placed import Placed, apart, norm_of, placed, whole_shapes
 from mimokit.experiment.culprit.recorded import (
     BACKWARD,
     BEFORE,
     OF_CALLS,
-    Array,
     Key,
     Recorded,
     RecordedPart,
@@ -200,7 +197,12 @@ def _of_rounding(one: Difference) -> str:
 
 
 def compare(
-    one: str | Path, other: str | Path, roundings: Sequence[str | Path] = ()
+    one: str | Path,
+    other: str | Path,
+    roundings: Sequence[str | Path] = (),
+    *,
+    names: Mapping[str, str] | None = None,
+    cuts: Mapping[str, int] | None = None,
 ) -> RecordingComparison:
     """Compare two recordings of `mimokit.watch`: one process and several ranks, or two layouts.
 
@@ -210,13 +212,19 @@ def compare(
 
     Args:
         roundings: recordings of the first loop with `nudge`, which say what a rounding changes.
+        names: name in the second -> name in the first, of modules and parameters that differ; what
+            is inside of a module goes with it.
+        cuts: name in the first -> dimension along which ranks cut it, in their order, where neither
+            marks nor shapes tell.
 
     Raises:
-        ValueError: a folder is no recording, one was cut off, or two have different steps or
-            models.
+        ValueError: a folder is no recording, one was cut off, two have different steps or models,
+            or a name is in none.
     """
     folders = [Path(one), Path(other), *map(Path, roundings)]
     first, second, *nudged = map(read_recording, folders)
+    second = second.renamed(names or {})
+    first, second, *nudged = (each.cut(cuts or {}) for each in (first, second, *nudged))
     for folder, recording in zip(folders[1:], (second, *nudged), strict=True):
         _check_alike(folders[0], first, folder, recording)
     found, untold, reshaped = [], [], []
@@ -254,7 +262,7 @@ def _only(one: Recorded, other: Recorded) -> tuple[str, ...]:
 def _have_other_shapes(parts: Sequence[RecordedPart], theirs: Sequence[RecordedPart]) -> bool:
     """Whether two tensors differ in shape, and neither is cut."""
     one, other = whole_shapes(parts), whole_shapes(theirs)
-    whole = all("whole" in of[0].about or len(groups_of(of)) == 1 for of in (parts, theirs))
+    whole = all("whole" in of[0].about or len(of) == 1 for of in (parts, theirs))
     return len(one) == len(other) == 1 and one != other and whole
 
 
@@ -293,9 +301,9 @@ def _spread(
     found = []
     for others in nudged:
         one, other = (None, None) if others is None else placed(parts, others)
-        if one is not None and other is not None and one.shape == other.shape:
+        if one is not None and other is not None:
             whole = one.whole()
-            found.append(apart(whole, other, _norm(whole)).difference)
+            found.append(apart(whole, other, norm_of(whole)).difference)
     return max(found, default=None)
 
 
@@ -309,7 +317,7 @@ def _compared(
 ) -> Difference:
     """Return how far any copy of any part of the second is from the first, and the reverse."""
     whole, theirs = one.whole(), other.whole()
-    norm = _norm(whole)
+    norm = norm_of(whole)
     factors = {1.0}
     if key[2] == BACKWARD:  # a loss that is a mean over the samples of a rank
         factors.add(one.cuts / other.cuts)
@@ -330,10 +338,6 @@ def _allowed(parts: Sequence[RecordedPart], spread: float | None) -> float:
     if spread is not None:
         return allowed_of(spread)
     return max(TOLERANCES.get(part.about["dtype"], TOLERANCE) for part in parts)
-
-
-def _norm(whole: Array) -> float:
-    return float(np.linalg.norm(whole.astype(np.float64)))
 
 
 def _listed(names: Sequence[str]) -> str:

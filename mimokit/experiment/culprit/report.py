@@ -23,6 +23,9 @@ CELLS = 48
 
 ROWS_AROUND = 12
 """Rows of the table at most; with headings and sentences it has at most 20 lines."""
+FEWER = 3
+"""Rows that make room for tensors that were not compared, in the table and the sentence."""
+
 NAMED = 3
 """Tensors that were not compared, in the sentence."""
 
@@ -258,12 +261,12 @@ class CulpritReport(Report):
             key = one.seam.step, one.seam.phase, one.seam.module
             groups.setdefault(key, []).append(one)
         keys = list(groups)
-        start = 0
+        start, number = 0, ROWS_AROUND - (FEWER if self.not_compared else 0)
         if self.divergence is not None:
             seam = self.divergence.seam
             place = keys.index((seam.step, seam.phase, seam.module))
-            start = max(0, min(place - ROWS_AROUND // 2, len(keys) - ROWS_AROUND))
-        for step, phase, module in keys[start : start + ROWS_AROUND]:
+            start = max(0, min(place - number // 2, len(keys) - number))
+        for step, phase, module in keys[start : start + number]:
             of_group = groups[step, phase, module]
             worst = max(of_group, key=lambda one: one.difference / one.allowed)
             first = self.divergence is not None and self.divergence.found in of_group

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import torch
 import torch.distributed as dist
@@ -20,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 import mimokit
 
 SAMPLES, WIDTH = 8, 16
+TENSOR_PARALLEL = 2
 
 LOOPS = {"ddp": ("ddp", ""), "dtensor": ("dtensor", ""), "wrong": ("ddp", "scale")}
 """Name of a recording -> the kind of its loop, and a fault."""
@@ -73,7 +76,8 @@ class OnCpu(TorchFunctionMode):
     ) -> Any:
         """Call a function of torch for the CPU."""
         named = dict(named or {})
-        if named.get("device") == "cuda":
+        device = named.get("device")
+        if device == "cuda" or (isinstance(device, int) and not isinstance(device, bool)):
             named["device"] = "cpu"
         return function(*args, **named)
 
@@ -88,11 +92,13 @@ class Setting:
         smoothing: of labels, in a loss outside of the model, which counts the words of a shard:
             finding 1. 0: the loss of the model.
         fault: the last feed-forward layer adds up what ranks have twice.
+        stages: of a pipeline.
     """
 
     gathers_logits: bool = False
     smoothing: float = 0.0
     fault: bool = False
+    stages: int = 1
 
 
 RIGHT, SMOOTH = Setting(), Setting(smoothing=0.1)
@@ -102,7 +108,7 @@ def train_gpt(folder: Path, ranks: int, nudge: int | None = None, setting: Setti
     """Train Megatron's GPTModel with Megatron's schedule, reduction and optimizer; record a step.
 
     Args:
-        ranks: that share each matrix.
+        ranks: that share each matrix; the others are stages and replicas.
     """
     from megatron.core import parallel_state
     from megatron.core.distributed import (
@@ -122,27 +128,34 @@ def train_gpt(folder: Path, ranks: int, nudge: int | None = None, setting: Setti
 
     # Without dropout nothing draws from these states, which are those of GPUs.
     CudaRNGStatesTracker.fork = lambda *_: nullcontext()  # type: ignore[method-assign]
-    parallel_state.initialize_model_parallel(ranks)
+    parallel_state.initialize_model_parallel(ranks, setting.stages)
+    stage = parallel_state.get_pipeline_model_parallel_rank()
+    replicas = parallel_state.get_data_parallel_world_size()
     torch.manual_seed(1)
     config = TransformerConfig(
         num_layers=2, hidden_size=WIDTH, num_attention_heads=4, use_cpu_initialization=True,
-        tensor_model_parallel_size=ranks, hidden_dropout=0.0,
-        attention_dropout=0.0, finalize_model_grads_func=finalize_model_grads,
+        tensor_model_parallel_size=ranks, pipeline_model_parallel_size=setting.stages,
+        pipeline_dtype=torch.float32, hidden_dropout=0.0, attention_dropout=0.0,
+        finalize_model_grads_func=finalize_model_grads,
     )  # fmt: skip
     model = GPTModel(
         config, get_gpt_layer_local_spec(), vocab_size=64, max_sequence_length=WIDTH,
-        parallel_output=not setting.gathers_logits,
+        parallel_output=not setting.gathers_logits, pre_process=stage == 0,
+        post_process=stage == setting.stages - 1,
     )  # fmt: skip
-    if setting.fault:
-        last = model.decoder.layers[1].mlp.linear_fc2
+    _draw(model, ranks, stage * (2 // setting.stages))
+    if setting.fault and stage == setting.stages - 1:
+        last = model.decoder.layers[-1].mlp.linear_fc2
         last.register_forward_hook(lambda module, args, output: (2 * output[0], output[1]))
     model = DistributedDataParallel(config, DistributedDataParallelConfig(), model)
     optimizer = get_megatron_optimizer(OptimizerConfig(lr=0.1, clip_grad=0.0), [model])
-    words = torch.randint(0, 64, (2, SAMPLES, WIDTH + 1))
+    words = torch.randint(
+        0, 64, (2, SAMPLES, WIDTH + 1), generator=torch.Generator().manual_seed(2)
+    ).chunk(replicas, 1)[parallel_state.get_data_parallel_rank()]
 
     def forward_step(batches: Any, model: Any) -> Any:
         batch = next(batches)
-        places = torch.arange(WIDTH).expand(SAMPLES, -1)
+        places = torch.arange(WIDTH).expand(len(batch), -1)
         given, labels = batch[:, :-1], batch[:, 1:]
         if not setting.smoothing:
             return model(given, places, None, labels=labels), lambda output: (output.mean(), {})
@@ -150,14 +163,38 @@ def train_gpt(folder: Path, ranks: int, nudge: int | None = None, setting: Setti
         losses = vocab_parallel_cross_entropy(logits, labels.t().contiguous(), setting.smoothing)
         return losses, lambda output: (output.mean(), {})
 
-    groups = {"tp": parallel_state.get_tensor_model_parallel_group()}
+    groups = {
+        "tp": parallel_state.get_tensor_model_parallel_group(),
+        "pp": parallel_state.get_pipeline_model_parallel_group(),
+    }
     with mimokit.watch(model, folder, optimizer=optimizer, groups=groups, nudge=nudge):
         get_forward_backward_func()(
             forward_step_func=forward_step, data_iterator=iter(words), model=[model],
-            num_microbatches=2, seq_length=WIDTH, micro_batch_size=SAMPLES, forward_only=False,
+            num_microbatches=2, seq_length=WIDTH, micro_batch_size=SAMPLES // replicas,
+            forward_only=False,
         )  # fmt: skip
         optimizer.step()
     parallel_state.destroy_model_parallel()
+
+
+def _draw(model: Any, ranks: int, first_layer: int) -> None:
+    """Draw every matrix from its name in the whole model, so that no layout changes it."""
+    from megatron.core import parallel_state
+
+    rank = parallel_state.get_tensor_model_parallel_rank()
+    for name, parameter in model.named_parameters():
+        if parameter.dim() < 2:
+            continue
+        whole = re.sub(
+            r"layers\.(\d+)", lambda found: f"layers.{int(found[1]) + first_layer}", name
+        )
+        cut = getattr(parameter, "partition_dim", -1) if ranks > 1 else -1
+        shape = list(parameter.shape)
+        if cut >= 0:
+            shape[cut] *= ranks
+        drawn = torch.randn(shape, generator=torch.Generator().manual_seed(crc32(whole.encode())))
+        with torch.no_grad():
+            parameter.copy_(0.02 * (drawn.chunk(ranks, cut)[rank] if cut >= 0 else drawn))
 
 
 def train_positions(folder: Path, rank: int, ranks: int, routed: bool | None = None) -> None:
@@ -250,10 +287,13 @@ if __name__ == "__main__":
             train_positions(Path(folder) / "padded of one", 0, 1, routed=True)
     else:
         with OnCpu():
-            train_gpt(Path(folder) / "gpt", int(ranks))
-            train_gpt(Path(folder) / "wrong gpt", int(ranks), setting=Setting(fault=True))
-            train_gpt(Path(folder) / "gathered", int(ranks), setting=Setting(gathers_logits=True))
-            train_gpt(Path(folder) / "smooth", int(ranks), setting=SMOOTH)
+            train_gpt(Path(folder) / "gpt", TENSOR_PARALLEL)
+            train_gpt(Path(folder) / "stages", TENSOR_PARALLEL, setting=Setting(stages=2))
+            wrong = Setting(fault=True, stages=2)
+            train_gpt(Path(folder) / "wrong gpt", TENSOR_PARALLEL, setting=wrong)
+            gathered = Setting(gathers_logits=True)
+            train_gpt(Path(folder) / "gathered", TENSOR_PARALLEL, setting=gathered)
+            train_gpt(Path(folder) / "smooth", TENSOR_PARALLEL, setting=SMOOTH)
             train_positions(Path(folder) / "positions", int(rank), int(ranks))
             train_positions(Path(folder) / "routed", int(rank), int(ranks), routed=False)
             train_positions(Path(folder) / "padded", int(rank), int(ranks), routed=True)

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import mimokit
 from mimokit.cli.main import app
+from mimokit.engine.watch.recorder import numbers_in_whole
 
 WHOLE = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
 COLUMNS = WHOLE[:, :2], WHOLE[:, 2:]
@@ -42,6 +43,11 @@ def _share(rank: int) -> dict[str, Any]:
     return {"dimension": -1, "parts": 1, "share": [rank % 2, 2], "group": group}
 
 
+def _of_group(rank: int) -> dict[str, Any]:
+    """Return that every two ranks share tensors, without a mark that says how."""
+    return {"group": [rank // 2 * 2, rank // 2 * 2 + 1]}
+
+
 def _offset(rank: int) -> dict[str, Any]:
     return {"whole": [8, 4], "offset": [0, rank % 2 * 2], "summand": []}
 
@@ -55,10 +61,22 @@ def _parts(how: str) -> list[Part]:
     if how == "marks":
         return [(COLUMNS[rank % 2], _share(rank)) for rank in range(4)]
     rows = (slice(0, 4), slice(4, 8))
+    if how == "samples of replicas":
+        return [(WHOLE[rows[rank // 2]], _of_group(rank)) for rank in range(4)]
+    if how == "slices of ranks that replicas copy":
+        return [(WHOLE[rows[rank % 2]], _of_group(rank)) for rank in range(4)]
+    if how == "columns and samples without marks":
+        return [(COLUMNS[rank % 2][rows[rank // 2]], _of_group(rank)) for rank in range(4)]
     return [(COLUMNS[rank % 2][rows[rank // 2]], _share(rank)) for rank in range(4)]
 
 
-@pytest.mark.parametrize("how", ["copies", "placements", "marks", "replicas that share columns"])
+HOW = (
+    "copies", "placements", "marks", "replicas that share columns", "samples of replicas",
+    "slices of ranks that replicas copy", "columns and samples without marks",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("how", HOW)
 def test_a_wrong_part_of_any_rank_is_named(tmp_path: Path, how: str) -> None:
     one = _recording(tmp_path / "one", [(WHOLE, {})])
     right = _parts(how)
@@ -85,6 +103,44 @@ def test_summands_are_added_and_a_wrong_copy_of_one_is_named(tmp_path: Path) -> 
     wrong = [*summands[:3], (WHOLE, summands[3][1])]
     found = mimokit.compare(one, _recording(tmp_path / "wrong", wrong))
     assert "the output of layer on rank 3, by 5.0e-01" in found.verdict
+
+
+def test_names_and_cuts_can_be_given(tmp_path: Path) -> None:
+    one = _recording(tmp_path / "one", [(WHOLE, {})], "decoder.up")
+    uneven = [(WHOLE[:, :2], {}), (WHOLE[:, 2:], {})]
+    square = _recording(tmp_path / "square", [(WHOLE[:4], {})] * 2, "decoder.up")
+    ranks = _recording(tmp_path / "ranks", uneven, "model.up")
+    with pytest.raises(ValueError, match="have no tensor in common"):
+        mimokit.compare(one, ranks)
+    assert mimokit.compare(one, ranks, names={"model": "decoder"}).passed
+    wrong = mimokit.compare(one, square)
+    assert "on rank 1, by" in wrong.verdict, "rows are told by the shape"
+    found = mimokit.compare(one, ranks, names={"model": "decoder"}, cuts={"decoder.up": 0})
+    assert "How ranks share decoder.up cannot be told" in found.verdict
+    for option, words in (
+        (["--name", "model=decoder", "--cut", "decoder.up=1"], "are the same"),
+        (["--name", "model"], "--name model should be SECOND=FIRST"),
+        (["--name", "other=decoder"], "The second recording has no other; it has model.up"),
+        (["--cut", "decoder.up=row"], "--cut decoder.up=row should be NAME=DIMENSION"),
+        (["--name", "model=decoder", "--cut", "decoder.up=2"], "has 2 dimensions; none is 2"),
+    ):
+        done = CliRunner().invoke(app, ["compare", str(one), str(ranks), *option])
+        assert words in " ".join(done.output.split()), done.output
+        assert done.exit_code == (0 if words == "are the same" else 2)
+
+
+def test_layers_and_experts_have_the_numbers_of_the_whole_model() -> None:
+    layer, experts = torch.nn.Module(), torch.nn.Module()
+    layer.layer_number, layer.mlp = 3, torch.nn.Module()
+    layer.mlp.local_expert_indices, layer.mlp.experts = [4, 5], experts
+    experts.local_experts = torch.nn.ModuleList([torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)])
+    model = torch.nn.Module()
+    model.layers = torch.nn.ModuleList([layer])
+    assert numbers_in_whole(model) == {
+        "layers.0": "2",
+        "layers.0.mlp.experts.local_experts.0": "4",
+        "layers.0.mlp.experts.local_experts.1": "5",
+    }
 
 
 def _trained(folder: Path, *layers: torch.nn.Module) -> Path:

@@ -14,6 +14,7 @@ from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.engine.models.rng import mask_rows
 from mimokit.engine.parallel.context import SequenceCut
 from mimokit.engine.parallel.marks import set_shards
+from mimokit.engine.verify.seams import hooks
 from mimokit.engine.verify.seams.places import RowPlaces, all_in_one, places_of_layer
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.engine.verify.seams.signs import row_signs, salt_of
@@ -21,7 +22,7 @@ from mimokit.experiment.culprit.first import Measured, Order, measured
 from mimokit.experiment.culprit.join import joined
 from mimokit.experiment.culprit.report import Divergence
 from mimokit.experiment.culprit.whole import OnRank, array_of, deviating, parts_of
-from mimokit.planning.seams import Recording, Seam, SeamPhase, SeamPiece
+from mimokit.planning.seams import GIVEN_ROWS, Recording, Seam, SeamPhase, SeamPiece, code_of
 from tests.experiment.culprit.reports import CULPRIT, FIRST
 
 ROWS, COLUMNS = 12, 10
@@ -224,7 +225,7 @@ def test_the_sentence_says_where_by_how_much_and_what_was_not_deterministic():
     assert verdict == (
         "Step 1, micro-batch 0, samples 0 to 1: the first tensor that differs from one process is "
         "the gradient from decoder.layers.2 of module 'images' (backward) on rank 1: by 7.0e-01, "
-        "1.0e-05 is allowed."
+        "a rounding of the weights changes it by 1.0e-07, 1.0e-05 is allowed."
     )
     unsteady = replace(CULPRIT, is_deterministic=False)
     assert unsteady.verdict.startswith("Two runs of one process gave different numbers: ")
@@ -309,6 +310,52 @@ def test_only_samples_that_differ_say_which_rank_is_wrong():
     parts[1].values[4] *= 1 + 3e-5
     assert deviating(whole, parts, (1,), 1e-5, 0.0) == (1,)
     assert deviating(whole, parts, (0,), 1e-5, 0.0) == ()
+
+
+class _Parent(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(2, 2)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        return self.inner(given)
+
+
+def test_the_line_that_calls_a_module_is_told():
+    parent, recorder = _Parent(), Recorder()
+    layers = hooks._Layers(recorder, "images", None, None)
+    layers._now = lambda: SimpleNamespace(of=lambda tensor: None)
+    layers._watch("inner", parent.inner, hooks._whole, hooks._whole)
+    parent(torch.ones(1, 2))
+    line = recorder.recording.code["images", "inner"]
+    first = _Parent.forward.__code__.co_firstlineno
+    assert line.endswith(f"tests/experiment/culprit/test_seams.py:{first + 1}")
+
+
+@pytest.mark.parametrize(
+    ("operation", "phase", "line"),
+    [
+        ("decoder.layers.0.mlp.linear_fc1", SeamPhase.FORWARD, "mlp.py:1"),
+        ("decoder.layers.0.mlp.linear_fc1.weight", SeamPhase.ACCUMULATED, "mlp.py:1"),
+        ("decoder.layers.0.mlp.linear_fc1.weight", SeamPhase.REDUCED, "update.py:2"),
+        ("decoder.layers.0.input", SeamPhase.FORWARD, "block.py:3"),
+        ("decoder.layers.0.output", SeamPhase.BACKWARD, "block.py:3"),
+        ("rows", SeamPhase.FORWARD, "stages.py:4"),
+        ("rows for writer", SeamPhase.BACKWARD, "stages.py:5"),
+        ("loss", SeamPhase.BACKWARD, "loss.py:6"),
+        ("unknown", SeamPhase.FORWARD, ""),
+    ],
+)
+def test_every_tensor_has_its_line(operation, phase, line):
+    code = {
+        ("images", "decoder.layers.0.mlp.linear_fc1"): "mlp.py:1",
+        ("", str(SeamPhase.REDUCED)): "update.py:2",
+        ("images", "decoder.layers.0"): "block.py:3",
+        ("", "rows"): "stages.py:4",
+        ("", GIVEN_ROWS): "stages.py:5",
+        ("", "loss"): "loss.py:6",
+    }
+    assert code_of(Seam(0, "images", operation, phase), code) == line
 
 
 def test_encoders_that_pad_items_of_a_rank_are_recorded_at_their_ends():

@@ -11,11 +11,15 @@ from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.parallel.update import MainGradUpdate, finalize_model_grads
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
 from mimokit.engine.pipeline.packing import assemble
-from mimokit.engine.pipeline.stages import EncoderStage
-from mimokit.planning.seams import BRIDGE, LOSS, ROWS, SeamPhase
+from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage
+from mimokit.planning.seams import BRIDGE, GIVEN_ROWS, LOSS, ROWS, SeamPhase
 from mimokit.planning.types import LayoutPlan
 
-_BETWEEN = ("torch/nn/modules/module.py", "mimokit/engine/verify/seams/")
+_BETWEEN = (
+    "torch/nn/modules/module.py",
+    "megatron/core/transformer/module.py",
+    "mimokit/engine/verify/seams/",
+)
 """Files of the frames between a line that calls a module and a hook on it."""
 
 
@@ -40,6 +44,7 @@ def lines_of_step(plan: LayoutPlan) -> Mapping[tuple[str, str], str]:
     functions = {
         BRIDGE: crossing,
         ROWS: EncoderStage._forward,
+        GIVEN_ROWS: LanguageStage._forward,
         LOSS: vocab_parallel_cross_entropy,
         SeamPhase.REDUCED: finalize_model_grads,
         SeamPhase.NORM: MainGradUpdate.norm,

@@ -8,6 +8,7 @@ from tests.experiment.culprit.faults import (
     gradients,
     matrices,
     samples,
+    schedules,
     updates,
 )
 from tests.experiment.culprit.faults.fault import Fault
@@ -18,5 +19,6 @@ FAULTS: tuple[Fault, ...] = (
     *samples.FAULTS,
     *crossings.FAULTS,
     *gradients.FAULTS,
+    *schedules.FAULTS,
     *updates.FAULTS,
 )

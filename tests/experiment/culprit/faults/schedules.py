@@ -1,0 +1,161 @@
+"""Faults of orders, chunks, overlapped reductions, shards, experts that spread, and rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mimokit.config import ExperimentConfig
+from mimokit.config.runtime import ZERO_BUBBLE
+from mimokit.planning.seams import SeamPhase
+from tests.experiment.culprit.faults.crossings import SEND
+from tests.experiment.culprit.faults.fault import (
+    BACKWARD,
+    FORWARD,
+    IMAGES,
+    LANGUAGE,
+    REDUCED,
+    Fault,
+)
+from tests.experiment.culprit.faults.layouts import replicas, stages
+from tests.layouts import digits_config
+from tests.layouts_apart import apart_config
+from tests.layouts_experts import experts_config
+from tests.whole_runs import (
+    IN_FULL,
+    OVERLAPPED,
+    SHARDED_STATES,
+    TWO_INSTANCES,
+    in_rows,
+    with_sizes,
+)
+
+PRODUCT = "mimokit.engine.megatron.weight_products._Product.add"
+START = "megatron.core.distributed.param_and_grad_buffer._ParamAndGradBucketGroup.start_grad_sync"
+COMBINE = "megatron.core.transformer.moe.token_dispatcher.MoEAlltoAllTokenDispatcher.token_combine"
+BOTH = IMAGES, LANGUAGE
+
+
+def _weights_later() -> ExperimentConfig:
+    """Return two stages that compute gradients of weights apart and later."""
+    config = stages()
+    config.runtime.pipeline_order = ZERO_BUBBLE
+    return config.finalize()
+
+
+def _in_chunks() -> ExperimentConfig:
+    """Return two stages of two chunks of a layer."""
+    config = apart_config((1, 1, 1), (1, 2, 1), 4)
+    config.model.module_architectures[LANGUAGE].num_layers = 4
+    language = config.model.module_parallelisms[LANGUAGE]
+    language.virtual_pipeline_model_parallel_size = 2
+    return config.finalize()
+
+
+def _twice(original: Any) -> Any:
+    def done_twice(self: Any) -> None:
+        original(self)
+        original(self)
+
+    return done_twice
+
+
+def _nothing(original: Any) -> Any:
+    return lambda self, *args, **named: None
+
+
+def _doubled_between_chunks(original: Any) -> Any:
+    """Send twice the numbers from the last stage to the second chunk of the first."""
+    from mimokit.engine.pipeline.messages import StageMessage
+
+    def send(self: Any, message: Any, edge: Any, microbatch: int, direction: int) -> None:
+        stage = self.pipeline.graph.stages[edge.destination]
+        if not direction and stage.module == LANGUAGE and stage.place == 2:
+            hidden, *others = message.rows
+            message = StageMessage([2 * hidden, *others], message.counts)
+        original(self, message, edge, microbatch, direction)
+
+    return send
+
+
+def _not_started(original: Any) -> Any:
+    """Let an overlapped reduction be done before it has begun."""
+
+    def start(self: Any, force_all_reduce: bool | None = False) -> None:
+        from types import SimpleNamespace
+
+        self.grad_reduce_handle = SimpleNamespace(wait=lambda: None)
+
+    return start
+
+
+def _within_instances(original: Any) -> Any:
+    """Leave out the sum between instances of a distributed optimizer."""
+
+    def start(self: Any, force_all_reduce: bool | None = False) -> None:
+        config = self.ddp_config
+        count = config.num_distributed_optimizer_instances
+        config.num_distributed_optimizer_instances = 1
+        original(self, force_all_reduce)
+        config.num_distributed_optimizer_instances = count
+
+    return start
+
+
+def _tokens_of_others(original: Any) -> Any:
+    """Bring back from the experts the output of the token before."""
+    return lambda self, *args, **named: original(self, *args, **named).roll(1, 0)
+
+
+def _one_sample_of_two(original: Any) -> Any:
+    """Let the tokens of the second sample of a row see those of the first."""
+
+    def params(self: Any, device: Any) -> Any:
+        import torch
+
+        packed = original(self, device)
+        bounds = packed.cu_seqlens_q
+        packed.cu_seqlens_q = packed.cu_seqlens_kv = torch.cat([bounds[:1], bounds[2:]])
+        packed.max_seqlen_q = packed.max_seqlen_kv = int(bounds.diff().max()) * 2
+        return packed
+
+    return params
+
+
+FAULTS = (
+    Fault(
+        "gradients of weights added twice", _weights_later, PRODUCT, _twice,
+        LANGUAGE, "weight", SeamPhase.ACCUMULATED, "2 times", (2,), r"gpt_model\.py:\d+$",
+    ),
+    Fault(
+        "gradients of weights left out", _weights_later, PRODUCT, _nothing,
+        LANGUAGE, "weight", SeamPhase.ACCUMULATED, "it is 0",
+    ),
+    Fault(
+        "hidden states doubled between chunks", _in_chunks, SEND, _doubled_between_chunks,
+        LANGUAGE, "decoder.layers.2.input", FORWARD, "2 times", (1,),
+    ),
+    Fault(
+        "an overlapped reduction is left out", lambda: with_sizes(replicas(), BOTH, **OVERLAPPED),
+        START, _not_started, LANGUAGE, "", REDUCED, "not added up", (0, 1),
+    ),
+    Fault(
+        "gradients are summed within instances alone",
+        lambda: with_sizes(digits_config((1, 4), (1, 4)), BOTH, **SHARDED_STATES, **TWO_INSTANCES),
+        START, _within_instances, LANGUAGE, "", REDUCED, "not added up", (0, 1, 2, 3),
+    ),
+    Fault(
+        "tokens return from experts one place off",
+        lambda: experts_config((1, 1, 4), (1, 1, 4), dispatcher="alltoall"),
+        COMBINE, _tokens_of_others, LANGUAGE, "mlp", FORWARD,
+    ),
+    Fault(
+        "a sample of a row sees the one before", lambda: in_rows(replicas),
+        "mimokit.engine.parallel.row.SampleRow.params", _one_sample_of_two,
+        IMAGES, "rows", BACKWARD, code=r"pipeline/stages\.py:\d+$",
+    ),
+    Fault(
+        "full shards that are not scaled", lambda: with_sizes(replicas(), BOTH, **IN_FULL),
+        "mimokit.engine.parallel.full_shards.ShardedLayers.scale", _nothing,
+        LANGUAGE, "", REDUCED,
+    ),
+)  # fmt: skip
