@@ -97,6 +97,12 @@ class WorkRow:
     assumed: str
     pieces: tuple[WorkPiece, ...] = ()
 
+    @property
+    def sum_text(self) -> str:
+        """The seconds of one time as a sum that a reader can compute."""
+        hidden = f" - {exact_text(self.hidden)} beside other work" if self.hidden > 1e-9 else ""
+        return " + ".join(str(piece) for piece in self.pieces if piece.seconds) + hidden
+
 
 @dataclass(frozen=True)
 class StepExplanation:
@@ -131,11 +137,9 @@ class StepExplanation:
 
 
 def _text(row: WorkRow) -> str:
-    hidden = f" - {exact_text(row.hidden)} beside other work" if row.hidden > 1e-9 else ""
-    pieces = " + ".join(str(piece) for piece in row.pieces if piece.seconds)
     return (
         f"{row.way} {row.what}{group_text(row)}: {exact_text(row.seconds)} = "
-        f"{row.count:.6g} x ({pieces}{hidden}) [{row.assumed}]"
+        f"{row.count:.6g} x ({row.sum_text}) [{row.assumed}]"
     )
 
 
