@@ -36,7 +36,7 @@ from mimokit.prediction.step_time.stage import (
     start_terms,
     update_terms,
 )
-from mimokit.prediction.step_time.terms import FOLLOWS, Piece, Term, added
+from mimokit.prediction.step_time.terms import FOLLOWS, Term, TimePiece, added
 from mimokit.prediction.task import PredictionTask
 from mimokit.prediction.workload import Workload, branches_of, language_of
 from mimokit.units import bytes_text, seconds_text
@@ -271,7 +271,7 @@ def _once(
         )
         yield _row(module.name, "step", hop, float(step.pipeline) / float(hop.seconds))
     if float(step.bubble) > 0:
-        waits = Piece(1.0, step.bubble, "time in which other stages work", FOLLOWS)
+        waits = TimePiece(1.0, step.bubble, "time in which other stages work", FOLLOWS)
         bubble = added("bubble", "waits for other stages", (waits,))
         yield _row(module.name, "step", bubble, 1.0)
     update = update_terms(module, sizes, system, 0, trained=inputs.trained)
@@ -355,7 +355,7 @@ def _row(module: str, way: str, term: Term, count: float) -> WorkRow:
     )
 
 
-def _merged(pieces: Iterable[Piece]) -> Iterator[WorkPiece]:
+def _merged(pieces: Iterable[TimePiece]) -> Iterator[WorkPiece]:
     """Yield the pieces of a term; messages of one kind are one."""
     amounts: dict[tuple[float, str, str], float] = {}
     for piece in pieces:

@@ -15,7 +15,7 @@ from mimokit.architecture.transformer import (
 )
 from mimokit.prediction.step_time.constants import value
 from mimokit.prediction.step_time.system import System
-from mimokit.prediction.step_time.terms import Piece, Term, added
+from mimokit.prediction.step_time.terms import Term, TimePiece, added
 
 FUSED_KERNELS, UNFUSED_KERNELS = 12, 25
 """Kernels of a dense layer's forward pass, of matrix products 4 (counted from Megatron's layer: two
@@ -171,7 +171,7 @@ def _memory(name: str, moved: Numbers, system: System) -> Term:
 
 
 def _started(name: str, launches: Numbers, each: float) -> Term:
-    return added("memory", name, (Piece(launches, each, "launches"),), launches=launches)
+    return added("memory", name, (TimePiece(launches, each, "launches"),), launches=launches)
 
 
 def _start(system: System) -> float:
