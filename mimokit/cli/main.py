@@ -21,7 +21,7 @@ from mimokit.cli.import_command import import_layout
 from mimokit.cli.layout_commands import export, predict, search
 from mimokit.cli.model_commands import check, generate
 from mimokit.cli.run_commands import run, verify
-from mimokit.cli.shared import File, Json, show
+from mimokit.cli.shared import File, Json, console, show
 from mimokit.cli.weight_commands import advise, convert, memory, weights
 from mimokit.experiment.prepare import refusals
 
@@ -78,7 +78,7 @@ def plan(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a layout before it runs: ranks, batches, bridges, and what sharing frames saves."""
+    """Show a layout before it runs: ranks, batches, bridges, and what is predicted for it."""
     from mimokit.prediction.planned import equal_hosts
     from mimokit.prediction.planned import plan as plan_layout
 
@@ -87,6 +87,10 @@ def plan(
         if engines_per_host is not None:
             layout = plan_layout(file, world_size, equal_hosts(layout, engines_per_host))
     show(layout, as_json)
+    if not as_json:
+        from mimokit.cli.prediction_text import predicted_line
+
+        console().print(predicted_line(file, world_size), markup=False, highlight=False)
 
 
 @app.command()

@@ -6,9 +6,13 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from mimokit.config.errors import ConfigError
+from mimokit.planning.layout import ConfigSource
 from mimokit.planning.report.rows import module_hues
 from mimokit.prediction import PART_WORDS, Prediction
-from mimokit.prediction.verdict import Verdict, verdict_lines, verdict_of
+from mimokit.prediction.prediction import predict_task
+from mimokit.prediction.task import task_of
+from mimokit.prediction.verdict import Verdict, verdict_lines, verdict_of, verdict_sentence
 from mimokit.tables import rich_table
 from mimokit.units import GIB, counted, gib_text, seconds_text
 
@@ -27,6 +31,16 @@ def prediction_to_rich(prediction: Prediction) -> Group:
         _parts(prediction),
         _memory(prediction),
     )
+
+
+def predicted_line(source: ConfigSource, world_size: int | None) -> str:
+    """Return what is predicted for an experiment in one line, or why nothing is."""
+    try:
+        task = task_of(source, world_size=world_size)
+        verdict = verdict_of(predict_task(task))
+    except ConfigError as error:
+        return f"Nothing is predicted: {error}"
+    return f"Predicted on {task.system.hardware.name}: {verdict_sentence(verdict)}."
 
 
 def _verdict(prediction: Prediction) -> Group:

@@ -146,6 +146,7 @@ def collapsed(costs: LanguageCost) -> LanguageCost:
         costs.step,
         work=TotalTime(seconds=costs.step.work.total),
         stages=(stage(first), stage(middle), stage(last)),
+        weights=0.0,
     )
     return replace(
         costs,

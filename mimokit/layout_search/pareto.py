@@ -18,12 +18,25 @@ def lower_edges(gpus: Floats, seconds: Floats, memory: Floats) -> NDArray[np.int
     if not len(gpus):
         return np.zeros(0, dtype=np.intp)
     group = np.cumsum(np.diff(gpus, prepend=gpus[0]) != 0).astype(np.uint16)
-    order = np.argsort(seconds)
+    chosen = np.flatnonzero(_may_be_edges(group, seconds, memory))
+    order = chosen[np.argsort(seconds[chosen])]
     order = order[np.argsort(group[order], kind="stable")]
     height = 2.0 * float(memory.max()) + 1.0
     lowered = memory[order] - group[order] * height
     before = np.concatenate(([np.inf], np.minimum.accumulate(lowered)[:-1]))
     return order[lowered < before]
+
+
+def _may_be_edges(group: NDArray[np.uint16], seconds: Floats, memory: Floats) -> NDArray[np.bool_]:
+    """Return the points that neither the quickest nor the leanest of their group beats."""
+    starts = np.flatnonzero(np.diff(group, prepend=group[0] + 1))
+
+    def least_of_best(best: Floats, other: Floats) -> Floats:
+        ends = np.minimum.reduceat(best, starts)[group]
+        least: Floats = np.minimum.reduceat(np.where(best == ends, other, np.inf), starts)
+        return least[group]
+
+    return (seconds <= least_of_best(memory, seconds)) & (memory <= least_of_best(seconds, memory))
 
 
 def front(gpus: Floats, seconds: Floats, memory: Floats) -> NDArray[np.intp]:

@@ -13,7 +13,7 @@ from mimokit.config.runtime import GPIPE
 from mimokit.prediction.memory import micro_batches_through, total_bytes
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
 from mimokit.prediction.step_time import System
-from mimokit.prediction.step_time.collectives import Message, sent
+from mimokit.prediction.step_time.collectives import TimedMessage, sent
 from mimokit.prediction.step_time.pipeline import slowest_and_once
 from mimokit.prediction.workload import Workload
 
@@ -167,7 +167,7 @@ def _of_passes(encoder: EncoderCost, passes: Numbers) -> Numbers:
     return encoder.seconds + passes * (encoder.sizes.pipeline - 1) * of_stage
 
 
-def crossing_message(encoder: EncoderCost, language: ParallelSizes, system: System) -> Message:
+def crossing_message(encoder: EncoderCost, language: ParallelSizes, system: System) -> TimedMessage:
     """Return the send of an encoder's outputs of a micro-batch to the language model's ranks."""
     per_rank = encoder.sample_bytes * language.micro_batch * language.data
     volume = per_rank / np.maximum(encoder.sizes.data, language.data)

@@ -36,7 +36,7 @@ from mimokit.prediction.step_time.stage import (
     start_terms,
     update_terms,
 )
-from mimokit.prediction.step_time.terms import FOLLOWS, Piece, Term, added
+from mimokit.prediction.step_time.terms import FOLLOWS, Term, TimePiece, added
 from mimokit.prediction.task import PredictionTask
 from mimokit.prediction.workload import Workload, branches_of, language_of
 from mimokit.units import bytes_text, seconds_text
@@ -97,6 +97,12 @@ class WorkRow:
     assumed: str
     pieces: tuple[WorkPiece, ...] = ()
 
+    @property
+    def sum_text(self) -> str:
+        """The seconds of one time as a sum that a reader can compute."""
+        hidden = f" - {exact_text(self.hidden)} beside other work" if self.hidden > 1e-9 else ""
+        return " + ".join(str(piece) for piece in self.pieces if piece.seconds) + hidden
+
 
 @dataclass(frozen=True)
 class StepExplanation:
@@ -131,11 +137,9 @@ class StepExplanation:
 
 
 def _text(row: WorkRow) -> str:
-    hidden = f" - {exact_text(row.hidden)} beside other work" if row.hidden > 1e-9 else ""
-    pieces = " + ".join(str(piece) for piece in row.pieces if piece.seconds)
     return (
         f"{row.way} {row.what}{group_text(row)}: {exact_text(row.seconds)} = "
-        f"{row.count:.6g} x ({pieces}{hidden}) [{row.assumed}]"
+        f"{row.count:.6g} x ({row.sum_text}) [{row.assumed}]"
     )
 
 
@@ -267,7 +271,7 @@ def _once(
         )
         yield _row(module.name, "step", hop, float(step.pipeline) / float(hop.seconds))
     if float(step.bubble) > 0:
-        waits = Piece(1.0, step.bubble, "time in which other stages work", FOLLOWS)
+        waits = TimePiece(1.0, step.bubble, "time in which other stages work", FOLLOWS)
         bubble = added("bubble", "waits for other stages", (waits,))
         yield _row(module.name, "step", bubble, 1.0)
     update = update_terms(module, sizes, system, 0, trained=inputs.trained)
@@ -351,7 +355,7 @@ def _row(module: str, way: str, term: Term, count: float) -> WorkRow:
     )
 
 
-def _merged(pieces: Iterable[Piece]) -> Iterator[WorkPiece]:
+def _merged(pieces: Iterable[TimePiece]) -> Iterator[WorkPiece]:
     """Yield the pieces of a term; messages of one kind are one."""
     amounts: dict[tuple[float, str, str], float] = {}
     for piece in pieces:

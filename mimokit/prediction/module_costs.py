@@ -15,7 +15,7 @@ from mimokit.config.runtime import ZERO_BUBBLE, PipelineOrder
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.memory import micro_batches_in_flight, stage_memory, total_bytes
 from mimokit.prediction.step_time import ModuleInput, ModuleStep, System, module_step
-from mimokit.prediction.step_time.collectives import Message, gathered
+from mimokit.prediction.step_time.collectives import TimedMessage, gathered
 from mimokit.prediction.step_time.pipeline import slowest_and_once
 from mimokit.prediction.workload import Workload
 
@@ -212,18 +212,16 @@ def _encoder_cost(
 
 def bridge_message(
     encoder: EncoderCost, language: ParallelSizes, workload: Workload, system: System
-) -> Message:
+) -> TimedMessage:
     """Return the move of a step's encoder outputs to the language model on shared ranks.
 
     Groups of max(d) / min(d) ranks gather in one direction. In the other direction each rank keeps
-    its slice (arXiv 2605.27678, sec. 3.1).
+    its slice (arXiv 2605.27678, sec. 3.1). A group of one rank moves nothing.
     """
     more = np.maximum(encoder.sizes.data, language.data)
     fewer = np.minimum(encoder.sizes.data, language.data)
     volume = encoder.sample_bytes * workload.global_batch_size / fewer
-    message = gathered(system.connected, volume, np.maximum(1, more / fewer), 1)
-    moves = np.greater(more, fewer)
-    return replace(message, latency=moves * message.latency, bytes=moves * message.bytes)
+    return gathered(system.connected, volume, np.maximum(1, more / fewer), 1)
 
 
 def bridge_seconds(

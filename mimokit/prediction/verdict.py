@@ -124,6 +124,15 @@ def verdict_texts(verdict: Verdict) -> dict[str, str]:
     return {line.key: line.value for line in verdict_lines(verdict)}
 
 
+def verdict_sentence(verdict: Verdict) -> str:
+    """Return a verdict as one line: time with its band, tokens, memory, idle time, dollars."""
+    parts = [
+        f"{line.label} {line.value}" + (f" ({line.note})" if line.note else "")
+        for line in verdict_lines(verdict)
+    ]
+    return ", ".join(parts)
+
+
 def verdict_lines(now: Verdict, before: Verdict | None = None) -> tuple[VerdictLine, ...]:
     """Return a verdict as text, with the change against another one."""
     notes = {

@@ -184,6 +184,11 @@ def test_every_picture_opens_in_both_themes(notebook: NotebookPage) -> None:
         expect(planner.root.locator(".prediction canvas.lanes")).to_have_accessible_name(
             re.compile("^Timeline of 4 lanes")
         )
+        expect(planner.root.locator(".verdict .supposed")).to_contain_text("was fitted")
+        work = planner.root.locator(".prediction .work details").first
+        if work.get_attribute("open") is None:
+            work.locator("summary").click()
+        expect(work.locator("tbody tr").first).to_contain_text("per second")
         planner.screenshot(f"prediction {theme}")
     notebook.choose_theme(LIGHT)
 

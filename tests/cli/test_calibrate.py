@@ -19,6 +19,7 @@ MACHINE = Hardware(
     "a rank of a machine", 4.0, 1e10, {"fp32": 4e10}, 8, LINK, LINK,
     Efficiency({"fp32": 0.5}, 0.5, 0.5, 0.5, 0.5, 1e-5),
 )  # fmt: skip
+COLUMNS = "model,seq_length,global_batch_size,dp,seconds"
 COLOCATED = str(CONFIGS / "digits_colocated.yaml")
 
 
@@ -58,6 +59,37 @@ def test_folders_of_runs_become_a_file_that_predictions_take(runs: Path) -> None
     refused = call("predict", COLOCATED, "--gpu", "h100", "--software", str(own))
     assert refused.exit_code != 0
     assert "it was calibrated on a rank of a machine" in refused.stderr
+
+
+def test_a_search_refuses_the_calibration_of_another_gpu(runs: Path) -> None:
+    own = runs.parent / "own.json"
+    assert calibrate(runs, "--save", str(own)).exit_code == 0
+    refused = call("search", COLOCATED, "--gpus", "8", "--gpu", "h100", "--software", str(own))
+    assert refused.exit_code != 0
+    assert "it was calibrated on a rank of a machine" in refused.stderr
+    assert calibrate(runs, "--save", str(own)).exit_code == 0  # the same again
+    again = calibrate(runs, "--save", str(own), stack="megatron-bridge")
+    assert again.exit_code != 0
+    assert "it exists already, and is not written over" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "sentence"),
+    [
+        ("model,dp,seconds", "llama-3-8b,8,1.0", "column 'seq_length' is missing"),
+        (COLUMNS, "llama-3-8b,4096,64,8,9000", "it looks like milliseconds"),
+        (COLUMNS, "llama-3-8b,4096,64,7,9", "line 2: Module 'llama-3-8b'"),
+    ],
+)
+def test_a_table_that_cannot_be_right_is_refused(
+    tmp_path: Path, columns: str, row: str, sentence: str
+) -> None:
+    file = tmp_path / "runs.csv"
+    file.write_text(f"{columns}\n{row}\n{row}\n", encoding="utf-8")
+    refused = call("calibrate", "--from", str(file), "--gpu", "h100")
+    assert refused.exit_code != 0
+    assert sentence in refused.stderr
+    assert "Traceback" not in refused.stderr
 
 
 def test_folders_that_say_nothing_are_refused_in_a_sentence(runs: Path) -> None:

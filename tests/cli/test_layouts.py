@@ -31,6 +31,10 @@ def test_search_shows_layouts_reasons_and_why() -> None:
     assert "Best layouts" in done.stdout
     assert "Dropped" in done.stdout
     assert "One step away" in done.stdout
+    heading = next(line for line in done.stdout.splitlines() if "time per step" in line)
+    assert "band" in heading
+    rows = re.findall(r"[\d.]+ m?s +[\d.]+ m?s to [\d.]+ m?s", done.stdout)
+    assert len(rows) == 3  # a band per layout
 
 
 def test_search_of_an_experiment_writes_an_experiment(tmp_path: Path) -> None:
@@ -39,6 +43,17 @@ def test_search_of_an_experiment_writes_an_experiment(tmp_path: Path) -> None:
     done = call("search", PRESET, *options)
     assert done.exit_code == 0, done.stderr
     assert mimokit.plan(file).deployment_mode == "heterogeneous"
+
+
+def test_predict_explains_each_line() -> None:
+    done = call("predict", PRESET, "--explain")
+    assert done.exit_code == 0, done.stderr
+    lines = str(mimokit.predict(PRESET).explain()).splitlines()
+    assert lines[0].startswith("Not stated in runtime.recipe")
+    assert all(line in done.stdout for line in lines)
+    told = json.loads(call("predict", PRESET, "--explain", "--json").stdout)["explanation"]
+    assert {row["module"] for row in told["rows"]} == {"images", "language_module"}
+    assert "explanation" not in json.loads(call("predict", PRESET, "--json").stdout)
 
 
 def seconds_of(*words: str) -> float:

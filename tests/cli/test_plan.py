@@ -10,15 +10,31 @@ from typer.testing import CliRunner
 
 from mimokit.cli.main import app
 from mimokit.config_files import load_preset
+from mimokit.prediction import predict
+from mimokit.prediction.verdict import verdict_of, verdict_sentence
 
 PRESET = "preset:llava_7b_colocated"
 
 
 def test_tables() -> None:
-    done = CliRunner().invoke(app, ["plan", PRESET])
+    done = CliRunner().invoke(app, ["plan", PRESET], env={"COLUMNS": "400"})
     assert done.exit_code == 0
     assert "colocated on 8 ranks" in done.stdout
     assert "fan-in" in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("Predicted on")]
+    verdict = verdict_of(predict(PRESET))
+    assert verdict_sentence(verdict) in line
+    for words in ("time per step", "tokens/s per GPU", "GiB (of 79.1 GiB)", "idle in pipeline"):
+        assert words in line
+
+
+def test_what_cannot_be_predicted_is_planned(tmp_path: Path) -> None:
+    path = load_preset("llava_7b_colocated").save(tmp_path / "unknown.yaml")
+    path.write_text(f"{path.read_text()}\nprediction: {{gpu: h1000}}\n")
+    done = CliRunner().invoke(app, ["plan", str(path)], env={"COLUMNS": "400"})
+    assert done.exit_code == 0
+    assert "colocated on 8 ranks" in done.stdout
+    assert "Nothing is predicted: GPU 'h1000'" in done.stdout
 
 
 def test_json() -> None:

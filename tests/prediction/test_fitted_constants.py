@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+import mimokit
 from mimokit.prediction.hardware import hardware_names, load_hardware
 from mimokit.prediction.step_time import load_software
 from mimokit.prediction.step_time.constants import CONSTANTS, on_bound, value
@@ -43,15 +45,35 @@ def test_a_constant_that_ends_on_a_bound_is_named() -> None:
     assert sentence.startswith("memory ends on its bound 0.85 share: something is missing here")
 
 
-@pytest.mark.parametrize("name", ["b200", "b300", "gb200", "gb300", "h100", "h200"])
+@pytest.mark.parametrize("name", hardware_names())
 def test_hardware_files_hold_the_constants_with_sources(name: str) -> None:
     hardware = load_hardware(name)
     chip = load_hardware(SAME_CHIP.get(name, name))
-    for field in ("memory", "links", "network"):
-        assert getattr(hardware.efficiency, field) == pytest.approx(value(field), rel=1e-2)
-    name = "attention b300" if name.endswith("b300") else "attention"
-    share = value(name) * chip.peak_flops["bf16"] / hardware.peak_flops["bf16"]
+    kind = "a100" if name.startswith(("a100", "a6000")) else "b300" if "b300" in name else ""
+
+    def row(field: str) -> str:
+        """Return the row of a field: the one of the kind of GPU, or of all."""
+        return f"{field} {kind}" if f"{field} {kind}" in CONSTANTS else field
+
+    for field in ("memory", "links", "network", "kernel"):
+        assert getattr(hardware.efficiency, field) == pytest.approx(value(row(field)), rel=1e-2)
+    share = value(row("attention")) * chip.peak_flops["bf16"] / hardware.peak_flops["bf16"]
     assert hardware.efficiency.attention == pytest.approx(share, rel=1e-2)
+
+
+def test_no_constant_is_dead() -> None:
+    """Each is read by its name in the package, or is held by a GPU's file or a training stack."""
+    package = Path(mimokit.__file__).parent / "prediction"
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for path in package.rglob("*.py")
+        if path.name != "constants.py"
+    )
+    in_files = ("matrix", "memory", "links", "network", "kernel", "attention")
+    held = {name for stack in IN_STACKS.values() for name in stack.values()}
+    for name in CONSTANTS:
+        read = f'"{name}"' in code or name in held or name.split()[0] in in_files
+        assert read or name in ("narrow 8", "narrow 4"), name  # in the GPUs' files
 
 
 @pytest.mark.parametrize("name", IN_STACKS)

@@ -89,9 +89,16 @@ def test_the_file_is_a_training_stack_of_its_gpu(tmp_path: Path) -> None:
 
 
 def test_a_stack_that_does_not_ship_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'mimokit' is none of the stacks megatron-bridge, "):
+    with pytest.raises(ConfigError, match=r"there is no folder '.*absent'"):
+        save_software(BRIDGE, BRIDGE.name, tmp_path / "absent" / "own.json")
+    with pytest.raises(ConfigError, match=r"'mimokit' is none of the stacks megatron-bridge, "):
         save_software(BRIDGE, "mimokit", tmp_path / "own.json")
     assert not list(tmp_path.iterdir())
+    written_file = save_software(replace(BRIDGE, gpu=H100.name), BRIDGE.name, tmp_path / "own.json")
+    kept = written_file.read_text()
+    with pytest.raises(ConfigError, match="it exists already, and is not written over"):
+        save_software(replace(slower(), gpu=H100.name), BRIDGE.name, written_file)
+    assert written_file.read_text() == kept
 
 
 @pytest.mark.parametrize(
@@ -115,6 +122,7 @@ def test_a_file_that_was_changed_is_refused(
     ("change", "sentence"),
     [
         ({"seconds": 2500.0}, "it looks like milliseconds"),
+        ({"memory_gib": 61440.0}, "GiB predicted; it looks like MiB or bytes"),
         ({"seconds": "fast"}, "seconds is 'fast'; it must be a number above 0"),
         ({"tp": 3}, "line 2: Module 'llama-3-8b'"),
         ({"model": "llama-9"}, "line 2: Model 'llama-9'"),
@@ -126,6 +134,7 @@ def test_a_wrong_row_is_named_by_its_line(
 ) -> None:
     table = rows(BRIDGE, LAYOUTS[:2])
     table[0] |= change
+    table[1].setdefault("memory_gib", "")
     with pytest.raises(ConfigError) as refused:
         calibrate_from(written(tmp_path / "runs.csv", table), "h100")
     assert sentence in str(refused.value)
@@ -137,6 +146,8 @@ def test_tables_without_a_column_and_single_runs_are_refused(tmp_path: Path) -> 
         calibrate_from(written(tmp_path / "runs.csv", table, without="dp"), "h100")
     with pytest.raises(ConfigError, match="there is 1 run, and at least 2 are needed"):
         calibrate_from(written(tmp_path / "runs.csv", table[:1]), "h100")
+    with pytest.raises(ConfigError, match="there are 0 runs, and at least 2 are needed"):
+        adjust([], BRIDGE)
     with pytest.raises(ConfigError, match="cannot be read"):
         calibrate_from(tmp_path / "nothing.csv", "h100")
 
@@ -147,3 +158,20 @@ def test_runs_that_contradict_each_other_are_listed(tmp_path: Path) -> None:
     found = calibrate_from(written(tmp_path / "runs.csv", table), "h100")
     ((one, other),) = found.contradicting
     assert (one[-6:], other[-6:]) == ("line 2", "line 4")
+    table[2]["fsdp"] = "true"  # another layout
+    for row in table[:2]:
+        row["fsdp"] = "false"
+    assert not calibrate_from(written(tmp_path / "other.csv", table), "h100").contradicting
+
+
+def test_measured_memory_is_compared(tmp_path: Path) -> None:
+    table = rows(BRIDGE, LAYOUTS[:2])
+    for row, memory in zip(table, (80.0, ""), strict=True):
+        row["memory_gib"] = memory
+    runs = read_runs(written(tmp_path / "runs.csv", table), H100, BRIDGE)
+    found = adjust(runs, BRIDGE)
+    (error,) = found.memory.values()
+    peak = runs[0].prediction(BRIDGE).peak_memory / 2**30
+    assert error == pytest.approx(peak / 80 - 1)
+    assert f"{abs(error):.1%} of 1 run" in str(found)
+    assert "of memory" not in str(replace(found, memory={}))

@@ -14,6 +14,7 @@ from mimokit.architecture import load_model
 from mimokit.architecture.from_config import model_of_config
 from mimokit.cli.main import app
 from mimokit.config import preset_names
+from mimokit.config.recipe import RecipeConfig
 from mimokit.config_files import load_experiment_config, load_preset
 from mimokit.interop import layout_of_config, workload_of_config
 from mimokit.prediction import predict
@@ -442,3 +443,28 @@ def test_memory_and_time_follow_an_edit_and_an_unknown_gpu_changes_nothing() -> 
     assert "it fits" in after["sentence"]
     driver.type("data.base_batch_size", "512")
     assert not driver.screen.state["prediction"]["fits"]
+
+
+def test_the_work_of_modules_is_a_table_and_a_recipe_changes_it() -> None:
+    driver = Driver("preset:llava_7b_colocated")
+    driver.send("tab", name="prediction")
+    work = {each["module"]: each["rows"] for each in driver.screen.state["prediction"]["work"]}
+    assert set(work) == set(driver.plan.modules)
+    explained = predict("preset:llava_7b_colocated").explain()
+    for name, rows in work.items():
+        shown = [row for row in explained.of(name) if row.seconds or row.hidden]
+        assert [row["rates"] for row in rows] == [row.sum_text for row in shown]
+        assert [row["assumed"] for row in rows] == [row.assumed for row in shown]
+    tensor = next(row for row in work["language_module"] if "tensor parallelism" in row["what"])
+    assert "ranks, " in tensor["what"]
+    assert tensor["bytes"]
+    assert tensor["launches"]
+    assert any(row["what"].startswith("waits for launches") for row in work["images"])
+    driver.type("runtime.recipe.graphs", "full")
+    assert driver.session.resolved is not None
+    assert driver.session.resolved.runtime.recipe == RecipeConfig(graphs="full")
+    captured = {each["module"]: each["rows"] for each in driver.screen.state["prediction"]["work"]}
+    assert not any(row["what"].startswith("waits for launches") for row in captured["images"])
+    assert "graphs" not in driver.screen.state["prediction"]["supposed"]
+    driver.type("runtime.recipe.graphs", "")
+    assert "graphs" in driver.screen.state["prediction"]["supposed"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from mimokit.config_files import load_experiment_config, load_preset
 from mimokit.interop import layout_of_config, workload_of_config
 from mimokit.prediction import predict
 from mimokit.prediction.hardware import load_hardware, save_hardware
+from mimokit.prediction.step_time.software import load_software, save_software
 from mimokit_widgets import LayoutPlanner
 from tests.widgets.planner_sessions import Driver
 
@@ -234,3 +236,16 @@ def test_the_step_is_drawn_on_the_clock() -> None:
     timeline = driver.screen.state["prediction"]["timeline"]
     assert timeline["sentence"].startswith("The first ")
     assert len(timeline["spans"]) < 1300
+
+
+def test_the_calibration_of_another_gpu_is_a_sentence(tmp_path: Path) -> None:
+    stack = replace(load_software("megatron-bridge"), gpu=load_hardware("b200").name)
+    own = save_software(stack, "megatron-bridge", tmp_path / "own.json")
+    file = tmp_path / "other.yaml"
+    config = load_preset("llava_7b_colocated")
+    config.prediction = PredictionConfig(gpu="h100", software=str(own))
+    config.save(file)
+    driver = Driver(file)
+    driver.send("tab", name="prediction")
+    for told in (driver.screen.state["verdict"], driver.screen.state["prediction"]):
+        assert "it was calibrated on NVIDIA B200" in told["sentence"]

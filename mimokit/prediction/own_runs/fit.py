@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
@@ -16,6 +16,7 @@ from mimokit.config.errors import ConfigError, Problem
 from mimokit.prediction.own_runs.run import OwnRun
 from mimokit.prediction.step_time import Software
 from mimokit.prediction.step_time.software import movable
+from mimokit.units import GIB, counted
 
 NOISE, PRIOR = 0.03, 0.15
 """Relative standard deviations: of a run's seconds, by which one configuration differs between
@@ -42,6 +43,7 @@ class Adjusted:
         after: the same with the adjusted ones.
         left_out: the same with constants that were adjusted without the run.
         contradicting: pairs of runs of one layout whose seconds differ by more than `APART`.
+        memory: run -> predicted over measured memory, less 1, of those that measured it.
     """
 
     software: Software
@@ -52,6 +54,7 @@ class Adjusted:
     after: Mapping[str, float]
     left_out: Mapping[str, float]
     contradicting: tuple[tuple[str, str], ...]
+    memory: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [
@@ -65,6 +68,12 @@ class Adjusted:
             ("each run left out", self.left_out),
         ):
             lines.append(f"mean error, {what}: {mean_error(errors):.1%}")
+        if self.memory:
+            worst = max(self.memory, key=lambda label: abs(self.memory[label]))
+            lines.append(
+                f"mean error of memory, to which nothing is fitted: {mean_error(self.memory):.1%} "
+                f"of {counted(len(self.memory), 'run')}, most {self.memory[worst]:+.1%} of {worst}"
+            )
         lines += [f"{one} and {other} contradict each other" for one, other in self.contradicting]
         return "\n".join(lines)
 
@@ -109,6 +118,11 @@ def adjust(runs: Sequence[OwnRun], software: Software) -> Adjusted:
         after={run.label: _error(run, found) for run in runs},
         left_out=left_out,
         contradicting=contradictions(runs),
+        memory={
+            run.label: run.prediction(found).peak_memory / GIB / run.memory_gib - 1
+            for run in runs
+            if run.memory_gib
+        },
     )
 
 
@@ -129,7 +143,8 @@ def _check(runs: Sequence[OwnRun]) -> None:
     gpus = sorted({run.task.system.hardware.name for run in runs})
     if len(runs) < FEWEST:
         sentence = (
-            f"Calibration from runs: there is {len(runs)} run, and at least {FEWEST} are needed, "
+            f"Calibration from runs: there {'is' if len(runs) == 1 else 'are'} "
+            f"{counted(len(runs), 'run')}, and at least {FEWEST} are needed, "
             "so that each can be predicted from the others; add runs of other layouts."
         )
     elif len(gpus) > 1:

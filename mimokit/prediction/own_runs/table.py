@@ -20,6 +20,7 @@ from mimokit.prediction.step_time import Software
 from mimokit.prediction.task import PredictionTask, system_of
 from mimokit.prediction.validity import check_layout, check_links, check_precision
 from mimokit.prediction.workload import Workload
+from mimokit.units import GIB
 
 NEEDED = ("model", "seq_length", "global_batch_size", "dp", "seconds")
 AXES = (
@@ -102,12 +103,22 @@ def _run(row: Mapping[str, str], where: str, hardware: Hardware, software: Softw
 
 
 def _check_unit(run: OwnRun, software: Software) -> None:
-    predicted = run.predicted(software)
+    prediction = run.prediction(software)
+    predicted = prediction.seconds
     times = run.seconds / predicted
     if not 1 / MOST_TIMES < times < MOST_TIMES:
         unit = "milliseconds" if times > 1 else "minutes"
         what = (
             f"seconds is {run.seconds:g}, {times:.3g} times the {predicted:.3g} s predicted; it "
+            f"looks like {unit}"
+        )
+        raise _refused(run.label, what)
+    peak = prediction.peak_memory / GIB
+    more = (run.memory_gib or peak) / peak
+    if not 1 / MOST_TIMES < more < MOST_TIMES:
+        unit = "MiB or bytes" if more > 1 else "TiB"
+        what = (
+            f"memory_gib is {run.memory_gib:g}, {more:.3g} times the {peak:.3g} GiB predicted; it "
             f"looks like {unit}"
         )
         raise _refused(run.label, what)

@@ -9,7 +9,7 @@ from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.transformer import Transformer
 from mimokit.prediction.step_time.constants import value
 from mimokit.prediction.step_time.system import HALF, System
-from mimokit.prediction.step_time.terms import Piece, Term, added
+from mimokit.prediction.step_time.terms import Term, TimePiece, added
 
 SCORE_BYTES, SCORE_BYTES_BACKWARD = 13, 19
 """Bytes moved per score without fusion, in 16 bits. Forward: written, read and written by softmax
@@ -42,10 +42,10 @@ def attention_terms(
     backward = value("attention backward") * seconds
     passes, slower = 2.5, value("attention backward")  # products
     each = value("attention key")
-    work = (Piece(keys, each, "keys"), Piece(flops, 1 / rate, "operations"))
+    work = (TimePiece(keys, each, "keys"), TimePiece(flops, 1 / rate, "operations"))
     back = (
-        Piece(slower * keys, each, "keys"),
-        Piece(passes * flops, slower / passes / rate, "operations"),
+        TimePiece(slower * keys, each, "keys"),
+        TimePiece(passes * flops, slower / passes / rate, "operations"),
     )
     return (
         Term("attention", "attention core", seconds, flops, launches=1.0, pieces=work),

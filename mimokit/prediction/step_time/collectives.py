@@ -19,7 +19,7 @@ from mimokit.axes import SIZE_FIELDS, Axis
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.step_time.constants import value
 from mimokit.prediction.step_time.system import System
-from mimokit.prediction.step_time.terms import Piece
+from mimokit.prediction.step_time.terms import TimePiece
 
 GATHERED_BYTES: Mapping[str, float] = {"fp8": 1.0, "mxfp8": 1.03, "nvfp4": 0.56}
 """Bytes per number that a gather of a product's input moves, its scales included: inputs are cast
@@ -39,9 +39,11 @@ class AxisTraffic:
     launches: Numbers = 0.0
     bytes: Numbers = 0.0
     ranks: Numbers = 1
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[TimePiece, ...] = ()
 
-    def plus(self, count: Numbers, message: Message, moved: Numbers, ranks: Numbers) -> AxisTraffic:
+    def plus(
+        self, count: Numbers, message: TimedMessage, moved: Numbers, ranks: Numbers
+    ) -> AxisTraffic:
         """Return the same with `count` more collectives.
 
         Args:
@@ -57,29 +59,29 @@ class AxisTraffic:
 
 
 @dataclass(frozen=True)
-class Message:
+class TimedMessage:
     """A collective or a send.
 
     Attributes:
         latency: seconds that it takes at least.
         bytes: over the link that decides.
-        each: seconds of one byte there.
+        rate: bytes per second there.
     """
 
     latency: Numbers
     bytes: Numbers
-    each: Numbers
+    rate: Numbers
 
     @property
     def seconds(self) -> Numbers:
         """Seconds of all of it."""
-        return self.latency + self.bytes * self.each
+        return self.latency + self.bytes / self.rate
 
-    def pieces(self, count: Numbers = 1) -> tuple[Piece, Piece]:
+    def pieces(self, count: Numbers = 1) -> tuple[TimePiece, TimePiece]:
         """Return the latencies and the bytes of several."""
         return (
-            Piece(count, self.latency, "messages"),
-            Piece(count * self.bytes, self.each, "bytes over links"),
+            TimePiece(count, self.latency, "messages"),
+            TimePiece(count * self.bytes, 1 / self.rate, "bytes over links"),
         )
 
 
@@ -118,15 +120,15 @@ def gather(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers)
     return gathered(hardware, volume, ranks, stride).seconds
 
 
-def gathered(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers) -> Message:
+def gathered(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers) -> TimedMessage:
     """Return an all-gather or reduce-scatter; see `gather`."""
     moved = volume * (ranks - 1) / ranks
     inside = members_in_domain(hardware, ranks, stride)
-    each = 1 / _bandwidth(hardware, ranks, inside)
-    return Message(_latency(hardware, ranks, inside), moved, each)
+    rate = _bandwidth(hardware, ranks, inside)
+    return TimedMessage(_latency(hardware, ranks, inside), moved, rate)
 
 
-def ring(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers) -> Message:
+def ring(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers) -> TimedMessage:
     """Return the message of passing `volume` bytes once around a group, neighbour to neighbour.
 
     Only one rank of a domain sends to the next domain, so a ring between domains has the bandwidth
@@ -137,7 +139,7 @@ def ring(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers) -
     slow = hardware.network.bandwidth * hardware.efficiency.network
     moved = volume * (ranks - 1) / ranks
     each = _latency(hardware, ranks, inside)
-    return Message(each * (ranks - 1), moved, 1 / np.where(np.less(inside, ranks), slow, fast))
+    return TimedMessage(each * (ranks - 1), moved, np.where(np.less(inside, ranks), slow, fast))
 
 
 def send(hardware: Hardware, volume: Numbers, distance: Numbers) -> Numbers:
@@ -145,18 +147,18 @@ def send(hardware: Hardware, volume: Numbers, distance: Numbers) -> Numbers:
     return sent(hardware, volume, distance).seconds
 
 
-def sent(hardware: Hardware, volume: Numbers, distance: Numbers) -> Message:
+def sent(hardware: Hardware, volume: Numbers, distance: Numbers) -> TimedMessage:
     """Return the message of sending bytes to the rank `distance` ranks away."""
     near = np.less(distance, hardware.domain_ranks)
     fast = hardware.domain.bandwidth * hardware.efficiency.links
     slow = hardware.network.bandwidth * hardware.efficiency.network
     start = np.where(near, hardware.domain.latency, hardware.network.latency)
-    return Message(start, volume, 1 / np.where(near, fast, slow))
+    return TimedMessage(start, volume, np.where(near, fast, slow))
 
 
 def dispatch(
     system: System, volume: Numbers, ranks: Numbers, stride: Numbers, copies: int
-) -> Message:
+) -> TimedMessage:
     """Return the exchange in which each rank sends each of its tokens to `copies` random ranks.
 
     NCCL's all-to-all sends every copy to the rank of its expert. DeepEP and HybridEP send a token
@@ -180,7 +182,7 @@ def dispatch(
         far = volume * _places(domains, copies) * (domains - 1) / domains
     is_near = np.greater(near / fast, far / slow)
     latency = _latency(hardware, ranks, inside)
-    return Message(latency, np.where(is_near, near, far), np.where(is_near, 1 / fast, 1 / slow))
+    return TimedMessage(latency, np.where(is_near, near, far), np.where(is_near, fast, slow))
 
 
 def _places(places: Numbers, copies: int) -> Numbers:

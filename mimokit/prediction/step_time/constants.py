@@ -92,8 +92,8 @@ CONSTANTS: Mapping[str, Constant] = _table(
             "SimuMax v1.2: what remains of short cores, 50 µs of 4,096 keys",
         ),
         Constant(
-            "product", "seconds at the start and end of a matrix product",
-            SECONDS, 2.5e-6, 2e-6, 6e-6, "SimuMax v1.2, B200: 5.7 µs with a cold start",
+            "kernel", "seconds at the start and end of a kernel",
+            SECONDS, 3e-6, 2e-6, 6e-6, "SimuMax v1.2, B200: products take 5.7 µs with a cold start",
         ),
         Constant(
             "expert product", "seconds of a small product that is launched by itself",
@@ -113,10 +113,6 @@ CONSTANTS: Mapping[str, Constant] = _table(
             "unfused passes", "the same with a permutation that is not fused",
             COUNT, 4.55, 4.0, 14.0,
             "counted from Megatron's token dispatcher: 6 to 14; with HybridEP 4", fitted=True,
-        ),
-        Constant(
-            "fused experts passes", "the same where one kernel has the products of all experts",
-            COUNT, 4.3, 4.0, 6.0, "as fused, without padding",
         ),
         Constant(
             "host_layer", "host time to launch one pass of a dense layer in 16 bits",
@@ -175,6 +171,18 @@ CONSTANTS: Mapping[str, Constant] = _table(
         Constant(
             "memory a100", "share of A100's memory bandwidth that elementwise kernels reach",
             SHARE, 0.639, 0.60, 0.90, "copies 0.9", fitted=True,
+        ),
+        Constant(
+            "links a100", "`links` of A100s and of A6000s",
+            SHARE, 0.76, 0.60, 0.82, "vTrain's tables: 229 of 300 GB/s at 1 GiB",
+        ),
+        Constant(
+            "attention a100", "`attention` of A100s and of A6000s",
+            SHARE, 0.5, 0.44, 0.60, "assumed, inside what later GPUs reach: none was measured",
+        ),
+        Constant(
+            "kernel a100", "`kernel` in the software of 2021, gaps between launches included",
+            SECONDS, 10.2e-6, 5e-6, 15e-6, "vTrain's measured steps; eager kernels of A100s",
         ),
         Constant(
             "host_layer 2021", "`host_layer` of Megatron-LM of 2021",

@@ -25,7 +25,7 @@ from mimokit.prediction.step_time.host import launch_seconds
 from mimokit.prediction.step_time.products import ProductKind, dense_terms, expert_terms
 from mimokit.prediction.step_time.recomputed import recomputed_terms
 from mimokit.prediction.step_time.system import System
-from mimokit.prediction.step_time.terms import Piece, Term, breakdown
+from mimokit.prediction.step_time.terms import Term, TimePiece, breakdown
 from mimokit.prediction.step_time.traffic import backward_terms, gradient_terms, traffic_terms
 
 
@@ -181,7 +181,7 @@ def host_term(done: Iterable[Term], terms: LayerTerms, system: System) -> Term:
     parts = breakdown(done)
     busy = parts.total if system.software.launches_ahead else parts.total - parts.tensor
     hidden = np.minimum(terms.launch, busy)
-    launches = Piece(1.0, terms.launch, "launches of a pass by the host")
+    launches = TimePiece(1.0, terms.launch, "launches of a pass by the host")
     name = "waits for launches by the host"
     return Term("host", name, terms.launch - hidden, hidden=hidden, pieces=(launches,))
 

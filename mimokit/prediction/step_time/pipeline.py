@@ -94,7 +94,7 @@ def module_step(
         ),
         optimizer=update.optimizer.seconds,
         stages=stages,
-        weights=busiest.weights * micro_batches,
+        weights=busiest.weights * micro_batches if inputs.weights_apart else 0.0,
         waiting=waiting,
     )
 
@@ -124,8 +124,9 @@ def _busiest(stages: tuple[StageTime, ...], slowest: Numbers) -> StageTime:
             }
         )
 
-    weights = [stage.weights for stage in stages]
-    apart = np.where(is_last, weights[2], np.where(is_first, weights[0], weights[1]))
+    apart: Numbers = 0.0
+    if any(np.ndim(stage.weights) or stage.weights for stage in stages):
+        apart = np.where(is_last, last.weights, np.where(is_first, first.weights, middle.weights))
     return StageTime(choose("forward"), choose("backward"), apart)
 
 

@@ -28,7 +28,7 @@ from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.transformer import MixtureOfExperts, Transformer
 from mimokit.prediction.step_time.constants import value
 from mimokit.prediction.step_time.system import System
-from mimokit.prediction.step_time.terms import Piece, Term, added
+from mimokit.prediction.step_time.terms import Term, TimePiece, added
 
 CASTS_PER_EXPERT: Mapping[str, float] = {"fp8": 1.5, "mxfp8": 3.0, "nvfp4": 3.0}
 """Kernels per expert that cast what a product multiplies: a cast, half of the times a copy; a cast
@@ -117,8 +117,8 @@ def expert_terms(
 
 
 def _with_kernels(
-    work: tuple[Piece, ...], experts: Numbers, kernels: float, system: System
-) -> tuple[tuple[Piece, ...], Numbers]:
+    work: tuple[TimePiece, ...], experts: Numbers, kernels: float, system: System
+) -> tuple[tuple[TimePiece, ...], Numbers]:
     """Return the pieces of one product of all experts with their kernels, and how many these are.
 
     Products that are launched one by one take no less than a small one does each.
@@ -130,6 +130,6 @@ def _with_kernels(
         least = value("expert product")
         small = np.less(sum((piece.seconds for piece in work), 0.0), experts * least)
         kept = tuple(replace(piece, each=np.where(small, 0.0, piece.each)) for piece in work)
-        work = (*kept, Piece(experts, np.where(small, least, 0.0), "small products"))
+        work = (*kept, TimePiece(experts, np.where(small, least, 0.0), "small products"))
     each = value("expert kernel") * (CAPTURED_KERNEL if recipe.graphs == "full" else 1.0)
-    return (*work, Piece(experts * kernels, each, "kernels of experts")), experts * kernels
+    return (*work, TimePiece(experts * kernels, each, "kernels of experts")), experts * kernels

@@ -207,14 +207,20 @@ def save_software(software: Software, base: str, path: str | os.PathLike[str]) -
         base: name of the stack that it changes.
 
     Raises:
-        ConfigError: that is no shipped stack, so that the file could not be read.
+        ConfigError: that is none of the shipped stacks, so that the file could not be read; the
+            file exists already with other content, or its folder does not.
     """
     target = Path(path)
     if base not in _ALL:
         raise _refused(target, f"'{base}' is none of the stacks {', '.join(_ALL)}")
+    if not target.parent.is_dir():
+        raise _refused(target, f"there is no folder '{target.parent}'; make it")
     constants = {name: getattr(software, name) for name in movable(software.gpu)}
     content = {"format": FORMAT, "base": base, "gpu": software.gpu, "constants": constants}
-    target.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps(content, indent=2) + "\n"
+    if target.exists() and target.read_bytes() != text.encode():
+        raise _refused(target, "it exists already, and is not written over; give another name")
+    target.write_text(text, encoding="utf-8")
     return target
 
 

@@ -17,10 +17,10 @@ from mimokit.architecture.parallel_sizes import (
 )
 from mimokit.architecture.parameters_on_rank import Module, layers_of, net_of, rank_parameters
 from mimokit.prediction.step_time.breakdown import LayerTime, StageTime, TimeBreakdown
-from mimokit.prediction.step_time.collectives import Message, gathered, sent
+from mimokit.prediction.step_time.collectives import TimedMessage, gathered, sent
 from mimokit.prediction.step_time.layer import host_term, layer_terms, layer_time
 from mimokit.prediction.step_time.system import HALF, System
-from mimokit.prediction.step_time.terms import Piece, Term, added, breakdown
+from mimokit.prediction.step_time.terms import Term, TimePiece, added, breakdown
 
 OPTIMIZER_BYTES = 34
 """Bytes that Adam moves per parameter: fp32 gradient read twice (norm, step), master weight and
@@ -127,7 +127,7 @@ def start_terms(system: System) -> tuple[Term, ...]:
     each = system.software.host_micro_batch
     if not each:
         return ()
-    piece = Piece(1.0, each, "micro-batches read and sent to ranks by the host")
+    piece = TimePiece(1.0, each, "micro-batches read and sent to ranks by the host")
     return (added("host", "start of a micro-batch", (piece,)),)
 
 
@@ -208,7 +208,7 @@ def boundary_time(
 
 def boundary_message(
     module: Module, sizes: ParallelSizes, inputs: ModuleInput, system: System
-) -> Message:
+) -> TimedMessage:
     """Return the send of one micro-batch's activations to the next stage."""
     tokens = inputs.sequences * inputs.seq / sizes.context
     volume = system.number_bytes * net_of(module).hidden * tokens / sizes.tensor
@@ -241,8 +241,8 @@ def update_terms(
     # Reduce-scatter, or all-reduce, and the gathering of what each rank has updated.
     passes = trained * np.where(cut, 1.0, 2.0)
     gathers = 1.0 * (cut if trained else sizes.fully_sharded)
-    reduce: list[Piece] = []
-    collect: list[Piece] = []
+    reduce: list[TimePiece] = []
+    collect: list[TimePiece] = []
     owned: Numbers = 0.0
     for count, ranks, stride in (
         (parameters.ordinary, sizes.replicas, sizes.tensor),
@@ -260,7 +260,7 @@ def update_terms(
     )
 
 
-def _messages(name: str, pieces: list[Piece], ranks: Numbers) -> Term:
+def _messages(name: str, pieces: list[TimePiece], ranks: Numbers) -> Term:
     """Return collectives over replicas; of each group the latency comes first, then the bytes."""
     launches: Numbers = sum((piece.amount for piece in pieces[::2]), 0.0)
     moved: Numbers = sum((piece.amount for piece in pieces[1::2]), 0.0)

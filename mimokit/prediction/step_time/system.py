@@ -12,7 +12,7 @@ from mimokit.prediction.memory.states import MASTER_WEIGHT, OPTIMIZER, Storage
 from mimokit.prediction.step_time.constants import CONSTANTS, chip_of
 from mimokit.prediction.step_time.recipe import NARROW_PRECISIONS, Recipe
 from mimokit.prediction.step_time.software import Software
-from mimokit.prediction.step_time.terms import FITTED, OF_FILE, OWN_RUNS, Piece
+from mimokit.prediction.step_time.terms import FITTED, OF_FILE, OWN_RUNS, TimePiece
 
 HALF, FULL = 2, 4
 """Bytes of a number of 16 and of 32 bits."""
@@ -72,13 +72,15 @@ class System:
         """Return the seconds of moving bytes through memory."""
         return moved / self.memory_rate
 
-    def operations(self, count: Numbers, precision: str | None = None) -> Piece:
+    def operations(self, count: Numbers, precision: str | None = None) -> TimePiece:
         """Return the piece of operations of wide matrix products."""
-        return Piece(count, 1 / self.matrix_rate(precision), "operations", self._basis("matrix"))
+        return TimePiece(
+            count, 1 / self.matrix_rate(precision), "operations", self._basis("matrix")
+        )
 
-    def moved(self, count: Numbers) -> Piece:
+    def moved(self, count: Numbers) -> TimePiece:
         """Return the piece of bytes that elementwise kernels move through memory."""
-        return Piece(count, 1 / self.memory_rate, "bytes", self._basis("memory"))
+        return TimePiece(count, 1 / self.memory_rate, "bytes", self._basis("memory"))
 
     def _basis(self, kind: str) -> str:
         """Return what stands behind a rate of the hardware."""

@@ -15,7 +15,7 @@ FOLLOWS = "follows from other lines"
 
 
 @dataclass(frozen=True)
-class Piece:
+class TimePiece:
     """A part of a term's seconds: a number that a reader can count, times the seconds of each.
 
     Attributes:
@@ -58,7 +58,7 @@ class Term:
     launches: Numbers = 0.0
     hidden: Numbers = 0.0
     ranks: Numbers = 0.0
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[TimePiece, ...] = ()
 
     def times(self, factor: Numbers) -> Term:
         """Return the same work several times."""
@@ -68,7 +68,7 @@ class Term:
         return replace(self, pieces=pieces, **more)
 
 
-def added(part: str, name: str, pieces: Iterable[Piece], **counted: Numbers) -> Term:
+def added(part: str, name: str, pieces: Iterable[TimePiece], **counted: Numbers) -> Term:
     """Return a term whose pieces run one after the other, and hide nowhere."""
     pieces = tuple(pieces)
     seconds: Numbers = sum((piece.seconds for piece in pieces), 0.0)

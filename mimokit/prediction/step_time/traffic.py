@@ -15,7 +15,7 @@ from mimokit.architecture.transformer import (
 )
 from mimokit.prediction.step_time.constants import value
 from mimokit.prediction.step_time.system import System
-from mimokit.prediction.step_time.terms import Piece, Term, added
+from mimokit.prediction.step_time.terms import Term, TimePiece, added
 
 FUSED_KERNELS, UNFUSED_KERNELS = 12, 25
 """Kernels of a dense layer's forward pass, of matrix products 4 (counted from Megatron's layer: two
@@ -47,7 +47,9 @@ def traffic_terms(
     if moe is not None:
         copies = moe.top_k * net.hidden * system.number_bytes / sizes.tensor
         yield _memory(
-            "permutation of tokens for experts", tokens * copies * passes_of(system), system
+            "permutation of tokens for experts",
+            tokens * copies * system.software.expert_passes,
+            system,
         )
         if net.ffn_bias:
             yield from _biases(tokens * copies, moe, sizes, system, BIAS_PASSES, BIAS_KERNELS)
@@ -66,7 +68,7 @@ def backward_terms(
     yield _memory("gradients of norms, residuals, rotation, activation, casts", moved, system)
     if moe is not None:
         copies = tokens * moe.top_k * net.hidden * system.number_bytes / sizes.tensor
-        yield _memory("permutation of gradients", copies * passes_of(system), system)
+        yield _memory("permutation of gradients", copies * system.software.expert_passes, system)
         if net.ffn_bias:
             each = BIAS_PASSES_BACKWARD, BIAS_KERNELS_BACKWARD
             yield from _biases(copies, moe, sizes, system, *each)
@@ -86,13 +88,6 @@ def _biases(
     yield _memory("biases of experts, in fp32", copies * passes, system)
     launches = each * moe.experts / sizes.expert
     yield _started("kernels of the biases of experts", launches, value("expert kernel"))
-
-
-def passes_of(system: System) -> float:
-    """Return how often a dispatched token crosses memory."""
-    if system.recipe.fused_experts:
-        return min(value("fused experts passes"), system.software.expert_passes)
-    return system.software.expert_passes
 
 
 def kernels(moe: MixtureOfExperts | None, system: System) -> Numbers:
@@ -176,7 +171,7 @@ def _memory(name: str, moved: Numbers, system: System) -> Term:
 
 
 def _started(name: str, launches: Numbers, each: float) -> Term:
-    return added("memory", name, (Piece(launches, each, "launches"),), launches=launches)
+    return added("memory", name, (TimePiece(launches, each, "launches"),), launches=launches)
 
 
 def _start(system: System) -> float:

@@ -86,6 +86,11 @@ def show(found: Judgement) -> None:
             [[name, mean] for name, mean in found.folds.items()],
         ),
         (
+            "Families left out of the fit",
+            ("family", "n", "mean %", "bias %"),
+            [[name, *figures] for name, figures in found.families().items()],
+        ),
+        (
             "Runs of a family given, error on its others",
             ("runs given", "mean %"),
             [[given, mean] for given, mean in found.given.items()],
@@ -116,6 +121,8 @@ def show(found: Judgement) -> None:
     ):
         if rows:
             console.print(_table(title, columns, rows))
+    for sentence in found.on_bounds:
+        console.print(f"On a bound: {sentence}", highlight=False)
     for sentence in found.misses():
         console.print(f"Missed: {sentence}", highlight=False)
 

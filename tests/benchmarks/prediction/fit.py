@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -247,15 +247,26 @@ def main() -> None:
 
 
 @functools.cache
-def _fitted_constants() -> Mapping[str, Constants]:
+def fitted_constants() -> Mapping[str, Constants]:
+    """Return the constants of all rows ("all") and of each fold, by its name."""
     constants: dict[str, dict[str, float]] = json.loads(FITTED.read_text(encoding="utf-8"))
     return constants
+
+
+def bounds_reached() -> Iterator[str]:
+    """Yield a sentence per constant that ends on a bound, of all rows and of each fold."""
+    every = fitted_constants()
+    for name in sorted(every, key=lambda name: (name != "all", name)):
+        rows = "All rows" if name == "all" else f"Without {name}"
+        shipped = every["all"] if name != "all" else {}
+        changed = {each: at for each, at in every[name].items() if shipped.get(each) != at}
+        yield from (f"{rows}: {sentence}" for sentence in on_bound(changed))
 
 
 def constants_for(row: Measured, kind: Kind = "family") -> Constants:
     """Return constants that were fitted without a row's family, generation or release."""
     name = fold_name(kind, row)
-    fitted = _fitted_constants()
+    fitted = fitted_constants()
     return fitted["all"] if name is None else fitted.get(Fold(kind, name).key, fitted["all"])
 
 

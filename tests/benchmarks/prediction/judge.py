@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tests.benchmarks.prediction.doubt import coverage, flagged
-from tests.benchmarks.prediction.folds import Kind
+from tests.benchmarks.prediction.fit import bounds_reached, fitted_constants
+from tests.benchmarks.prediction.folds import Kind, fold_name
 from tests.benchmarks.prediction.gains import FILE as GAINS
 from tests.benchmarks.prediction.gains import Gain, read_gains
 from tests.benchmarks.prediction.misses import gain_misses, order_misses, step_misses
@@ -58,6 +59,7 @@ INSIDE = (75.0, 85.0)
 """Percent of left-out rows that stay inside the band of their predictions."""
 GIVEN_RUNS = 3
 """Runs of a family after which its others are predicted within 5 %."""
+MOST_CONSTANTS = 11
 LEAST_ORDER, MOST_POINTS = 0.9, 5.0
 """Spearman's correlation within a workload, and the mean difference of gains in points."""
 
@@ -76,6 +78,8 @@ class Judgement:
         inside: kind of model -> percent of left-out rows inside their band.
         flagged: row -> why it cannot be as printed; it counts nevertheless.
         given: runs of a family that are given -> mean error on its others in percent.
+        constants: how many constants are fitted; None: it was not asked.
+        on_bounds: sentences about constants that end on a bound, of all rows and of each fold.
     """
 
     scores: tuple[Score, ...]
@@ -87,6 +91,21 @@ class Judgement:
     inside: Mapping[str, float] = field(default_factory=dict)
     flagged: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[int, float] = field(default_factory=dict)
+    constants: int | None = None
+    on_bounds: tuple[str, ...] = ()
+
+    def families(self) -> dict[str, tuple[int, float, float]]:
+        """Return family -> its rows, and mean error and bias in percent with it left out."""
+        found: dict[str, list[float]] = {}
+        for score in self.scores:
+            for row, error in zip(score.rows, score.errors, strict=True):
+                family = fold_name("family", row)
+                if family is not None and row.stack in DESCRIBED:
+                    found.setdefault(family, []).append(100 * float(error))
+        return {
+            name: (len(each), float(np.abs(each).mean()), float(np.mean(each)))
+            for name, each in sorted(found.items())
+        }
 
     def rows(self) -> list[Row]:
         """Return name, measured, target, unit and ok of everything that has a target."""
@@ -134,6 +153,8 @@ class Judgement:
         if GIVEN_RUNS in self.given:
             name = f"step time: {GIVEN_RUNS} own runs of a family given"
             found.append(_row(name, self.given[GIVEN_RUNS], 5.0, "% mean"))
+        if self.constants is not None:
+            found.append(_row("fitted constants", self.constants, MOST_CONSTANTS, ""))
         return found
 
     def as_printed(self) -> dict[str, float]:
@@ -190,6 +211,12 @@ class Judgement:
             "inside_band": dict(self.inside),
             "flagged": dict(self.flagged),
             "own_runs_given": dict(self.given),
+            "families": {
+                name: {"rows": count, "mean_percent": mean, "bias_percent": bias}
+                for name, (count, mean, bias) in self.families().items()
+            },
+            "fitted_constants": self.constants,
+            "on_bounds": list(self.on_bounds),
         }
 
 
@@ -255,4 +282,6 @@ def judge(folder: Path) -> Judgement:
         {kind: 100 * share for kind, share in coverage(*_later(left_out)).items()},
         {timed[place].label: why for place, why in flagged(timed).items()},
         means(errors_of(timed)),
+        len(fitted_constants()["all"]),
+        tuple(bounds_reached()),
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from mimokit.config import RuntimeConfig
+from mimokit.config.recipe import Dispatcher, Graphs, RecipeConfig
 from mimokit.config.runtime import (
     PRECISION_OF_RUNS,
     RUNNABLE_PRECISIONS,
@@ -27,6 +28,7 @@ from mimokit_widgets.planner.paths import Path, mapping_at, value_at
 STRATEGY: Path = ("strategy",)
 NAME: Path = (*STRATEGY, "name")
 OPTIMIZER: Path = (*STRATEGY, "inner_optimizer", "name")
+RECIPE: Path = ("runtime", "recipe")
 EVERY_STEP = "simple_reduce"
 """The strategy of replicas that name none: gradients are reduced in every step."""
 PREDICTED_ONLY = ("fp8", "mxfp8", "nvfp4")
@@ -40,6 +42,9 @@ _FIELDS: tuple[tuple[Path, str, tuple[str, ...], str, Any], ...] = (
      RuntimeConfig),
     (("runtime", "pipeline_order"), "pipeline order", get_args(PipelineOrder), "1f1b",
      RuntimeConfig),
+    ((*RECIPE, "graphs"), "CUDA graphs", get_args(Graphs), "unknown", RecipeConfig),
+    ((*RECIPE, "dispatcher"), "dispatcher of experts", get_args(Dispatcher), "unknown",
+     RecipeConfig),
     (NAME, "strategy", get_args(StrategyName), "none", StrategyConfig),
     ((*STRATEGY, "replicas"), "replicas", (), "1", StrategyConfig),
     ((*STRATEGY, "H"), "steps between", (), "", StrategyConfig),

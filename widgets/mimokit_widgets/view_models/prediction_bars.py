@@ -9,11 +9,12 @@ from mimokit.charts._palette import MEMORY_COLORS, STEP_COLORS, module_colors
 from mimokit.charts.timeline.spans import of_prediction, timeline_view
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
 from mimokit.planning.types import LayoutPlan
-from mimokit.units import GIB, gib_text, seconds_text
+from mimokit.units import GIB, bytes_text, gib_text, seconds_text
 from mimokit_widgets.planner.verdicts import asked_of, predicted
 
 if TYPE_CHECKING:
     from mimokit.prediction import Block, PredictedTimeline, Prediction
+    from mimokit.prediction.explanation import WorkRow
 
 SMALLEST_SHARE = 0.001
 REST = "var(--rest)"
@@ -63,6 +64,37 @@ def prediction_bars(
             _memory(plan, name, lines, prediction.capacity)
             for name, lines in prediction.lines.items()
         ],
+        "work": _work(plan, prediction),
+    }
+
+
+def _work(plan: LayoutPlan, prediction: Prediction) -> list[dict[str, Any]]:
+    """Return a table per module: what its busiest rank does in a step, as a reader can check it."""
+    explanation, colors = prediction.explain(), module_colors(plan.modules)
+    return [
+        {
+            "module": name,
+            "color": colors[name],
+            "total": seconds_text(explanation.seconds(name)),
+            "rows": [_work_row(row) for row in explanation.of(name) if row.seconds or row.hidden],
+        }
+        for name in dict.fromkeys(row.module for row in explanation.rows)
+    ]
+
+
+def _work_row(row: WorkRow) -> dict[str, str]:
+    from mimokit.prediction.explanation import exact_text, group_text
+
+    return {
+        "way": row.way,
+        "what": row.what + group_text(row),
+        "count": f"{row.count:,.6g}",
+        "operations": f"{row.operations:.3g}" if row.operations else "",
+        "bytes": bytes_text(round(row.bytes)) if row.bytes else "",
+        "launches": f"{row.launches:,.4g}" if row.launches else "",
+        "rates": row.sum_text,
+        "seconds": exact_text(row.seconds),
+        "assumed": row.assumed,
     }
 
 

@@ -13,13 +13,15 @@ export class PredictionView {
     this.price = new Field(planner, { name: "Price per GPU-hour", text: true,
       path: ["prediction", "price_per_gpu_hour"] });
     this.sentence = element("p", { role: "status" });
-    this.supposed = element("p", { class: "muted" });
+    this.supposed = element("div", { class: "muted supposed" });
     this.step = element("div", {});
     this.memory = element("div", {});
+    this.work = element("div", { class: "work" });
+    this.opened = new Set(); // modules whose work is shown
     const clock = element("div", { class: "clock" }, element("h4", {}, "The step on the clock"));
     this.timeline = new TimelineView(clock);
     this.results = element("div", { class: "outcome" }, this.sentence,
-      this.supposed, this.step, clock, this.memory);
+      this.supposed, this.step, clock, this.memory, this.work);
     this.root = element("div", { class: "prediction" },
       element("div", { class: "tools asked" },
         element("label", {}, "predicted for ", this.gpu.node),
@@ -47,8 +49,23 @@ export class PredictionView {
         + `of the ${prediction.capacity} that a GPU has`),
         ...(prediction.shared ? [memoryRow(prediction.shared), legend(prediction.shared.parts)] : []),
         ...prediction.memory.map(memoryRow), table(prediction.memory)] : []));
+    this.work.replaceChildren(...((prediction.work ?? []).length
+      ? [element("h4", {}, "What each module's busiest rank does in a step"),
+        ...prediction.work.map((module) => this.workOf(module))] : []));
     this.timeline.node.hidden = !prediction.timeline;
     if (prediction.timeline) this.timeline.update(prediction.timeline);
+  }
+
+  /** One module's rows, which are shown on request: they are many. */
+  workOf({ module, color, total, rows }) {
+    const dot = element("i", { class: "dot" });
+    dot.style.background = color;
+    const details = element("details", {},
+      element("summary", {}, dot, `${module} `, element("b", {}, total)), workTable(rows));
+    details.open = this.opened.has(module);
+    details.addEventListener("toggle",
+      () => this.opened[details.open ? "add" : "delete"](module));
+    return details;
   }
 
   remove() {
@@ -93,4 +110,16 @@ function table(modules) {
   const heads = ["module", "part", "takes", "how it comes about"];
   return element("table", {}, element("thead", {}, element("tr", {},
     ...heads.map((head) => element("th", { scope: "col" }, head)))), element("tbody", {}, ...rows));
+}
+
+const WORK = [["way", "pass"], ["what", "work"], ["count", "times"], ["operations", "operations"],
+  ["bytes", "bytes"], ["launches", "launches"], ["rates", "each time"], ["seconds", "takes"],
+  ["assumed", "rates are"]];
+
+function workTable(rows) {
+  const cells = (row) => WORK.map(([key]) =>
+    element("td", { class: key === "rates" || key === "assumed" ? "muted" : null }, row[key]));
+  return element("table", {}, element("thead", {}, element("tr", {},
+    ...WORK.map(([, head]) => element("th", { scope: "col" }, head)))),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...cells(row)))));
 }

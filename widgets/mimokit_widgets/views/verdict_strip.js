@@ -7,7 +7,7 @@ export class VerdictStrip {
     this.items = new Map();
     this.list = element("dl", { class: "verdicts" });
     this.said = element("p", { class: "muted against", role: "status" });
-    this.supposed = element("p", { class: "muted against supposed" });
+    this.supposed = element("div", { class: "muted supposed" });
     this.node = element("section", { class: "verdict", "aria-label": "Verdict" }, this.list,
       this.said, this.supposed);
   }
