@@ -1,7 +1,8 @@
-"""Checks of the texts of views as Chromium draws them, on canvases and outside of them.
+"""Checks of views as Chromium draws them, on canvases, in SVG and outside of them.
 
-Refused are texts below 4.5 : 1, texts on top of each other, texts that a canvas cuts off, and
-numbers with more digits than are read. `watched(page)` is for before the view is opened,
+Refused are texts below 4.5 : 1, texts on top of each other, texts that a canvas cuts off, numbers
+with more digits than are read, canvases on which nothing is drawn, and marks of an SVG that have no
+place or lie outside of it. `watched(page)` is for before the view is opened,
 `unreadable(page)` for once it is drawn.
 """
 
@@ -60,6 +61,19 @@ FIND = """(least) => {
     }
     return layers.reverse().reduce((below, layer) => over(layer, below), [255, 255, 255, 1]);
   };
+  /** What a text of an SVG lies on: the shapes below it, then what the SVG lies on. */
+  const groundInSvg = (text, middle) => {
+    const below = document.elementsFromPoint(...middle);
+    const shapes = below.slice(below.indexOf(text) + 1)
+      .filter((node) => node.matches("path, rect, circle, polygon, ellipse"));
+    const layers = shapes.map((node) => {
+      const style = getComputedStyle(node);
+      const [red, green, blue, alpha] = style.fill === "none" ? [0, 0, 0, 0] : read(style.fill);
+      return [red, green, blue, alpha * style.fillOpacity * style.opacity];
+    });
+    return layers.reduceRight((ground, layer) => over(layer, ground),
+      groundOf(text.ownerSVGElement.parentElement));
+  };
   const luminance = (color) => {
     const [r, g, b] = color.slice(0, 3).map((value) => value / 255)
       .map((value) => (value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
@@ -93,6 +107,30 @@ FIND = """(least) => {
     }
     overlaps(boxes);
   }
+  const isSeen = (node) => node.clientWidth > 0 && node.clientHeight > 0
+    && node.checkVisibility({ opacityProperty: true, visibilityProperty: true });
+  for (const canvas of document.querySelectorAll("canvas")) {
+    if (!isSeen(canvas)) continue;
+    const { width, height } = canvas;
+    const name = canvas.ariaLabel?.split(/[.,;]/)[0] || canvas.className;
+    const drawn = width && height && new Uint32Array(
+      canvas.getContext("2d").getImageData(0, 0, width, height).data.buffer).some(Boolean);
+    if (!drawn) found.push(`the canvas '${name}' is blank`);
+  }
+  for (const svg of document.querySelectorAll("svg")) {
+    if (!isSeen(svg)) continue;
+    const room = svg.getBoundingClientRect();
+    for (const mark of svg.querySelectorAll("path, rect, circle, line, polygon")) {
+      const wrong = [...mark.attributes].find(({ value }) => /NaN|undefined|Infinity/.test(value));
+      if (wrong) found.push(`${wrong.name} of a ${mark.tagName} is ${wrong.value}`);
+      const box = mark.getBoundingClientRect();
+      const beyond = Math.max(room.left - box.left, room.top - box.top, box.right - room.right,
+        box.bottom - room.bottom);
+      const hidden = getComputedStyle(svg).overflow !== "visible" && !mark.closest("defs, marker");
+      if (hidden && beyond > 3) found.push(`a ${mark.tagName} lies ${Math.round(beyond)} pixels `
+        + "outside of its picture");
+    }
+  }
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const boxes = [];
   while (walker.nextNode()) {
@@ -108,7 +146,10 @@ FIND = """(least) => {
     const middle = [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
     if (!document.elementsFromPoint(...middle).includes(parent)) continue; // it is scrolled away
     shown.push(text);
-    if (parent.closest("svg")) continue; // what it lies on is not known
+    if (parent.closest("svg")) {
+      judge(text, read(getComputedStyle(parent).fill), groundInSvg(parent, middle));
+      continue;
+    }
     judge(text, read(getComputedStyle(parent).color), groundOf(parent));
     boxes.push({ text, left: box.left, right: box.right, top: box.top, bottom: box.bottom });
   }

@@ -367,6 +367,12 @@ def test_two_layouts_stand_side_by_side(notebook: NotebookPage) -> None:
     expect(strip).to_contain_text(re.compile(r"tokens/s per GPU.* \([+−]\d+ %\)"))
     decided = planner.root.get_by_role("row", name="tokens/s per GPU")
     expect(decided).to_contain_text(re.compile(r"\d≠[\d,]+ \([+−]\d"))
+    expect(planner.root.get_by_role("row", name="time per step")).to_contain_text(
+        re.compile(r"s to .*[=≠].*s to ")
+    )
+    bars = planner.root.get_by_role("row", name="fullest GPU").get_by_role("img")
+    expect(bars).to_have_count(2)
+    assert min(bars.evaluate_all("all => all.map((bar) => bar.firstChild.offsetWidth)")) > 5
     bar = strip.get_by_role("img")
     shares = bar.locator("i").evaluate_all("all => all.map((each) => each.offsetWidth)")
     assert sum(shares) > 5

@@ -123,6 +123,7 @@ def test_a_click_on_a_point_or_a_row_loads_its_layout_and_undo_goes_back(
     planner.notebook.wait_until(f"planner.plan.world_size == {int(told[1])}")
     planner.button("↶ Undo").click()
     expect(headline).to_contain_text("24 ranks")
+    expect(planner.root.locator(".best tbody tr").first).to_contain_text(re.compile("s to .*GiB"))
     rows = planner.root.locator(".best tbody button")
     rows.first.focus()
     keyboard.press("ArrowDown")

@@ -4,17 +4,39 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page
 
+import mimokit
 from mimokit.analysis import load_runs
 from mimokit.charts.runs_view.page import runs_view
-from mimokit_widgets import BatchSplit, LayoutPlanner, LiveMonitor, RankMap, TrafficMap
+from mimokit.experiment import Stepper
+from mimokit.planning import plan_layout
+from mimokit_widgets import (
+    BatchSplit,
+    FrameBalance,
+    LayoutPlanner,
+    LiveMonitor,
+    ParetoView,
+    RankMap,
+    ScheduleView,
+    StepperView,
+    SweepMonitor,
+    TimelineView,
+    TrafficMap,
+    WeightMap,
+)
 from tests.analysis.planted_runs import Planted, write_run
+from tests.browser.notebook_page import SCREENSHOTS
 from tests.browser.readable import unreadable, watched
 from tests.charts.fakes import samples
+from tests.layouts_apart import apart_config
+from tests.sparse_weights import small_checkpoint
+from tests.widgets.fake_cluster import FakeCluster
 from tests.widgets.fake_run import FakeRun
+from tests.widgets.fake_sweep import sweep_in_progress
 
 PRESET = "preset:llava_7b_colocated"
 THEMES = {"light": "#ffffff", "dark": "#111418"}
@@ -22,6 +44,10 @@ FAULTS = """<!doctype html><meta charset="utf-8">
 <canvas width="300" height="100" style="width: 300px; height: 100px"></canvas>
 <p style="color: #9a9a9a">a pale sentence</p><p style="position: relative">
 <span>one name</span><span style="position: absolute; left: 20px">another name</span></p>
+<canvas aria-label="Loss, 3 runs" width="40" height="20"></canvas>
+<svg width="200" height="40"><rect width="100" height="40" fill="#D55E00"></rect>
+<text x="10" y="25" fill="#ffffff">a rank</text><text x="110" y="25">a pair</text>
+<rect x="NaN" width="3" height="3"></rect><circle cx="230" cy="9" r="8"></circle></svg>
 <p>1.806e+08 B</p><button disabled style="color: #ccc">exempt</button>
 <script>
   const context = document.querySelector("canvas").getContext("2d");
@@ -46,10 +72,23 @@ def test_every_planted_fault_is_found(browser_page: Page, tmp_path: Path) -> Non
         "'rank 0' has a contrast of 3.9 : 1",
         "'cut off' is cut off by its canvas",
         "'rank 1' lies on 'rank 2'",
+        "the canvas 'Loss' is blank",
+        "x of a rect is NaN",
+        "a circle lies 38 pixels outside of its picture",
         "'a pale sentence' has a contrast of 2.8 : 1",
+        "'a rank' has a contrast of 3.9 : 1",
         "'one name' lies on 'another name'",
         "1.806e+08 in '1.806e+08 B' has too many digits",
     ]
+
+
+def opened(page: Page, views: str, folder: Path, width: int, theme: str) -> Page:
+    """Open a watched page with views."""
+    watched(page).set_viewport_size({"width": width, "height": 1600})
+    text = f'<!doctype html><meta charset="utf-8"><body style="background: {THEMES[theme]}">{views}'
+    (folder / "page.html").write_text(text, encoding="utf-8")
+    page.goto((folder / "page.html").as_uri())
+    return page
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +109,42 @@ def views(tmp_path_factory: pytest.TempPathFactory) -> str:
     return "".join([runs_view(load_runs(folder)), monitor._picture["text/html"], *plans])
 
 
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the other views below each other."""
+    stepper = Stepper(FakeCluster(), apart_config((1, 1, 4), (2, 1, 2), 2))
+    stepper.next(3)
+    plan = plan_layout(apart_config((1, 1, 4), (2, 2, 2), 4))
+    folder = tmp_path_factory.mktemp("others")
+    widgets: list[Any] = [
+        StepperView(stepper),
+        FrameBalance("64 60 48 32 8 4 2 1 16 1 1 1 4 4 2 2", ranks=8),
+        WeightMap(small_checkpoint(folder, "llama", files=2), tensor_parallel=2),
+        ParetoView(mimokit.search(PRESET, gpus=8), LayoutPlanner(PRESET)),
+        SweepMonitor(sweep_in_progress(folder)),
+        TimelineView(plan=plan),
+        ScheduleView(),
+    ]
+    return "".join(widget._in_html() for widget in widgets)
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1200, "dark"), (800, "light")])
+def test_texts_and_marks_of_other_views_can_be_read(
+    browser_page: Page, others: str, tmp_path: Path, width: int, theme: str
+) -> None:
+    page = opened(browser_page, others, tmp_path, width, theme)
+    page.locator("canvas.lanes").last.wait_for()
+    found = unreadable(page)
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"other views {theme}.png", full_page=True)
+    assert found == []
+
+
 @pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (600, "dark")])
 def test_texts_of_views_can_be_read(
     browser_page: Page, views: str, tmp_path: Path, width: int, theme: str
 ) -> None:
-    page = watched(browser_page)
-    page.set_viewport_size({"width": width, "height": 1600})
-    text = f'<!doctype html><meta charset="utf-8"><body style="background: {THEMES[theme]}">{views}'
-    (tmp_path / "page.html").write_text(text, encoding="utf-8")
-    page.goto((tmp_path / "page.html").as_uri())
+    page = opened(browser_page, views, tmp_path, width, theme)
     page.locator(".mimokit-runs[data-drawn]").wait_for()
     page.locator(".mimokit-live[data-rows]").wait_for()
     page.locator(".mimokit-runs").get_by_role("button", name="slow_rank").first.click()

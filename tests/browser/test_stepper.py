@@ -191,6 +191,13 @@ def test_keys_and_a_screen_reader_reach_ranks_ticks_breakpoints_and_numbers(
     keys.press("Enter")
     wait_for_answers(browser_page)
     assert view.stepper.inspect(1, "microbatch.0.output.tensor")[0, 1] == 1.5
+    # The cell of one tensor is none of another's.
+    editor = browser_page.get_by_label("Number in the cell")
+    expect(editor).to_have_value("1.5")
+    browser_page.get_by_role("button", name=re.compile("^loaded.input_ids")).click()
+    wait_for_answers(browser_page)
+    expect(browser_page.locator(".tensor-view h4")).to_contain_text("loaded.input_ids")
+    expect(editor).to_be_hidden()
     # In a narrow cell nothing reaches over the edge.
     browser_page.locator("#host").evaluate("node => { node.style.width = '560px'; }")
     view_of = browser_page.locator(".mimokit.stepper")

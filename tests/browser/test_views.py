@@ -53,6 +53,15 @@ MEASURE_PLACEHOLDER = """(input) => {
   return input.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight)
     - context.measureText(input.placeholder).width - 16; // the sign that empties it
 }"""
+KEEP_VALUES = """() => {
+  window.values = [];
+  new MutationObserver(([{ target }]) => window.values.push(target.ariaValueNow))
+    .observe(document.querySelector("[role=slider]"), { attributeFilter: ["aria-valuenow"] });
+}"""
+PRESS_UP = """async (slider) => {
+  slider.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowUp", bubbles: true }));
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+}"""
 LATE_STYLES = """(css) => {
   const link = document.createElement("link");
   link.rel = "stylesheet";
@@ -175,6 +184,21 @@ def test_the_scale_of_traffic_is_that_of_its_cells(browser_page: Page, tmp_path:
     canvas.press("ArrowDown")
     canvas.press("ArrowRight")
     expect(page.get_by_text(re.compile("^rank 0 → rank 1: "))).to_be_visible()
+
+
+def test_quick_keys_on_a_slider_of_the_planner_all_count(
+    browser_page: Page, tmp_path: Path
+) -> None:
+    planner = LayoutPlanner("preset:llava_7b_colocated")
+    planner.show("frames")
+    page = shown(browser_page, planner, tmp_path, answered=True)
+    slider = page.get_by_role("slider").first
+    expect(slider).to_have_attribute("aria-valuenow", "1")
+    page.evaluate(KEEP_VALUES)
+    for _ in range(4):
+        slider.evaluate(PRESS_UP)
+    expect(page.locator("textarea")).to_have_value(re.compile("^5 / 1 "))
+    assert page.evaluate("window.values") == ["2", "3", "4", "5"]  # it never went back
 
 
 def test_the_planner_keeps_its_looks_whatever_styles_come_after(

@@ -118,8 +118,7 @@ def test_ctrl_c_interrupts_the_cell_and_still_leaves_the_page(tmp_path: Path) ->
     command = [sys.executable, "-m", "mimokit_widgets.notebooks.execute", str(file), "--output"]
     process = subprocess.Popen([*command, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    while "here" not in process.stdout.readline():
-        pass
+    assert any("here" in line for line in process.stdout), "it ended before its cell ran"
     process.send_signal(signal.SIGINT)
     told, _ = process.communicate(timeout=300)
     assert process.returncode == 130

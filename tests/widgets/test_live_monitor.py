@@ -308,12 +308,55 @@ def test_history_is_sent_again_only_when_it_has_doubled(
     messages: Messages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengths: list[int] = []
-    monitor = LiveMonitor(FakeRun())
+    monitor = ended_monitor()
     monkeypatch.setattr(monitor, "send_state", _record(lengths, monitor))
     for sample in samples(iterations=60):
         monitor._rows.add(sample)
         monitor._send_new_rows()
     assert lengths == [64, 128, 256]
+
+
+def ended_monitor(**run: Any) -> LiveMonitor:
+    """Return a monitor whose thread has ended, so that it sends when the test says so."""
+    over = FakeRun()
+    vars(over).update(run)
+    over.end()
+    monitor = LiveMonitor(over)
+    monitor.wait()
+    return monitor
+
+
+def test_rows_leave_in_order_whichever_threads_send_them(
+    messages: Messages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitor, made = ended_monitor(), samples(iterations=4)
+    taken, overtaken = threading.Event(), threading.Event()
+    take = monitor._rows.take
+
+    def slowly() -> tuple[int, list[Any]]:
+        rows = take()
+        if not taken.is_set():
+            taken.set()
+            overtaken.wait(0.3)
+        return rows
+
+    monkeypatch.setattr(monitor._rows, "take", slowly)
+    monitor._rows.add(made[0])
+    first = threading.Thread(target=monitor._send_new_rows)
+    first.start()
+    taken.wait()
+    monitor._rows.add(made[1])
+    monitor._send_new_rows()
+    overtaken.set()
+    first.join()
+    assert [message["start"] for message in messages] == [0, 1]
+
+
+def test_nothing_changes_what_is_said_of_a_run_that_has_ended(messages: Messages) -> None:
+    monitor = ended_monitor(restarts=(Restart(2, 0, "rank 1 was killed", 1.5),), wrong=("Odd.",))
+    monitor._look(remember=True)
+    assert monitor.health == "Odd."
+    assert [restart["step"] for restart in monitor.restarts] == [2]
 
 
 def _record(lengths: list[int], monitor: LiveMonitor) -> Callable[[str], None]:

@@ -281,12 +281,23 @@ def test_the_same_figures_decide_wherever_a_layout_is_shown(tmp_path: Path) -> N
     told = {line["label"]: line["value"] for line in strip}
     compared = driver.screen.state["compare"]["verdicts"]
     assert {line["label"]: line["values"][0] for line in compared} == told
+    notes = {line["key"]: line["note"] for line in strip if line["note"]}
+    assert notes.keys() == {"seconds", "memory"}
+    assert [line["notes"][0] for line in compared if line["notes"][0]] == list(notes.values())
+    (memory,) = [line for line in compared if line["bars"]]
+    assert list(map(list, memory["bars"][0])) == driver.screen.state["verdict"]["bar"]
+    assert memory["bad"] == (False, False)
     found = driver.session.search.state.to_json()["found"]
     headings = {label: found["layouts"][0]["texts"][key] for key, label in found["figures"]}
     assert headings.items() >= told.items()
+    assert (found["layouts"][0]["notes"], found["layouts"][0]["fits"]) == (notes, True)
     file = driver.session.save(tmp_path / "found.yaml")
     printed = CliRunner().invoke(app, ["predict", str(file)], env={"COLUMNS": "200"}).stdout
     assert all(text in printed for pair in told.items() for text in pair)
+    driver.type("data.base_batch_size", "8192")
+    memory = next(line for line in driver.screen.state["compare"]["verdicts"] if line["bars"])
+    assert memory["bad"] == (True, True)
+    assert memory["notes"][1].endswith(": does not fit")
     bar = next(line for line in printed.splitlines() if line.startswith("│"))
     assert all(name in bar for name in driver.plan.modules)
 
@@ -348,6 +359,10 @@ def test_every_number_has_a_formula_that_ends_in_it() -> None:
     )
     assert figures["tokens"]["value"] == "262,144"
     assert figures["bubble"]["value"] == f"{max(driver.plan.pipeline.timeline().bubble):.1%}"
+    driver.send("flag", path=["model", "allow_rank_gaps"], on=True)
+    rejected = {figure["key"]: figure for figure in driver.screen.state["figures"]}["rejected"]
+    assert (rejected["label"], rejected["value"]) == ("fields that `mimokit run` rejects", "1")
+    assert "allow_rank_gaps" in rejected["formula"]
     colocated = Driver()
     figures = {figure["key"]: figure for figure in colocated.screen.state["figures"]}
     moved = colocated.plan.bridges[0].bytes_forward

@@ -164,10 +164,11 @@ def test_tensors_of_a_rank_are_pictures_that_can_be_opened_and_edited():
         False,
         True,
     ]
-    ask(type="edit", row=3, column=5, value="0.25")
+    cell = {"rank": 2, "name": output, "row": 3, "column": 5}
+    ask(type="edit", **cell, value="0.25")
     assert view.stepper.inspect(2, output)[3, 5] == 0.25
     assert "1 edit, the last of microbatch.0.output.tensor[3, 5]" in view._shown["heading"]
-    ask(type="edit", row=3, column=5, value="many")
+    ask(type="edit", **cell, value="many")
     assert view._shown["error"] == "'many' is no number; type one such as 0.5, or nan."
     whole = ask(type="whole", whole=True)
     assert [part["who"] for part in whole["parts"]][:2] == [

@@ -145,6 +145,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
         self._handles: list[tuple[DisplayHandle, DisplayHandle]] = []
         self._picture: dict[str, Any] | None = None
         self._ending = threading.Lock()
+        self._sending = threading.RLock()  # rows leave in order, and nothing follows the end
         self._snapshot_at = FIRST_SNAPSHOT
         super().__init__(
             total_iterations=int(run.config.runtime.num_iterations),
@@ -208,26 +209,36 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
         while not self._run.done:
             if self._rows.wait(SECONDS_BETWEEN_LOOKS):
                 time.sleep(SECONDS_FOR_COMPANY)
-                self._send_new_rows()
-            self.restarts = _restarts_of(self._run)
-            if time.monotonic() - started > times[0]:
+            remember = time.monotonic() - started > times[0]
+            if remember:
                 due = times.pop(0)
                 times = times or [due + SECONDS_BETWEEN_MEMORIES]
-                self._remember()
+            self._look(remember)
         self._end()
 
-    def _send_new_rows(self) -> None:
-        start, rows = self._rows.take()
-        if rows:
-            self.send({"type": "append", "start": start, "rows": rows})
-            self.health = _wrong(self._run)
-        if len(self._rows) >= self._snapshot_at:
-            self._snapshot_at = 2 * len(self._rows)
-            self.send_state("_history")
+    def _look(self, remember: bool) -> None:
+        """Send what is new of a run that goes on, and draw what stays of it."""
+        with self._sending:
+            if self._run is _OVER:  # another thread has ended it meanwhile
+                return
+            self._send_new_rows()
+            self.restarts = _restarts_of(self._run)
+            if remember:
+                self._remember()
 
     def _remember(self) -> None:
         for _, memory in self._handles:
             memory.update(self._memory(), raw=True)
+
+    def _send_new_rows(self) -> None:
+        with self._sending:
+            start, rows = self._rows.take()
+            if rows:
+                self.send({"type": "append", "start": start, "rows": rows})
+                self.health = _wrong(self._run)
+            if len(self._rows) >= self._snapshot_at:
+                self._snapshot_at = 2 * len(self._rows)
+                self.send_state("_history")
 
     def _memory(self) -> dict[str, Any]:
         rank = 1 + self._rows.header.step.index("rank")
@@ -242,7 +253,8 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
         asked = content.get("type")
         if asked == "resync":
-            self.send_state("_history")
+            with self._sending:
+                self.send_state("_history")
         elif asked in ("stop", "abort") and not self._run.done:
             self.status = "stopping"
             (self._run.stop if asked == "stop" else self._run.abort)()
@@ -259,15 +271,17 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
                 return
             failure = self._failure()
             self._drain()
-            self.health = _wrong(self._run)
-            self.restarts = _restarts_of(self._run)
-            self.status, self.sentence = self._outcome(failure)
-            self._picture = self._draw()
-            for widget, memory in self._handles:
-                widget.update(self._picture, raw=True)
-                memory.update(NOTHING, raw=True)
-            self._end_of_cell.forget()
-            self._run = _OVER  # Jupyter keeps widgets, which need not keep what ranks have sent
+            with self._sending:
+                self.health = _wrong(self._run)
+                self.restarts = _restarts_of(self._run)
+                self.status, self.sentence = self._outcome(failure)
+                picture = self._draw()
+                for widget, memory in self._handles:
+                    widget.update(picture, raw=True)
+                    memory.update(NOTHING, raw=True)
+                self._end_of_cell.forget()
+                self._run = _OVER  # Jupyter keeps widgets, which need not keep what ranks have sent
+                self._picture = picture
 
     def _draw(self) -> dict[str, Any]:
         title = f"Training {self.status}"

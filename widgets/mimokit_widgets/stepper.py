@@ -201,9 +201,8 @@ class StepperView(PersistentWidget):
 
     def _edit(self, content: Mapping[str, Any]) -> None:
         """Write the number that was typed in a cell of the picture."""
-        rank, name, text = self.selected, self.opened, str(content["value"]).strip()
-        assert rank is not None
-        assert name is not None
+        rank, name = int(content["rank"]), str(content["name"])
+        text = str(content["value"]).strip()
         try:
             value = float(text)
         except ValueError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from mimokit.axes import CONFIG_FIELDS, GRID_AXES, SHOWN_AXES, Axis
@@ -179,11 +179,20 @@ def _pipeline(plan: LayoutPlan) -> Iterator[Figure]:
 
 @dataclass(frozen=True)
 class Line:
-    """One line: what it is about, and how it stands in each layout."""
+    """One line: what it is about, and how it stands in each layout.
+
+    Attributes:
+        notes: of each value, such as the band of a time; empty where no value has one.
+        bars: shares of a GPU's memory by module, of the line that has them.
+        bad: whether a layout does not fit, of the line that says so.
+    """
 
     label: str
     values: tuple[str, ...]
     differs: bool
+    notes: tuple[str, ...] = ()
+    bars: tuple[tuple[tuple[str, float], ...], ...] = ()
+    bad: tuple[bool, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Return what the browser draws."""
@@ -207,12 +216,38 @@ def compared_verdicts(verdicts: Sequence[Verdict | str]) -> list[Line]:
     from mimokit.prediction.verdict import verdict_lines
 
     first = verdicts[0] if not isinstance(verdicts[0], str) else None
-    columns: list[dict[str, str]] = []
-    for verdict in verdicts:
-        lines = () if isinstance(verdict, str) else verdict_lines(verdict, first)
-        columns.append({line.label: _with_change(line) for line in lines})
-    labels = list(dict.fromkeys(label for column in columns for label in column))
-    return [_line(label, [column.get(label, ABSENT) for column in columns]) for label in labels]
+    known = [None if isinstance(verdict, str) else verdict for verdict in verdicts]
+    columns = [
+        {} if verdict is None else {line.label: line for line in verdict_lines(verdict, first)}
+        for verdict in known
+    ]
+    labels = dict.fromkeys((line.label, line.key) for column in columns for line in column.values())
+    return [
+        _verdict_line(label, key == "memory", [column.get(label) for column in columns], known)
+        for label, key in labels
+    ]
+
+
+def _verdict_line(
+    label: str,
+    is_memory: bool,
+    lines: Sequence[VerdictLine | None],
+    verdicts: Sequence[Verdict | None],
+) -> Line:
+    told = _line(label, [ABSENT if line is None else _with_change(line) for line in lines])
+    told = replace(told, notes=tuple("" if line is None else line.note for line in lines))
+    if not is_memory:
+        return told
+    return replace(
+        told,
+        bars=tuple(() if verdict is None else shares_of(verdict) for verdict in verdicts),
+        bad=tuple(verdict is not None and not verdict.fits for verdict in verdicts),
+    )
+
+
+def shares_of(verdict: Verdict) -> tuple[tuple[str, float], ...]:
+    """Return the modules on the fullest GPU, each with its share of the GPU's memory."""
+    return tuple((name, held / verdict.capacity) for name, held in verdict.memory.items())
 
 
 def _with_change(line: VerdictLine) -> str:

@@ -250,6 +250,9 @@ def _comparison(
         "names": [each.config.name if each.config else "rejected" for _, each in shown],
         "verdicts": [line.to_json() for line in compared_verdicts(verdicts)],
         "lines": [line.to_json() for line in lines],
+        "colors": module_colors(
+            dict.fromkeys(name for _, each in shown if each.plan for name in each.plan.modules)
+        ),
         "differing": sum(line.differs for line in lines),
     }
     return Screen(state, cells[1], cells[0])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.planner.draft import Draft, supposed_of
+from mimokit_widgets.planner.figures import shares_of
 from mimokit_widgets.planner.outcome import DraftOutcome, evaluate, resolved_config
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def strip_of(verdict: Verdict | str, before: Verdict | str | None, against: str)
         "sentence": "",
         "against": against if any(line["change"] for line in lines) else "",
         "lines": lines,
-        "bar": [[name, held / verdict.capacity] for name, held in verdict.memory.items()],
+        "bar": [list(share) for share in shares_of(verdict)],
         "fits": verdict.fits,
         "supposed": " ".join(verdict.supposed),
     }

@@ -69,8 +69,10 @@ def _figures(result: SearchResult) -> list[tuple[str, str]]:
 
 def _layout(prediction: Prediction, on_front: bool) -> dict[str, Any]:
     from mimokit.prediction.layout import sizes_text
-    from mimokit.prediction.verdict import verdict_of, verdict_texts
+    from mimokit.prediction.verdict import verdict_lines, verdict_of
 
+    verdict = verdict_of(prediction)
+    lines = verdict_lines(verdict)
     seconds, memory = seconds_text(prediction.seconds), f"{gib_text(prediction.peak_memory)}"
     gpus = counted(prediction.layout.gpus, "GPU")
     modules = [f"{name} {sizes_text(sizes)}" for name, sizes in prediction.layout.modules.items()]
@@ -81,10 +83,12 @@ def _layout(prediction: Prediction, on_front: bool) -> dict[str, Any]:
         "gpus": prediction.layout.gpus,
         "on_front": on_front,
         "texts": {
-            **verdict_texts(verdict_of(prediction)),
+            **{line.key: line.value for line in lines},
             "gpus": f"{prediction.layout.gpus:,}",
             "peak": f"{prediction.utilisation:.0%}",
         },
+        "notes": {line.key: line.note for line in lines if line.note},
+        "fits": verdict.fits,
         "modules": modules,
         "words": f"{prediction.layout.mode}, {gpus}, {seconds} a step, {memory}: "
         + "; ".join(modules),

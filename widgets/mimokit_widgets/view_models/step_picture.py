@@ -31,7 +31,8 @@ def step_svg(stepper: Stepper) -> str:
         for box in places.boxes.values()
     )
     headings = "".join(
-        f'<text class="heading" x="{x}" y="{y}" style="fill:{colors[module]}">{escape(text)}</text>'
+        f'<text class="heading" x="{x}" y="{y}" style="--hue:{colors[module]}">'
+        f"{escape(text)}</text>"
         for text, module, x, y in places.headings
     )
     return (

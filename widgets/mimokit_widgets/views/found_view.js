@@ -56,8 +56,13 @@ export class FoundView {
     const node = element("tr", { "data-index": at,
       click: (event) => event.target === load || this.take(at),
       pointerenter: () => this.look(at), pointerleave: () => this.look(null) },
-    element("td", {}, load), ...this.figures.map(([key]) => element("td", {}, layout.texts[key])), how);
+    element("td", {}, load), ...this.figures.map(([key]) => this.figure(layout, key)), how);
     return { node, load };
+  }
+
+  figure({ texts, notes, fits }, key) {
+    return element("td", { class: key === "memory" && !fits ? "bad" : "" }, texts[key],
+      notes[key] ? element("div", { class: "muted" }, notes[key]) : null);
   }
 
   key(event, at) {

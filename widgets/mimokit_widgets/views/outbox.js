@@ -15,6 +15,7 @@ export class Outbox {
     this.flying = null;
   }
 
+  /** Send a message or hold it back; false where it has no answer. */
   put(message) {
     const last = this.waiting[this.waiting.length - 1];
     const same = last?.type === message.type && ((message.type === "edit"
@@ -22,17 +23,19 @@ export class Outbox {
       && last.field === message.field && last.sample === message.sample));
     if (same) this.waiting.pop();
     this.waiting.push(message);
-    this.next();
+    return this.next();
   }
 
   next() {
-    if (this.flying !== null || !this.waiting.length) return;
+    if (this.flying !== null || !this.waiting.length) return true;
     this.sent += 1;
     this.flying = `${this.name}-${this.sent}`;
     this.timer = setTimeout(() => this.late(true), PATIENCE);
     const message = this.waiting.shift();
     this.type = message.type;
-    if (this.send({ ...message, serial: this.flying }) === false) this.refused();
+    if (this.send({ ...message, serial: this.flying }) !== false) return true;
+    this.refused();
+    return false;
   }
 
   /** A message has no answer, on a saved page; others may have one. */

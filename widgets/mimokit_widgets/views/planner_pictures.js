@@ -8,6 +8,7 @@ import { RankMapView } from "./rank_map_view.js";
 import { SearchView } from "./search_view.js";
 import { TimelineView } from "mimokit/timeline_view.js";
 import { TrafficView } from "./traffic_view.js";
+import { fillMemory } from "./verdict_strip.js";
 
 /** The pipeline on the plan's clock, and a line for every stage. */
 class PipelineView {
@@ -77,11 +78,19 @@ class ComparisonView {
       ...(new Set(compare.names).size > 1 ? [element("span", { class: "muted" }, ` ${name}`)] : []),
       ...(at < last ? [button("×", () => this.send({ type: "unpin", place: at }),
         { class: "plain", "aria-label": `Unpin ${name}` })] : [])));
-    const row = (kind) => ({ label, values, differs }) => element("tr",
-      { class: `${kind} ${differs ? "differs" : ""}` }, element("th", { scope: "row" }, label),
-      ...values.slice(0, -1).map((value) => element("td", {}, value)),
-      element("td", { "aria-label": differs ? "differs" : "same" }, differs ? "≠" : "="),
-      element("td", {}, values[last]));
+    const colors = new Map(Object.entries(compare.colors));
+    const cell = ({ values, notes, bars, bad }, at) => {
+      const track = bars[at]?.length ? element("div", { class: "track", role: "img" }) : null;
+      if (track) fillMemory(track, bars[at], colors);
+      return element("td", { class: bad[at] ? "bad" : "" }, values[at],
+        notes[at] ? element("div", { class: "muted" }, notes[at]) : null, track);
+    };
+    const row = (kind) => (line) => element("tr",
+      { class: `${kind} ${line.differs ? "differs" : ""}` },
+      element("th", { scope: "row" }, line.label),
+      ...line.values.slice(0, -1).map((_, at) => cell(line, at)),
+      element("td", { "aria-label": line.differs ? "differs" : "same" }, line.differs ? "≠" : "="),
+      cell(line, last));
     this.table.replaceChildren(
       element("thead", {}, element("tr", {}, element("th", {}), ...head.slice(0, -1),
         element("th", {}), head[last])),
@@ -174,7 +183,10 @@ export class Pictures {
       view.update(state.batch);
       view.showWalk(model.get("_walk"));
     } else if (state.tab === "traffic") view.update(state.traffic, model.get("_matrix"));
-    else if (state.tab === "frames") view.update(state.frames, model.get("_matrix"));
+    else if (state.tab === "frames") {
+      const older = view.picture && this.planner.outbox.awaits("frames", state.serial);
+      if (!older) view.update(state.frames, model.get("_matrix"));
+    }
     else if (state.tab === "compare") {
       view.update(state.compare, [model.get("_other_cells"), model.get("_cells")]);
     } else if (state.tab === "search") {

@@ -30,12 +30,14 @@ export class TensorView {
   draw(opened, dark) {
     this.node.hidden = !opened.name;
     if (!opened.name) return;
-    this.opened = opened;
+    const of = JSON.stringify([opened.rank, opened.name]);
+    if (of !== this.of) this.cell = null; // it lies in another tensor
+    Object.assign(this, { of, opened });
     setText(this.title, `${opened.name} of rank ${opened.rank}`);
     this.whole.set(opened.whole ? "whole" : "slice");
     const [only] = opened.parts;
     this.out.hidden = opened.whole || whole(only);
-    this.editor.hidden = !this.cell || !opened.editable;
+    this.follow(only);
     const most = largest(opened.parts.flatMap((part) => [largest(floatsOf(part.cells))]));
     const width = Math.max(240, (this.node.clientWidth || 900) - 190);
     this.parts.replaceChildren(...opened.parts.map((part) => this.part(part, { most, dark, width })));
@@ -54,6 +56,13 @@ export class TensorView {
     return element("div", { class: "part" }, about, element("div", {}, images, map.node));
   }
 
+  /** Show the number that the chosen cell has now, unless the user is typing another. */
+  follow(part) {
+    const value = this.cell && valueAt(part, this.cell);
+    this.editor.hidden = value === null || !this.opened.editable;
+    if (value !== null && this.field !== document.activeElement) this.field.value = String(value);
+  }
+
   /** A number is edited where each cell is one; else what is around it is shown. */
   choose({ rows, columns, value, exact }) {
     if (this.opened.whole) return;
@@ -70,12 +79,19 @@ export class TensorView {
   }
 
   edit() {
-    this.ask("edit", { ...this.cell, value: this.field.value });
+    const { rank, name } = this.opened; // another may be open by the time that it is written
+    this.ask("edit", { rank, name, ...this.cell, value: this.field.value });
   }
 }
 
 function whole({ window: [top, bottom, left, right], rows, columns }) {
   return top === 0 && left === 0 && bottom === rows && right === columns;
+}
+
+/** A number of a tensor; null where the picture has no cell for it. */
+function valueAt({ window: [top, bottom, left, right], places, cells, exact }, { row, column }) {
+  const seen = exact && top <= row && row < bottom && left <= column && column < right;
+  return seen ? floatsOf(cells)[(row - top) * places + column - left] : null;
 }
 
 function hint(part) {

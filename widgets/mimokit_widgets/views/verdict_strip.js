@@ -52,12 +52,16 @@ class Item {
     this.change.classList.toggle("worse", better === false);
   }
 
-  /** One bar: the GPU, with the modules that share it on each other. */
   fill(bar, colors, fits) {
-    this.track.replaceChildren(...bar.map(([name, share]) => element("i", { title: name,
-      style: `width:${(100 * share).toFixed(2)}%;background:${colors.get(name) ?? "#888"}` })));
-    const words = bar.map(([name, share]) => `${name} ${Math.round(100 * share)} %`);
-    this.track.setAttribute("aria-label", `Of a GPU: ${words.join(", ")}`);
+    fillMemory(this.track, bar, colors);
     this.node.classList.toggle("bad", !fits);
   }
+}
+
+/** One bar: the GPU, with the modules that share it on each other. */
+export function fillMemory(track, bar, colors) {
+  track.replaceChildren(...bar.map(([name, share]) => element("i", { title: name,
+    style: `width:${(100 * share).toFixed(2)}%;background:${colors.get(name) ?? "#888"}` })));
+  const words = bar.map(([name, share]) => `${name} ${Math.round(100 * share)} %`);
+  track.setAttribute("aria-label", `Of a GPU: ${words.join(", ")}`);
 }
