@@ -28,8 +28,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         subprocess.Popen([*loops, str(rank), str(ranks), str(folder / f"store of {ranks}")])
         for rank, ranks in worlds
     ]
-    train("one", folder / "one", 0, 1)
-    assert [run.wait(timeout=120) for run in runs] == [0] * len(runs)
+    try:
+        train("one", folder / "one", 0, 1)
+        assert [run.wait(timeout=600) for run in runs] == [0] * len(runs)
+    finally:
+        for run in runs:
+            run.kill()
+            run.wait()
     return folder
 
 
