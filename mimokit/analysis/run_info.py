@@ -61,7 +61,7 @@ def run_row(name: str, folder: Path, iterations: int, sentences: list[str]) -> d
         **_numbers(info, "seed", "warmup_iterations", "peak_flops_per_sec"),
         **_hardware(info),
         **_error(error),
-        **_health(_json(folder / RunFile.HEALTH, sentences)),
+        "health": _wrong(_json(folder / RunFile.HEALTH, sentences)),
     }
     modules = info.get("modules")
     if not isinstance(modules, dict) or row.get("warmup_iterations") is None:
@@ -157,9 +157,20 @@ def _error(error: Mapping[str, Any]) -> dict[str, Any]:
     return {"error": message, **{k: v for k, v in places.items() if isinstance(v, int)}}
 
 
-def _health(health: Mapping[str, Any]) -> dict[str, str]:
+def health_sentences(run: str, folder: Path) -> list[str]:
+    """Return the sentence about a run whose ranks are not healthy; of any other run nothing."""
+    wrong = _wrong(_json(folder / RunFile.HEALTH, []))
+    return [unhealthy(run, wrong)] if wrong else []
+
+
+def unhealthy(run: str, wrong: str) -> str:
+    """Return the sentence about a run whose ranks held what they must not."""
+    return f"The ranks of run {run} are not healthy: {wrong}"
+
+
+def _wrong(health: Mapping[str, Any]) -> str | None:
     wrong = health.get("wrong")
-    return {"health": " ".join(map(str, wrong))} if isinstance(wrong, list) else {}
+    return " ".join(map(str, wrong)) if isinstance(wrong, list) else None
 
 
 def _of_config(folder: Path, row: Mapping[str, Any], sentences: list[str]) -> dict[str, Any]:

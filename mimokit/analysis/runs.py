@@ -22,6 +22,7 @@ from mimokit.analysis.run_info import (
     module_columns,
     plan_of,
     run_row,
+    unhealthy,
     warmup_of,
 )
 from mimokit.analysis.run_tables import (
@@ -207,7 +208,7 @@ class Runs:
     def unhealthy(self) -> list[str]:
         """Return a sentence for every run whose ranks held what they must not: what was wrong."""
         return [
-            f"The ranks of run {row['run']} are not healthy: {row['health']}"
+            unhealthy(row["run"], row["health"])
             for row in records(self.runs)
             if isinstance(row["health"], str) and row["health"]
         ]

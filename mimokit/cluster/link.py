@@ -136,7 +136,8 @@ class EngineLink:
     def _works_for_another(self, engine_id: int) -> bool:
         """Whether tasks of another client are in an engine's queue, as the controller sees it."""
         try:
-            reply = self._ask({"targets": [engine_id], "verbose": True}).result(ANSWER_SECONDS)
+            asked = self._ask({"targets": [engine_id], "verbose": True})
+            reply = asked.result(ANSWER_SECONDS * slowdown())
             queue = reply["content"][str(engine_id)]["queue"]
         except (OSError, TimeoutError, LookupError):
             return False

@@ -6,6 +6,7 @@ state before saving and after loading, entry by entry; the samples; and losses a
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,6 +47,7 @@ MOST_NOISE = 0.05
 """Relative difference that fewer bits than fp32 may make under another layout, where sums are
 rounded in another order. What was loaded is compared exactly in any precision."""
 
+_ON_RANK = re.compile(r" on rank \d+$")
 _WEIGHT = "weight"
 """`mimokit.engine.verify.resume.WEIGHT`, which imports torch."""
 _Tensors: TypeAlias = "dict[tuple[str, str, str], np.ndarray]"
@@ -174,7 +176,7 @@ def find_differences(
         tolerance: see `resume_check`; 0: the layouts are the same.
     """
     yield from state_differences(
-        [record.saved for record in before], [record.saved for record in after]
+        [record.saved for record in before], [record.saved for record in after], tolerance == 0.0
     )
     yield from _sample_differences(before, after)
     pairs = list(zip(before[0].losses, after[0].losses, strict=True))
@@ -198,7 +200,9 @@ def find_differences(
         yield f"After the steps that follow, {worst[1]} differs by {worst[0]:.1e} of its largest."
 
 
-def state_differences(before: Sequence[StateRecord], after: Sequence[StateRecord]) -> Iterator[str]:
+def state_differences(
+    before: Sequence[StateRecord], after: Sequence[StateRecord], same_layout: bool
+) -> Iterator[str]:
     """Yield a sentence for everything of a state that is not loaded as it was saved."""
     yield from _count_differences(before, after)
     yield from _tensor_differences(_wholes(before), after)
@@ -207,7 +211,7 @@ def state_differences(before: Sequence[StateRecord], after: Sequence[StateRecord
     for what, own in before[0].progress.items():
         if (now := after[0].progress[what]) != own:
             yield f"The {what.replace('_', ' ')} was {own} and is {now}."
-    yield from _random_differences(before, after)
+    yield from _random_differences(before, after, same_layout)
 
 
 def _path(key: tuple[str, str, str]) -> str:
@@ -295,14 +299,15 @@ def _has_rows_of(whole: np.ndarray, values: np.ndarray) -> bool:
 
 
 def _random_differences(
-    before: Sequence[StateRecord], after: Sequence[StateRecord]
+    before: Sequence[StateRecord], after: Sequence[StateRecord], same_layout: bool
 ) -> Iterator[str]:
     own = {title: value for record in reversed(before) for title, value in record.random.items()}
     now = {title: value for record in reversed(after) for title, value in record.random.items()}
-    same_ranks = len(before) == len(after)
     for title, value in now.items():
         of_module = title.startswith("that of ")
-        if title not in own or value == own[title] or not (of_module or same_ranks):
+        # What belongs to no module comes from rank 0 under another layout.
+        saved = title if of_module or same_layout else _ON_RANK.sub(" on rank 0", title)
+        if saved not in own or value == own[saved]:
             continue
         of = [other for other, theirs in own.items() if theirs == value and other != title]
         whose = f"is {of[0]}" if of else "is none that was saved"

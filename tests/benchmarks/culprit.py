@@ -29,7 +29,8 @@ from tests.experiment.culprit.faults.fault import Fault
 from tests.layouts import digits_config
 from tests.layouts_drawn import MOST_RANKS, numbered_config
 
-NUMBER = 200
+NUMBER, FEW = 200, 4
+"""Layouts that are drawn, and faults that are planted with all other benchmarks."""
 PRECISIONS = None, "bf16"
 PAIRS = 5
 
@@ -230,6 +231,12 @@ def _watched() -> dict[str, float]:
 def _row(name: str, ratio: float, target: float | None = None) -> dict[str, Any]:
     reached = target is None or ratio <= target
     return {"name": name, "measured": ratio, "target": target, "unit": "x", "ok": reached}
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    """Yield the figures of a few faults, and of the cost."""
+    yield from faults([fault.name for fault in FAULTS[:FEW]])
+    yield from cost()
 
 
 def main() -> None:

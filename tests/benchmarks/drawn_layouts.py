@@ -18,7 +18,8 @@ from mimokit.units import counted
 from tests.benchmarks.table import show
 from tests.layouts_drawn import MOST_RANKS, numbered_config
 
-NUMBER = 200
+NUMBER, FEW = 200, 8
+"""Layouts that are drawn, and with all other benchmarks."""
 STEPS = 3
 ATTEMPTS = 2
 """A rank may be lost on a busy machine; a layout of which no attempt ends has failed."""
@@ -64,7 +65,7 @@ def _verified(cluster: EngineCluster, config: ExperimentConfig) -> VerificationR
 
 def rows(drawn: list[Drawn] | None = None) -> list[dict[str, Any]]:
     """Return the figures of the table."""
-    drawn = list(run(range(NUMBER))) if drawn is None else drawn
+    drawn = list(run(range(FEW))) if drawn is None else drawn
     return [row for clips in (True, False) for row in _rows_of(drawn, clips)]
 
 

@@ -36,10 +36,19 @@ from tests.cluster.test_streaming import wait_for_samples
 from tests.processes import interrupt_in
 
 TROUBLE_AT = 0.3
+TIMEOUT = 2.0
+"""Seconds that collectives wait for a rank that does not come, on an idle machine."""
 PATIENCE = 180.0
 """Seconds to wait for what must come, also on a busy machine; `tests.benchmarks` times it."""
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace no rank that is slow to come back after an abort."""
+    monkeypatch.setattr(run, "KILL_SECONDS", PATIENCE)
+
+
+@pytest.mark.usefixtures("patient")
 def test_an_exception_on_one_rank(cluster: EngineCluster) -> None:
     before = cluster.run(process_id, world_size=8)
     with pytest.raises(RankError) as caught:
@@ -59,6 +68,7 @@ def test_a_run_that_fails_leaves_the_modes_of_torch_as_they_were(cluster: Engine
     assert cluster.run(modes) == [(True, "torch.float32")] * 2
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_rank_killed_in_an_all_reduce(cluster: EngineCluster) -> None:
     before = cluster.run(process_id, world_size=8)
     with pytest.raises(RankDied) as caught:
@@ -86,6 +96,7 @@ def test_an_idle_engine_is_killed(cluster: EngineCluster) -> None:
     assert pid not in cluster.pids
 
 
+@pytest.mark.usefixtures("patient")
 def test_abort_frees_ranks_that_wait_or_sleep(cluster: EngineCluster) -> None:
     before = cluster.run(process_id, world_size=8)
     run = cluster.submit(all_reduce_forever, "sleep", 1, TROUBLE_AT)
@@ -117,8 +128,8 @@ def test_a_rank_that_does_not_come_back_is_replaced(cluster: EngineCluster) -> N
     with pytest.raises(RunAborted):
         run.result(PATIENCE)
     assert works(cluster)
-    after = cluster.run(process_id)
-    assert [rank for rank in range(4) if after[rank] != before[rank]] == [1]
+    # Others that are slow to come back are replaced, too.
+    assert cluster.run(process_id)[1] != before[1]
 
 
 @pytest.mark.parametrize(
@@ -140,8 +151,9 @@ def test_a_rank_that_others_wait_for_is_named_with_its_stack(
         patch.setattr(run, "KILL_SECONDS", 1.0)
         patch.setattr(link, "ANSWER_SECONDS", 1.0)
         cluster.form_world(4)
+        timeout = TIMEOUT * patience.slowdown()  # a rank that is only slow comes before that
         with pytest.raises(ClusterError) as caught:
-            cluster.run(all_reduce_forever, trouble, 2, TROUBLE_AT, timeout=1.0)
+            cluster.run(all_reduce_forever, trouble, 2, TROUBLE_AT, timeout=timeout)
     assert (type(caught.value), caught.value.rank) == (kind, 2), caught.value
     assert line in (caught.value.traceback or "")
     assert line in str(caught.value)

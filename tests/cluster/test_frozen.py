@@ -42,6 +42,7 @@ def test_a_stopped_rank_is_named_killed_and_replaced(
     cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frozen, "FROZEN_SECONDS", IMPATIENT)
+    monkeypatch.setattr("mimokit.cluster.run.KILL_SECONDS", PATIENT)  # of those that come back
     before = cluster.run(process_id, world_size=4)
     run = cluster.submit(all_reduce_forever, "none", 0)
     wait_for_samples(run, 8)
@@ -94,8 +95,8 @@ def test_an_engine_that_is_stopped_before_a_run_is_named_and_replaced(
 def test_a_rank_that_waits_for_itself_is_named_and_its_run_is_ended_if_it_may_begin_again(
     cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch, trouble: str, line: str
 ) -> None:
-    monkeypatch.setattr(idle, "FIRST_SECONDS", 0.2)
-    monkeypatch.setattr(idle, "SECOND_SECONDS", 0.6)
+    monkeypatch.setattr(idle, "FIRST_SECONDS", 0.5)
+    monkeypatch.setattr(idle, "SECOND_SECONDS", 2.0)
     cluster.form_world(4)
     run = cluster.submit(all_reduce_forever, trouble, 2)
     told = rf"stands still: rank 2 did nothing for .* where a step takes (?s:.*){line}"

@@ -70,7 +70,7 @@ def in_a_kernel(connection: Path) -> Iterator[Notebook]:
     client.start_channels()
     book = Notebook(manager, client)
     try:
-        client.wait_for_ready(timeout=60)
+        client.wait_for_ready(timeout=600)
         _, error = book.run(
             "import torch, torch.distributed as dist\n"
             "from mimokit.cluster import EngineCluster, emit\n"

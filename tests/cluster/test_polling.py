@@ -84,7 +84,7 @@ def gathers_slowly(stop: Stop) -> None:
 
 def goes_along(stop: Stop) -> None:
     node = first = SimpleNamespace(value="a")
-    for _ in range(500):
+    for _ in range(100_000):  # two looks hardly ever find it at the same place
         node.next = SimpleNamespace(value="a")
         node = node.next
     node.next = first
@@ -114,15 +114,19 @@ WORKING = (
 def two_looks(loop: Callable[[Stop], None]) -> Iterator[Place]:
     """Run a loop in the main thread, and look at it twice from another one.
 
-    The work of other threads is left out: those of earlier tests do some in this process.
+    It has run between the looks, also on a busy machine. The work of other threads is left out:
+    those of earlier tests do some in this process.
     """
     stop = SimpleNamespace(set=False)
+    clock = time.pthread_getcpuclockid(threading.main_thread().ident or 0)
 
     def look() -> list[Place]:
         try:
             time.sleep(0.05)
-            first = main_place()
+            first, ran = main_place(), time.clock_gettime(clock)
             time.sleep(0.2)
+            while time.clock_gettime(clock) == ran:
+                time.sleep(0.01)
             return [first, main_place()]
         finally:
             stop.set = True

@@ -67,7 +67,7 @@ def test_a_job_goes_on_after_an_exception_and_a_cluster_after_the_job(cluster, t
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert job.returncode == 1, job.stdout + job.stderr
@@ -175,7 +175,7 @@ def test_ranks_end_with_the_agent_of_their_job_and_keep_their_rows(tmp_path: Pat
         agent.kill()
         agent.wait()
     assert len(ranks) == 2
-    _gone, left = psutil.wait_procs(ranks, timeout=60)
+    _gone, left = psutil.wait_procs(ranks, timeout=300)
     for one in left:
         one.kill()
     told = (tmp_path / "out").read_text()
@@ -192,7 +192,7 @@ def _rows(folder: Path) -> int:
     return sum(len(one.read_text().splitlines()) - 1 for one in folder.rglob("metrics.csv"))
 
 
-def _wait(condition: Callable[[], bool], seconds: float = 200) -> None:
+def _wait(condition: Callable[[], bool], seconds: float = 600) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

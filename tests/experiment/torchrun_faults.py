@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from typing import Any
 
 import typer
@@ -29,6 +30,7 @@ def _faulty(config: ExperimentConfig) -> sources.TrainingData:
             if config.runtime.learning_rate == RAISES:
                 raise KeyError("page 7 is missing")
             if config.runtime.learning_rate == KILLED:
+                time.sleep(1.0)  # several batches: the samples of earlier steps have left
                 os.kill(os.getpid(), signal.SIGKILL)
         return data.collate_fn(samples)
 

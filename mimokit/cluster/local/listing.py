@@ -12,9 +12,11 @@ import psutil
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.local.callers import Caller, call
 from mimokit.cluster.local.entries import ClusterEntry, clear, entries, entry_of
+from mimokit.cluster.patience import slowdown
 from mimokit.cluster.run_record import last_record
 
 END_SECONDS = 5.0
+"""How long the server of an idle machine may take to answer, or to end."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def end_cluster(name: str) -> None:
         ):
             caller.say({"command": "end"})
         try:
-            server.wait(END_SECONDS)
+            server.wait(END_SECONDS * slowdown())
         except psutil.TimeoutExpired:
             server.kill()  # the kernel ends the engines with it
             server.wait()
@@ -92,7 +94,7 @@ def _called(entry: ClusterEntry) -> contextlib.closing[Caller]:
 
 def _asked(entry: ClusterEntry) -> dict[str, Any] | None:
     with _called(entry) as caller:
-        caller.be_patient(END_SECONDS)
+        caller.be_patient(END_SECONDS * slowdown())
         caller.say({"command": "look"})
         answers = caller.receive()
     return answers[0] if answers else None

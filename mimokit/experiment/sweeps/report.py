@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from mimokit.analysis.run_info import health_sentences
 from mimokit.experiment.prepare import REFUSED, score
 from mimokit.experiment.sweeps.choice import Experiment
 from mimokit.experiment.sweeps.records import NOT_DONE, ExperimentRecord, ExperimentStatus
@@ -93,6 +94,10 @@ def _say_end(result: SweepResult, console: Console) -> None:
     if failed:
         rows = [(record.name, str(record.status), record.message) for record in failed]
         console.print(rich_table("Not completed", ("experiment", "", "why"), rows))
+    for record in result.experiments:
+        if record.status is not ExperimentStatus.SKIPPED:
+            for sentence in health_sentences(record.name, record.directory):
+                console.print(sentence, markup=False, highlight=False)
     directory = result.directory
     if len(result.experiments) == 1:
         directory = result.experiments[0].directory

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import pytest
+from typer.testing import CliRunner
 
 from mimokit.analysis import read_run
+from mimokit.cli.main import app
 from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ConfigError, ExperimentConfig, StrategyConfig
 from mimokit.config.runtime import CheckpointConfig
@@ -18,7 +22,7 @@ from mimokit.experiment.prepare import prepared
 from mimokit.experiment.resume_proof import find_differences
 from mimokit.planning import plan_layout
 from mimokit.planning.checkpoints import PARTIAL, steps_in
-from mimokit.result_files import CHECKPOINTS
+from mimokit.result_files import CHECKPOINTS, RunFile
 from mimokit.samples import StepSample
 from tests.engine.checkpoints.resumes import resumes_with_faults
 from tests.layouts import digits_config
@@ -77,6 +81,21 @@ def _losses(cluster: EngineCluster, config: ExperimentConfig, **given: Any) -> l
     return losses
 
 
+def _by_command(
+    cluster: EngineCluster, config: ExperimentConfig, folder: Path, *options: str
+) -> Path:
+    """Run a config as a user does in a shell, on engines that are there; return its folder."""
+    folder.mkdir()
+    file = folder / "config.yaml"
+    file.write_text(config.to_yaml())
+    with mock.patch("mimokit.cluster.EngineCluster", side_effect=lambda n: nullcontext(cluster)):
+        command = ["run", str(file), *options, "--results-dir", str(folder / "results")]
+        done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    (results,) = (one.parent for one in folder.rglob(str(RunFile.METRICS)))
+    return results
+
+
 def test_a_run_goes_on_under_other_layouts_as_if_it_had_not_stopped(
     cluster: EngineCluster, tmp_path: Path
 ) -> None:
@@ -84,10 +103,11 @@ def test_a_run_goes_on_under_other_layouts_as_if_it_had_not_stopped(
     colocated.model.module_parallelisms["images"].use_megatron_fsdp = True
     expected = _losses(cluster, colocated, directory=tmp_path / "saved", checkpoints=SAVED)
     resume = {"resume": tmp_path / "saved", "from_step": SAVED}
-    again = _losses(cluster, colocated, directory=tmp_path / "again", **resume)
-    assert again == expected[SAVED:], "bit for bit under the same layout"
-    assert read_run(tmp_path / "again").metrics["iteration"].tolist() == [*range(SAVED, LAST)]
-    assert read_run(tmp_path / "again").info["status"] == "completed"
+    options = ("--resume", str(tmp_path / "saved"), "--from-step", str(SAVED))
+    again = read_run(_by_command(cluster, colocated, tmp_path / "again", *options))
+    assert again.metrics["loss"].tolist() == expected[SAVED:], "bit for bit under the same layout"
+    assert again.metrics["iteration"].tolist() == [*range(SAVED, LAST)]
+    assert again.info["status"] == "completed"
     sharded = digits_config((1, 4), (1, 4), num_iterations=LAST, num_microbatches=2)
     for sizes in sharded.model.module_parallelisms.values():
         sizes.use_distributed_optimizer = True

@@ -130,11 +130,11 @@ def test_a_stage_waits_for_a_slow_one_and_its_messages_take_no_longer(cluster, t
         own = rows.loc[rank]
         assert SLEEP / 2 < own["language_module_waiting_time"] <= own["waiting_time"]
         moved = own["point_to_point_time"] + own["collective_time"] - own["waiting_time"]
-        assert moved < SLEEP / 2, "the messages themselves are quick"
+        assert moved < own["waiting_time"], "the messages themselves are quick"
         assert own["communication_time"] == pytest.approx(
             own["point_to_point_time"] + own["collective_time"]
         )
-    assert rows["waiting_time"][0] < SLEEP / 2
+    assert rows["waiting_time"][0] < rows["waiting_time"][1:].min()
 
 
 # Validation.

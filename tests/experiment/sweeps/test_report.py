@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from rich.console import Console
 from mimokit.experiment.sweeps.records import Board, ExperimentRecord, ExperimentStatus
 from mimokit.experiment.sweeps.report import FAILED, Following
 from mimokit.experiment.sweeps.runner import SweepResult
+from mimokit.result_files import RunFile
 from tests.charts.fakes import samples
 
 
@@ -76,6 +78,9 @@ def _shown(folder: Path, *, terminal: bool) -> tuple[int, str]:
     sweep.train("first")
     sweep.fail("[bold]second", "rank 1 raised KeyError: [red]'page 7'")
     sweep.train("third")
+    for name, wrong in (("first", ["Rank 1 holds other weights than rank 0."]), ("third", [])):
+        (folder / name).mkdir()
+        (folder / name / RunFile.HEALTH).write_text(json.dumps({"wrong": wrong}))
     return following.wait(), text.getvalue()
 
 
@@ -88,6 +93,9 @@ def test_what_failed_is_named_at_the_end_and_nothing_is_markup(
     _, _, end = text.partition("Not completed")
     assert "[bold]second" in end
     assert "rank 1 raised KeyError: [red]'page 7'" in end
+    unhealthy = "The ranks of run first are not healthy: Rank 1 holds other weights than rank 0."
+    assert unhealthy in end
+    assert end.count("not healthy") == 1
     assert f"Results are in {tmp_path}" in end
     assert "read: exact match" in text
 

@@ -44,6 +44,7 @@ class _Faults:
                     import torch
 
                     torch.empty(2**50)
+                time.sleep(SENT)
                 if rate == KILLED:
                     os.kill(os.getpid(), signal.SIGKILL)
                 if rate == STOPPED:
@@ -55,6 +56,8 @@ class _Faults:
         return TrainingData("faulty", data.train, collate)
 
 
+SENT = 1.0
+"""Seconds after which the samples of earlier steps have left a rank: several batches."""
 RAISES, OUT_OF_MEMORY, KILLED, SLOW, STOPPED = 0.011, 0.012, 0.013, 0.014, 0.015
 
 
