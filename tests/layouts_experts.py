@@ -67,10 +67,15 @@ def frozen_experts_config() -> ExperimentConfig:
     """Return frozen experts, of which each replica has half; the second reads no images."""
     sizes = {"dino": (1, 2), LANGUAGE: (1, 2)}
     config = multimodal_config(sizes, "homogeneous", presence=PRESENCE, frozen=[LANGUAGE])
+    return with_experts(config, expert_parallel=2)
+
+
+def with_experts(config: ExperimentConfig, **sizes: Any) -> ExperimentConfig:
+    """Return a config whose language model has experts, and these sizes in addition."""
     network = config.model.get_architecture(LANGUAGE)
     experts = {name: MIXTURE[name] for name in MIXTURE if "moe" in name}
     stated = {**network.model_dump(exclude_unset=True), **experts, "add_bias_linear": False}
-    return _with_experts(config, LANGUAGE, {"expert_parallel": 2}, stated)
+    return _with_experts(config, LANGUAGE, sizes, stated)
 
 
 def _with_experts(

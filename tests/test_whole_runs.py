@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache, partial
+from typing import Any
 
 from mimokit.axes import CONFIG_FIELDS, Axis, Choice
 from mimokit.config import ConfigError, ExperimentConfig, check_runnable
 from tests.layouts import digits_config
 from tests.layouts_apart import decoded_config
 from tests.layouts_multimodal import LANGUAGE
-from tests.whole_runs import WHOLE_RUNS, WholeRun, parallel_fields
+from tests.whole_runs import WHOLE_RUNS, WholeRun, ends_as_layers, parallel_fields, with_strategy
 
 ON = {
     **{axis: 2 if isinstance(axis, Axis) else True for axis in CONFIG_FIELDS},
     Choice.RECOMPUTE: "full",
     Choice.OPTIMIZER_INSTANCES: 2,
 }
+Row = tuple[str, str, str]
+"""(mode, part of the model, field)"""
 FROM_FILES = ("modules that start from weights", "a whole LLaVA")
 """Runs whose weights are written first; others have the same sizes."""
 
 
-def missing(runs: Iterable[WholeRun]) -> set[tuple[str, str, str]]:
+def missing(runs: Iterable[WholeRun]) -> set[Row]:
     """Return (mode, part of the model, field) of the parallelism that runs, and that no run has."""
-    covered = {row for run in runs for row in parallel_fields(run.make())}
-    return {row for config in _of_one_field() for row in parallel_fields(config)} - covered
+    return set(what_runs().difference(*map(_rows_of, runs)))
+
+
+@cache
+def what_runs() -> frozenset[Row]:
+    """Return (mode, part of the model, field) of all that runs."""
+    layouts = (*_of_one_field(), *_of_one_choice())
+    return frozenset(row for config in layouts for row in parallel_fields(config))
+
+
+_rows: dict[tuple[str, str], frozenset[Row]] = {}
+
+
+def _rows_of(run: WholeRun) -> frozenset[Row]:
+    key = run.proves, run.name
+    if key not in _rows:
+        _rows[key] = frozenset(parallel_fields(run.make()))
+    return _rows[key]
 
 
 def _of_one_field() -> Iterator[ExperimentConfig]:
@@ -58,6 +78,109 @@ def _of_one_field() -> Iterator[ExperimentConfig]:
             yield layout
 
 
+MODULES: Mapping[str, tuple[str, ...]] = {
+    "homogeneous": ("images", LANGUAGE),
+    "colocated": ("images", LANGUAGE),
+    "heterogeneous": ("images", LANGUAGE, "writer"),
+}
+OF_SIZES: tuple[dict[str, Any], ...] = (
+    {"overlap_grad_reduce": True},
+    {"recompute_granularity": "selective"},
+    {"recompute_granularity": "full"},
+    {"moe_token_dispatcher_type": "alltoall"},
+    {"moe_token_dispatcher_type": "allgather"},
+)
+OF_NETWORKS: tuple[dict[str, Any], ...] = ({"hidden_dropout": 0.1}, {"attention_dropout": 0.1})
+OF_RUNTIME: tuple[dict[str, Any], ...] = (
+    {"precision": "bf16"},
+    {"precision": "fp16"},
+    {"pipeline_order": "gpipe"},
+    {"pipeline_order": "zb-h1"},
+    {"encoder_microbatches": 2},
+)
+
+
+def _of_one_choice() -> Iterator[ExperimentConfig]:
+    """Yield layouts that run and make one choice for a module, or for the run."""
+    for mode, modules in MODULES.items():
+        for fields in OF_SIZES:
+            together = [modules] if mode == "homogeneous" else [(name,) for name in modules]
+            yield from _if_they_run(partial(_with_sizes, mode, names, fields) for names in together)
+        for fields in OF_NETWORKS:
+            yield from _if_they_run(partial(_with_network, mode, name, fields) for name in modules)
+        yield from _if_they_run(partial(_with_runtime, mode, fields) for fields in OF_RUNTIME)
+        of_run = (_in_rows, _with_replicas, _with_ends_as_layers)
+        yield from _if_they_run(partial(make, mode) for make in of_run)
+
+
+def _if_they_run(
+    makers: Iterable[Callable[[], ExperimentConfig]],
+) -> Iterator[ExperimentConfig]:
+    for make in makers:
+        try:
+            config = make().finalize()
+            check_runnable(config)
+        except ConfigError:
+            continue
+        yield config
+
+
+def _simple(
+    mode: str, layers: int = 2, names: Collection[str] = (), **fields: Any
+) -> ExperimentConfig:
+    """Return a layout of two ranks for each module, of which some have other sizes."""
+    config = decoded_config(dict.fromkeys(MODULES["heterogeneous"], (1, 1, 1)), 2)
+    if mode != "heterogeneous":
+        config = digits_config((1, 1), (1, 1), 2)
+    for name, network in config.model.module_architectures.items():
+        network.num_layers = layers
+        if name in names and name != "images" and "moe_token_dispatcher_type" in fields:
+            network.num_moe_experts, network.add_bias_linear = 2, False
+    sizes: dict[str, dict[str, Any]] = {name: {"data_parallel": 2} for name in MODULES[mode]}
+    for name in names:
+        sizes[name] = {**sizes[name], **fields}
+    return config.with_layout(mode, **sizes)
+
+
+STAGES = {"pipeline_parallel": 2, "data_parallel": 1}
+
+
+def _with_sizes(mode: str, names: Collection[str], fields: dict[str, Any]) -> ExperimentConfig:
+    return _simple(mode, 2, names, **fields)
+
+
+def _with_network(mode: str, name: str, fields: dict[str, Any]) -> ExperimentConfig:
+    config = _simple(mode)
+    for field, value in fields.items():
+        setattr(config.model.module_architectures[name], field, value)
+    return config
+
+
+def _with_runtime(mode: str, fields: dict[str, Any]) -> ExperimentConfig:
+    names = MODULES[mode] if mode == "homogeneous" else (LANGUAGE,)
+    config = _simple(mode, 2, names, **STAGES)
+    for field, value in fields.items():
+        setattr(config.runtime, field, value)
+    return config
+
+
+def _with_ends_as_layers(mode: str) -> ExperimentConfig:
+    names = MODULES[mode] if mode == "homogeneous" else (LANGUAGE,)
+    config = _simple(mode, 4, names, **STAGES)
+    config.model.module_parallelisms[LANGUAGE].virtual_pipeline_model_parallel_size = 2
+    return ends_as_layers(lambda: config)
+
+
+def _in_rows(mode: str) -> ExperimentConfig:
+    config = _simple(mode)
+    config.data.pack_sequences_in_batch = True
+    return config
+
+
+def _with_replicas(mode: str) -> ExperimentConfig:
+    return with_strategy(_simple(mode), name="simple_reduce", replicas=2)
+
+
 def _with_experts(config: ExperimentConfig) -> ExperimentConfig:
     """Return a config whose modules without images have experts."""
     changed = config.model_copy(deep=True)
@@ -73,10 +196,16 @@ def test_whatever_runs_is_compared_with_one_process() -> None:
     shared = [run for run in runs if run.proves != "sizes on shared ranks"]
     assert not missing(shared), "other runs on shared ranks have all sizes, too"
     without = [run for run in runs if not run.make().model.decoder_module_names]
-    found = missing(without)
+    found = {row for row in missing(without) if row[1] != "run"}
     assert {(mode, part) for mode, part, _ in found} == {("heterogeneous", "decoder")}
     fields = {field for _, _, field in found}
     assert fields >= {"tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel"}
+
+
+def test_a_choice_that_no_run_has_is_found() -> None:
+    for field in ("precision fp16", "pipeline_order zb-h1", "experts by allgather"):
+        without = [run for run in WHOLE_RUNS if field not in {f for *_, f in _rows_of(run)}]
+        assert {f for *_, f in missing(without)} >= {field}
 
 
 def test_a_run_is_found_by_what_it_proves_and_its_name() -> None:

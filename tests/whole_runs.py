@@ -20,6 +20,7 @@ from mimokit.axes import CONFIG_FIELDS, SPELLINGS, Axis, Choice
 from mimokit.config import (
     ExperimentConfig,
     ModalityPresence,
+    ModuleArchitecture,
     ModuleParallelismConfig,
     StrategyConfig,
 )
@@ -29,7 +30,7 @@ from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config, decoded_config
 from tests.layouts_experts import BALANCED as EVEN
 from tests.layouts_experts import SHARED as WITH_SHARED
-from tests.layouts_experts import expert_decoder_config, experts_config
+from tests.layouts_experts import expert_decoder_config, experts_config, with_experts
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.layouts_networks import network_config
 from tests.layouts_pipelines import shared_pipeline
@@ -291,7 +292,8 @@ def ends_as_layers(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
     sizes = config.model.module_parallelisms[LANGUAGE]
     sizes.account_for_embedding_in_pipeline_split = True
     sizes.account_for_loss_in_pipeline_split = True
-    return _changed(config, LANGUAGE, num_layers=3 * sizes.pipeline_parallel - 2)
+    parts = sizes.pipeline_parallel * (sizes.virtual_pipeline_model_parallel_size or 1)
+    return _changed(config, LANGUAGE, num_layers=2 * parts - 2)
 
 
 EQUAL = {"clip": (1, 2), "dino": (1, 2), "audio": (1, 2), LANGUAGE: (1, 2)}
@@ -345,24 +347,27 @@ def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
         encoder_microbatches=2,
     )  # fmt: skip
     yield WholeRun(proves, "colocated TP2PP2DP2, stages of encoders, passes of 2", make)
-    shared = {"tied": True, "context_parallel": 2}
-    make = partial(shared_pipeline, "homogeneous", (2, 2, 1), {"audio": (1, 1)}, 2, **shared)
-    yield WholeRun(proves, "homogeneous TP2CP2PP2, sequence parallel", make)
-    make = partial(
-        shared_pipeline, "colocated", (2, 2, 1), AROUND, 3, **several, context_parallel=2
-    )
-    yield WholeRun(proves, "colocated TP2CP2PP2, sequence parallel", make)
+    cut = {"tied": True, "context_parallel": 2, "pipeline_order": "gpipe"}
+    attention = {"recompute_granularity": "selective"}
+    make = partial(shared_pipeline, "homogeneous", (2, 2, 1), {"audio": (1, 1)}, 2, **cut)
+    again = _With(make, ("audio", LANGUAGE), attention)
+    yield WholeRun(proves, "homogeneous TP2CP2PP2, sequence parallel, gpipe", again)
+    make = partial(shared_pipeline, "colocated", (2, 2, 1), AROUND, 3, **{**several, **cut})
+    again = _With(make, (LANGUAGE,), attention)
+    yield WholeRun(proves, "colocated TP2CP2PP2, sequence parallel, gpipe", again)
     make = partial(
         shared_pipeline, "colocated", (2, 1, 4), AROUND, 3, **several, encoder_microbatches=2
     )
     yield WholeRun(proves, "colocated TP2DP4, passes of 2", make)
     proves, chunked = "chunks and orders", {**several, "layers": 4, "chunks": 2}
     make = partial(shared_pipeline, "homogeneous", (2, 2, 2), AROUND, 4, **chunked)
-    yield WholeRun(proves, "homogeneous, interleaved", make)
+    make = partial(ends_as_layers, make)
+    yield WholeRun(proves, "homogeneous, interleaved, ends as layers", make)
     make = partial(
         shared_pipeline, "colocated", (2, 2, 2), AROUND, 4, **chunked, encoder_microbatches=2
     )
-    yield WholeRun(proves, "colocated, interleaved, passes of 2", make)
+    make = partial(ends_as_layers, make)
+    yield WholeRun(proves, "colocated, interleaved, passes of 2, ends as layers", make)
     options = {**several, "encoder_microbatches": 2, "pipeline_order": "zb-h1"}
     make = partial(shared_pipeline, "colocated", (2, 2, 2), AROUND, 3, **options)
     yield WholeRun(proves, "colocated, zb-h1, passes of 2", partial(cut_along_sequences, make))
@@ -377,7 +382,8 @@ def _weights_later() -> ExperimentConfig:
     config = cut_along_sequences(partial(apart_config, (2, 2, 1), (2, 2, 1), 4))
     config = _changed(config, LANGUAGE, tied_embeddings=True)
     config.model.module_parallelisms[LANGUAGE].recompute_granularity = "full"
-    config.model.module_parallelisms["images"].overlap_grad_reduce = True
+    images = config.model.module_parallelisms["images"]
+    images.overlap_grad_reduce, images.recompute_granularity = True, "selective"
     config.runtime.pipeline_order = "zb-h1"
     return config.finalize()
 
@@ -490,11 +496,34 @@ def experts_on_contexts() -> ExperimentConfig:
     return on_contexts(partial(_longer, make), images=2, language_module=2)
 
 
+def experts_on_shared_stages(each: int = 2) -> ExperimentConfig:
+    """Return experts in chunks of two stages, on two contexts each, that read samples in a row.
+
+    Args:
+        each: how many of the four experts a token takes.
+    """
+    options = {"presence": PRESENCE, "layers": 4, "chunks": 2, "context_parallel": 2}
+    config = shared_pipeline("colocated", (1, 2, 1), {"audio": (1, 4)}, 2, **options)
+    config = with_experts(config, expert_parallel=2)
+    config = _changed(config, LANGUAGE, moe_router_topk=each)
+    return in_rows(_With(lambda: config, (LANGUAGE,), {"recompute_granularity": "selective"}))
+
+
 def _experts() -> Iterator[WholeRun]:
     by_sample = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.2}
     one_each = {"moe_router_topk": 1, "num_moe_experts": 4}
     for name, make in (
-        ("EP2 of DP4", partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED, **EVEN)),
+        (
+            "EP2 ETP2 of DP4",
+            partial(
+                experts_config,
+                (1, 1, 4),
+                (1, 1, 4),
+                expert_tensor_parallel=2,
+                **WITH_SHARED,
+                **EVEN,
+            ),
+        ),
         ("EP2 of CP2", experts_on_contexts),
         (
             "EP4, one expert each",
@@ -515,7 +544,15 @@ def _experts() -> Iterator[WholeRun]:
                 **EVEN,
             ),
         ),
-        ("EP2 ETP2", partial(experts_config, (1, 1, 4), (2, 1, 2), False, 2, 2, 2, **by_sample)),
+        (
+            "EP2 ETP2, gathered",
+            partial(experts_config, (1, 1, 4), (2, 1, 2), False, 2, 2, 2, "allgather", **by_sample),
+        ),
+        (
+            "EP2 ETP2 on separate ranks, gathered",
+            partial(experts_config, (1, 1, 1), (2, 1, 2), True, 1, 2, 2, "allgather"),
+        ),
+        ("on stages of shared ranks", experts_on_shared_stages),
         ("of a decoder", expert_decoder_config),
     ):
         yield WholeRun("experts", name, make)
@@ -717,6 +754,8 @@ def _precisions() -> Iterator[WholeRun]:
         ("heterogeneous", partial(decoded_config, behind, 4)),
         ("tied", tied_on_four_ranks),
         ("shared frames", frames_by_fan_in),
+        # In 16 bits a token may take another expert under another layout, so here it takes all.
+        ("experts in chunks, contexts and rows", partial(experts_on_shared_stages, 4)),
     ):
         yield WholeRun("bf16", name, partial(in_precision, make, "bf16"))
     replicas = _ReplicasOf(
@@ -724,7 +763,11 @@ def _precisions() -> Iterator[WholeRun]:
     )
     yield WholeRun("bf16", "replicas", partial(in_precision, replicas, "bf16"))
     apart = partial(apart_config, (2, 1, 1), (1, 2, 1), 2)
+    stages = partial(
+        shared_pipeline, "homogeneous", (1, 2, 1), {"audio": (1, 1)}, 2, pipeline_order="zb-h1"
+    )
     for name, make in (
+        ("homogeneous, zb-h1", stages),
         ("colocated", partial(digits_config, (1, 4), (2, 2), num_microbatches=2)),
         ("heterogeneous", apart),
     ):
@@ -799,13 +842,14 @@ def _optimizers() -> Iterator[WholeRun]:
     again = _With(stages, (LANGUAGE,), {"recompute_granularity": "full"})
     yield WholeRun(proves, "stages", again)
     decoded = {"images": (1, 1, 1), LANGUAGE: (1, 1, 1), "writer": (1, 1, 2)}
-    written = _With(partial(decoded_config, decoded, 2), ("writer",), IN_FULL)
+    attention = {"recompute_granularity": "selective"}
+    written = _With(partial(decoded_config, decoded, 2), ("writer",), {**IN_FULL, **attention})
     yield WholeRun(proves, "a decoder", written)
     together = _With(partial(digits_config, (1, 2), (1, 2)), ("images", LANGUAGE), IN_FULL)
     yield WholeRun("bf16", "layers in full shards", partial(in_precision, together, "bf16"))
     behind = {"images": (1, 1, 2), LANGUAGE: (1, 1, 2), "writer": (1, 1, 2)}
     decoded = partial(decoded_config, behind, 2)
-    both = _With(decoded, ("images", LANGUAGE, "writer"), several)
+    both = _With(decoded, ("images", LANGUAGE, "writer"), {**OVERLAPPED, **several})
     yield WholeRun("bf16", "shards of states", partial(in_precision, both, "bf16"))
 
 
@@ -832,13 +876,58 @@ WHOLE_RUNS = (
 
 
 def parallel_fields(config: ExperimentConfig) -> Iterator[tuple[str, str, str]]:
-    """Yield (mode, part of the model, field) for all parallelism that a config uses."""
-    model = config.model
+    """Yield (mode, part of the model, field) for all that a config uses of what runs.
+
+    A field of which several values run has its value; what a whole run has is of the part "run".
+    """
+    model, mode = config.model, str(config.model.deployment_mode)
     for name, module in model.module_parallelisms.items():
         part = "decoder" if name in model.decoder_module_names else "encoder"
         part = "language model" if name == model.llm_module_name else part
         for axis in _chosen(module):
-            yield str(model.deployment_mode), part, CONFIG_FIELDS[axis]
+            yield mode, part, CONFIG_FIELDS[axis]
+        network = model.module_architectures.get(name)
+        for field in (*_of_module(module), *(() if network is None else _of_network(network))):
+            yield mode, part, field
+        if part == "language model" and network is not None and network.num_moe_experts:
+            yield mode, part, f"experts by {module.moe_token_dispatcher_type or 'alltoall'}"
+    for field in _of_run(config):
+        yield mode, "run", field
+
+
+def _of_module(module: ModuleParallelismConfig) -> Iterator[str]:
+    for field in FLAGS:
+        if getattr(module, field):
+            yield field
+    if module.recompute_granularity is not None:
+        yield f"recompute {module.recompute_granularity}"
+
+
+def _of_network(network: ModuleArchitecture) -> Iterator[str]:
+    for field in ("hidden_dropout", "attention_dropout"):
+        if getattr(network, field):
+            yield field
+
+
+def _of_run(config: ExperimentConfig) -> Iterator[str]:
+    runtime = config.runtime
+    if runtime.precision not in (None, "fp32"):
+        yield f"precision {runtime.precision}"
+    if runtime.pipeline_order not in (None, "1f1b"):
+        yield f"pipeline_order {runtime.pipeline_order}"
+    if (runtime.encoder_microbatches or 1) > 1:
+        yield "encoder_microbatches"
+    if config.data.pack_sequences_in_batch:
+        yield "pack_sequences_in_batch"
+    if config.strategy is not None:
+        yield "strategy"
+
+
+FLAGS = (
+    "overlap_grad_reduce",
+    "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split",
+)
 
 
 def _chosen(module: ModuleParallelismConfig) -> dict[Axis | Choice, Any]:

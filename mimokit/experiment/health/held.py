@@ -67,12 +67,14 @@ def predicted_memory(config: ExperimentConfig) -> Predicted:
     Attention keeps its scores where a run has Megatron's own core, which is not fused. Nothing is
     returned for what cannot be predicted, as modules behind the language model.
     """
-    modules = config.model.module_parallelisms.values()
-    fused = config.data.pack_sequences_in_batch or any(m.context_parallel > 1 for m in modules)
     # Runs add up gradients outside of the products, without Transformer Engine.
-    own = replace(MEGATRON_CORE, fused_attention=fused, dummy_gradients=False)
+    own = replace(MEGATRON_CORE, fused_attention=False, dummy_gradients=False)
+    fused = _fused_modules(config)
     try:
-        found = predict(config, software=own).memory
+        found = dict(predict(config, software=own).memory)
+        if fused:
+            without_scores = predict(config, software=replace(own, fused_attention=True)).memory
+            found |= {name: parts for name, parts in without_scores.items() if name in fused}
     except ConfigError:
         return {}
     return {
@@ -81,3 +83,15 @@ def predicted_memory(config: ExperimentConfig) -> Predicted:
         }
         for module, parts in found.items()
     }
+
+
+def _fused_modules(config: ExperimentConfig) -> frozenset[str]:
+    """Return the modules whose attention keeps no scores: on contexts, and of samples in a row."""
+    model = config.model
+    rows = config.data.pack_sequences_in_batch
+    return frozenset(
+        name
+        for name in model.module_parallelisms
+        if model.get_parallelism(name).context_parallel > 1
+        or (rows and name not in model.encoder_module_names)
+    )

@@ -6,6 +6,7 @@ import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
 from mimokit.config.strategy import StrategyConfig
 from mimokit.experiment import Evaluations, train
+from mimokit.experiment.health.held import predicted_memory
 from mimokit.experiment.health.measures import NOT_MEASURED, RunMeasures
 from mimokit.experiment.health.report import HealthRecord, RunHealth
 from mimokit.planning.types import LayoutPlan
@@ -24,7 +26,9 @@ from mimokit.prediction.tensor_collectives import CollectiveSpan
 from mimokit.samples import HealthSample, StepSample
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
+from tests.layouts_multimodal import multimodal_config
 from tests.planted import planted
+from tests.whole_runs import in_rows, on_contexts
 
 LANGUAGE = "language_module"
 NORM, SHARD = "language_module.norm.weight", "language_module.fc1.weight (shard {} of 2)"
@@ -203,6 +207,17 @@ def test_memory_is_compared_between_ranks_with_the_same_modules() -> None:
     plan = mimokit.plan(apart_config((1, 1, 2), (2, 1, 1)))
     found = measured(plan, **{f"rank_{rank}": {"memory_allocated": 9000} for rank in (2, 3)})
     assert [(one.ranks, one.share) for one in found.spreads] == [((0, 1), 0.0), ((2, 3), 0.0)]
+
+
+def test_a_module_keeps_the_scores_of_its_attention_unless_its_own_sequences_are_shared() -> None:
+    make = partial(multimodal_config, {"clip": (1, 4), LANGUAGE: (1, 4)}, "colocated")
+    before = predicted_memory(make())
+    for config in (on_contexts(make, language_module=2), in_rows(make)):
+        after = predicted_memory(config)
+        assert after["clip"]["activations"] == before["clip"]["activations"]
+        assert after[LANGUAGE]["activations"] < before[LANGUAGE]["activations"]
+    without = predicted_memory(on_contexts(make, clip=2))
+    assert without["clip"]["activations"] < before["clip"]["activations"]
 
 
 def test_a_rank_whose_weights_go_another_way_is_named(cluster: EngineCluster) -> None:
