@@ -35,8 +35,7 @@ test: setup
 	$(BIN)/python -m tests.browser.chromium
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@# The workers must start within 3 s; where the machine is too busy for that, one process checks.
-	$(BIN)/mypy --num-workers 2 || $(BIN)/mypy
+	@sh make/types.sh $(BIN)/mypy
 	$(BIN)/python -m pytest --numprocesses 2
 
 # What depends on the versions of Python and Megatron-Core, on the Pythons that `make test` leaves.

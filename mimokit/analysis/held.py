@@ -28,13 +28,13 @@ def _rows(run: str, folder: Path) -> Iterator[dict[str, Any]]:
         held = read_object(folder / RunFile.HEALTH).get("held")
     except RunFolderError:  # `Runs.problems` has it
         return
-    for one in held if isinstance(held, list) else ():
-        predicted = one.get("predicted") or {}
-        for part, measured in (one.get("measured") or {}).items():
+    for of_rank in held if isinstance(held, list) else ():
+        predicted = of_rank.get("predicted") or {}
+        for part, measured in (of_rank.get("measured") or {}).items():
             yield {
                 "run": run,
-                "module": one.get("module"),
-                "rank": one.get("rank"),
+                "module": of_rank.get("module"),
+                "rank": of_rank.get("rank"),
                 "part": part,
                 "measured": measured,
                 "predicted": predicted.get(part),

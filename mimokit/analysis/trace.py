@@ -36,7 +36,9 @@ class TraceFileError(ValueError):
 def samples_to_trace(samples: Iterable[Sample]) -> pd.DataFrame:
     """Return the traced steps of all ranks, sorted by start and rank."""
     traced = _traces(samples)
-    table = _table([(one.rank, one.iteration, *event) for one in traced for event in one.events])
+    table = _table(
+        [(sample.rank, sample.iteration, *event) for sample in traced for event in sample.events]
+    )
     if len(table):
         table[["start", "stop"]] -= _begin(traced)
     return table
@@ -45,7 +47,9 @@ def samples_to_trace(samples: Iterable[Sample]) -> pd.DataFrame:
 def inside_to_trace(samples: Iterable[Sample]) -> pd.DataFrame:
     """Return what took place inside the traced steps, as `samples_to_trace` returns these."""
     traced = _traces(samples)
-    table = _table([(one.rank, one.iteration, *event) for one in traced for event in one.inside])
+    table = _table(
+        [(sample.rank, sample.iteration, *event) for sample in traced for event in sample.inside]
+    )
     if len(table):
         table[["start", "stop"]] -= _begin(traced)
     return table

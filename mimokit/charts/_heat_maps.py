@@ -72,9 +72,9 @@ def expert_load(steps: pd.DataFrame, module: str | None = None) -> alt.Chart:
     Raises:
         ValueError: the table has no column of the load of its experts.
     """
-    found = experts_of(steps.columns)
-    name = next(iter(found), "language_module") if module is None else module
-    columns = found.get(name, {0: expert_column(name, 0)})
+    columns_of = experts_of(steps.columns)
+    name = next(iter(columns_of), "language_module") if module is None else module
+    columns = columns_of.get(name, {0: expert_column(name, 0)})
     need(steps, "expert_load", "iteration", *columns.values())
     loads = steps.groupby("iteration")[list(columns.values())].mean()
     loads.columns = pd.Index(columns, name="expert")

@@ -216,7 +216,7 @@ def _ranks(runs: Runs, comparison: Comparison) -> list[str]:
             parts.append(f"<h3>{escape(name)}</h3>")
             parts.append(_figure(stragglers(ranks)))
             parts.append(_figure(rank_memory(ranks, runs.memory_limit(name))))
-            parts += [_figure(expert_load(ranks, one)) for one in experts_of(ranks.columns)]
+            parts += [_figure(expert_load(ranks, module)) for module in experts_of(ranks.columns)]
     return parts
 
 

@@ -46,7 +46,9 @@ def forget(names: Iterable[str], *directories: str) -> None:
     module may have imported it. What is installed is kept.
     """
     find_in_working_directory()
-    _drop({_directory_of(name) for name in names} | {os.path.realpath(one) for one in directories})
+    _drop(
+        {_directory_of(name) for name in names} | {os.path.realpath(path) for path in directories}
+    )
 
 
 @contextmanager
@@ -154,8 +156,12 @@ def _remove_bytecode(directories: Iterable[str | None], modules: Mapping[str, An
 
     Python compares seconds and sizes: it would take it for that of a later edit in that second.
     """
-    cached = [path for one in directories for path in Path(one or "", "__pycache__").glob("*.pyc")]
-    cached += [Path(path) for one in modules.values() if (path := getattr(one, "__cached__", None))]
+    cached = [
+        path for folder in directories for path in Path(folder or "", "__pycache__").glob("*.pyc")
+    ]
+    cached += [
+        Path(path) for module in modules.values() if (path := getattr(module, "__cached__", None))
+    ]
     for path in cached:
         with suppress(OSError, ValueError):
             source = Path(importlib.util.source_from_cache(path))

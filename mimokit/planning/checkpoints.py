@@ -188,13 +188,13 @@ def read_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
             f"it has format {number}, and this version of mimokit reads formats up to {FORMAT}; "
             "read it with the version that wrote it, or a later one",
         )
-    found = _checkpoint(path, content) if number == FORMAT else None
-    if found is None:
+    checkpoint = _checkpoint(path, content) if number == FORMAT else None
+    if checkpoint is None:
         raise refused(path, f"{MARKER} is not what mimokit writes; go on from an earlier one")
-    if wrong := [name for name, size in found.files.items() if _size(path / name) != size]:
-        what = f"of {len(found.files)} files, {_some(wrong)} missing or not whole"
+    if wrong := [name for name, size in checkpoint.files.items() if _size(path / name) != size]:
+        what = f"of {len(checkpoint.files)} files, {_some(wrong)} missing or not whole"
         raise refused(path, f"{what}; go on from an earlier checkpoint")
-    return found
+    return checkpoint
 
 
 def _checkpoint(path: Path, content: Mapping[str, Any]) -> Checkpoint | None:

@@ -301,6 +301,6 @@ class LayoutPlan:
         return plan_to_text(self, self.estimates)
 
     def __repr__(self) -> str:
-        modules = ", ".join(f"{name} on {len(one.ranks)}" for name, one in self.modules.items())
+        modules = ", ".join(f"{name} on {len(ranks.ranks)}" for name, ranks in self.modules.items())
         layout = f"{self.deployment_mode}, {counted(self.world_size, 'rank')}"
         return f"<{type(self).__name__}: {layout}; {modules}>"

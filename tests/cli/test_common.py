@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import subprocess
+import sys
 from importlib.metadata import version
 
 from typer.testing import CliRunner
@@ -27,3 +29,13 @@ def test_the_shell_completes_commands_options_and_presets() -> None:
     assert "verify" in completed("mimokit ver")
     assert "--tolerance" in completed("mimokit verify --to")
     assert "llava_7b_colocated" in completed("mimokit plan preset:llava")
+
+
+def test_python_runs_the_package() -> None:
+    command = [sys.executable, "-m", "mimokit"]
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    assert version.stdout == CliRunner().invoke(app, ["--version"]).output
+    wrong = subprocess.run([*command, "no-such-command"], capture_output=True, text=True)
+    assert wrong.returncode == 2
+    assert "no-such-command" in wrong.stderr
+    assert "Traceback" not in wrong.stderr

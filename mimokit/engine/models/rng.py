@@ -10,6 +10,7 @@ import contextlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -34,13 +35,28 @@ class MaskRows:
 
     Attributes:
         step: optimizer steps before this one.
-        samples: number of every row's sample in the global batch, [rows] int32.
-        items: number of every row among the items of its sample, [rows] int32.
+        pairs: number of every row's sample in the global batch, and of the row among the items of
+            its sample.
     """
 
     step: int
-    samples: torch.Tensor
-    items: torch.Tensor
+    pairs: Sequence[tuple[int, int]]
+
+    @property
+    def samples(self) -> torch.Tensor:
+        """The samples of the rows, [rows] int32."""
+        return self._table[:, 0]
+
+    @property
+    def items(self) -> torch.Tensor:
+        """The items of the rows, [rows] int32."""
+        return self._table[:, 1]
+
+    @cached_property
+    def _table(self) -> torch.Tensor:
+        """Made when it is first read: most models drop nothing."""
+        table = torch.tensor(self.pairs, dtype=torch.int32, device=rank_device())
+        return table.reshape(-1, 2)
 
 
 def mask_rows(step: int, samples: range, items: Sequence[int] | None = None) -> MaskRows:
@@ -52,8 +68,7 @@ def mask_rows(step: int, samples: range, items: Sequence[int] | None = None) -> 
     """
     counts = [1] * len(samples) if items is None else items
     pairs = [(n, item) for n, own in zip(samples, counts, strict=True) for item in range(own)]
-    table = torch.tensor(pairs, dtype=torch.int32, device=rank_device()).reshape(-1, 2)
-    return MaskRows(step, table[:, 0], table[:, 1])
+    return MaskRows(step, pairs)
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ class StageExecutor:
             for index, stage in model.stages.items()
         }
         self._edges = model.program.graph.edges
+        self._modules = model.modules()
         self._loaded: dict[int, LoadedBatch] = {}
         self._boundaries: dict[int, dict[str, Boundary]] = {}
         self._idle: dict[int | None, set[tuple[StepKind, int | None]]] = {}
@@ -205,7 +206,7 @@ class StageExecutor:
         check_tokens(batch, self.model.special_token_ids, self.model.tokens_per_item)
         batch = to_device(batch, rank_device())
         if action.stage is None:
-            loaded = LoadedBatch(self.model.plan, self.model.modules(), batch)
+            loaded = LoadedBatch(self.model.plan, self._modules, batch)
             self._loaded[action.microbatch] = loaded
         else:
             self._stages[action.stage].take_batch(action.microbatch, batch)
@@ -229,7 +230,7 @@ class StageExecutor:
         items on this rank its forward. An encoder that shares its items with others always runs.
         """
         name = self.model.stages[stage].name
-        if shares_items(self.model.modules()[name]):
+        if shares_items(self._modules[name]):
             return
         inputs = batch["modality_inputs"].get(name)
         idle: tuple[StepKind, ...] = ()

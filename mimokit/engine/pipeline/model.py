@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import torch.distributed as dist
 
@@ -23,7 +23,7 @@ from mimokit.engine.pipeline.base_stage import ModuleStage
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
 from mimokit.engine.pipeline.messages import Mailbox
 from mimokit.engine.pipeline.stages import DecoderStage, EncoderStage, LanguageStage, ModalityStage
-from mimokit.planning.schedule import Stage
+from mimokit.planning.schedule import Action, Stage
 from mimokit.planning.types import LayoutPlan, PipelinePlan
 
 
@@ -58,6 +58,11 @@ class RankModel:
     def program(self) -> PipelinePlan:
         """The planned actions of all ranks."""
         return self.plan.program
+
+    @cached_property
+    def actions(self) -> tuple[Action, ...]:
+        """The actions of this rank in an optimizer step, in order."""
+        return self.program.actions(dist.get_rank())
 
     @property
     def language_module_name(self) -> str:

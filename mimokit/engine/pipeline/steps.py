@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Collection, Iterator
 
 import torch
-import torch.distributed as dist
 
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.pipeline.executor import LogitsObserver, MicrobatchLoss, StageExecutor
@@ -18,8 +17,7 @@ from mimokit.step_kinds import FORWARD_HALF, UPDATE, StepKind
 
 def before_reduction(model: RankModel) -> tuple[Action, ...]:
     """Return the actions of this rank in one step up to the reduction of gradients."""
-    actions = model.program.actions(dist.get_rank())
-    return tuple(a for a in actions if a.kind not in UPDATE)
+    return tuple(a for a in model.actions if a.kind not in UPDATE)
 
 
 def forward_only(model: RankModel) -> tuple[Action, ...]:

@@ -123,8 +123,8 @@ def unreduced_parts(plan: LayoutPlan) -> Iterator[str]:
 
 def coordinates(grid: RankGrid, axes: tuple[Axis, ...]) -> np.ndarray:
     """Return the coordinates of every rank of a grid along some axes, [ranks, axes]."""
-    found = np.unravel_index(np.arange(grid.size), grid.shape[::-1])[::-1]
-    return np.stack([found[grid.dimensions.index(str(axis))] for axis in axes], -1)
+    coordinates = np.unravel_index(np.arange(grid.size), grid.shape[::-1])[::-1]
+    return np.stack([coordinates[grid.dimensions.index(str(axis))] for axis in axes], -1)
 
 
 def _sharded_states(plan: LayoutPlan, ranks: ModuleRanks) -> Iterator[str]:

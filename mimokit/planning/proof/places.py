@@ -140,7 +140,7 @@ def _passes_of_rank(
 ) -> np.ndarray:
     """Return a number for every rank: equal where the passes of a module are, -1 without any."""
     stages, numbers = plan.program.graph.stages, dict[tuple[object, ...], int]()
-    found = np.full(plan.world_size, -1)
+    numbered = np.full(plan.world_size, -1)
     for own, indices in zip(actions, plan.program.graph.workers, strict=True):
         passes = tuple(
             (action.kind, stages[action.stage].place, action.microbatch)
@@ -150,5 +150,5 @@ def _passes_of_rank(
             and stages[action.stage].module == module
         )
         ranks = plan.program.ranks[indices[0]]
-        found[ranks.start : ranks.stop] = numbers.setdefault(passes, len(numbers))
-    return found
+        numbered[ranks.start : ranks.stop] = numbers.setdefault(passes, len(numbers))
+    return numbered

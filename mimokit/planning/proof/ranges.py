@@ -17,11 +17,11 @@ def ranges_of(samples: Mapping[int, SampleRange], ranks: NDArray[np.int64]) -> R
     """Return the range of each rank, [*shape of the ranks, 2]."""
     if isinstance(samples, RankRanges):
         start = (ranks - samples.rank_offset) // samples.ranks_per_piece % samples.pieces
-        found = np.stack([start * samples.size, (start + 1) * samples.size], -1)
+        ranges = np.stack([start * samples.size, (start + 1) * samples.size], -1)
         known = np.zeros(ranks.shape, bool)
         for span in samples.spans:
             known |= (ranks >= span.start) & (ranks < span.stop)
-        return np.where(known[..., None], found, -1)
+        return np.where(known[..., None], ranges, -1)
     flat = [samples.get(rank, (-1, -1)) for rank in ranks.reshape(-1).tolist()]
     return np.array(flat, np.int64).reshape(*ranks.shape, 2)
 

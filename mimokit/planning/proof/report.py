@@ -67,8 +67,8 @@ class PlanProof(Report):
             "passed": self.passed,
             "verdict": self.verdict,
             "claims": [
-                {"name": one.name, "shown_for": one.shown_for, "faults": list(one.faults)}
-                for one in self.claims
+                {"name": claim.name, "shown_for": claim.shown_for, "faults": list(claim.faults)}
+                for claim in self.claims
             ],
         }
 

@@ -17,23 +17,23 @@ def uncomputed_samples(plan: LayoutPlan) -> Iterator[str]:
     total = plan.batch.samples_per_microbatch
     for name, ranks in plan.modules.items():
         batch = plan.batch.modules[name]
-        found = _by_place(plan, ranks)  # [pp, dp, cp, tp, 2]
+        ranges = _by_place(plan, ranks)  # [pp, dp, cp, tp, 2]
         if batch.micro_batch_size * ranks.data_parallel != total:
             yield (
                 f"module {name!r} has {ranks.data_parallel} replicas of {batch.micro_batch_size} "
                 f"samples, but a micro-batch has {total}"
             )
-        if (found < 0).any():
-            rank = ranks.block()[(found < 0).any(-1)][0]
+        if (ranges < 0).any():
+            rank = ranks.block()[(ranges < 0).any(-1)][0]
             yield f"rank {rank} computes no samples of module {name!r}"
             continue
-        unlike = (found != found[:1, :, :1, :1]).any(-1)
+        unlike = (ranges != ranges[:1, :, :1, :1]).any(-1)
         if unlike.any():
             yield (
                 f"rank {ranks.block()[unlike][0]} of module {name!r} computes other samples than "
                 "the ranks with which it shares them"
             )
-        fault = covered_once(found[0, :, 0, 0], (0, total))
+        fault = covered_once(ranges[0, :, 0, 0], (0, total))
         if fault:
             yield f"module {name!r}: {fault}"
 

@@ -21,18 +21,18 @@ def kinds_of(plan: LayoutPlan) -> frozenset[str]:
     executing a module, the direction of a bridge and how its ends meet, and a pair of actions that
     follow each other on a rank at a place of a pipeline.
     """
-    found = {f"ranks are {plan.deployment_mode}"}
+    kinds = {f"ranks are {plan.deployment_mode}"}
     for name, ranks in plan.modules.items():
-        found |= {f"module {name!r}: {kind}" for kind in _groups(ranks)}
-        found |= {f"module {name!r}: {kind}" for kind in _execution(plan.executions[name])}
+        kinds |= {f"module {name!r}: {kind}" for kind in _groups(ranks)}
+        kinds |= {f"module {name!r}: {kind}" for kind in _execution(plan.executions[name])}
     for bridge in plan.bridges:
         ends = f"bridge from {bridge.source!r} to {bridge.destination!r}"
-        found |= {f"{ends}: {kind}" for kind in _bridge(bridge)}
+        kinds |= {f"{ends}: {kind}" for kind in _bridge(bridge)}
     graph = plan.program.graph
     places = tuple(_place(graph, stage.index) for stage in graph.stages)
     for actions in plan.program.schedule.all_actions():
-        found |= _patterns(places, actions)
-    return frozenset(found)
+        kinds |= _patterns(places, actions)
+    return frozenset(kinds)
 
 
 def _groups(ranks: ModuleRanks) -> Iterator[str]:
@@ -100,14 +100,14 @@ def _place(graph: StageGraph, index: int) -> str:
 
 def _patterns(places: Sequence[str], actions: Sequence[Action]) -> set[str]:
     """Return which action follows which, each at its place, and for an earlier or later batch."""
-    found = set()
+    patterns = set()
     for action, following in pairwise(actions):
         batches = action.microbatch, following.microbatch
         order = ""
         if None not in batches and batches[0] != batches[1]:
             order = " of another micro-batch"
-        found.add(f"{_words(places, action)}, then {_words(places, following)}{order}")
-    return found
+        patterns.add(f"{_words(places, action)}, then {_words(places, following)}{order}")
+    return patterns
 
 
 def _words(places: Sequence[str], action: Action) -> str:

@@ -103,7 +103,7 @@ def _parts(config: ExperimentConfig, most: int) -> Iterator[ExperimentConfig]:
 def _most_microbatches(config: ExperimentConfig, sizes: Mapping[str, Sizes]) -> int:
     """Return as many as show each pattern of the schedule."""
     pipeline = CONFIG_FIELDS[Axis.PIPELINE]
-    chunks = ((one[pipeline] or 1) * (one[CHUNKS] or 1) for one in sizes.values())
+    chunks = ((module[pipeline] or 1) * (module[CHUNKS] or 1) for module in sizes.values())
     return min(config.data.num_microbatches, 2 * max(chunks) + 2)
 
 
@@ -118,7 +118,7 @@ def _layouts(config: ExperimentConfig, most: int, fewest: int) -> Iterator[dict[
     choices = [list(_sizes(sizes, most, fewest)) for sizes in old.values()]
     apart = model.deployment_mode == "heterogeneous"
     for chosen in itertools.product(*choices):
-        ranks = [_ranks(one) for one in chosen]
+        ranks = [_ranks(sizes) for sizes in chosen]
         if sum(ranks) <= most if apart else len(set(ranks)) == 1:
             yield dict(zip(old, chosen, strict=True))
 
@@ -148,7 +148,7 @@ def _ranks_of(config: ExperimentConfig) -> Callable[[Mapping[str, Sizes]], int]:
     apart = config.model.deployment_mode == "heterogeneous"
 
     def ranks(sizes: Mapping[str, Sizes]) -> int:
-        each = [_ranks(one) for one in sizes.values()]
+        each = [_ranks(module) for module in sizes.values()]
         return sum(each) if apart else max(each)
 
     return ranks
@@ -189,7 +189,9 @@ def _with(
 
 def _layers(layers: int, old: ModuleParallelismConfig, new: ModuleParallelismConfig) -> int:
     """Return how many layers give each chunk as few as there can be; ends may count as layers."""
-    chunks, smaller = (one.pipeline_parallel * (getattr(one, CHUNKS) or 1) for one in (old, new))
+    chunks, smaller = (
+        sizes.pipeline_parallel * (getattr(sizes, CHUNKS) or 1) for sizes in (old, new)
+    )
     if layers % chunks == 0:
         return min(layers, smaller)
     return min(layers, 2 * smaller - 2)

@@ -124,7 +124,7 @@ def trained_shards(
                 held = [(name, cut.at(place)) for name, cut in cuts.items()]
                 sizes = tuple((name, HeldShard.of(shard)) for name, shard in held if shard.is_held)
                 # Ranks differ in their experts, and in the padding of a vocabulary.
-                shards[place] = next((one for one in shards.values() if one == sizes), sizes)
+                shards[place] = next((other for other in shards.values() if other == sizes), sizes)
             for place, rank in zip(places, ranks.stage(stage), strict=True):
                 parts[rank].append(shards[place])
     keys = [tuple(map(id, part)) for part in parts]

@@ -46,10 +46,20 @@ def test_verification_sees_a_sample_that_is_read_twice(cluster):
 
 def test_what_cannot_share_images():
     config = apart_multimodal_config({"qwen": (1, 2, 2), LANGUAGE: (1, 1, 2)}, **SHARED)
-    with pytest.raises(ConfigError, match="Module 'qwen': pipeline_parallel is 2, but vit_frame_p"):
+    with pytest.raises(ConfigError) as refused:
         check_runnable(config)
+    (problem,) = refused.value.problems
+    assert problem.sentence == (
+        "Module 'qwen': pipeline_parallel is 2, but vit_frame_parallel runs encoders of one stage "
+        "only; set it to 1, or leave the patch out."
+    )
     config = multimodal_config({"audio": (1, 2), LANGUAGE: (1, 2)}, "homogeneous", **SHARED)
-    with pytest.raises(ConfigError, match="patch_type has vit_frame_parallel, but no module enc"):
+    with pytest.raises(ConfigError) as refused:
         check_runnable(config)
+    (problem,) = refused.value.problems
+    assert problem.sentence == (
+        "Section 'runtime': patch_type has vit_frame_parallel, but no module encodes images; "
+        "leave it out."
+    )
     with pytest.raises(ConfigError, match="patch_type"):
         config.runtime.patch_type = ["frames"]
