@@ -89,8 +89,8 @@ def predict_task(task: PredictionTask) -> Prediction:
         task = replace(task, workload=replace(task.workload, encoder_microbatches=at_once))
     model, layout, workload, system = task.model, task.layout, task.workload, task.system
     check_precision(system.hardware, workload)
-    check_links(system.hardware, layout.gpus)
     check_layout(model, layout, workload)
+    check_links(system.hardware, layout.gpus)
     language, encoders = costs_of(model, layout, workload, system)
     cost = layout_cost(layout.mode, language, encoders, workload, system)
     seconds = float(cost.seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -31,6 +32,9 @@ class DeMo(torch.optim.Optimizer):
             would write to them, which checkpoints do not hold: residual and step are 0 there.
     """
 
+    _padding: Mapping[nn.Parameter, tuple[slice, ...]] = MappingProxyType({})
+    """Those in checkpoints of the first release have none."""
+
     def __init__(
         self,
         parameters: list[nn.Parameter],
@@ -39,7 +43,9 @@ class DeMo(torch.optim.Optimizer):
         padding: Mapping[nn.Parameter, tuple[slice, ...]] | None = None,
     ) -> None:
         super().__init__([{"params": parameters}], {"lr": config.lr})
-        self._config, self._nodes, self._padding = config, nodes, padding or {}
+        self._config, self._nodes = config, nodes
+        if padding:
+            self._padding = padding
         self._sent: list[_Coefficients] | None = None
         self._every: list[Tensor] | None = None
 

@@ -102,7 +102,7 @@ def predict_shared(
     """
     plan = plan_layout(config).of_replica(0)
     at_work = costs.at(plan.world_size)
-    if plan.world_size > 1 and not at_work.collectives:
+    if plan.world_size > 1 and at_work.pieces and not at_work.collectives:
         sentence = (
             f"Prediction: the layout has {plan.world_size} ranks, but the machine was calibrated "
             "with one engine, which measures no collectives; calibrate 2 or more engines."
