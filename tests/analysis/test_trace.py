@@ -183,6 +183,7 @@ def test_the_trace_lies_over_the_prediction_on_one_axis():
     }
     assert max(row["stop"] for row in lower) == 1000
     assert "the lower predicted, 1,000.0 ms" in chart.to_dict()["title"]["subtitle"]
+    assert faults(str(_renderer.svg(chart.to_dict()))) == []
 
 
 def test_without_a_pipeline_no_timeline_is_planned():

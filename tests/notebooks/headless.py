@@ -9,9 +9,12 @@ from typing import Any
 
 import nbformat
 
+from mimokit.charts import _renderer
 from mimokit_widgets.notebooks.execute import execute
 from mimokit_widgets.notebooks.terminal import Terminal
+from tests.charts.pictures import faults
 
+SVG = "image/svg+xml"
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
@@ -30,14 +33,37 @@ def executed_copy(
     notebook = nbformat.read(NOTEBOOKS / name, 4)
     change(notebook)
     nbformat.write(notebook, folder / "notebooks" / name)
+    return executed(folder / "notebooks" / name, folder / "out")[:2]
+
+
+def executed(file: Path, out: Path) -> tuple[Any, str, str]:
+    """Execute a notebook; return it with its outputs, its page, and what was told meanwhile.
+
+    No cell may raise, and all charts must be readable.
+    """
     told = io.StringIO()
-    status = execute(folder / "notebooks" / name, folder / "out", Terminal(told))
-    assert status == 0, told.getvalue()
-    done = nbformat.read(folder / "out" / name, 4)
-    for cell in done.cells:
-        for output in cell.get("outputs", []):
-            assert output.output_type != "error"
-    return done, (folder / "out" / name).with_suffix(".html").read_text()
+    assert execute(file, out, Terminal(told)) == 0, told.getvalue()
+    notebook = nbformat.read(out / file.name, 4)
+    assert all(output.output_type != "error" for output in outputs_of(notebook))
+    assert faults_of_charts(notebook) == []
+    return notebook, (out / file.name).with_suffix(".html").read_text(), told.getvalue()
+
+
+def outputs_of(notebook: Any) -> list[Any]:
+    """Return the outputs of all cells."""
+    return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+def faults_of_charts(notebook: Any) -> list[str]:
+    """Return what is wrong with the charts that a notebook shows; empty if nothing is."""
+    found = []
+    for bundle in (output.get("data", {}) for output in outputs_of(notebook)):
+        name = bundle.get("text/plain", "a chart")
+        if SVG in bundle:
+            found += [f"{name}: {fault}" for fault in faults(bundle[SVG])]
+        elif _renderer.MIME_TYPE in bundle:
+            found.append(f"{name}: it has no picture")
+    return found
 
 
 def insert_behind(notebook: Any, tag: str, source: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 import nbformat
 import pytest
 
-from mimokit_widgets.notebooks.execute import execute
 from mimokit_widgets.notebooks.page import external_references
-from mimokit_widgets.notebooks.terminal import Terminal
+from tests.notebooks.headless import executed
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 FIRST_LIGHT = NOTEBOOKS / "01_first_light.ipynb"
@@ -30,18 +28,14 @@ def test_a_notebook_is_committed_without_outputs(file: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def executed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, str, str]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, str, str]:
     """Execute a copy with fewer iterations; return the notebook, its page and what was told."""
     folder = tmp_path_factory.mktemp("first_light")
     (folder / "configs").symlink_to(NOTEBOOKS.parent / "configs")
     (folder / "notebooks").mkdir()
     copy = folder / "notebooks" / FIRST_LIGHT.name
     nbformat.write(_shortened(nbformat.read(FIRST_LIGHT, 4)), copy)
-    told = io.StringIO()
-    status = execute(copy, folder / "out", Terminal(told))
-    assert status == 0, told.getvalue()
-    notebook = nbformat.read(folder / "out" / FIRST_LIGHT.name, 4)
-    return notebook, (folder / "out" / "01_first_light.html").read_text(), told.getvalue()
+    return executed(copy, folder / "out")
 
 
 def _shortened(notebook: Any) -> Any:
@@ -59,29 +53,25 @@ def _shortened(notebook: Any) -> Any:
     return notebook
 
 
-@pytest.mark.timeout(600)
-def test_it_runs_and_the_page_needs_no_network(executed: tuple[Any, str, str]) -> None:
-    notebook, page, told = executed
+def test_it_runs_and_the_page_needs_no_network(trained: tuple[Any, str, str]) -> None:
+    _, page, told = trained
     assert external_references(page) == []
     assert "Train, and watch" in told
     assert f"iteration {ITERATIONS} of {ITERATIONS}" in told
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            assert output.output_type != "error"
 
 
-def test_the_picture_of_the_run_stays(executed: tuple[Any, str, str]) -> None:
-    live = next(cell for cell in executed[0].cells if "LiveMonitor(run)" in cell.source)
+def test_the_picture_of_the_run_stays(trained: tuple[Any, str, str]) -> None:
+    live = next(cell for cell in trained[0].cells if "LiveMonitor(run)" in cell.source)
     pictures = [output for output in live.outputs if "image/svg+xml" in output.get("data", {})]
     assert len(pictures) == 1
     assert f"{ITERATIONS} iterations in " in pictures[0].data["text/plain"]
 
 
-def test_accuracy_and_chance_are_computed(executed: tuple[Any, str, str]) -> None:
-    page = executed[1]
+def test_accuracy_and_chance_are_computed(trained: tuple[Any, str, str]) -> None:
+    page = trained[1]
     assert re.search(r"Read without a single error:\s+\d+\.\d%", page)
     assert re.search(r"Guessing would reach:\s+1\.4%", page)
 
 
-def test_the_layout_is_verified(executed: tuple[Any, str, str]) -> None:
-    assert "computes what one process computes" in executed[1]
+def test_the_layout_is_verified(trained: tuple[Any, str, str]) -> None:
+    assert "computes what one process computes" in trained[1]

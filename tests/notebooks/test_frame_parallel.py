@@ -23,7 +23,6 @@ def table(notebook: Any, source: str) -> list[str]:
     return text.splitlines()
 
 
-@pytest.mark.timeout(600)
 def test_shared_frames_change_no_loss_and_save_time(tmp_path):
     notebook, page = executed_copy("04_frame_parallel.ipynb", tmp_path, _shortened)
     assert external_references(page) == []

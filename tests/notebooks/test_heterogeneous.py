@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import nbformat
-import pytest
 
 from mimokit_widgets.notebooks.page import external_references
 from tests.notebooks.headless import executed_copy, insert_behind, printed
@@ -33,7 +32,6 @@ def _shortened(notebook: Any) -> None:
     notebook.cells.insert(place, nbformat.v4.new_code_cell(MEASURE_LESS_OFTEN))
 
 
-@pytest.mark.timeout(600)
 def test_three_modes_train_alike_and_leave_traces(tmp_path):
     notebook, page = executed_copy("02_heterogeneous.ipynb", tmp_path, _shortened)
     # The page links to Perfetto but loads nothing from there.

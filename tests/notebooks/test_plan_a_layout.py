@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-import io
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 
-from mimokit_widgets.notebooks.execute import execute
 from mimokit_widgets.notebooks.page import external_references
-from mimokit_widgets.notebooks.terminal import Terminal
+from tests.notebooks.headless import executed, outputs_of
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "00_plan_a_layout.ipynb"
 
 
 @pytest.fixture(scope="module")
-def executed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, str]:
+def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, str]:
     """Execute a copy; return the notebook and its page."""
     folder = tmp_path_factory.mktemp("plan_a_layout")
-    copy = Path(shutil.copy(NOTEBOOK, folder))
-    told = io.StringIO()
-    assert execute(copy, folder / "out", Terminal(told)) == 0, told.getvalue()
-    page = (folder / "out" / NOTEBOOK.with_suffix(".html").name).read_text()
-    return nbformat.read(folder / "out" / NOTEBOOK.name, 4), page
+    return executed(Path(shutil.copy(NOTEBOOK, folder)), folder / "out")[:2]
 
 
 def _text(notebook: Any) -> str:
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     return "\n".join(
-        output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs
+        output.get("text", "") + output.get("data", {}).get("text/plain", "")
+        for output in outputs_of(notebook)
     )
 
 
-def test_it_compares_three_layouts_and_names_the_best(executed: tuple[Any, str]) -> None:
-    told = _text(executed[0])
+def test_it_compares_three_layouts_and_names_the_best(planned: tuple[Any, str]) -> None:
+    told = _text(planned[0])
     rows = {
         line.split()[0]: line.split()[1:]
         for line in told.splitlines()
@@ -50,9 +43,9 @@ def test_it_compares_three_layouts_and_names_the_best(executed: tuple[Any, str])
     assert f"The {best} layout is saved as runs/llava_on_64.yaml.\ntorchrun --nnodes 8" in told
 
 
-def test_its_conclusions_are_computed_and_their_directions_hold(executed: tuple[Any, str]) -> None:
+def test_its_conclusions_are_computed_and_their_directions_hold(planned: tuple[Any, str]) -> None:
     """The text says that colocated is faster per GPU than both others, and why."""
-    page = re.sub(r"\s+", " ", executed[1])
+    page = re.sub(r"\s+", " ", planned[1])
     share = re.search(r"share of the step falls from (\d+)% to (\d+)%", page)
     assert share is not None
     assert int(share[1]) > int(share[2])
@@ -69,8 +62,8 @@ def test_its_conclusions_are_computed_and_their_directions_hold(executed: tuple[
     assert re.search(r"Of [\d,]+ layouts the best is .*: the colocated one above", page)
 
 
-def test_each_stage_of_the_story_has_a_planner_of_its_layout(executed: tuple[Any, str]) -> None:
-    planners = [cell for cell in executed[0].cells if "LayoutPlanner(" in cell.source]
+def test_each_stage_of_the_story_has_a_planner_of_its_layout(planned: tuple[Any, str]) -> None:
+    planners = [cell for cell in planned[0].cells if "LayoutPlanner(" in cell.source]
     shown = [
         "".join(output.get("data", {}).get("text/html", "") for output in cell.outputs)
         for cell in planners
@@ -79,8 +72,8 @@ def test_each_stage_of_the_story_has_a_planner_of_its_layout(executed: tuple[Any
         assert f"{mode} on 64 ranks" in picture
 
 
-def test_its_page_shows_the_layouts_without_kernel_and_network(executed: tuple[Any, str]) -> None:
-    page = executed[1]
+def test_its_page_shows_the_layouts_without_kernel_and_network(planned: tuple[Any, str]) -> None:
+    page = planned[1]
     assert external_references(page) == []
     for mode in ("homogeneous", "colocated", "heterogeneous"):
         assert f"{mode} on 64 ranks" in page

@@ -28,7 +28,6 @@ def _shortened(notebook: Any) -> None:
     insert_behind(notebook, "iterations", fewer)
 
 
-@pytest.mark.timeout(600)
 def test_the_answer_is_that_of_the_folders(tmp_path: Path) -> None:
     notebook, page = executed_copy("05_post_hoc_analysis.ipynb", tmp_path, _shortened)
     assert external_references(page) == []

@@ -10,6 +10,8 @@ from typing import Any
 import nbformat
 import pytest
 
+from mimokit.charts import _renderer
+from tests.charts.pictures import faults
 from tests.charts.test_charts import REPORT
 
 ROOT = Path(__file__).parents[2]
@@ -33,10 +35,11 @@ def test_one_picture_has_plan_ranks_and_proof(monkeypatch: pytest.MonkeyPatch) -
             before, _, last = cell.source.rpartition("\n")
             exec(before or "pass", names)
             if last.startswith("alt."):
-                picture = eval(last, names).to_dict()
+                chart = eval(last, names)
             else:
                 exec(last, names)
-    titles = re.findall(r"'text': '(Rank map|Batch split|Proof)'", str(picture))
+    titles = re.findall(r"'text': '(Rank map|Batch split|Proof)'", str(chart.to_dict()))
+    assert faults(_renderer.bundle_of(chart)["image/svg+xml"]) == []
     assert titles == ["Rank map", "Batch split", "Proof"]
     assert asked == [names["plan"].world_size] == [8]
     assert names["planner"].config == names["config"]

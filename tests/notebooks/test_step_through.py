@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from mimokit_widgets.notebooks.page import external_references
 from tests.notebooks.headless import executed_copy, printed
 
 
-@pytest.mark.timeout(600)
 def test_the_steps_are_drawn_and_only_the_planted_fault_is_red(tmp_path):
     notebook, page = executed_copy("03_step_through.ipynb", tmp_path)
     assert external_references(page) == []

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
-
 from mimokit_widgets.notebooks.page import external_references
 from tests.notebooks.headless import executed_copy, insert_behind, printed
 
@@ -35,7 +33,6 @@ def rows(notebook: Any, source: str) -> dict[str, list[float]]:
     return found
 
 
-@pytest.mark.timeout(600)
 def test_the_winner_is_computed_and_replicas_are_verified(tmp_path):
     notebook, page = executed_copy("07_strategies.ipynb", tmp_path, _shortened)
     assert external_references(page) == []

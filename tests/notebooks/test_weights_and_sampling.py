@@ -24,7 +24,6 @@ def shown(notebook: Any, source: str, kind: str = "text/html") -> str:
     return text
 
 
-@pytest.mark.timeout(600)
 def test_a_checkpoint_is_planned_loaded_checked_and_sampled(tmp_path):
     notebook, page = executed_copy("08_weights_and_sampling.ipynb", tmp_path, _shortened)
     assert external_references(page) == []
