@@ -45,8 +45,13 @@ def on_cpu(idle_stream: object) -> None:
 
 
 def _numbers(tensor: Any, as_numpy: bool = False, record_stream: bool = False) -> Any:
-    """Return a tensor that is on the CPU already, as numbers if an all-to-all asks for them."""
-    return tensor.numpy() if as_numpy and torch.is_tensor(tensor) else tensor
+    """Return a tensor on the CPU, as numbers if an all-to-all asks for them.
+
+    Megatron's own moves those of CUDA alone, not those of a stand-in.
+    """
+    if not torch.is_tensor(tensor):
+        return tensor
+    return tensor.cpu().numpy() if as_numpy else tensor.cpu()
 
 
 def _gather(

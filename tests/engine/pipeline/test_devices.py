@@ -13,9 +13,10 @@ from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ExperimentConfig
 from mimokit.engine.data.batch import ITEMS, rows_per_sample
 from mimokit.engine.models.patches import ITEM_TOKENS
-from tests.layouts_apart import apart_multimodal_config
+from tests.layouts_apart import apart_multimodal_config, decoded_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.planted import planted
+from tests.whole_runs import experts_on_shared_stages, in_precision, recomputed, with_sizes
 
 RANKS = 4
 MESSAGES = {"messages.py", "routes.py", "communicator.py", "collectives.py"}
@@ -42,10 +43,21 @@ def _layouts() -> dict[str, ExperimentConfig]:
     return {
         "shared ranks": multimodal_config(shared, "colocated", **options),
         "separate ranks": apart_multimodal_config(apart, **options),
+        # In chunks, on contexts and in rows, with recomputed attention.
+        "experts in bf16": in_precision(experts_on_shared_stages, "bf16"),
+        "decoder, zb-h1, dropout, shards of states": _decoder(),
     }
 
 
-@pytest.mark.parametrize("name", ["shared ranks", "separate ranks"])
+def _decoder() -> ExperimentConfig:
+    """Return two stages before a decoder, that drop, recompute and share states."""
+    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 2, 1), "writer": (1, 1, 1)}
+    config = decoded_config(sizes, 2, pipeline_order="zb-h1")
+    full = dict.fromkeys(sizes, "full")
+    return with_sizes(recomputed(config, **full), sizes, use_distributed_optimizer=True).finalize()
+
+
+@pytest.mark.parametrize("name", _layouts())
 def test_a_step_makes_its_tensors_on_the_device_of_the_rank(
     cluster: EngineCluster, name: str
 ) -> None:
