@@ -41,6 +41,7 @@ TITLES = {
     "pipeline_overhead": "Pipeline executor",
     "megatron_1f1b": "1F1B over modules",
     "recomputation": "Recomputation",
+    "gpu_steps": "Layers on a GPU",
     "context_parallel": "Context parallelism",
     "trace_overhead": "Tracing",
     "drawn_layouts": "Drawn layouts against one process",
