@@ -26,8 +26,8 @@ FORWARD_UNITS = 1.0
 BACKWARD_UNITS = 2.0
 """A backward computes the gradients of inputs and of weights: two matrix products for one."""
 
-WEIGHT_UNITS = 1.0
-"""The gradients of weights of a backward, where an order has them apart."""
+WEIGHT_SHARE = 0.5
+"""Of a backward, in the gradients of weights: one of the two products."""
 
 
 def simulate(
@@ -37,7 +37,7 @@ def simulate(
     transfer: Seconds = 0.0,
     transfer_backward: Seconds | None = None,
     *,
-    weight_gradient: Seconds = WEIGHT_UNITS,
+    weight_gradient: Seconds | None = None,
     grad_sync: float | Sequence[float] = 0.0,
     optimizer: float | Sequence[float] = 0.0,
 ) -> Timeline:
@@ -51,7 +51,7 @@ def simulate(
             or [edges, micro-batches].
         transfer_backward: of gradients; None: as long as activations.
         weight_gradient: as forward; the part of a backward that is computed apart from it, if the
-            order of the schedule has it apart.
+            order of the schedule has it apart; None: half of it.
         grad_sync, optimizer: one number or one per stage.
 
     Raises:
@@ -81,7 +81,7 @@ def makespan(
     transfer: Seconds = 0.0,
     transfer_backward: Seconds | None = None,
     *,
-    weight_gradient: Seconds = WEIGHT_UNITS,
+    weight_gradient: Seconds | None = None,
 ) -> NDArray[np.float64]:
     """Return when the last computation ends, for one or for many sets of times at once.
 
@@ -121,7 +121,7 @@ def _run(tasks: TaskGraph, durations: NDArray[np.float64]) -> NDArray[np.float64
 class _Times:
     forward: Seconds
     backward: Seconds
-    weight_gradient: Seconds
+    weight_gradient: Seconds | None
     transfer: Seconds
     transfer_backward: Seconds | None
 
@@ -137,7 +137,9 @@ def _durations(schedule: Schedule, tasks: TaskGraph, times: _Times) -> NDArray[n
         (True, 1): _table(schedule, "transfer_backward", over, edges),
     }
     if schedule.split:
-        apart = _table(schedule, "weight_gradient", times.weight_gradient, stages)
+        apart = WEIGHT_SHARE * tables[False, 1]
+        if times.weight_gradient is not None:
+            apart = _table(schedule, "weight_gradient", times.weight_gradient, stages)
         split = schedule.work.weights & np.isin(range(stages), list(schedule.split))[:, None]
         left = tables[False, 1] - np.where(split, apart, 0.0)
         if (left < 0).any():

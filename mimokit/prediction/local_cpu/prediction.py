@@ -12,7 +12,7 @@ from mimokit.config.errors import ConfigError, Problem
 from mimokit.planning.bridges.routes import Route, counted_samples
 from mimokit.planning.layout import plan_layout
 from mimokit.planning.schedule import Action, StageEdge
-from mimokit.planning.schedule.simulation import BACKWARD_UNITS, WEIGHT_UNITS
+from mimokit.planning.schedule.simulation import WEIGHT_SHARE
 from mimokit.planning.types import ColocatedBridge
 from mimokit.prediction.local_cpu.cost_model import SharedCosts
 from mimokit.prediction.local_cpu.simulator import (
@@ -35,9 +35,6 @@ from mimokit.step_kinds import (
     Phase,
     StepKind,
 )
-
-PRODUCT = WEIGHT_UNITS / BACKWARD_UNITS
-"""Share of a backward pass that the gradients of inputs take, and that those of weights do."""
 
 _PHASES = {str(kind): kind.phase for kind in StepKind}
 
@@ -158,7 +155,7 @@ class _RankProgram:
         if kind == StepKind.FORWARD:
             return [self._step.one_pass(self._module(action), "forward", self._rank)]
         if kind in COMPUTATIONS[1:]:
-            share = PRODUCT if action.stage in self._pipeline.schedule.split else 1.0
+            share = WEIGHT_SHARE if action.stage in self._pipeline.schedule.split else 1.0
             return [self._step.one_pass(self._module(action), "backward", self._rank, share)]
         bridge = self._bridges.get(self._module(action))
         if kind == StepKind.GATHER and bridge is not None:

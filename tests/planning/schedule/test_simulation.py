@@ -82,6 +82,8 @@ def test_a_zero_bubble_of_equal_stages(p: int, m: int) -> None:
 
 def test_gradients_of_weights_are_part_of_a_backward() -> None:
     schedule = plan_schedule(stage_graph({"language": []}, {"language": 2}), 2, zero_bubble)
+    half = simulate(schedule, 0.1, 0.4)
+    assert half.makespan == simulate(schedule, 0.1, 0.4, weight_gradient=0.2).makespan
     with pytest.raises(ValueError, match="weight_gradient is a part of backward, and longer"):
         simulate(schedule, 1, 2, weight_gradient=3)
 
