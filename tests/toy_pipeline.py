@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from mimokit.engine.pipeline.base_stage import PipelineStage, StageInput, StageOutput
 from mimokit.engine.pipeline.messages import Mailbox, StageMessage
 from mimokit.engine.pipeline.packing import assemble, check_grids
 from mimokit.planning.message_tags import Tag
 from mimokit.planning.pipeline import PipelinePlan
-from mimokit.planning.schedule import StageEdge, plan_schedule, stage_graph
+from mimokit.planning.schedule import Action, StageEdge, plan_schedule, stage_graph
 
 HEADS = ("text", "audio", "vision")
 SPECIAL = {"audio": 9, "vision": 8}
@@ -56,6 +57,10 @@ class ToyModel:
     special_token_ids: dict[str, int] = field(default_factory=dict)
     tokens_per_item: dict[str, int] = field(default_factory=dict)
     forward_step: Any = "that of the toys"  # their batches have keys of their own
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        return self.program.actions(dist.get_rank())
 
     @property
     def last_stage(self) -> PipelineStage:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -71,7 +72,6 @@ class StageExecutor:
             for index, stage in model.stages.items()
         }
         self._edges = model.program.graph.edges
-        self._modules = model.modules()
         self._loaded: dict[int, LoadedBatch] = {}
         self._boundaries: dict[int, dict[str, Boundary]] = {}
         self._idle: dict[int | None, set[tuple[StepKind, int | None]]] = {}
@@ -89,6 +89,11 @@ class StageExecutor:
             StepKind.WEIGHT_GRADIENT: self._weight_gradient,
             StepKind.SEND_BACKWARD: self._send_backward,
         }
+
+    @cached_property
+    def _modules(self) -> Mapping[str, ModuleDataParallel]:
+        """The modules of this rank, listed once."""
+        return self.model.modules()
 
     def state(self, stage: int, microbatch: int) -> Microbatch | None:
         """Return the state of a micro-batch in flight on a stage."""
