@@ -78,7 +78,7 @@ class WorkRow:
         count: times that it happens in a step on the busiest rank.
         operations: floating-point operations, each time; so are bytes, launches, hidden and pieces.
         ranks: of the group of a collective; 0: it is none.
-        hidden: seconds that run beside other work.
+        hidden: seconds that overlap other work.
         seconds: of all times together: count x (those of the pieces - hidden).
         assumed: what stands behind the seconds apart from counting.
     """
@@ -100,7 +100,7 @@ class WorkRow:
     @property
     def sum_text(self) -> str:
         """The seconds of one time as a sum that a reader can compute."""
-        hidden = f" - {exact_text(self.hidden)} beside other work" if self.hidden > 1e-9 else ""
+        hidden = f" - {exact_text(self.hidden)} overlaps other work" if self.hidden > 1e-9 else ""
         return " + ".join(str(piece) for piece in self.pieces if piece.seconds) + hidden
 
 
@@ -263,7 +263,7 @@ def _once(
     step: ModuleStep,
     busiest: StageTime,
 ) -> Iterator[WorkRow]:
-    """Yield what is no part of a layer: sends, waiting, gradients between replicas, optimizer."""
+    """Yield what lies outside layers: sends, waiting, gradients between replicas, optimizer."""
     message = boundary_message(module, sizes, inputs, system)
     if float(step.pipeline) > 0:
         hop = added(

@@ -276,7 +276,7 @@ def _reconcile(line: str) -> None:
         assert " = " not in line, line
         return
     said, unit, count, inside = read.groups()
-    hidden = re.search(r" - ([\d.]+) (\S+) beside other work$", inside)
+    hidden = re.search(r" - ([\d.]+) (\S+) overlaps other work$", inside)
     left = 0.0
     if hidden is not None:
         left, inside = float(hidden[1]) * UNITS[hidden[2]], inside[: hidden.start()]

@@ -45,7 +45,7 @@ class Term:
         operations: floating-point operations.
         bytes: moved through memory, or between ranks by a collective.
         launches: kernels, products or collectives.
-        hidden: seconds that run beside other work and are not in `seconds`.
+        hidden: seconds that overlap other work and are not in `seconds`.
         ranks: of the group of a collective; 0: it is none.
         pieces: what all its seconds consist of.
     """
