@@ -6,7 +6,6 @@ import io
 import json
 import sys
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
 import typer
@@ -24,6 +23,7 @@ from mimokit.cli.run_commands import run, verify
 from mimokit.cli.shared import File, Json, console, show
 from mimokit.cli.weight_commands import advise, convert, memory, weights
 from mimokit.experiment.prepare import refusals
+from mimokit.versions import version_of
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,18 +36,10 @@ def _show_versions(wanted: bool) -> None:
     """Print the versions that a report of a defect needs."""
     if wanted:
         python = ".".join(map(str, sys.version_info[:3]))
-        installed = (
-            f"{name} {_version_of(name)}" for name in ("mimokit", "megatron-core", "torch")
-        )
+        names = "mimokit", "megatron-core", "torch"
+        installed = (f"{name} {version_of(name) or 'not installed'}" for name in names)
         typer.echo(", ".join([*installed, f"Python {python}"]))
         raise typer.Exit
-
-
-def _version_of(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 @app.callback()

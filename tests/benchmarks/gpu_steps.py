@@ -27,6 +27,7 @@ from tests.layouts_multimodal import LANGUAGE
 LAYERS = (1, 3)
 """What more layers take is that of layers alone, without embedding, logits and what is around."""
 WARMUP, ROUNDS = 2, 7
+STACKS = "megatron-bridge", "megatron-core"
 
 
 @dataclass(frozen=True)
@@ -57,20 +58,33 @@ def layers_of(shape: Shape, layers: int, precision: str) -> ExperimentConfig:
     return config.finalize()
 
 
-def seconds_on_rank(config: ExperimentConfig) -> float:
-    """Return the median seconds of a step; the device has finished at the end of each."""
+@dataclass(frozen=True)
+class Measured:
+    """The median seconds of a step, and the most bytes that tensors on the device had."""
+
+    seconds: float
+    memory: int
+
+
+def step_on_rank(config: ExperimentConfig) -> Measured:
+    """Train; the device has finished at the end of each step."""
+    import torch
+
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.loop import prepared, training_step
 
     seconds = []
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
     with prepared(mimokit.plan(config), config, default_data) as state:
         for _ in range(WARMUP + ROUNDS):
             begin = time.perf_counter()
             exhaust(training_step(state))
             _wait_for_device()
             seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds[WARMUP:])
+        memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    return Measured(statistics.median(seconds[WARMUP:]), memory)
 
 
 def _wait_for_device() -> None:
@@ -101,7 +115,8 @@ def rows() -> Iterator[dict[str, Any]]:
             yield from _of_shape(cluster, name, shape, precision, file)
         yield _verified(cluster, "homogeneous", digits_config())
     if has_gpu:  # more engines than GPUs compute on CPUs
-        apart = digits_config().with_layout("heterogeneous", images={}, language_module={})
+        one = {"data_parallel": 1}
+        apart = digits_config().with_layout("heterogeneous", images=one, language_module=one)
         with EngineCluster(n=2, progress=False) as cluster:
             yield _verified(cluster, "colocated, CPU ranks", digits_config((1, 2), (2, 1)))
             yield _verified(cluster, "heterogeneous, CPU ranks", apart)
@@ -110,16 +125,23 @@ def rows() -> Iterator[dict[str, Any]]:
 def _of_shape(
     cluster: EngineCluster, name: str, shape: Shape, precision: str, file: Path
 ) -> Iterator[dict[str, Any]]:
-    """Yield what a layer takes, forward and backward, and the prediction over that."""
-    measured, predicted = [], []
-    for layers in LAYERS:
-        config = layers_of(shape, layers, precision)
-        measured += cluster.run(seconds_on_rank, config, world_size=1)
-        predicted.append(mimokit.predict(config, hardware=str(file)).seconds)
+    """Yield what a layer takes, forward and backward, and the predictions over that."""
+    configs = [layers_of(shape, layers, precision) for layers in LAYERS]
+    measured = [each for c in configs for each in cluster.run(step_on_rank, c, world_size=1)]
     more = LAYERS[1] - LAYERS[0]
-    layer, foretold = ((each[1] - each[0]) / more for each in (measured, predicted))
-    yield _row(f"{name}, {precision}: a layer in a step", 1e3 * layer, "ms")
-    yield _row(f"{name}, {precision}: predicted over measured", foretold / layer, "")
+    layer = (measured[1].seconds - measured[0].seconds) / more
+    name = f"{name}, {precision}"
+    yield _row(f"{name}: a step of {LAYERS[1]} layers", 1e3 * measured[1].seconds, "ms")
+    yield _row(f"{name}: a layer in a step", 1e3 * layer, "ms")
+    for stack in STACKS:
+        predicted = [mimokit.predict(c, hardware=str(file), software=stack) for c in configs]
+        foretold = (predicted[1].seconds - predicted[0].seconds) / more
+        yield _row(f"{name}: predicted over measured, a layer, {stack}", foretold / layer, "")
+        steps = predicted[1].seconds / measured[1].seconds
+        yield _row(f"{name}: the same of the step, {stack}", steps, "")
+        if measured[1].memory:
+            ratio = predicted[1].peak_memory / measured[1].memory
+            yield _row(f"{name}: the same of its most memory, {stack}", ratio, "")
 
 
 def _verified(cluster: EngineCluster, mode: str, config: ExperimentConfig) -> dict[str, Any]:

@@ -106,8 +106,12 @@ def pieces_of_step(alone: Alone) -> tuple[list[TimedPiece], list[ModuleStage]]:
 
 
 def _batches(samples: int) -> Iterator[Batch]:
-    """Return batches for modules of any width and depth."""
+    """Return batches for modules of any width and depth, on the host."""
     return batches_of(samples, *architectures(HIDDEN[0], 1))
+
+
+def _batch_on_device(samples: int) -> Batch:
+    return cast(Batch, to_device(next(_batches(samples)), rank_device()))
 
 
 def _load(samples: int) -> TimedPiece:
@@ -129,12 +133,13 @@ def _load(samples: int) -> TimedPiece:
 def _language_passes(
     stage: ModuleStage, architecture: ModuleArchitecture, samples: int, alone: Alone
 ) -> tuple[TimedPiece, TimedPiece]:
-    batch = next(_batches(samples))
+    batch = _batch_on_device(samples)
     rows = (batch["input_ids"] == IMAGE_TOKEN).sum(1).tolist()
 
     def forward() -> torch.Tensor:
-        images = torch.randn(sum(rows), architecture.hidden_size, requires_grad=True)
-        given = StageInput(batch, {0: images.to(rank_device())}, {0: [rows]})
+        size = sum(rows), architecture.hidden_size
+        images = torch.randn(size, device=rank_device(), requires_grad=True)
+        given = StageInput(batch, {0: images}, {0: [rows]})
         logits = stage.forward(given).tensor
         losses = vocab_parallel_cross_entropy(logits, batch["labels"], alone.group)
         return masked_loss_sum(losses, batch["loss_mask"])[0]
@@ -148,7 +153,7 @@ def _language_passes(
 def _vision_passes(
     stage: ModuleStage, architecture: ModuleArchitecture, language: ModuleArchitecture, samples: int
 ) -> tuple[TimedPiece, TimedPiece]:
-    batch = next(_batches(samples))
+    batch = _batch_on_device(samples)
     images = int(batch["modality_inputs"][IMAGES][ITEMS].sum())
 
     def forward() -> torch.Tensor:

@@ -15,7 +15,6 @@ import threading
 import time
 from collections import defaultdict
 from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -51,6 +50,7 @@ from mimokit.planning.checkpoints import (
     tensor_name,
 )
 from mimokit.result_files import write_json
+from mimokit.versions import version_of
 
 _ALIVE_SECONDS = 1.0
 
@@ -126,7 +126,11 @@ class Saver:
             self._data,
             self._update.progress(),
             datetime.now().astimezone().isoformat(timespec="seconds"),
-            {"mimokit": version("mimokit"), "torch": torch.__version__, "python": _python()},
+            {
+                "mimokit": version_of("mimokit") or "not installed",
+                "torch": torch.__version__,
+                "python": _python(),
+            },
         )
         self._thread = threading.Thread(
             target=self._write,

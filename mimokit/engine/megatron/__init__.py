@@ -84,6 +84,10 @@ logging.getLogger("absl").setLevel(logging.WARNING)
 logging.getLogger("megatron.core.models.gpt.gpt_model").addFilter(
     lambda record: "GPTModel IS DEPRECATED" not in record.getMessage()
 )
+# It computes the layout of buffers itself, and advises every rank to do so before.
+logging.getLogger("megatron.core.distributed.distributed_data_parallel").addFilter(
+    lambda record: "full_param_layout not provided" not in record.getMessage()
+)
 
 __all__ = [
     "CPU_ONLY",

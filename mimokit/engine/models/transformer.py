@@ -18,6 +18,7 @@ from mimokit.config.layer_architecture import Activation
 from mimokit.config.user_code import NO_CODE, OwnModule, UserCode
 from mimokit.engine.inside_steps import tell_of_recomputation
 from mimokit.engine.megatron import (
+    CPU_ONLY,
     AttnMaskType,
     ModuleSpec,
     ProcessGroupCollection,
@@ -207,7 +208,8 @@ def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
     """Return Megatron's local layer as an architecture describes it.
 
     A module with whole samples on every rank has Megatron's own attention, as has the oracle, so
-    that a check of a layout compares the two.
+    that a check of a layout compares the two. Half precision on a GPU has kernels instead that do
+    not keep the scores of all pairs of positions.
 
     (`get_vit_layer_with_local_spec` of 0.16.1 is causal: a patch does not attend to later ones.)
     """
@@ -219,7 +221,7 @@ def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
     if architecture.qk_layernorm:
         attention.submodules.q_layernorm = attention.submodules.k_layernorm = HeadNorm
     execution = build.execution
-    if execution.context_parallel > 1 or execution.samples_in_row:
+    if build.fused_attention or execution.context_parallel > 1 or execution.samples_in_row:
         attention.submodules.core_attention = _core_attention(execution, mask_type)
     attention.params = {"attn_mask_type": mask_type}
     qkv, output, inside = architecture.has_biases
@@ -323,6 +325,7 @@ class ModuleBuild:
         language: the language model's network: an encoder's projector ends in its width, and a
             text decoder reads rows of its width.
         seed: of the module, see `SeededTransformerLayer`.
+        fused_attention: attention keeps no scores.
     """
 
     name: str
@@ -331,6 +334,7 @@ class ModuleBuild:
     language: ModuleArchitecture
     seed: int = 0
     builder: OwnModule | None = None
+    fused_attention: bool = False
 
     @property
     def config(self) -> TransformerConfig:
@@ -349,6 +353,10 @@ def module_builds(
         builder = code.builder_of(name, network)
         if builder is not None:  # in homogeneous mode it is executed as the language model
             execution = replace(execution, sequence_parallel=False)
-        initial = module_seed(seed, name)
-        builds[name] = ModuleBuild(name, execution, network, language, initial, builder)
+        initial, fused = module_seed(seed, name), _is_fused(execution, network)
+        builds[name] = ModuleBuild(name, execution, network, language, initial, builder, fused)
     return builds
+
+
+def _is_fused(execution: ModuleExecution, network: ModuleArchitecture) -> bool:
+    return not CPU_ONLY and execution.weights != "fp32" and not network.attention_dropout

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.experiment.restarts import Restart
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import RankFacts
+from mimokit.versions import version_of
 
 _VERSIONS_OF = ("mimokit", "torch", "megatron-core", "ipyparallel", "numpy", "pandas")
 _GIT_SECONDS = 5.0
@@ -83,7 +83,7 @@ def run_info(
         "git": setting.git,
         "versions": {
             "python": platform.python_version(),
-            **{name: _version(name) for name in _VERSIONS_OF},
+            **{name: version_of(name) for name in _VERSIONS_OF},
         },
         **_machines(facts),
     }
@@ -112,13 +112,6 @@ def _machines(facts: Sequence[RankFacts]) -> dict[str, Any]:
         "hardware": hardware,
         "peak_flops_per_sec": min(peaks) if len(peaks) == len(ordered) else None,
     }
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:

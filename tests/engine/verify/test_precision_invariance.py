@@ -13,6 +13,7 @@ from mimokit.experiment import verify
 from mimokit.experiment.yardstick import Yardstick
 from tests.invariance import assert_within_its_noise, oracle_of
 from tests.layouts import digits_config
+from tests.layouts_multimodal import LANGUAGE, multimodal_config
 from tests.planted import planted
 from tests.whole_runs import whole_runs
 
@@ -32,6 +33,32 @@ def test_layout_in_bf16_computes_what_one_process_computes(cluster, run):
 def test_layout_in_fp16_computes_what_one_process_computes(cluster, run):
     report = assert_within_its_noise(cluster, run.make(), run.steps)
     assert "fp16 against fp32" in report.verdict
+
+
+def _as_on_a_gpu(original):
+    """Plant: models are built for a GPU."""
+    return False
+
+
+def _half_as_large(original):
+    """Plant: the outputs of attention are half of what they are."""
+    return lambda *given: original(*given) / 2
+
+
+def test_attention_of_gpus_computes_what_that_of_megatron_does(cluster):
+    """Encoders of one size and of any, and the language model, each by fused kernels."""
+    shared = {"qwen": (1, 4), "audio": (2, 2), LANGUAGE: (2, 2)}
+    config = multimodal_config(shared, "colocated", num_microbatches=2, three_axes=True)
+    config.runtime.precision = "bf16"
+    for sizes in config.model.module_parallelisms.values():
+        sizes.recompute_granularity = "selective"
+    attend = "mimokit.engine.models.attention.SequenceAttention._attend"
+    with planted(cluster, "mimokit.engine.models.transformer.CPU_ONLY", _as_on_a_gpu, 4):
+        right = verify(cluster, config.finalize())
+        with planted(cluster, attend, _half_as_large, 4):
+            wrong = verify(cluster, config)
+    assert right.passed, right.verdict
+    assert not wrong.passed
 
 
 def _step(updates):
