@@ -91,14 +91,16 @@ class TwoDevices(TorchFunctionMode):
             self._places[tensor] = place
 
     def _check(self, function: Any, tensors: list[torch.Tensor]) -> None:
-        places = {self._places.get(tensor) for tensor in tensors if tensor.dim()} - {None}
+        named = getattr(function, "__name__", str(function))
+        all_known = all(tensor in self._places for tensor in tensors)
+        single = named.startswith("_fused_") and all_known  # takes no numbers of the host
+        places = {self._places.get(each) for each in tensors if each.dim() or single} - {None}
         if function is torch.Tensor.numpy and DEVICE in places:
             raise WrongDeviceError("a tensor of the rank's device is read as an array")
         if len(places) < 2 or function in _MOVES:
             return
         if function in _INDEXED and self._places.get(tensors[0]) == DEVICE:
             return  # by numbers of the host
-        named = getattr(function, "__name__", str(function))
         shapes = ", ".join(f"{tuple(t.shape)} on {self._places.get(t)}" for t in tensors)
         raise WrongDeviceError(f"{named} mixes tensors of the rank's device and the host: {shapes}")
 

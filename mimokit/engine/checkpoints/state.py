@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from mimokit.architecture.tensor_cut import Shape, TensorShard
 from mimokit.engine.checkpoints.blocks import TensorBlock, blocks_of
+from mimokit.engine.device import rank_device
 from mimokit.engine.models.rng import random_states, set_random_states
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.main_weights import main_weight, state_shard
@@ -117,11 +118,15 @@ def begin_optimizer_states(model: RankModel, update: MainGradUpdate, saved: set[
         saved: names of tensors of the checkpoint.
     """
     parts = {name.split("/", 1)[0] for name in saved} - {WEIGHTS, BUFFERS, RANDOM}
+    # Only fused kernels count steps on the device.
+    counts_on = rank_device() if update.optimizer.defaults.get("fused") else torch.device("cpu")
     for held in _parameters(model):
         keys = [key for key in sorted(parts) if tensor_name(key, held.module, held.name) in saved]
         if keys:
             update.optimizer.state[held.main] = {
-                key: torch.zeros(()) if key in update.counters else torch.zeros_like(held.main)
+                key: torch.zeros((), device=counts_on)
+                if key in update.counters
+                else torch.zeros_like(held.main)
                 for key in keys
             }
 

@@ -13,6 +13,7 @@ from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ExperimentConfig
 from mimokit.engine.data.batch import ITEMS, rows_per_sample
 from mimokit.engine.models.patches import ITEM_TOKENS
+from tests.layouts import digits_config
 from tests.layouts_apart import apart_multimodal_config, decoded_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.planted import planted
@@ -68,6 +69,32 @@ def test_a_step_makes_its_tensors_on_the_device_of_the_rank(
     assert losses[1] < losses[0]
     waits = Counter(wait for _, waits in results for wait in waits)
     assert not [wait for wait in waits if wait.split()[0] in MESSAGES]
+
+
+def loss_with_loaded_states(plan: Any, config: ExperimentConfig) -> list[float]:
+    """Return the losses of two steps; before the second one states are made as for a checkpoint."""
+    from mimokit.engine.checkpoints.state import begin_optimizer_states, optimizer_states_of
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training.loop import prepared, training_step
+    from tests.two_devices import two_devices
+
+    with two_devices(), prepared(plan, config, default_data) as state:
+        losses = [exhaust(training_step(state)).loss]
+        saved = {held.name for held in optimizer_states_of(state.model, state.update)}
+        state.update.optimizer.state.clear()
+        begin_optimizer_states(state.model, state.update, saved)
+        return [*losses, exhaust(training_step(state)).loss]
+
+
+def test_states_of_a_checkpoint_are_loaded_to_the_device_of_the_rank(
+    cluster: EngineCluster,
+) -> None:
+    config = digits_config()
+    ((first, second),) = cluster.run(
+        loss_with_loaded_states, mimokit.plan(config), config, world_size=1
+    )
+    assert second < first
 
 
 def _counted_on_the_host(original: Any) -> Any:
