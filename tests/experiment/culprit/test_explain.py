@@ -18,7 +18,11 @@ from tests.layouts import digits_config
 from tests.layouts_drawn import numbered_config
 from tests.planted import planted
 
-QUICK = ("attention of a wrong scale on one rank", "gradients are not reduced")
+QUICK = (
+    "attention of a wrong scale on one rank",
+    "replicas that drop the same",
+    "gradients are not reduced",
+)
 """`python -m tests.benchmarks.culprit` plants all of the list."""
 
 
