@@ -78,7 +78,7 @@ def _patterns(
         return
     yield from _copies(whole, parts, what, within)
     factor = factor_of(found, right, within)
-    if factor is not None:
+    if factor is not None and abs(factor - 1) > within:
         digits = max(2, 1 + round(-math.log10(within)))
         times = f"{factor:.{digits}g} times"
         yield f"{what} is {times} what it should be{_named(factor, sizes, within)}"

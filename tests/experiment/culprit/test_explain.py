@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mimokit.experiment import compute_reference, explain, explain_shrunk
+from mimokit.experiment.culprit.first import ALLOWED, allowed_of
 from mimokit.planning.seams import Seam, SeamPhase
 from mimokit_widgets import show_culprit
 from tests.experiment.culprit.faults import FAULTS
@@ -31,6 +32,7 @@ def test_a_right_layout_has_no_culprit_and_planted_ones_are_named(cluster):
     right = explain(cluster, config, steps=STEPS, reference=reference_of(cluster, config))
     assert right.passed, right.verdict
     assert right.not_compared == ()
+    assert all(one.allowed == allowed_of(one.spread, ALLOWED) for one in right.compared)
     assert len(right.compared) > 200
     assert "a rounding of the weights changes it by" in right.verdict
     assert right.verdict.endswith(" is allowed.")

@@ -72,6 +72,7 @@ def test_a_pattern_is_told_through_the_noise_of_fewer_bits():
     assert "is 2 times what it should be, which is tensor_p" in kind_of(
         WHOLE, _copies(1.001 * noisy), SIZES, within=0.1
     )
+    assert kind_of(WHOLE, _copies(1.001 * noisy / 2), SIZES, within=0.1) == "", "by no factor"
 
 
 def test_the_picture_has_each_cell_and_the_borders_of_shards():
