@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -56,6 +57,7 @@ def _plant(target: str, make: Callable[[Any], Any]) -> None:
     # Kept next to the replacement: runs of a user's code import the modules of tests afresh.
     assert _kept(name) not in vars(owner), f"{target} is replaced already"
     original = vars(owner)[name]
+    _check_not_copied(owner, name, original)
     setattr(owner, _kept(name), original)
     setattr(owner, name, make(original))
 
@@ -64,8 +66,26 @@ def _mend(target: str) -> None:
     owner, name = find(target)
     # An engine that was started after the planting has the original.
     if _kept(name) in vars(owner):
+        replacement = vars(owner)[name]
         setattr(owner, name, vars(owner)[_kept(name)])
         delattr(owner, _kept(name))
+        _check_not_copied(owner, name, replacement)
+
+
+def _check_not_copied(owner: Any, name: str, function: Any) -> None:
+    """Reject a method that a subclass has wrapped, as torch does with `step` of an optimizer.
+
+    The subclass would go on with the wrapped one, whatever its base class has by then.
+    """
+    below = list(owner.__subclasses__()) if inspect.isclass(owner) else []
+    while below:
+        kind = below.pop()
+        below.extend(kind.__subclasses__())
+        wrapped = inspect.unwrap(vars(kind).get(name), stop=lambda one: one is function)
+        assert wrapped is not function, (
+            f"{kind.__name__} has a wrapper of {owner.__name__}.{name}, which stays what it is; "
+            "plant the fault in a method that it calls"
+        )
 
 
 def _kept(name: str) -> str:

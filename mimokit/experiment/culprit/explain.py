@@ -12,7 +12,15 @@ from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig, check_runnable
 from mimokit.config.user_code import NO_CODE, UserCode, checked_code
 from mimokit.experiment import on_rank
-from mimokit.experiment.culprit.first import ROUNDED_STEPS, Measured, Order, measured, spread_of
+from mimokit.experiment.culprit.first import (
+    ALLOWED,
+    ALLOWED_WITH_EXPERTS,
+    ROUNDED_STEPS,
+    Measured,
+    Order,
+    measured,
+    spread_of,
+)
 from mimokit.experiment.culprit.join import joined
 from mimokit.experiment.culprit.kinds import changes, kind_of, sizes_of
 from mimokit.experiment.culprit.report import CulpritReport, Divergence
@@ -233,7 +241,9 @@ class _Comparison:
         ranks = self._ranks(self.layout, self.reference.steps)
         found = joined(ranks)
         order = Order(alone, _in_order(plan), plan.batch.samples_per_microbatch)
-        compared = sorted(measured(expected, found, self.reference.spread), key=order.key)
+        times = _allowed_times(self.layout.config)
+        differences = measured(expected, found, self.reference.spread, times)
+        compared = sorted(differences, key=order.key)
         index = next((index for index, one in enumerate(compared) if one.differs), None)
         divergence = None
         if index is not None:
@@ -314,6 +324,13 @@ def _narrowed(
     samples = first.samples if first.seam.phase.is_of_samples else ()
     ranks = deviating(whole, parts, samples, first.allowed, uncounted)
     return replace(first, ranks=ranks or first.ranks)
+
+
+def _allowed_times(config: ExperimentConfig) -> float:
+    """Return how many times its spread a tensor of a model may differ by."""
+    networks = config.model.module_architectures.values()
+    routed = any(network.num_moe_experts is not None for network in networks)
+    return ALLOWED_WITH_EXPERTS if routed else ALLOWED
 
 
 def _by_name(seam: Seam) -> tuple[int, int, str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -77,8 +78,10 @@ def _patterns(
         return
     yield from _copies(whole, parts, what, within)
     factor = factor_of(found, right, within)
-    if factor is not None:
-        yield f"{what} is {factor:.4g} times what it should be{_named(factor, sizes, within)}"
+    if factor is not None and abs(factor - 1) > within:
+        digits = max(2, 1 + round(-math.log10(within)))
+        times = f"{factor:.{digits}g} times"
+        yield f"{what} is {times} what it should be{_named(factor, sizes, within)}"
     yield from _places(whole, parts, within)
     yield from _shifts(found, right, within)
     rows = np.abs(found - right).max(1) > within * np.abs(right).max()

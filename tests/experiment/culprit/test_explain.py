@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mimokit.experiment import compute_reference, explain, explain_shrunk
+from mimokit.experiment.culprit.first import ALLOWED, allowed_of
 from mimokit.planning.seams import Seam, SeamPhase
 from mimokit_widgets import show_culprit
 from tests.experiment.culprit.faults import FAULTS
@@ -18,7 +19,11 @@ from tests.layouts import digits_config
 from tests.layouts_drawn import numbered_config
 from tests.planted import planted
 
-QUICK = ("attention of a wrong scale on one rank", "gradients are not reduced")
+QUICK = (
+    "attention of a wrong scale on one rank",
+    "replicas that drop the same",
+    "gradients are not reduced",
+)
 """`python -m tests.benchmarks.culprit` plants all of the list."""
 
 
@@ -27,6 +32,7 @@ def test_a_right_layout_has_no_culprit_and_planted_ones_are_named(cluster):
     right = explain(cluster, config, steps=STEPS, reference=reference_of(cluster, config))
     assert right.passed, right.verdict
     assert right.not_compared == ()
+    assert all(one.allowed == allowed_of(one.spread, ALLOWED) for one in right.compared)
     assert len(right.compared) > 200
     assert "a rounding of the weights changes it by" in right.verdict
     assert right.verdict.endswith(" is allowed.")

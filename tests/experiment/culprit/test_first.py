@@ -5,8 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from mimokit.experiment.culprit.first import ALLOWED, ROUNDED_STEPS, measured, spread_of
+from mimokit.experiment.culprit.first import (
+    ALLOWED,
+    ALLOWED_OF_NOISE,
+    ALLOWED_WITH_EXPERTS,
+    ROUNDED_STEPS,
+    TOLERANCE,
+    UNLIKE,
+    allowed_of,
+    measured,
+    spread_of,
+)
 from mimokit.experiment.culprit.join import Joined, Whole
 from mimokit.planning.seams import SIGNS, Seam, SeamPhase
 
@@ -29,6 +40,22 @@ def test_the_spread_of_a_small_update_is_all_that_changes() -> None:
     spread = spread_of(one, [nudged])
     assert abs(spread[WEIGHT] - 0.4) < 1e-6
     (*_, found) = measured(one, layout, spread)
-    assert 0 < found.difference < found.allowed == ALLOWED * spread[WEIGHT]
+    assert 0 < found.difference < found.allowed == ALLOWED_OF_NOISE * spread[WEIGHT]
     (*_, found) = measured(one, layout, {})
     assert found.differs, "a rounding of a weight explains no more than that"
+
+
+@pytest.mark.parametrize(
+    ("spread", "times", "allowed"),
+    [
+        (0.0, ALLOWED, TOLERANCE),
+        (0.01, ALLOWED, 0.01 * ALLOWED),
+        (0.01, ALLOWED_WITH_EXPERTS, 0.01 * ALLOWED_WITH_EXPERTS),
+        (0.25, ALLOWED_WITH_EXPERTS, UNLIKE),
+        (1.4, ALLOWED, 1.4 * ALLOWED_OF_NOISE),
+    ],
+)
+def test_a_tensor_unlike_the_right_one_is_not_explained_by_rounding(
+    spread: float, times: float, allowed: float
+) -> None:
+    assert allowed_of(spread, times) == allowed

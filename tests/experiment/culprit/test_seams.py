@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+import mimokit
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.engine.models.rng import mask_rows
 from mimokit.engine.parallel.context import SequenceCut
 from mimokit.engine.parallel.marks import set_shards
+from mimokit.engine.parallel.update import finalize_model_grads
 from mimokit.engine.verify.seams import hooks
+from mimokit.engine.verify.seams.code import lines_of_step
 from mimokit.engine.verify.seams.places import RowPlaces, all_in_one, places_of_layer
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.engine.verify.seams.signs import row_signs, salt_of
@@ -23,6 +26,7 @@ from mimokit.experiment.culprit.join import joined
 from mimokit.experiment.culprit.report import Divergence
 from mimokit.experiment.culprit.whole import OnRank, array_of, deviating, parts_of
 from mimokit.planning.seams import GIVEN_ROWS, Recording, Seam, SeamPhase, SeamPiece, code_of
+from tests.experiment.culprit.faults.layouts import fan_in
 from tests.experiment.culprit.reports import CULPRIT, FIRST
 
 ROWS, COLUMNS = 12, 10
@@ -330,6 +334,13 @@ def test_the_line_that_calls_a_module_is_told():
     line = recorder.recording.code["images", "inner"]
     first = _Parent.forward.__code__.co_firstlineno
     assert line.endswith(f"tests/experiment/culprit/test_seams.py:{first + 1}")
+
+
+def test_the_line_of_a_decorated_function_is_its_own(monkeypatch):
+    plan = mimokit.plan(fan_in())
+    lines, decorated = lines_of_step(plan), torch.no_grad()(finalize_model_grads)
+    monkeypatch.setattr("mimokit.engine.verify.seams.code.finalize_model_grads", decorated)
+    assert lines_of_step(plan) == lines
 
 
 @pytest.mark.parametrize(

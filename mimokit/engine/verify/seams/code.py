@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Mapping
-from types import CodeType
+from typing import Any
 
 from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
@@ -50,10 +51,12 @@ def lines_of_step(plan: LayoutPlan) -> Mapping[tuple[str, str], str]:
         SeamPhase.NORM: MainGradUpdate.norm,
         SeamPhase.WEIGHT: MainGradUpdate.step,
     }
-    return {("", str(name)): _line_of(function.__code__) for name, function in functions.items()}
+    return {("", str(name)): _line_of(function) for name, function in functions.items()}
 
 
-def _line_of(code: CodeType) -> str:
+def _line_of(function: Any) -> str:
+    """Return where a function is, not what decorates it."""
+    code = inspect.unwrap(function).__code__
     return f"{_short(code.co_filename)}:{code.co_firstlineno}"
 
 

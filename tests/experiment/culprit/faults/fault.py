@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 from mimokit.cluster import EngineCluster
@@ -103,6 +103,7 @@ def _in_layouts(make: Callable[[Any], Any], original: Any) -> Any:
     """Plant a fault in worlds of several ranks alone: one process stays right."""
     wrong = make(original)
 
+    @wraps(original)
     def either(*args: Any, **named: Any) -> Any:
         import torch.distributed as dist
 

@@ -9,7 +9,7 @@ from tests.experiment.culprit.faults.fault import LANGUAGE, Fault
 from tests.experiment.culprit.faults.layouts import parts, replicas, shared_states
 from tests.whole_runs import learned_positions_on_contexts
 
-STEP = "mimokit.engine.parallel.optimizer.MainGradOptimizer.step"
+STEP = "mimokit.engine.parallel.optimizer.MainGradOptimizer._step_groups"
 GATHER = (
     "megatron.core.distributed.distributed_data_parallel.DistributedDataParallel.start_param_sync"
 )
@@ -43,19 +43,18 @@ def _whole_buffers(original: Any) -> Any:
 
 
 def _no_new_weights(original: Any) -> Any:
-    return lambda self, closure=None: None
+    return lambda self: None
 
 
 def _larger_steps(original: Any) -> Any:
-    def step(self: Any, closure: Any = None) -> Any:
+    def step_groups(self: Any) -> None:
         for group in self.param_groups:
             group["lr"] *= 2
-        done = original(self, closure)
+        original(self)
         for group in self.param_groups:
             group["lr"] /= 2
-        return done
 
-    return step
+    return step_groups
 
 
 def _shards_counted_once(original: Any) -> Any:
