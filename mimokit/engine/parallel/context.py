@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.engine.megatron import GPTModel, TransformerConfig, tensor_parallel
+from mimokit.engine.parallel.chunks import chunks_of_rank
 from mimokit.engine.parallel.sequence import all_slices, slice_of_rank, slices
 
 
@@ -36,11 +37,6 @@ class KeySpan:
 
     queries: tuple[int, int]
     keys: tuple[int, int]
-
-
-def chunks_of_rank(ranks: int, rank: int, causal: bool) -> tuple[int, ...]:
-    """Return the chunks of a sequence that a rank computes, in its order."""
-    return (rank, 2 * ranks - 1 - rank) if causal and ranks > 1 else (rank,)
 
 
 @lru_cache(maxsize=64)

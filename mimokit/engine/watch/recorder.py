@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
+from mimokit.engine.parallel.chunks import chunks_of_rank
 from mimokit.engine.parallel.marks import cut_by_marks, is_cut
 from mimokit.engine.rounding import nudge_weights
 from mimokit.result_files import WatchFile, whole_file
@@ -55,13 +56,16 @@ def watch(
             some of torch's.
         steps: to record.
         groups: "tp": the ranks that share a matrix, where Megatron's layers are in the model; "pp":
-            the stages of a pipeline, of which this rank runs one.
+            the stages of a pipeline, of which this rank runs one; "cp": the ranks that share each
+            sequence, in two chunks per rank as Megatron cuts it.
         nudge: a seed: every weight is first changed by a rounding, up, down or not at all, for a
             recording that says what a rounding changes; see `mimokit.compare`.
 
     Raises:
-        ValueError: the model was not run inside the block.
+        ValueError: the model was not run inside the block, or is built for context-parallel ranks
+            and their group is not given.
     """
+    _check_contexts(model, groups or {})
     if nudge is not None:
         nudge_weights(model.parameters(), nudge)
     recording = _new_recording()
@@ -102,7 +106,7 @@ class _Recorder:
         self._calls_of_step: dict[int, int] = {}
         self._numbers = numbers_in_whole(model)
         self._names = {p: self._name(name) for name, p in model.named_parameters()}
-        self._of_all = _of_groups(groups)
+        self._of_all, self._of_calls = _of_groups(groups), _of_sequence(groups)
         self._drops: set[str] = set()
         self._steps_parameters = False
 
@@ -178,7 +182,7 @@ class _Recorder:
             return
         known: dict[str, Any] = {
             "step": self.step, "call": call, "operation": operation, "phase": phase,
-            **self._of_all, **cut,
+            **self._of_all, **(self._of_calls if phase in (FORWARD, BACKWARD) else {}), **cut,
         }  # fmt: skip
         key = tuple(known[name] for name in _KEYS)
         if key in self._seen:
@@ -293,6 +297,26 @@ def _of_groups(groups: Groups) -> dict[str, Any]:
     if "pp" in groups:
         found["stage"] = groups["pp"].rank()
     return found
+
+
+def _of_sequence(groups: Groups) -> dict[str, Any]:
+    """Return which chunks of a sequence a rank has."""
+    if "cp" not in groups or groups["cp"].size() == 1:
+        return {}
+    chunks = chunks_of_rank(groups["cp"].size(), groups["cp"].rank(), causal=True)
+    return {"context": dist.get_process_group_ranks(groups["cp"]), "chunks": list(chunks)}
+
+
+def _check_contexts(model: torch.nn.Module, groups: Groups) -> None:
+    """Reject a model whose positions would be put together in the order of the ranks."""
+    for name, module in model.named_modules():
+        ranks = getattr(getattr(module, "config", None), "context_parallel_size", 1)
+        if "cp" not in groups and ranks > 1:
+            raise ValueError(
+                f"watch got no group of context-parallel ranks, but {name or 'the model'} is built "
+                f"for {ranks} (context_parallel_size of its config); pass "
+                'groups={"cp": their group}, so that the order of their positions is known.'
+            )
 
 
 def numbers_in_whole(model: torch.nn.Module) -> dict[str, str]:

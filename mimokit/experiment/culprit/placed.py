@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,7 @@ class Placed:
     """A tensor by the parts of all ranks; the first copy of each part makes the whole.
 
     Attributes:
-        cuts: parts along a dimension that its shape alone tells, such as that of samples.
+        cuts: parts along dimensions of samples and positions, of which each rank may take a mean.
     """
 
     shape: Shape
@@ -123,7 +124,10 @@ def placed(
     compared with its counterpart.
     """
     one, two = _counterparts(parts), _counterparts(others)
-    if len(one) == len(two) > 1 and len({each.shape for each in (*one, *two)}) == 1:
+    alike = len({each.shape for each in (*one, *two)}) == 1 and _contexts(parts) == _contexts(
+        others
+    )
+    if len(one) == len(two) > 1 and alike:
         return _stacked(one), _stacked(two)
     pairs = [
         (first, second)
@@ -135,9 +139,11 @@ def placed(
 
 
 def _distance(pair: tuple[Placed, Placed]) -> float:
-    """Return how far two tensors are from each other."""
-    whole = pair[0].whole()
-    return apart(whole, pair[1], norm_of(whole)).difference
+    """Return how far two tensors are from each other, but for the factor of a mean of a rank."""
+    one, other = pair
+    whole = one.whole()
+    norm = norm_of(whole)
+    return min(apart(whole, other, norm, n).difference for n in {1.0, one.cuts / other.cuts})
 
 
 def _counterparts(parts: Sequence[RecordedPart]) -> list[Placed]:
@@ -152,24 +158,68 @@ def _arrangements(parts: Sequence[RecordedPart], wholes: set[Shape]) -> Iterator
 
     Tensor-parallel ranks have shares as marks say. Of what has no marks they have copies, or cut a
     dimension, as heads and slices of sequences are; or each rank has something else.
+    Context-parallel ranks have copies, or their chunks along a dimension.
     """
     if "whole" in parts[0].about:
         yield _by_offsets(parts)
         return
-    if len(wholes) != 1:
-        return
-    (whole,) = wholes
+    for groups in _groupings(parts):
+        joined = (_joined(groups, whole) for whole in wholes)
+        yield from {one.shape: one for one in joined if one is not None}.values()
+
+
+def _groupings(parts: Sequence[RecordedPart]) -> Iterator[list[Placed]]:
+    """Yield what groups of ranks may have together."""
+    about = parts[0].about
     arranged = [groups_of(parts)]
-    if "group" in parts[0].about and "share" not in parts[0].about:
+    if len(about.get("group", ())) > 1 and "share" not in about:
         arranged += [
             [_of_group(members, dimension) for members in _members(parts)]
             for dimension in range(parts[0].values.ndim)
         ]
         arranged.append([_alone(part) for part in parts])
     for groups in arranged:
-        joined = _joined(groups, whole)
-        if joined is not None:
-            yield joined
+        yield from _by_contexts(groups, parts) if "context" in about else [groups]
+
+
+def _contexts(parts: Sequence[RecordedPart]) -> list[Any]:
+    """Return which chunks of which sequences the ranks have."""
+    return [part.about.get("chunks") for part in parts]
+
+
+def _by_contexts(groups: Sequence[Placed], parts: Sequence[RecordedPart]) -> Iterator[list[Placed]]:
+    """Yield what context-parallel ranks may have together: copies, or chunks along a dimension."""
+    about = {part.rank: part.about for part in parts}
+    found: dict[tuple[int, ...], list[Placed]] = {}
+    for group in groups:
+        found.setdefault(tuple(about[group.parts[0].rank]["context"]), []).append(group)
+    whole = all(len(members) == len(ranks) for ranks, members in found.items())
+    if not whole or len({group.shape for group in groups}) != 1:
+        return
+    yield [
+        replace(members[0], parts=tuple(part for one in members for part in one.parts))
+        for members in found.values()
+    ]
+    for dimension, length in enumerate(groups[0].shape):
+        if length % len(about[parts[0].rank]["chunks"]) == 0:
+            yield [_of_chunks(members, about, dimension) for members in found.values()]
+
+
+def _of_chunks(
+    members: Sequence[Placed], about: Mapping[int, Mapping[str, Any]], dimension: int
+) -> Placed:
+    """Return a sequence along a dimension of which each member has some chunks."""
+    shape, own = list(members[0].shape), members[0].shape[dimension]
+    shape[dimension] = own * len(members)
+    found = []
+    for member in members:
+        chunks = about[member.parts[0].rank]["chunks"]
+        held = np.arange(shape[dimension]).reshape(len(members) * len(chunks), -1)[chunks].ravel()
+        for part in member.parts:
+            place = list(part.place)
+            place[dimension] = held[place[dimension]]
+            found.append(replace(part, place=tuple(place)))
+    return Placed(tuple(shape), tuple(found), len(members))
 
 
 def _stacked(groups: Sequence[Placed]) -> Placed:
@@ -249,8 +299,9 @@ def _joined(groups: Sequence[Placed], whole: Shape) -> Placed | None:
     if len(shape) != len(whole):
         return None
     larger = [n for n, (a, b) in enumerate(zip(shape, whole, strict=True)) if b > a]
+    cuts = groups[0].cuts
     if not larger:
-        return Placed(shape, tuple(part for group in groups for part in group.parts))
+        return Placed(shape, tuple(part for group in groups for part in group.parts), cuts)
     dimension, length = larger[0], shape[larger[0]]
     cut = (*shape[:dimension], len(groups) * length, *shape[dimension + 1 :])
     if cut != whole:
@@ -261,12 +312,12 @@ def _joined(groups: Sequence[Placed], whole: Shape) -> Placed | None:
             place = list(part.place)
             place[dimension] = place[dimension] + index * length
             found.append(PlacedPart(part.rank, tuple(place), part.values))
-    return Placed(whole, tuple(found), len(groups))
+    return Placed(whole, tuple(found), cuts * len(groups))
 
 
 def whole_shapes(parts: Sequence[RecordedPart]) -> set[Shape]:
-    """Return which shape a whole tensor has, as far as one recording tells."""
+    """Return which shapes a whole tensor may have, as far as one recording tells."""
     about = parts[0].about
     if "whole" in about:
         return {tuple(about["whole"])}
-    return {group.shape for group in groups_of(parts)}
+    return {group.shape for groups in _groupings(parts) for group in groups}

@@ -118,7 +118,7 @@ class RecordingComparison(Report):
         if first.ranks:
             ranks = f" on rank{'s'[: len(first.ranks) - 1]} {', '.join(map(str, first.ranks))}"
         if first.in_first:
-            ranks += f" of {one}, whose ranks should hold the same,"
+            ranks += f" of {one}, whose ranks should hold the same"
         return (
             f"{where}: the first tensor of {other} that differs from {one} is "
             f"{_named(first.key)}{ranks}, by {first.difference:.1e}{_of_rounding(first)}, "

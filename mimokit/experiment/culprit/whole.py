@@ -51,17 +51,16 @@ def array_of(pieces: Sequence[SeamPiece]) -> Array:
 
 
 def on_rank(whole: Array, rank: int, piece: SeamPiece) -> OnRank | None:
-    """Return where a piece lies in the whole; None if some of it lies nowhere."""
+    """Return where a piece lies in the whole, without rows that are not of it; None if none is."""
     place = {pair: n for n, pair in enumerate(_pairs(whole))}
-    pairs = _pairs(piece)
     real = piece.columns >= 0
     columns = piece.columns[real]
-    if not set(pairs) <= set(place) or not np.isin(columns, whole.columns).all():
+    known = np.array([pair in place for pair in _pairs(piece)], bool)
+    if not known.any() or not np.isin(columns, whole.columns).all():
         return None
-    rows = np.array([place[pair] for pair in pairs], np.int64)
-    return OnRank(
-        rank, piece.share, rows, np.searchsorted(whole.columns, columns), piece.values[:, real]
-    )
+    rows = np.array([place[pair] for pair in _pairs(piece) if pair in place], np.int64)
+    at = np.searchsorted(whole.columns, columns)
+    return OnRank(rank, piece.share, rows, at, piece.values[np.ix_(known, real)])
 
 
 def _pairs(of: Array | SeamPiece) -> list[tuple[int, int]]:

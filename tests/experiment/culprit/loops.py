@@ -91,14 +91,17 @@ class Setting:
             of Megatron-LM 7452.
         smoothing: of labels, in a loss outside of the model, which counts the words of a shard:
             finding 1. 0: the loss of the model.
-        fault: the last feed-forward layer adds up what ranks have twice.
+        fault: the last feed-forward layer adds up what ranks have twice; where ranks share
+            sequences, the second one exchanges the chunks of its keys in the last attention.
         stages: of a pipeline.
+        contexts: ranks that share a sequence, in attention of mimokit.
     """
 
     gathers_logits: bool = False
     smoothing: float = 0.0
     fault: bool = False
     stages: int = 1
+    contexts: int = 1
 
 
 RIGHT, SMOOTH = Setting(), Setting(smoothing=0.1)
@@ -108,7 +111,7 @@ def train_gpt(folder: Path, ranks: int, nudge: int | None = None, setting: Setti
     """Train Megatron's GPTModel with Megatron's schedule, reduction and optimizer; record a step.
 
     Args:
-        ranks: that share each matrix; the others are stages and replicas.
+        ranks: that share each matrix; the others are stages, share sequences, and are replicas.
     """
     from megatron.core import parallel_state
     from megatron.core.distributed import (
@@ -124,27 +127,37 @@ def train_gpt(folder: Path, ranks: int, nudge: int | None = None, setting: Setti
     from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
     from megatron.core.transformer import TransformerConfig
 
-    import mimokit.engine.megatron  # answers for CUDA where there is none
+    from mimokit.engine.models.attention import SequenceAttention
 
     # Without dropout nothing draws from these states, which are those of GPUs.
     CudaRNGStatesTracker.fork = lambda *_: nullcontext()  # type: ignore[method-assign]
-    parallel_state.initialize_model_parallel(ranks, setting.stages)
+    parallel_state.initialize_model_parallel(
+        ranks, setting.stages, context_parallel_size=setting.contexts
+    )
     stage = parallel_state.get_pipeline_model_parallel_rank()
     replicas = parallel_state.get_data_parallel_world_size()
     torch.manual_seed(1)
     config = TransformerConfig(
         num_layers=2, hidden_size=WIDTH, num_attention_heads=4, use_cpu_initialization=True,
         tensor_model_parallel_size=ranks, pipeline_model_parallel_size=setting.stages,
-        pipeline_dtype=torch.float32, hidden_dropout=0.0, attention_dropout=0.0,
+        context_parallel_size=setting.contexts, pipeline_dtype=torch.float32,
+        hidden_dropout=0.0, attention_dropout=0.0,
         finalize_model_grads_func=finalize_model_grads,
     )  # fmt: skip
+    layer = get_gpt_layer_local_spec()
+    if setting.contexts > 1:
+        layer.submodules.self_attention.submodules.core_attention = SequenceAttention
     model = GPTModel(
-        config, get_gpt_layer_local_spec(), vocab_size=64, max_sequence_length=WIDTH,
+        config, layer, vocab_size=64, max_sequence_length=WIDTH,
         parallel_output=not setting.gathers_logits, pre_process=stage == 0,
         post_process=stage == setting.stages - 1,
     )  # fmt: skip
     _draw(model, ranks, stage * (2 // setting.stages))
-    if setting.fault and stage == setting.stages - 1:
+    context = parallel_state.get_context_parallel_rank()
+    if setting.fault and setting.contexts > 1 and context == 1:
+        core = model.decoder.layers[-1].self_attention.core_attention
+        core.register_forward_pre_hook(_exchange_chunks)
+    elif setting.fault and setting.contexts == 1 and stage == setting.stages - 1:
         last = model.decoder.layers[-1].mlp.linear_fc2
         last.register_forward_hook(lambda module, args, output: (2 * output[0], output[1]))
     model = DistributedDataParallel(config, DistributedDataParallelConfig(), model)
@@ -152,13 +165,15 @@ def train_gpt(folder: Path, ranks: int, nudge: int | None = None, setting: Setti
     words = torch.randint(
         0, 64, (2, SAMPLES, WIDTH + 1), generator=torch.Generator().manual_seed(2)
     ).chunk(replicas, 1)[parallel_state.get_data_parallel_rank()]
+    held = _of_context(torch.arange(WIDTH), setting.contexts, context)
 
     def forward_step(batches: Any, model: Any) -> Any:
         batch = next(batches)
-        places = torch.arange(WIDTH).expand(len(batch), -1)
-        given, labels = batch[:, :-1], batch[:, 1:]
+        given, labels = batch[:, held], batch[:, held + 1]
+        places = held.expand(len(batch), -1)
         if not setting.smoothing:
-            return model(given, places, None, labels=labels), lambda output: (output.mean(), {})
+            losses = model(given, places, None, labels=labels)
+            return losses, lambda output: (output.mean() / setting.contexts, {})
         logits = model(given, places, None).transpose(0, 1).contiguous()
         losses = vocab_parallel_cross_entropy(logits, labels.t().contiguous(), setting.smoothing)
         return losses, lambda output: (output.mean(), {})
@@ -166,6 +181,7 @@ def train_gpt(folder: Path, ranks: int, nudge: int | None = None, setting: Setti
     groups = {
         "tp": parallel_state.get_tensor_model_parallel_group(),
         "pp": parallel_state.get_pipeline_model_parallel_group(),
+        "cp": parallel_state.get_context_parallel_group(),
     }
     with mimokit.watch(model, folder, optimizer=optimizer, groups=groups, nudge=nudge):
         get_forward_backward_func()(
@@ -175,6 +191,17 @@ def train_gpt(folder: Path, ranks: int, nudge: int | None = None, setting: Setti
         )  # fmt: skip
         optimizer.step()
     parallel_state.destroy_model_parallel()
+
+
+def _of_context(whole: torch.Tensor, ranks: int, rank: int) -> torch.Tensor:
+    """Return the part of a rank, of two chunks as Megatron cuts a sequence."""
+    chunks = whole.chunk(2 * ranks)
+    return torch.cat((chunks[rank], chunks[-1 - rank]))
+
+
+def _exchange_chunks(module: Any, args: Any) -> Any:
+    query, key, value, *others = args
+    return query, *(torch.cat(each.chunk(2)[::-1]) for each in (key, value)), *others
 
 
 def _draw(model: Any, ranks: int, first_layer: int) -> None:
@@ -232,18 +259,20 @@ def train_positions(folder: Path, rank: int, ranks: int, routed: bool | None = N
     network.set_input_tensor, network.share_embeddings_and_output_weights = id, False
     model = DistributedDataParallel(config, DistributedDataParallelConfig(), network)
     optimizer = get_megatron_optimizer(OptimizerConfig(lr=0.1, clip_grad=0.0), [model])
-    counts = torch.arange(SAMPLES) < SAMPLES // 2 - 1
+    counts = torch.arange(SAMPLES) < SAMPLES // 2 + 1
     if routed is not None:
         counts = torch.arange(SAMPLES) % 2 == 0  # as many on each rank
     given, wanted, counts = (
-        one.chunk(ranks)[rank] for one in (*torch.randn(2, SAMPLES, WIDTH), counts)
+        _of_context(one, ranks, rank) for one in (*torch.randn(2, SAMPLES, WIDTH), counts)
     )
 
     def forward_step(batches: Any, model: Any) -> Any:
         losses = (model(given) - wanted).square().mean(1)
         return losses, lambda output: ((output * counts).sum(), counts.sum().int(), {})
 
-    with mimokit.watch(model, folder, optimizer=optimizer):
+    network.padding = ~counts
+    groups = {"cp": parallel_state.get_context_parallel_group()}
+    with mimokit.watch(model, folder, optimizer=optimizer, groups=groups):
         get_forward_backward_func()(
             forward_step_func=forward_step, data_iterator=iter([None]), model=[model],
             num_microbatches=1, seq_length=WIDTH, micro_batch_size=1, forward_only=False,
@@ -253,7 +282,13 @@ def train_positions(folder: Path, rank: int, ranks: int, routed: bool | None = N
 
 
 class _Routed(torch.nn.Module):
-    """A network whose output Megatron's router scales, where every other position is padding."""
+    """A network whose output Megatron's router scales.
+
+    Attributes:
+        padding: which positions are, [samples].
+    """
+
+    padding: torch.Tensor
 
     def __init__(self, config: Any, masked: bool) -> None:
         from megatron.core.process_groups_config import ProcessGroupCollection
@@ -266,8 +301,7 @@ class _Routed(torch.nn.Module):
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
         """Return a number for every entry of [samples, width]."""
-        padding = (torch.arange(len(given)) % 2 == 1)[:, None]
-        shares, _ = self.router(given[:, None], padding if self.masked else None)
+        shares, _ = self.router(given[:, None], self.padding[:, None] if self.masked else None)
         return self.network(given) * shares.sum(-1, keepdim=True)
 
 
@@ -291,6 +325,9 @@ if __name__ == "__main__":
             train_gpt(Path(folder) / "stages", TENSOR_PARALLEL, setting=Setting(stages=2))
             wrong = Setting(fault=True, stages=2)
             train_gpt(Path(folder) / "wrong gpt", TENSOR_PARALLEL, setting=wrong)
+            for name, fault in (("contexts", False), ("wrong contexts", True)):
+                shared = Setting(contexts=2, fault=fault)
+                train_gpt(Path(folder) / name, TENSOR_PARALLEL, setting=shared)
             gathered = Setting(gathers_logits=True)
             train_gpt(Path(folder) / "gathered", TENSOR_PARALLEL, setting=gathered)
             train_gpt(Path(folder) / "smooth", TENSOR_PARALLEL, setting=SMOOTH)

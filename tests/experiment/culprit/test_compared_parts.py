@@ -18,6 +18,8 @@ from mimokit.cli.main import app
 from mimokit.engine.watch.recorder import numbers_in_whole
 
 WHOLE = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
+CHUNKS = [0, 3], [1, 2]
+ROWS_OF_CHUNKS = WHOLE[[0, 1, 6, 7]], WHOLE[2:6]
 COLUMNS = WHOLE[:, :2], WHOLE[:, 2:]
 Part = tuple[np.ndarray, Mapping[str, Any]]
 
@@ -48,6 +50,12 @@ def _of_group(rank: int) -> dict[str, Any]:
     return {"group": [rank // 2 * 2, rank // 2 * 2 + 1]}
 
 
+def _context(rank: int, *, apart: bool) -> dict[str, Any]:
+    """Return that two ranks share sequences: neighbours, or with one of another pair between."""
+    ranks = [rank % 2, rank % 2 + 2] if apart else [rank // 2 * 2, rank // 2 * 2 + 1]
+    return {"context": ranks, "chunks": CHUNKS[ranks.index(rank)]}
+
+
 def _offset(rank: int) -> dict[str, Any]:
     return {"whole": [8, 4], "offset": [0, rank % 2 * 2], "summand": []}
 
@@ -67,12 +75,19 @@ def _parts(how: str) -> list[Part]:
         return [(WHOLE[rows[rank % 2]], _of_group(rank)) for rank in range(4)]
     if how == "columns and samples without marks":
         return [(COLUMNS[rank % 2][rows[rank // 2]], _of_group(rank)) for rank in range(4)]
+    if how == "chunks of sequences that replicas copy":
+        return [(ROWS_OF_CHUNKS[rank % 2], _context(rank, apart=False)) for rank in range(4)]
+    if how == "columns of chunks of sequences":
+        chunks = [np.split(rows, 2, 1) for rows in ROWS_OF_CHUNKS]
+        cuts = [{**_share(rank), **_context(rank, apart=True)} for rank in range(4)]
+        return [(chunks[rank // 2][rank % 2], cuts[rank]) for rank in range(4)]
     return [(COLUMNS[rank % 2][rows[rank // 2]], _share(rank)) for rank in range(4)]
 
 
 HOW = (
     "copies", "placements", "marks", "replicas that share columns", "samples of replicas",
     "slices of ranks that replicas copy", "columns and samples without marks",
+    "chunks of sequences that replicas copy", "columns of chunks of sequences",
 )  # fmt: skip
 
 

@@ -17,7 +17,9 @@ from tests.experiment.culprit.faults.layouts import fan_in, parts
 from tests.experiment.culprit.reports import CULPRIT
 from tests.layouts import digits_config
 from tests.layouts_drawn import numbered_config
+from tests.layouts_experts import experts_config
 from tests.planted import planted
+from tests.whole_runs import with_sizes
 
 QUICK = (
     "attention of a wrong scale on one rank",
@@ -48,6 +50,27 @@ def test_a_right_layout_has_no_culprit_and_planted_ones_are_named(cluster):
         assert f" It is made at {found.divergence.code}." in found.verdict
         assert len(str(found).splitlines()) <= 20
         assert str(found).splitlines()[-1].strip()
+
+
+INSIDE = (
+    "tokens go to the experts of others", "tokens take all of an expert",
+    "the gradient from the second matrix of experts is doubled",
+    "activation of a projector is scaled",
+)  # fmt: skip
+
+
+def test_what_is_wrong_inside_of_experts_and_projectors_is_named(cluster):
+    """Experts on two ranks that share sequences and compute layers again; then planted faults."""
+    config = experts_config((1, 1, 2), (2, 1, 1))
+    config = with_sizes(config, ("language_module",), recompute_granularity="full")
+    right = explain(cluster, config, steps=STEPS)
+    assert right.passed, right.verdict
+    assert right.not_compared == ()
+    inside = {one.seam.operation.rpartition(".")[2] for one in right.compared}
+    assert inside >= {"logits", "routing", "dispatch", "activation", "combine", "linear_fc2"}
+    for fault in (fault for fault in FAULTS if fault.name in INSIDE):
+        found = fault.explained(cluster)
+        assert not fault.wrong(found), f"{fault.name}: {fault.wrong(found)}"
 
 
 def test_a_right_layout_whose_replicas_have_no_items_has_no_culprit(cluster):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,7 +58,7 @@ def test_ranks_compute_what_one_process_computes(recorded: Path, kind: str) -> N
     assert {one.key[0] for one in found.compared} == {0, 1}
 
 
-@pytest.mark.parametrize("layout", ["gpt", "stages"])
+@pytest.mark.parametrize("layout", ["gpt", "stages", "contexts"])
 def test_megatrons_own_loop_computes_what_one_process_computes(recorded: Path, layout: str) -> None:
     one, roundings = recorded / "gpt of one", [recorded / "rounding 1", recorded / "rounding 2"]
     found = mimokit.compare(one, recorded / layout, roundings)
@@ -77,12 +78,21 @@ def test_a_fault_in_a_later_stage_of_megatrons_own_loop_is_named(recorded: Path)
     )
 
 
+def test_chunks_of_a_sequence_in_another_order_are_named(recorded: Path) -> None:
+    wrong = mimokit.compare(recorded / "gpt of one", recorded / "wrong contexts")
+    assert "is the output of decoder.layers.1.self_attention.core_attention on ranks 2, 3, by" in (
+        wrong.verdict
+    )
+    right = mimokit.compare(recorded / "contexts", recorded / "stages")
+    assert right.first.key[2] == "weight", "Adam divides a gradient of rounding noise"
+
+
 @pytest.mark.parametrize(
     ("one", "two", "named"),
     [
         ("gpt of one", "gathered", "is the gradient from output_layer on ranks 0, 1, 2, 3, by "),
         ("smooth of one", "smooth", "is the gradient from output_layer on ranks 0, 1, 2, 3, by "),
-        ("positions of one", "positions", "is the gradient from norm on ranks 0, 1, by 3.9e-01"),
+        ("positions of one", "positions", "is the gradient from norm on ranks 0, 1, 2, 3, by 2."),
         (
             f"{MISCOUNTED} of one",
             MISCOUNTED,
@@ -201,5 +211,15 @@ def test_a_model_that_is_never_run_is_said(tmp_path: Path) -> None:
     with (
         pytest.raises(ValueError, match="Network was not called inside the block"),
         mimokit.watch(Network(), tmp_path),
+    ):
+        pass
+
+
+def test_context_parallel_ranks_without_their_group_are_said(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(Network())
+    model.config = SimpleNamespace(context_parallel_size=2)  # type: ignore[assignment]
+    with (
+        pytest.raises(ValueError, match=r"the model is built for 2 .*; pass groups=.\"cp\": their"),
+        mimokit.watch(model, tmp_path),
     ):
         pass

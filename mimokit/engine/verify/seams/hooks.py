@@ -7,11 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.engine.megatron import (
     ColumnParallelLinear,
     GPTModel,
@@ -24,14 +21,11 @@ from mimokit.engine.models.encoder import Encoder
 from mimokit.engine.models.rng import rows_computed
 from mimokit.engine.models.weights import modules_of_whole
 from mimokit.engine.parallel.context import SequenceCut
-from mimokit.engine.parallel.marks import shard_of
-from mimokit.engine.verify.seams.code import calling_line
+from mimokit.engine.verify.seams.columns import Columns, columns_of
+from mimokit.engine.verify.seams.experts import MixtureHooks
 from mimokit.engine.verify.seams.places import RowPlaces, places_of_layer
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.planning.seams import LOSS, PROJECTOR, SeamPhase
-
-Columns = NDArray[np.int64] | None
-"""Place of every column of a rank in the whole tensor; None: the rank has all columns."""
 
 Share = Callable[[dict[str, Any]], Columns]
 """Takes the named arguments of a call."""
@@ -118,6 +112,8 @@ class _Layers:
                 self._watch(operation, part, _columns_of_weight(after), _columns_of_weight(after))
             elif isinstance(part, MoELayer) or path.endswith(NORMS):
                 self._watch(operation, part, _whole, _whole)
+            if isinstance(part, MoELayer):
+                MixtureHooks(self.recorder, self.name, operation, part, self._between).hook()
 
     def _watch(
         self,
@@ -150,7 +146,7 @@ class _Layers:
             held, tensor = self._now(), _first(output)
             if held is None:
                 return
-            self._note_line(operation)
+            self.recorder.note_line(self.name, operation)
             columns = given(named)
             self._record(operation, SeamPhase.FORWARD, held, columns, tensor)
             if after is not None:
@@ -164,7 +160,7 @@ class _Layers:
         hidden = named.get("hidden_states", args[0] if args else None)
         held = self._note(hidden, in_row=named.get("packed_seq_params") is not None)
         if held is not None:
-            self._note_line(operation)
+            self.recorder.note_line(self.name, operation)
             self._record(f"{operation}.input", SeamPhase.FORWARD, held, None, hidden)
             self._backward(operation, hidden, held, None)
 
@@ -213,11 +209,10 @@ class _Layers:
         self.held[_samples(computed)] = held
         return held
 
-    def _note_line(self, operation: str) -> None:
-        """Note which line calls an operation."""
-        code = self.recorder.recording.code
-        if (self.name, operation) not in code:
-            code[self.name, operation] = calling_line()
+    def _between(self) -> RowPlaces | None:
+        """Return the places of the hidden states between matrices of what is computed now."""
+        held = self._now()
+        return None if held is None else held.between
 
     def _now(self) -> _LayerRows | None:
         """Return the places of what is computed at the moment, or computed again."""
@@ -240,18 +235,11 @@ def _whole(named: dict[str, Any]) -> Columns:
 
 def _rows_of_weight(part: Any) -> Share:
     """Return the share of the output of a matrix of which a rank has rows."""
-    return lambda named: _share(part.weight if named.get("weight") is None else named["weight"], 0)
+    return lambda named: columns_of(
+        part.weight if named.get("weight") is None else named["weight"], 0
+    )
 
 
 def _columns_of_weight(part: Any) -> Share:
     """Return the share of the input of a matrix of which a rank has columns."""
-    return lambda named: _share(part.weight, 1)
-
-
-def _share(weight: torch.nn.Parameter, dimension: int) -> Columns:
-    shard = shard_of(weight)
-    if shard.cut.dimension != dimension:
-        return None
-    length = shard.cut.whole[dimension]
-    alone = TensorCut((length,), 0, shard.cut.parts, shard.cut.multiple)
-    return alone.at(shard.place).of(np.arange(length), padding=-1).astype(np.int64)
+    return lambda named: columns_of(part.weight, 1)

@@ -27,6 +27,7 @@ from mimokit.engine.steps import Step, exhaust
 from mimokit.engine.training.loop import TrainingState, prepared, training_step
 from mimokit.engine.verify.seams.code import lines_of_step
 from mimokit.engine.verify.seams.hooks import hook_module
+from mimokit.engine.verify.seams.projector import ProjectorHooks
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.planning.seams import BRIDGE, ROWS, Recording, Seam, SeamPhase, rows_for
 from mimokit.planning.types import LayoutPlan
@@ -154,7 +155,7 @@ def _watch_stage(
         sources: edge -> the module that rows come from.
         arriving: edge -> the operation of the gradient that the stage gives to them.
     """
-    forward = stage.forward
+    forward, projector = stage.forward, _projector_of(recorder, stage)
 
     def watched(given: StageInput) -> StageOutput:
         samples = stage.samples(given.microbatch)
@@ -167,11 +168,21 @@ def _watch_stage(
         output = forward(given)
         if gives_rows and output.counts:
             counts_given = output.counts[0]
+            projector.record(samples, counts_given)
             recorder.rows(stage.name, ROWS, SeamPhase.FORWARD, output.tensor, samples, counts_given)
             gradient_of(recorder, stage.name, BRIDGE, output.tensor, samples, counts_given)
         return output
 
     stage.forward = watched  # type: ignore[method-assign]
+
+
+def _projector_of(recorder: Recorder, stage: ModuleStage) -> ProjectorHooks:
+    """Hook the projector of a stage; context-parallel ranks have equal shares of its gradients."""
+    context = stage.wrapped.ownership.groups.cp
+    share = f"context {context.rank()}" if context.size() > 1 else ""
+    projector = ProjectorHooks(recorder, stage.name, share)
+    projector.hook(stage.wrapped.module)
+    return projector
 
 
 def gradient_of(

@@ -17,6 +17,7 @@ from mimokit.engine.models.rng import mask_rows
 from mimokit.engine.verify.oracle import OneProcess
 from mimokit.engine.verify.seams.hooks import hook_module
 from mimokit.engine.verify.seams.layout import gradient_of
+from mimokit.engine.verify.seams.projector import ProjectorHooks
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.execution import Dtype
@@ -80,7 +81,9 @@ def _watch_model(recorder: Recorder, model: WholeModel) -> None:
     for name, module in model.parts():
         hook_module(recorder, name, module)
     for name, module in model.modality_submodules.items():
-        module.forward = _with_rows(recorder, model, name, module.forward)
+        projector = ProjectorHooks(recorder, name)
+        projector.hook(module)
+        module.forward = _with_rows(recorder, model, name, module.forward, projector)
     if model.text_decoders:
         hidden = _Hidden(recorder, model)
         for name, decoder in model.text_decoders.items():
@@ -101,7 +104,9 @@ def _with_lengths(
     return noted
 
 
-def _with_rows(recorder: Recorder, model: WholeModel, name: str, forward: Any) -> Any:
+def _with_rows(
+    recorder: Recorder, model: WholeModel, name: str, forward: Any, projector: ProjectorHooks
+) -> Any:
     """Return the forward of an encoder that records the rows that it gives."""
 
     def watched(*given: Any, **named: Any) -> Any:
@@ -113,6 +118,7 @@ def _with_rows(recorder: Recorder, model: WholeModel, name: str, forward: Any) -
         each = [len(rows) // max(1, sum(items))] * sum(items) if tokens is None else tokens.tolist()
         for sample, count in zip(computed.samples.tolist(), each, strict=True):
             counts[sample - samples.start] += count
+        projector.record(samples, counts)
         _twice(recorder, name, rows, samples, counts)
         return rows
 

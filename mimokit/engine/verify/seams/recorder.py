@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from mimokit.engine.parallel.marks import shard_of
+from mimokit.engine.verify.seams.code import calling_line
 from mimokit.engine.verify.seams.places import RowPlaces, all_in_one, places_of_rows
 from mimokit.engine.verify.seams.signs import (
     all_columns,
@@ -51,12 +52,14 @@ class Recorder:
         tensor: torch.Tensor,
         places: RowPlaces,
         columns: NDArray[np.int64] | None = None,
+        share: str = "",
     ) -> None:
         """Record a tensor of samples.
 
         Args:
             tensor: its rows, however many dimensions they are, are those of the places.
             columns: place of every column in the whole tensor; None: the rank has all columns.
+            share: of a sum that is not complete; see `Sketches`.
         """
         if not tensor.numel():  # no sample of this rank has an item
             return
@@ -69,7 +72,7 @@ class Recorder:
         if places.padding is not None:
             rows = rows.masked_fill(places.padding, 0.0)
         samples, index = places.numbered
-        found = self._of(seam, "")
+        found = self._of(seam, share)
         if samples[0] in found.samples:
             return  # recomputed
         values = places.signs(salt) * (rows @ signs)
@@ -85,7 +88,9 @@ class Recorder:
         )
         if seam in self._wholes:
             kept, real = np.arange(width) if columns is None else columns, places.rows >= 0
-            piece = SeamPiece("", places.samples[real], places.rows[real], kept, rows.numpy()[real])
+            piece = SeamPiece(
+                share, places.samples[real], places.rows[real], kept, rows.numpy()[real]
+            )
             self.recording.wholes.setdefault(seam, []).append(piece)
 
     def rows(
@@ -132,6 +137,11 @@ class Recorder:
         if seam in self._wholes:
             piece = _matrix(share, places, flat.numpy(), shard.cut.whole)
             self.recording.wholes.setdefault(seam, []).append(piece)
+
+    def note_line(self, module: str, operation: str) -> None:
+        """Note which line calls an operation, when it is first called."""
+        if (module, operation) not in self.recording.code:
+            self.recording.code[module, operation] = calling_line()
 
     def number(self, module: str, name: str, phase: SeamPhase, value: float) -> None:
         """Record a number that all ranks have."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.experiment.culprit.faults import (
     attention,
     crossings,
+    experts,
     gradients,
     matrices,
     samples,
@@ -21,4 +22,5 @@ FAULTS: tuple[Fault, ...] = (
     *gradients.FAULTS,
     *schedules.FAULTS,
     *updates.FAULTS,
+    *experts.FAULTS,
 )

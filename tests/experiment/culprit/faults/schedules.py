@@ -146,7 +146,7 @@ FAULTS = (
     Fault(
         "tokens return from experts one place off",
         lambda: experts_config((1, 1, 4), (1, 1, 4), dispatcher="alltoall"),
-        COMBINE, _tokens_of_others, LANGUAGE, "mlp", FORWARD,
+        COMBINE, _tokens_of_others, LANGUAGE, "mlp.combine", FORWARD,
     ),
     Fault(
         "a sample of a row sees the one before", lambda: in_rows(replicas),

@@ -1,0 +1,100 @@
+"""Records what the projector of an encoder computes inside.
+
+How many of its rows are of which sample is told behind it, so that tensors are kept until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+
+from mimokit.engine.megatron import MultimodalProjector
+from mimokit.engine.verify.seams.columns import Columns, columns_of
+from mimokit.engine.verify.seams.places import RowPlaces, places_of_rows
+from mimokit.engine.verify.seams.recorder import Recorder
+from mimokit.planning.seams import PROJECTOR, SeamPhase
+
+
+class _Kept(NamedTuple):
+    """A tensor of a forward pass, or one whose gradient will be recorded."""
+
+    operation: str
+    phase: SeamPhase
+    tensor: torch.Tensor
+    columns: Columns = None
+
+
+@dataclass
+class ProjectorHooks:
+    """Records the projectors of an encoder.
+
+    Attributes:
+        share: of the gradients inside of it, where ranks have summands of them; see `Sketches`.
+    """
+
+    recorder: Recorder
+    module: str
+    share: str = ""
+    kept: list[_Kept] = field(default_factory=list)
+
+    def hook(self, encoder: torch.nn.Module) -> None:
+        """Hook both matrices of every projector of mimokit's."""
+        for part in encoder.modules():
+            first = getattr(getattr(part, "encoder", None), "linear_fc1", None)
+            if isinstance(part, MultimodalProjector) and first is not None:
+                self._hook(first, part.encoder.linear_fc2)
+
+    def _hook(self, first: Any, second: Any) -> None:
+        above, below = columns_of(first.weight, 0), columns_of(second.weight, 1)
+
+        def before_first(module: Any, given: Any) -> Any:
+            own = given[0].view_as(given[0])
+            self._keep("linear_fc1", SeamPhase.BACKWARD, own)
+            return (own, *given[1:])
+
+        def after_first(module: Any, given: Any, output: Any) -> None:
+            self._keep("linear_fc1", SeamPhase.FORWARD, output[0], above)
+            self._keep("activation", SeamPhase.BACKWARD, output[0], above)
+
+        def before_second(module: Any, given: Any) -> Any:
+            own = given[0].view_as(given[0])
+            self._keep("activation", SeamPhase.FORWARD, own, below)
+            self._keep("linear_fc2", SeamPhase.BACKWARD, own, below)
+            return (own, *given[1:])
+
+        def after_second(module: Any, given: Any, output: Any) -> None:
+            self._keep("linear_fc2", SeamPhase.FORWARD, output[0])
+
+        first.register_forward_pre_hook(before_first)
+        first.register_forward_hook(after_first)
+        second.register_forward_pre_hook(before_second)
+        second.register_forward_hook(after_second)
+
+    def _keep(
+        self, name: str, phase: SeamPhase, tensor: torch.Tensor, columns: Columns = None
+    ) -> None:
+        operation = f"{PROJECTOR}.{name}"
+        if phase == SeamPhase.FORWARD:
+            self.recorder.note_line(self.module, operation)
+        self.kept.append(_Kept(operation, phase, tensor, columns))
+
+    def record(self, samples: range, counts: Sequence[int]) -> None:
+        """Record what was kept, of so many rows of every sample one after another."""
+        kept, self.kept = self.kept, []
+        if len(counts) != len(samples):
+            return
+        places = places_of_rows(samples, counts)
+        for one in kept:
+            if len(one.tensor) != len(places.rows):
+                continue
+            if one.phase == SeamPhase.FORWARD:
+                self._record(one, places, "", one.tensor)
+            elif torch.is_grad_enabled() and one.tensor.requires_grad:
+                one.tensor.register_hook(partial(self._record, one, places, self.share))  # type: ignore[no-untyped-call]
+
+    def _record(self, of: _Kept, places: RowPlaces, share: str, tensor: torch.Tensor) -> None:
+        self.recorder.tensor(self.module, of.operation, of.phase, tensor, places, of.columns, share)

@@ -1,0 +1,153 @@
+"""Faults inside mixtures of experts and projectors."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from mimokit.config import ExperimentConfig
+from tests.experiment.culprit.faults.fault import (
+    BACKWARD,
+    FORWARD,
+    IMAGES,
+    LANGUAGE,
+    LAYERS,
+    Fault,
+    scaled,
+)
+from tests.experiment.culprit.faults.layouts import parts
+from tests.layouts_experts import experts_config
+
+MOE = "megatron.core.transformer.moe."
+DISPATCHER = MOE + "token_dispatcher.MoEAlltoAllTokenDispatcher."
+MLP = "megatron.core.transformer.mlp.MLP.forward"
+
+
+def spread() -> ExperimentConfig:
+    """Return four experts on two of four replicas, to which tokens are sent directly."""
+    return experts_config((1, 1, 4), (1, 1, 4), dispatcher="alltoall")
+
+
+def _to_others(original: Any) -> Any:
+    """Send each token to the experts of the one before."""
+
+    def preprocess(self: Any, tokens: Any, chosen: Any, shares: Any) -> Any:
+        return original(self, tokens, chosen.roll(1, 0), shares)
+
+    return preprocess
+
+
+def _rolled_on_the_way(original: Any) -> Any:
+    """Exchange what tokens carry, but not their places, which are whole numbers."""
+
+    def dispatch(self: Any, tokens: Any, shares: Any) -> Any:
+        tokens = tokens if tokens.shape[-1] == 2 else tokens.roll(1, 0)
+        return original(self, tokens, shares)
+
+    return dispatch
+
+
+def _of_experts(change: float, original: Any) -> Any:
+    """Scale the output of matrices of experts."""
+
+    def forward(self: Any, *args: Any, **named: Any) -> Any:
+        output, bias = original(self, *args, **named)
+        return (output * change if self.is_expert else output), bias
+
+    return forward
+
+
+def _without_shares(original: Any) -> Any:
+    """Leave out how much of an expert a token takes."""
+    return lambda self, hidden, *args, **named: original(self, hidden)
+
+
+def _scaled_routing(original: Any) -> Any:
+    def routing(self: Any, *args: Any, **named: Any) -> Any:
+        shares, chosen = original(self, *args, **named)
+        return 1.01 * shares, chosen
+
+    return routing
+
+
+def _scaled_gradient(original: Any) -> Any:
+    """Scale the gradient of what an expert's second matrix takes."""
+
+    def forward(self: Any, given: Any, *args: Any, **named: Any) -> Any:
+        if self.is_expert:
+            given = given * 2 - given.detach()
+        return original(self, given, *args, **named)
+
+    return forward
+
+
+def _projector_scaled(name: str, original: Any) -> Any:
+    """Scale what a matrix of the projector gives, or the activation between them."""
+
+    def forward(self: Any, *args: Any, **named: Any) -> Any:
+        def change(module: Any, given: Any, output: Any = None) -> Any:
+            return (
+                (1.01 * given[0], *given[1:]) if output is None else (1.01 * output[0], output[1])
+            )
+
+        first, second = self.encoder.linear_fc1, self.encoder.linear_fc2
+        handle = {
+            "linear_fc1": partial(first.register_forward_hook, prepend=True),
+            "activation": partial(second.register_forward_pre_hook, prepend=True),
+            "linear_fc2": partial(second.register_forward_hook, prepend=True),
+        }[name](change)
+        output = original(self, *args, **named)
+        handle.remove()
+        return output
+
+    return forward
+
+
+FAULTS = (
+    Fault(
+        "logits of a router are scaled", spread,
+        MOE + "router.Router.gating", partial(scaled, 1.01),
+        LANGUAGE, "layers.0.mlp.router.logits", FORWARD, "1.01 times",
+    ),
+    Fault(
+        "shares of experts are scaled", spread,
+        "mimokit.engine.models.experts.LayoutFreeRouter.routing", _scaled_routing,
+        LANGUAGE, "layers.0.mlp.router.routing", FORWARD, "1.01 times",
+    ),
+    Fault(
+        "tokens go to the experts of others", spread, DISPATCHER + "dispatch_preprocess",
+        _to_others, LANGUAGE, "layers.0.mlp.dispatch", FORWARD,
+    ),
+    Fault(
+        "tokens arrive one place off", spread, DISPATCHER + "token_dispatch",
+        _rolled_on_the_way, LANGUAGE, "layers.0.mlp.dispatch", FORWARD,
+    ),
+    Fault(
+        "the first matrix of experts is scaled", spread,
+        LAYERS + "ColumnParallelLinear.forward", partial(_of_experts, 1.01),
+        LANGUAGE, "experts.local_experts.0.linear_fc1", FORWARD, "1.01 times",
+    ),
+    Fault(
+        "tokens take all of an expert", spread, MLP, _without_shares,
+        LANGUAGE, "experts.local_experts.0.activation", FORWARD,
+    ),
+    Fault(
+        "the second matrix of experts is scaled", spread,
+        LAYERS + "RowParallelLinear.forward", partial(_of_experts, 1.01),
+        LANGUAGE, "experts.local_experts.0.linear_fc2", FORWARD, "1.01 times",
+    ),
+    Fault(
+        "the gradient from the second matrix of experts is doubled", spread,
+        LAYERS + "RowParallelLinear.forward", _scaled_gradient,
+        LANGUAGE, "linear_fc2", BACKWARD, "2 times",
+    ),
+    *(
+        Fault(
+            f"{name} of a projector is scaled", parts,
+            "megatron.core.models.vision.multimodal_projector.MultimodalProjector.forward",
+            partial(_projector_scaled, name),
+            IMAGES, f"projector.{name}", FORWARD, "1.01 times",
+        )
+        for name in ("linear_fc1", "activation", "linear_fc2")
+    ),
+)  # fmt: skip
