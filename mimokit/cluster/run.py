@@ -215,9 +215,9 @@ class ClusterRun:
         """Wait until every rank is back or gone, which may be after the error was raised."""
         return self._ended.wait(timeout)
 
-    def drain(self) -> None:
+    def drain(self, timeout: float | None = None) -> None:
         """Wait until every callback has seen every sample."""
-        self._log.drain()
+        self._log.drain(timeout)
 
     def __repr__(self) -> str:
         state = "running" if not self.done else "failed" if self._error else "done"

@@ -82,6 +82,10 @@ class BackgroundRun(ABC, Generic[Result]):
 
         self._run.on_sample(hear)
 
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until every callback has had every sample of a run that has ended."""
+        self._run.drain(timeout)
+
     @property
     def done(self) -> bool:
         """Whether the run has ended, successfully or not."""

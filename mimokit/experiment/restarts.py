@@ -65,6 +65,9 @@ class RunOnRanks(Protocol):
     def on_sample(self, callback: Listener) -> None:
         """Call back with every sample, earlier ones first, from a separate thread."""
 
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until those who are called back have every sample."""
+
     def result(self, timeout: float | None = None) -> list[Any]:
         """Wait for the results in rank order, or raise."""
 
@@ -175,6 +178,10 @@ class RestartedRun:
             for message in self._messages.from_place(0):
                 callback(message)
             self._listeners.append(callback)
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until those who are called back have every sample of the attempt."""
+        self._run.drain(timeout)
 
     def _some_from(self, place: int) -> list[Message]:
         with self._lock:

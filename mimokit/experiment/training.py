@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,7 +31,7 @@ from mimokit.planning import plan_layout
 from mimokit.planning.checkpoints import Checkpoint, read_checkpoint
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.peak import peak_of_hardware
-from mimokit.result_files import CHECKPOINTS
+from mimokit.result_files import CHECKPOINTS, EachTime
 from mimokit.samples import (
     AnswersSample,
     HealthSample,
@@ -51,16 +52,26 @@ _OF_NO_TABLE = (RankFacts, ProfileSample, HealthSample, AnswersSample)
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The tables of a run.
+    """The tables of a run, which of a long one take memory from when they are asked for.
 
     Attributes:
+        samples: all that ranks have sent, read from a file; not held.
         directory: the run's folder: config.yaml, experiment_info.json, metrics.csv,
             metrics_by_rank.csv, evaluations.csv, health.json, and trace.json of a traced run.
     """
 
-    steps: pd.DataFrame
-    evaluations: pd.DataFrame
     directory: Path
+    samples: Iterable[Sample] = field(repr=False)
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """A row per rank and iteration, sorted by iteration and rank."""
+        return samples_to_steps(self.samples)
+
+    @cached_property
+    def evaluations(self) -> pd.DataFrame:
+        """A row per test on held-out samples, sorted by iteration."""
+        return samples_to_evaluations(self.samples)
 
 
 class TrainingCluster(Protocol):
@@ -151,12 +162,13 @@ class TrainingRun(BackgroundRun[TrainingResult]):
         health = self._record_of_health.health()
         known = health.ranks or health.lost
         of_ranks = health.for_file() if known else None
-        self._writer.finish(self.samples, self.elapsed, error, of_ranks, self.restarts)
+        self._writer.finish(self._each_time(), self.elapsed, error, of_ranks, self.restarts)
 
     def _collect(self) -> TrainingResult:
-        steps = samples_to_steps(self.each_sample())
-        evaluations = samples_to_evaluations(self.each_sample())
-        return TrainingResult(steps, evaluations, self.directory)
+        return TrainingResult(self.directory, self._each_time())
+
+    def _each_time(self) -> Iterable[Sample]:
+        return EachTime(self.each_sample)
 
 
 def train(
