@@ -100,7 +100,7 @@ def _events(sample: TraceSample, begin: float) -> Iterator[dict[str, Any]]:
                 "tid": thread,
                 "ts": (start - begin) * _MICROSECONDS,
                 "dur": (stop - start) * _MICROSECONDS,
-                "args": arguments | {key: one for key, one in of.items() if one is not None},
+                "args": arguments | {key: value for key, value in of.items() if value is not None},
             }
 
 

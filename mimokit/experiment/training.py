@@ -22,7 +22,7 @@ from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.checkpoints import check_restarts, resumed
 from mimokit.experiment.health.report import HealthRecord, RunHealth
 from mimokit.experiment.prepare import Config, check_room, check_trainable, placed, prepared
-from mimokit.experiment.restarts import Restart, RestartedRun, RunOnRanks
+from mimokit.experiment.restarts import Restart, RestartedRun, RunOnRanks, Supervised
 from mimokit.experiment.results.folder import Folder, new_folder, unwritable
 from mimokit.experiment.results.info import RunSetting
 from mimokit.experiment.results.loggers import make_loggers
@@ -118,7 +118,7 @@ class TrainingRun(BackgroundRun[TrainingResult]):
     @property
     def restarts(self) -> tuple[Restart, ...]:
         """The attempts that ended early, and from where the run went on."""
-        return tuple(self._run.restarts) if isinstance(self._run, RestartedRun) else ()
+        return self._run.restarts if isinstance(self._run, RestartedRun) else ()
 
     def _sample_of(self, message: Mapping[str, Any]) -> Sample | None:
         sample = from_wire(message)
@@ -229,7 +229,7 @@ def train(
 
     def begin(checkpoint: Checkpoint | None) -> ClusterRun:
         given = remote if checkpoint is None else _going_on(remote, checkpoint)
-        attempt = cluster.submit(
+        return cluster.submit(
             on_rank.train_rank,
             plan,
             given,
@@ -239,13 +239,12 @@ def train(
             code,
             world_size=plan.world_size,
         )
-        attempt.remember({TRAINING: {**writer.note, "from_step": checkpoint and checkpoint.step}})
-        return attempt
 
     try:
         remote = _for_ranks(ready, folder)
         writer = RunWriter(folder, RunSetting(ready, plan), loggers)
-        run = _restarted(begin, remote, restarts) if restarts else begin(None)
+        run = _supervised(begin, remote, restarts) if restarts else begin(None)
+        run.remember({TRAINING: writer.note})
     except BaseException:
         folder.release()
         raise
@@ -290,14 +289,14 @@ def _going_on(config: ExperimentConfig, checkpoint: Checkpoint) -> ExperimentCon
     return config.model_copy(update={"runtime": runtime})
 
 
-def _restarted(
+def _supervised(
     begin: Callable[[Checkpoint | None], ClusterRun], config: ExperimentConfig, restarts: int
 ) -> RestartedRun:
     checkpoint, begun = config.runtime.checkpoint, config.runtime.resume_from
     assert checkpoint is not None  # else the run is rejected
     assert checkpoint.directory is not None
     first = 0 if begun is None else read_checkpoint(begun).step
-    return RestartedRun(begin, Path(checkpoint.directory), restarts, first)
+    return RestartedRun(begin(None), begin, Supervised(checkpoint.directory, restarts, first))
 
 
 def _begun(writer: RunWriter, run: RunOnRanks, directory: Path) -> RunWriter:

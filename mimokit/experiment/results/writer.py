@@ -113,7 +113,11 @@ class RunWriter:
     @property
     def note(self) -> dict[str, str]:
         """What another process needs to write the run in place of this one."""
-        return {"directory": str(self.directory), "config": self._setting.config.to_yaml()}
+        return {
+            "directory": str(self.directory),
+            "config": self._setting.config.to_yaml(),
+            "started": self._setting.started.isoformat(),
+        }
 
     def release(self) -> None:
         """Let other runs have the folder; nothing may be written afterwards."""
