@@ -20,15 +20,16 @@ import mimokit
 from mimokit.analysis import read_run
 from mimokit.cluster import RankError
 from mimokit.config import ConfigError
-from mimokit.experiment import sweep, train
+from mimokit.experiment import background, sweep, train
 from mimokit.experiment.results.folder import Folder
 from mimokit.experiment.results.info import RunSetting
+from mimokit.experiment.results.tables import AppendedTable
 from mimokit.experiment.results.writer import RunWriter
 from mimokit.experiment.training import TrainingRun
 from mimokit.result_files import RunFile
 from mimokit.samples import to_wire
 from tests.charts.fakes import samples
-from tests.disks import fill, mounted, small_disk
+from tests.disks import fill, mounted, read_only, small_disk
 from tests.layouts import digits_config
 
 CONFIG = digits_config((1, 8), (4, 2), num_iterations=10)
@@ -55,6 +56,42 @@ class _Ended:
     def result(self, timeout: float | None = None) -> list[None]:
         if self._error is not None:
             raise self._error
+        return []
+
+
+class Received:
+    """A run that hands over samples as a test receives them."""
+
+    elapsed, done = 1.0, False
+
+    def __init__(self) -> None:
+        self._messages: list[Any] = []
+        self._listeners: list[Callable[[Any], None]] = []
+        self._ended = threading.Event()
+
+    def give(self, messages: list[Any]) -> None:
+        for message in messages:
+            self._messages.append(message)
+            for listener in self._listeners:
+                listener(message)
+
+    def end(self) -> None:
+        self.done = True
+        self._ended.set()
+
+    @property
+    def sample_count(self) -> int:
+        return len(self._messages)
+
+    def each_sample(self) -> Iterator[Any]:
+        return iter(self._messages)
+
+    def on_sample(self, callback: Callable[[Any], None]) -> None:
+        self._listeners.append(callback)
+
+    def result(self, timeout: float | None = None) -> list[None]:
+        if not self._ended.wait(timeout):
+            raise TimeoutError
         return []
 
 
@@ -109,11 +146,73 @@ def test_a_disk_that_fills_up_hides_neither_result_nor_error(
         assert len(read_run(folder).metrics) == 10
 
 
+def test_a_disk_that_is_read_only_for_a_while_gets_all_rows_and_says_so_once(
+    tmp_path: Path,
+) -> None:
+    """A bind mount, since root may write in spite of the mode of a folder."""
+    place = tmp_path / "place"
+    with mounted(place, "--bind", str(tmp_path)):
+        folder = place / "run"
+        writer = RunWriter(Folder.claim(folder), RunSetting(CONFIG, PLAN))
+        writer.begin()
+        received = Received()
+        training = TrainingRun(received, CONFIG, PLAN, folder, writer)
+        made = [to_wire(sample) for sample in samples(iterations=10)]
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            received.give(made[:24])
+            with read_only(place):
+                received.give(made[24:48])
+                rows = (folder / RunFile.METRICS_BY_RANK).read_text().splitlines()
+                assert len(rows) == 1 + 24, "whole lines, up to the last that could be written"
+                assert not training.done
+            received.give(made[48:])
+            assert len((folder / RunFile.METRICS_BY_RANK).read_text().splitlines()) == 1 + 80
+            received.end()
+            assert len(training.result().steps) == 80
+        assert len(said) == 1
+        assert "(Read-only file system): rows are kept and written as soon as" in str(
+            said[0].message
+        )
+        found = read_run(folder)
+        assert (len(found.metrics), len(found.metrics_by_rank)) == (10, 80)
+        assert found.info["status"] == "completed"
+
+
+def test_rows_that_a_slow_disk_has_not_taken_at_the_end_are_in_the_tables_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "_WRITING", 0.1)
+    slow, write = threading.Event(), AppendedTable._write
+
+    def when_it_may(self: AppendedTable) -> None:
+        slow.wait(60)
+        write(self)
+
+    monkeypatch.setattr(AppendedTable, "_write", when_it_may)
+    writer = RunWriter(Folder.claim(tmp_path), RunSetting(CONFIG, PLAN))
+    writer.begin()
+    run: Any = _Ended()
+    training = TrainingRun(run, CONFIG, PLAN, tmp_path, writer)
+    heard: list[Any] = []
+    training.on_sample(heard.append)
+    deadline = time.monotonic() + 60
+    while len(heard) < run.sample_count:  # others do not wait for the disk
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    threading.Timer(0.3, slow.set).start()
+    training.result()
+    with training._taken:
+        training._taken.wait_for(lambda: training._messages_taken == run.sample_count, 60)
+    found = read_run(tmp_path)
+    assert (len(found.metrics), len(found.metrics_by_rank)) == (10, 80)
+    assert len(found.evaluations) == 1
+
+
 def test_a_read_only_folder_is_refused_before_engines_work(tmp_path: Path) -> None:
     """A bind mount, since root may write in spite of the mode of a folder."""
     place = tmp_path / "read only"
-    with mounted(place, "--bind", str(tmp_path)):
-        subprocess.run(["mount", "-o", "remount,ro,bind", str(place)], check=True)
+    with mounted(place, "--bind", str(tmp_path)), read_only(place):
         unused: Any = _OfEight()
         for start in (
             lambda: train(unused, CONFIG, directory=place),
