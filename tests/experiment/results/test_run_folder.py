@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import mimokit
@@ -31,10 +35,13 @@ from mimokit.samples import to_wire
 from tests.charts.fakes import samples
 from tests.disks import fill, mounted, read_only, small_disk
 from tests.layouts import digits_config
+from tests.processes import MARK, marked
 
 CONFIG = digits_config((1, 8), (4, 2), num_iterations=10)
 PLAN = mimokit.plan(CONFIG)
 MOST_KB = 64
+PATIENCE = 180.0
+"""Seconds that what a killed client leaves may take to end on a busy machine."""
 
 
 class _Ended:
@@ -235,15 +242,28 @@ from mimokit.cluster import EngineCluster
 from mimokit.experiment import train
 from tests.layouts import digits_config
 
-config = digits_config(num_iterations=100_000)
-with EngineCluster(n=1, progress=False) as cluster:
-    train(cluster, config, directory=sys.argv[1]).result()
+config = digits_config((1, 2), (2, 1), num_iterations=100_000)
+with EngineCluster(n=2, progress=False) as cluster:
+    train(cluster, config, directory=sys.argv[1], checkpoints=5).result()
 """
 
 
-def test_a_client_that_is_killed_leaves_all_whole_rows(tmp_path: Path) -> None:
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A folder for temporary files and state with a short path, as sockets need it."""
+    with tempfile.TemporaryDirectory(prefix="k") as folder:
+        yield Path(folder)
+
+
+def test_a_client_that_is_killed_leaves_all_whole_rows_and_nothing_else(
+    tmp_path: Path, scratch: Path, record_property: Callable[[str, object], None]
+) -> None:
+    mark = uuid.uuid4().hex
+    own = {"TMPDIR": str(scratch), "XDG_STATE_HOME": str(scratch / "state"), MARK: mark}
     client = subprocess.Popen(
-        [sys.executable, "-c", KILLED_CLIENT, str(tmp_path)], stdout=subprocess.DEVNULL
+        [sys.executable, "-c", KILLED_CLIENT, str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, **own},
     )
     try:
         deadline = time.monotonic() + 600
@@ -252,13 +272,41 @@ def test_a_client_that_is_killed_leaves_all_whole_rows(tmp_path: Path) -> None:
             assert client.poll() is None, "the client has ended by itself"
             assert time.monotonic() < deadline, "waited in vain"
             time.sleep(0.05)
+        family = marked(mark)
+        assert len(family) >= 6, "client, server, controller and its parts, two engines"
+        assert left_in(scratch)
+        shared = {path for process in family for path in shared_memory(process)}
     finally:
         os.kill(client.pid, signal.SIGKILL)
         client.wait()
+    killed = time.monotonic()
+    while left := [*marked(mark), *left_in(scratch), *filter(os.path.exists, shared)]:
+        assert time.monotonic() < killed + PATIENCE, left
+        time.sleep(0.05)
+    record_property("seconds until nothing was left", round(time.monotonic() - killed, 1))
+    print(f"{time.monotonic() - killed:.1f} s until nothing was left")
     found = read_run(tmp_path)
     assert len(found.metrics) >= 19
     assert found.metrics["loss"].notna().all()
     assert found.metrics["iteration"].tolist() == list(range(len(found.metrics)))
-    assert len(found.metrics_by_rank) >= len(found.metrics)
+    assert len(found.metrics_by_rank) >= 2 * len(found.metrics)
     assert found.info["status"] == "running"
     Folder.claim(tmp_path).release()
+
+
+def left_in(scratch: Path) -> list[Path]:
+    """Return files, sockets and folders; those of the user's state and torch's cache may stay."""
+    lasting = [scratch / "state", *scratch.glob("torchinductor_*")]
+    return [
+        path
+        for path in scratch.rglob("*")
+        if not (path.is_dir() and any(path.is_relative_to(folder) for folder in lasting))
+    ]
+
+
+def shared_memory(process: psutil.Process) -> list[str]:
+    """Return the files in shared memory that a process has mapped."""
+    with contextlib.suppress(psutil.Error):
+        maps = process.memory_maps()
+        return [one.path for one in maps if one.path.startswith("/dev/shm/")]
+    return []
