@@ -204,7 +204,7 @@ STEPS = 10
 
 
 def two_steps_later(write: Callable[..., None]) -> Callable[..., None]:
-    """Let a rank write a checkpoint only when it has trained two steps more; the last one at once."""
+    """Let a rank write a checkpoint when it has trained two steps more; the last one at once."""
 
     def write_later(self: Any, *files: Any) -> None:
         saved, deadline = self._content.update["learning_rate_steps"], time.monotonic() + 120
@@ -232,7 +232,12 @@ def test_training_goes_on_while_a_checkpoint_is_written(
         saved, expected = (read_checkpoint(folders[step]) for folders in (late, soon))
         assert saved.shapes == expected.shapes
         held, wanted = (read_whole(whole, whole.shapes) for whole in (saved, expected))
-        assert all(torch.equal(held[name], wanted[name]) for name in wanted)
+        assert all(torch.equal(bits(held[name]), bits(wanted[name])) for name in wanted)
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of a tensor: no state of a generator is equal to itself as a NaN."""
+    return tensor.flatten().view(torch.uint8)
 
 
 def test_a_killed_rank_costs_the_steps_since_the_last_checkpoint(
