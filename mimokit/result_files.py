@@ -9,12 +9,13 @@ import csv
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Generic, TypeVar
 
 from mimokit.samples import (
     EVALUATION_COLUMNS,
@@ -24,6 +25,8 @@ from mimokit.samples import (
     StepSample,
     reduce_ranks,
 )
+
+Item = TypeVar("Item")
 
 _SECRET_NAME = re.compile(
     r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|(API|ACCESS|PRIVATE|JOB|SERVER)_?KEY", re.IGNORECASE
@@ -114,28 +117,46 @@ EXPERIMENT_COLUMN = "experiment"
 """The first column of `all_experiments.csv`."""
 
 
-def write_metrics(directory: str | os.PathLike[str], samples: Iterable[StepSample]) -> None:
+@dataclass(frozen=True)
+class EachTime(Generic[Item]):
+    """What a function yields, from the start each time it is read: more than is held at once."""
+
+    read: Callable[[], Iterator[Item]]
+
+    def __iter__(self) -> Iterator[Item]:
+        return self.read()
+
+
+def write_metrics(
+    directory: str | os.PathLike[str], iterations: Iterable[Iterable[StepSample]]
+) -> None:
     """Write `metrics.csv` (a row per iteration) and `metrics_by_rank.csv` (one per rank too).
 
     Args:
         directory: made if missing.
-        samples: of all ranks, in any order.
+        iterations: the steps of all ranks, iteration by iteration. They are read twice.
     """
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    ordered = sorted(samples, key=lambda sample: (sample.iteration, sample.rank))
-    write_table(folder / RunFile.METRICS_BY_RANK, _RowsOf(ordered), STEP_COLUMNS)
-    write_table(folder / RunFile.METRICS, reduce_ranks(ordered), TOGETHER_COLUMNS)
+    further = dict.fromkeys(
+        name
+        for group in iterations
+        for sample in _by_rank(group)
+        for name in sample.row()
+        if name not in STEP_COLUMNS
+    )
+    with (
+        _table(folder / RunFile.METRICS_BY_RANK, [*STEP_COLUMNS, *further]) as ranks,
+        _table(folder / RunFile.METRICS, [*TOGETHER_COLUMNS, *further]) as together,
+    ):
+        for group in iterations:
+            steps = _by_rank(group)
+            ranks.writerows(sample.row() for sample in steps)
+            together.writerow(reduce_ranks(steps))
 
 
-@dataclass(frozen=True)
-class _RowsOf:
-    """The rows of samples, made when they are read: all of them take more than the samples."""
-
-    samples: Sequence[StepSample]
-
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        return (sample.row() for sample in self.samples)
+def _by_rank(group: Iterable[StepSample]) -> list[StepSample]:
+    return sorted(group, key=attrgetter("rank"))
 
 
 def write_evaluations(
@@ -155,10 +176,16 @@ def write_table(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence
         columns: the first columns; others of the rows follow in order of occurrence.
     """
     further = dict.fromkeys(name for row in rows for name in row if name not in columns)
+    with _table(path, [*columns, *further]) as table:
+        table.writerows(rows)
+
+
+@contextmanager
+def _table(path: Path, columns: Sequence[str]) -> Iterator[csv.DictWriter[str]]:
     with whole_file(path) as file:
-        writer = csv.DictWriter(file, [*columns, *further], restval="")
+        writer = csv.DictWriter(file, columns, restval="")
         writer.writeheader()
-        writer.writerows(rows)
+        yield writer
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

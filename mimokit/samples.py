@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from enum import StrEnum
 from operator import attrgetter
@@ -353,15 +353,53 @@ def over_ranks(column: str) -> OverRanks:
     return over
 
 
-def reduce_ranks(samples: Iterable[StepSample]) -> list[Row]:
-    """Return one row per iteration, with every column that any rank has."""
-    iterations: dict[int, list[StepSample]] = defaultdict(list)
+class Iterations:
+    """The steps of each iteration together, of ranks that report theirs in order.
+
+    Args:
+        ranks: how many report an iteration; None: it is not known.
+    """
+
+    def __init__(self, ranks: int | None = None) -> None:
+        self._ranks = ranks
+        self._begun: dict[int, list[StepSample]] = defaultdict(list)
+
+    def add(self, sample: StepSample) -> list[list[StepSample]]:
+        """Add a step, and return the iterations that are over, in order.
+
+        That are those that all ranks have reported, and those before: what ranks have not reported
+        of these, they never will.
+        """
+        group = self._begun[sample.iteration]
+        group.append(sample)
+        return self._out(sample.iteration) if len(group) == self._ranks else []
+
+    def rest(self) -> list[list[StepSample]]:
+        """Return the other iterations, in order, when no more steps will come."""
+        return self._out(max(self._begun, default=0))
+
+    def _out(self, last: int) -> list[list[StepSample]]:
+        over = sorted(iteration for iteration in self._begun if iteration <= last)
+        return [self._begun.pop(iteration) for iteration in over]
+
+
+def by_iteration(
+    samples: Iterable[StepSample], ranks: int | None = None
+) -> Iterator[list[StepSample]]:
+    """Yield the steps of each iteration, in order of iterations.
+
+    Args:
+        ranks: how many report an iteration, each in order: then no more is held than they are
+            apart. None: steps are in any order.
+    """
+    iterations = Iterations(ranks)
     for sample in samples:
-        iterations[sample.iteration].append(sample)
-    return [_reduced(iterations[iteration]) for iteration in sorted(iterations)]
+        yield from iterations.add(sample)
+    yield from iterations.rest()
 
 
-def _reduced(group: Sequence[StepSample]) -> Row:
+def reduce_ranks(group: Iterable[StepSample]) -> Row:
+    """Return the row of an iteration, with every column that any rank has."""
     values: dict[str, list[_Measured]] = defaultdict(list)
     for sample in sorted(group, key=lambda sample: sample.rank):
         seconds = sample.total_time

@@ -25,6 +25,17 @@ def mounted(place: Path, *command: str) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
+@contextlib.contextmanager
+def read_only(mount: Path) -> Iterator[None]:
+    """Let nothing be written through a bind mount."""
+    remount = ["mount", "-o", "remount,ro,bind", str(mount)]
+    subprocess.run(remount, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*remount[:2], "remount,rw,bind", str(mount)], check=True)
+
+
 def small_disk(place: Path, kilobytes: int) -> contextlib.AbstractContextManager[None]:
     """Mount a file system in memory."""
     return mounted(place, "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs")

@@ -8,6 +8,7 @@ import math
 import os
 import pickle
 import random
+from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
@@ -34,10 +35,12 @@ from mimokit.samples import (
     STEP_COLUMNS,
     CalibrationSample,
     EvaluationSample,
+    Iterations,
     ModuleSample,
     OverRanks,
     StepSample,
     TraceSample,
+    by_iteration,
     from_wire,
     modules_of,
     over_ranks,
@@ -108,17 +111,15 @@ def test_times_and_rates_are_the_slowest_ranks_memory_is_the_largest_and_loss_is
     slow = StepSample(
         0, total_time=3.0, forward_time=0.5, tokens_per_sec=20.0, loss=3.0, memory_allocated=4
     )
-    assert reduce_ranks([replace(slow, rank=1), fast]) == [
-        {
-            "iteration": 0,
-            "total_time": 3.0,
-            "forward_time": 0.5,
-            "tokens_per_sec": 20.0,
-            "memory_allocated": 5,
-            "loss": 3.0,
-            "time": 0.0,
-        }
-    ]
+    assert reduce_ranks([replace(slow, rank=1), fast]) == {
+        "iteration": 0,
+        "total_time": 3.0,
+        "forward_time": 0.5,
+        "tokens_per_sec": 20.0,
+        "memory_allocated": 5,
+        "loss": 3.0,
+        "time": 0.0,
+    }
 
 
 @pytest.mark.parametrize("ranks", [2, 5])
@@ -134,7 +135,7 @@ def test_the_parts_of_a_row_are_one_ranks_and_add_up_to_its_step(ranks: int) -> 
         )
         for rank in range(ranks)
     ]
-    (row,) = reduce_ranks(steps)
+    row = reduce_ranks(steps)
     table = per_iteration(samples_to_steps(steps))
     for of_row in (row, table.iloc[0]):
         assert sum(of_row[name] for name in phases) <= of_row["total_time"]
@@ -146,7 +147,7 @@ def test_the_loss_is_not_averaged_and_comes_from_the_lowest_rank_that_has_one() 
     assert sum([tenth] * 10) / 10 != tenth
     steps = [StepSample(0, rank=rank, loss=tenth, total_time=1.0 + rank) for rank in range(10)]
     steps[0] = replace(steps[0], loss=None)
-    assert reduce_ranks(steps)[0]["loss"] == tenth
+    assert reduce_ranks(steps)["loss"] == tenth
     assert per_iteration(samples_to_steps(steps))["loss"].tolist() == [tenth]
 
 
@@ -156,7 +157,7 @@ def test_the_loss_of_replicas_is_the_mean_of_those_of_their_lowest_ranks() -> No
         StepSample(0, rank=rank, replica=replica, total_time=1.0, loss=loss, warmup=1.0)
         for rank, (replica, loss) in enumerate(of_ranks)
     ]
-    (row,) = reduce_ranks(reversed(steps))
+    row = reduce_ranks(reversed(steps))
     assert (row["loss"], row["warmup"]) == (1.5, 1.0)
     table = per_iteration(samples_to_steps(steps))
     assert table["loss"].tolist() == [1.5]
@@ -166,7 +167,7 @@ def test_the_loss_of_replicas_is_the_mean_of_those_of_their_lowest_ranks() -> No
 
 def test_a_loss_that_is_not_a_number_stays_one() -> None:
     steps = [StepSample(0, rank=rank, loss=math.nan, total_time=1.0) for rank in range(2)]
-    assert math.isnan(reduce_ranks(steps)[0]["loss"])
+    assert math.isnan(reduce_ranks(steps)["loss"])
     assert per_iteration(samples_to_steps(steps))["loss"].isna().all()
 
 
@@ -174,7 +175,7 @@ def test_a_loss_that_is_not_a_number_stays_one() -> None:
 def test_the_row_of_the_file_and_that_of_the_table_are_the_same(seed: int) -> None:
     steps = _random_steps(seed)
     table = per_iteration(samples_to_steps(steps))
-    rows = pd.DataFrame(reduce_ranks(steps))
+    rows = pd.DataFrame(map(reduce_ranks, by_iteration(steps)))
     pd.testing.assert_frame_equal(
         table[sorted(table.columns)], rows[sorted(rows.columns)], check_dtype=False
     )
@@ -232,11 +233,32 @@ def test_a_planted_list_of_columns_is_found(planted: str, suffix: str) -> None:
     assert len(columns_listed(planted, suffix)) == 1
 
 
+def _order(groups: Iterable[list[StepSample]]) -> list[list[tuple[int, int]]]:
+    return [[(one.iteration, one.rank) for one in group] for group in groups]
+
+
+def test_iterations_come_in_order_and_whole_where_ranks_reported_them() -> None:
+    """A rank that was killed has reported less: its iterations come when later ones are whole."""
+    sent = [(0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (3, 0), (3, 1), (4, 1)]
+    steps = [StepSample(iteration, rank=rank) for iteration, rank in sent]
+    whole = [[(0, 0), (0, 1)], [(1, 0), (1, 1)], [(2, 0)], [(3, 0), (3, 1)], [(4, 1)]]
+    assert _order(by_iteration(steps, 2)) == _order(by_iteration(steps)) == whole
+    assert _order(by_iteration([])) == []
+
+
+def test_of_iterations_no_more_is_held_than_ranks_are_apart() -> None:
+    iterations = Iterations(3)
+    for iteration in range(50):
+        for rank in range(3):
+            iterations.add(StepSample(iteration + 2 * rank, rank=2 - rank))
+            assert sum(map(len, iterations._begun.values())) <= 3 * 5
+
+
 # Files.
 
 
 def test_columns_begin_as_documented(tmp_path: Path) -> None:
-    write_metrics(tmp_path / "new", _steps())
+    write_metrics(tmp_path / "new", list(by_iteration(_steps())))
     header = (tmp_path / "new" / "metrics.csv").read_text().splitlines()[0]
     assert header.startswith(DOCUMENTED)
     assert header.endswith("language_module_tokens_per_sec")
@@ -253,7 +275,7 @@ def test_metrics_keep_the_columns_of_modules_that_the_slowest_rank_lacks(tmp_pat
     language = StepSample(
         0, rank=1, total_time=9.0, modules={"language": ModuleSample(data_time=0.2)}
     )
-    write_metrics(tmp_path, [encoder, language])
+    write_metrics(tmp_path, [[encoder, language]])
     (row,) = _rows(tmp_path / "metrics.csv")
     assert (row["total_time"], row["images_forward_time"]) == ("9.0", "0.4")
     assert row["language_data_time"] == "0.2"
@@ -261,7 +283,8 @@ def test_metrics_keep_the_columns_of_modules_that_the_slowest_rank_lacks(tmp_pat
 
 def test_what_was_written_is_what_is_read(tmp_path: Path) -> None:
     made = samples(iterations=20, ranks=3)
-    write_metrics(tmp_path, [one for one in made if isinstance(one, StepSample)])
+    steps = [one for one in made if isinstance(one, StepSample)]
+    write_metrics(tmp_path, list(by_iteration(steps)))
     write_evaluations(tmp_path, [one for one in made if isinstance(one, EvaluationSample)])
     tables = read_run(tmp_path)
     steps = samples_to_steps(made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -35,53 +36,40 @@ class TraceFileError(ValueError):
 
 def samples_to_trace(samples: Iterable[Sample]) -> pd.DataFrame:
     """Return the traced steps of all ranks, sorted by start and rank."""
-    traced = _traces(samples)
     table = _table(
-        [(sample.rank, sample.iteration, *event) for sample in traced for event in sample.events]
+        [
+            (sample.rank, sample.iteration, *event)
+            for sample in _traces(samples)
+            for event in sample.events
+        ]
     )
     if len(table):
-        table[["start", "stop"]] -= _begin(traced)
+        table[["start", "stop"]] -= table["start"].min()
     return table
 
 
-def inside_to_trace(samples: Iterable[Sample]) -> pd.DataFrame:
-    """Return what took place inside the traced steps, as `samples_to_trace` returns these."""
-    traced = _traces(samples)
-    table = _table(
-        [(sample.rank, sample.iteration, *event) for sample in traced for event in sample.inside]
-    )
-    if len(table):
-        table[["start", "stop"]] -= _begin(traced)
-    return table
-
-
-def _begin(traced: Iterable[TraceSample]) -> float:
-    return min(event[3] for sample in traced for event in sample.events)
-
-
-def _traces(samples: Iterable[Sample]) -> list[TraceSample]:
-    return [sample for sample in samples if isinstance(sample, TraceSample)]
+def _traces(samples: Iterable[Sample]) -> Iterator[TraceSample]:
+    return (sample for sample in samples if isinstance(sample, TraceSample))
 
 
 def write_trace(file: str | Path, samples: Iterable[Sample], plan: LayoutPlan) -> None:
-    """Write the trace of a run as Chrome trace events, one process per rank."""
-    traced = _traces(samples)
-    table = samples_to_trace(traced)
-    content = {
-        "traceEvents": [
-            *_names(plan),
-            *_events(table),
-            *_events(inside_to_trace(traced), thread=INSIDE),
-        ],
-        "displayTimeUnit": "ms",
-        "otherData": {
-            "clock": "rank 0",
-            "clock_offset_seconds": {str(sample.rank): sample.clock_offset for sample in traced},
-            "clock_error_seconds": {str(sample.rank): sample.clock_error for sample in traced},
-        },
-    }
+    """Write the trace of a run as Chrome trace events, one process per rank.
+
+    Args:
+        samples: read several times, so that a long run needs not be held.
+    """
+    begin, errors, offsets = math.inf, dict[str, float](), dict[str, float]()
+    for sample in _traces(samples):
+        begin = min([begin, *(event[3] for event in sample.events)])
+        errors[str(sample.rank)] = sample.clock_error
+        offsets[str(sample.rank)] = sample.clock_offset
+    clock = {"clock": "rank 0", "clock_offset_seconds": offsets, "clock_error_seconds": errors}
     with whole_file(Path(file)) as opened:
-        opened.write(json.dumps(content) + "\n")
+        opened.write(f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(clock)}, ')
+        opened.write('"traceEvents": [' + ", ".join(map(json.dumps, _names(plan))))
+        for sample in _traces(samples):
+            opened.writelines(f", {json.dumps(event)}" for event in _events(sample, begin))
+        opened.write("]}\n")
 
 
 def _names(plan: LayoutPlan) -> Iterator[dict[str, Any]]:
@@ -99,24 +87,21 @@ def _metadata(name: str, rank: int, values: dict[str, Any]) -> dict[str, Any]:
     return {"ph": "M", "name": name, "pid": rank, "tid": 0, "args": values}
 
 
-def _events(table: pd.DataFrame, thread: int = 0) -> Iterator[dict[str, Any]]:
-    for row in table.to_dict("records"):
-        module, microbatch = row["module"], row["microbatch"]
-        arguments: dict[str, Any] = {"step": row["name"], "iteration": int(row["iteration"])}
-        if not pd.isna(module):
-            arguments["module"] = module
-        if not pd.isna(microbatch):
-            arguments["microbatch"] = int(microbatch)
-        yield {
-            "ph": "X",
-            "name": row["name"] if pd.isna(module) else f"{row['name']} {module}",
-            "cat": CATEGORIES.get(row["name"], Phase.COMMUNICATION),
-            "pid": int(row["rank"]),
-            "tid": thread,
-            "ts": row["start"] * _MICROSECONDS,
-            "dur": (row["stop"] - row["start"]) * _MICROSECONDS,
-            "args": arguments,
-        }
+def _events(sample: TraceSample, begin: float) -> Iterator[dict[str, Any]]:
+    for thread, events in ((0, sample.events), (INSIDE, sample.inside)):
+        for name, module, microbatch, start, stop in events:
+            arguments = {"step": name, "iteration": sample.iteration}
+            of = {"module": module, "microbatch": microbatch}
+            yield {
+                "ph": "X",
+                "name": name if module is None else f"{name} {module}",
+                "cat": CATEGORIES.get(name, Phase.COMMUNICATION),
+                "pid": sample.rank,
+                "tid": thread,
+                "ts": (start - begin) * _MICROSECONDS,
+                "dur": (stop - start) * _MICROSECONDS,
+                "args": arguments | {key: value for key, value in of.items() if value is not None},
+            }
 
 
 def read_trace(path: str | Path, *, inside: bool = False) -> pd.DataFrame:

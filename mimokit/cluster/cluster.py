@@ -134,11 +134,16 @@ class EngineCluster:
         run = ClusterRun(self, record.name, engines, record, runs)
         self._run = run
         reader = RecordReader(runs / record.run_id, run.ranks, run)
+        dead = [
+            rank
+            for rank, engine in engines.items()
+            if not (engine.slot >= 0 and self._pool.alive(engine.slot))
+        ]
+        if dead:
+            reader.catch_up()
+        for rank in dead:
+            run.died(rank, None)
         reader.follow()
-        for rank, engine in engines.items():
-            if not (engine.slot >= 0 and self._pool.alive(engine.slot)):
-                reader.read(rank)
-                run.died(rank, None)
         run.watch()
 
     # What there is.
@@ -395,6 +400,7 @@ class EngineCluster:
             # To join a world is no run that anyone looks for.
             runs = None if function is join_only else self._pool.runs
             run = ClusterRun(self, name, placed, runs=runs)
+            run.record_call(call)
             self._run = run
             try:
                 self._start(run, world, call)

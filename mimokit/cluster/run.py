@@ -24,7 +24,7 @@ from mimokit.cluster.owner import NoOwner, RunOwner
 from mimokit.cluster.patience import slowdown
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.progress import Progress, places_text
-from mimokit.cluster.run_record import RunRecord
+from mimokit.cluster.run_record import CALL_FILE, RunRecord, SampleFiles
 from mimokit.cluster.sample_log import Sample, SampleLog
 from mimokit.cluster.verdict import Busy, Death, Frozen, RankReport, only_echoes, verdict
 from mimokit.cluster.worker.session import ABORT_MESSAGE, STOP_MESSAGE
@@ -128,6 +128,38 @@ class ClusterRun:
         self._record = replace(self._record, note=note)
         self._write_record()
 
+    def record_call(self, call: bytes) -> None:
+        """Write the pickled function and arguments, for a client that begins the run anew."""
+        with contextlib.suppress(OSError):
+            if self._runs is not None:
+                (self._runs / self.run_id / CALL_FILE).write_bytes(call)
+
+    def go_on_with(self, earlier: ClusterRun) -> None:
+        """Keep the record of a run that has ended with the record of this one."""
+        before = (*earlier._record.earlier, earlier.run_id)
+        self._record = replace(self._record, earlier=before)
+        self._write_record()
+
+    def first_call(self) -> bytes:
+        """Return the pickled function and arguments of the first run that this one goes on with.
+
+        Raises:
+            ClusterError: they were not recorded.
+        """
+        first = (*self._record.earlier, self.run_id)[0]
+        try:
+            return ((self._runs or Path()) / first / CALL_FILE).read_bytes()
+        except OSError as error:
+            raise ClusterError(f"the call of the run was not recorded: {error}") from None
+
+    def earlier_samples(self) -> Iterator[Sample]:
+        """Yield the samples of the runs that this one goes on with."""
+        for run_id in self._record.earlier:
+            files, log = SampleFiles((self._runs or Path()) / run_id), SampleLog()
+            while (told := files.next()) is not None:
+                log.receive(*told)
+            yield from log
+
     @property
     def done(self) -> bool:
         """Whether the run has a result or an error."""
@@ -215,9 +247,9 @@ class ClusterRun:
         """Wait until every rank is back or gone, which may be after the error was raised."""
         return self._ended.wait(timeout)
 
-    def drain(self) -> None:
+    def drain(self, timeout: float | None = None) -> None:
         """Wait until every callback has seen every sample."""
-        self._log.drain()
+        self._log.drain(timeout)
 
     def __repr__(self) -> str:
         state = "running" if not self.done else "failed" if self._error else "done"

@@ -1,11 +1,13 @@
 """What the ranks of a run record in the folder of a cluster that stays, and who reads it later.
 
     runs/<run id>/run.json                  function, engine of each rank, a note of the client
+    runs/<run id>/call                      a pickle of the function and its arguments
     runs/<run id>/rank_00003.samples        batches: length in 8 bytes, compressed pickle
     runs/<run id>/rank_00003.outcome        a pickle, whole or not there
 
 Only the owner of the cluster enters that folder, who may run anything on its engines anyway. Of the
-runs of a cluster the last one is kept.
+runs of a cluster the last ones are kept: a run that goes on with an earlier one says so a moment
+after it has begun.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-RUN_FILE = "run.json"
+RUN_FILE, CALL_FILE = "run.json", "call"
 LOOK_SECONDS = 0.2
 _LENGTH_BYTES = 8
 
@@ -36,6 +38,7 @@ class RunRecord:
         name: the qualified name of its function.
         engines: rank -> the id of its engine.
         note: what the client has remembered with the run, as JSON can say it.
+        earlier: the ids of the runs that it goes on with, oldest first.
     """
 
     run_id: str
@@ -43,16 +46,22 @@ class RunRecord:
     engines: dict[int, int]
     note: Mapping[str, Any] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
+    earlier: tuple[str, ...] = ()
 
     def write(self, runs: Path) -> Path:
-        """Write it into the folder of runs, in place of earlier ones; returns its own folder."""
+        """Write it into the folder of runs, where the one before it stays; returns its own folder.
+
+        Written again, it is alone there, with those that it goes on with.
+        """
+        last = last_record(runs)
+        kept = {self.run_id, *self.earlier, *(() if last is None else (last.run_id, *last.earlier))}
         folder = runs / self.run_id
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = folder / f".{RUN_FILE}.part"
         part.write_text(json.dumps(asdict(self)))
         os.replace(part, folder / RUN_FILE)
         for other in runs.iterdir():
-            if other != folder:
+            if other.name not in kept:
                 shutil.rmtree(other, ignore_errors=True)
         return folder
 
@@ -64,7 +73,8 @@ def last_record(runs: Path) -> RunRecord | None:
         with contextlib.suppress(OSError, ValueError):
             content = json.loads(file.read_text())
             engines = {int(rank): engine for rank, engine in content["engines"].items()}
-            found.append(RunRecord(**content | {"engines": engines}))
+            earlier = tuple(content.get("earlier", ()))
+            found.append(RunRecord(**content | {"engines": engines, "earlier": earlier}))
     return max(found, key=lambda record: record.started, default=None)
 
 
@@ -108,13 +118,40 @@ class RunEvents(Protocol):
         """A rank's task is over."""
 
 
+class SampleFiles:
+    """The samples that ranks record, evenly: first those of the rank that has told fewest."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._places: dict[Path, int] = {}
+        self._told: dict[Path, int] = {}
+
+    def next(self) -> tuple[int, list[bytes]] | None:
+        """Return a rank and samples of it, None if no rank has recorded more."""
+        for file in sorted(self._folder.glob("rank_*.samples")):
+            self._told.setdefault(file, 0)
+        for file in sorted(self._told, key=self._told.__getitem__):
+            if (batch := self._next_of(file)) is not None:
+                self._told[file] += len(batch)
+                return int(file.stem.removeprefix("rank_")), batch
+        return None
+
+    def _next_of(self, path: Path) -> list[bytes] | None:
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            file.seek(self._places.get(path, 0))
+            batch = _next(file)
+            if batch is not None:
+                self._places[path] = file.tell()
+            return batch
+        return None
+
+
 class RecordReader:
     """Tells what a run records, from its start to its end, from a separate thread."""
 
     def __init__(self, folder: Path, ranks: tuple[int, ...], events: RunEvents) -> None:
-        self._files = {rank: _files(folder, rank) for rank in ranks}
-        self._places = dict.fromkeys(ranks, 0)
-        self._returned: set[int] = set()
+        self._samples = SampleFiles(folder)
+        self._outcomes = {rank: _files(folder, rank)[1] for rank in ranks}
         self._events = events
         self._lock = threading.Lock()
 
@@ -122,30 +159,22 @@ class RecordReader:
         """Begin; returns at once."""
         threading.Thread(target=self._follow, name="mimokit-record", daemon=True).start()
 
-    def read(self, rank: int) -> None:
-        """Tell all that a rank has recorded so far."""
+    def catch_up(self) -> None:
+        """Tell all that has been recorded so far."""
         with self._lock:
-            self._read_rank(rank)
+            # Looked for first: what was sent before it is in the file then.
+            over = {rank: file for rank, file in self._outcomes.items() if file.exists()}
+            while (told := self._samples.next()) is not None:
+                self._events.received(*told)
+            for rank, outcome in over.items():
+                del self._outcomes[rank]
+                with contextlib.suppress(OSError):
+                    self._events.returned(rank, pickle.loads(outcome.read_bytes()))
 
     def _follow(self) -> None:
         while not self._events.done:
-            for rank in self._files:
-                self.read(rank)
+            self.catch_up()
             time.sleep(LOOK_SECONDS)
-
-    def _read_rank(self, rank: int) -> None:
-        samples, outcome = self._files[rank]
-        # Looked for first: what was sent before it is in the file then.
-        returned = rank not in self._returned and outcome.exists()
-        with contextlib.suppress(OSError), samples.open("rb") as file:
-            file.seek(self._places[rank])
-            while (batch := _next(file)) is not None:
-                self._places[rank] = file.tell()
-                self._events.received(rank, batch)
-        if returned:
-            self._returned.add(rank)
-            with contextlib.suppress(OSError):
-                self._events.returned(rank, pickle.loads(outcome.read_bytes()))
 
 
 def _files(folder: Path, rank: int) -> tuple[Path, Path]:

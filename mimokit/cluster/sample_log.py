@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -76,10 +77,11 @@ class SampleLog:
             self._changed.notify_all()
 
     def drain(self, timeout: float | None = None) -> None:
-        """Wait until every listener has seen every sample."""
+        """Wait until every listener has seen every sample, or until the time is over."""
+        deadline = None if timeout is None else time.monotonic() + timeout
         for thread in self._listeners:
             if thread is not threading.current_thread():
-                thread.join(timeout)
+                thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def _deliver(self, callback: Callable[[Sample], object]) -> None:
         seen = 0

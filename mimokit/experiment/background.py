@@ -38,6 +38,7 @@ class BackgroundRun(ABC, Generic[Result]):
         self._is_complete = False
         self._cause: Exception | None = None
         self._lock = threading.Lock()
+        self._recording = threading.Lock()
         self._taken = threading.Condition()
         self._messages_taken = 0
         self._unwritten = False
@@ -81,6 +82,10 @@ class BackgroundRun(ABC, Generic[Result]):
                 callback(sample)
 
         self._run.on_sample(hear)
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until every callback has had every sample of a run that has ended."""
+        self._run.drain(timeout)
 
     @property
     def done(self) -> bool:
@@ -153,7 +158,9 @@ class BackgroundRun(ABC, Generic[Result]):
 
     def _take(self, message: dict[str, object]) -> None:
         try:
-            self._record(message)
+            with self._recording:
+                if not self._is_complete:  # else a slow disk would get rows again
+                    self._record(message)
         except OSError as error:
             self._say_unwritten(error)
         with self._taken:
@@ -182,14 +189,15 @@ class BackgroundRun(ABC, Generic[Result]):
         with self._lock:
             if not self._is_complete:
                 self._await_rows()
-                self._complete(error)
-                self._is_complete = True
+                with self._recording:
+                    self._complete(error)
+                    self._is_complete = True
             if self._result is None:
                 self._result = self._collect()
             return self._result
 
     def _await_rows(self) -> None:
-        """Wait until every message has been taken, so that no row comes after the whole tables."""
+        """Wait until every message has been taken; a slow disk is not waited for to its end."""
         sent = self._run.sample_count
         with self._taken:
             self._taken.wait_for(lambda: self._messages_taken >= sent, _WRITING)

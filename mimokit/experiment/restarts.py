@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,6 +38,9 @@ _PAUSE = 1.0
 _WHERE = re.compile(r"[.;] [Ii]t was here:$")
 """What leads from the first line of an error to the stack of a rank."""
 
+SUPERVISED = "supervised"
+"""What is remembered with a run that begins again by itself."""
+
 _OF_AN_ITERATION = (StepSample, EvaluationSample, AnswersSample, HealthSample, TraceSample)
 
 Message = dict[str, Any]
@@ -64,6 +67,9 @@ class RunOnRanks(Protocol):
 
     def on_sample(self, callback: Listener) -> None:
         """Call back with every sample, earlier ones first, from a separate thread."""
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until those who are called back have every sample."""
 
     def result(self, timeout: float | None = None) -> list[Any]:
         """Wait for the results in rank order, or raise."""
@@ -111,41 +117,71 @@ class Restart:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Supervised:
+    """How often a run may begin again, and has: another client goes on with that.
+
+    Attributes:
+        checkpoints: the folder that the ranks save into.
+        left: attempts that may still begin.
+        begun: steps that were done before the first attempt.
+        restarts: attempts that ended.
+        started: Unix seconds.
+    """
+
+    checkpoints: str
+    left: int
+    begun: int = 0
+    restarts: tuple[Restart, ...] = ()
+    started: float = field(default_factory=time.time)
+
+    @classmethod
+    def of_json(cls, content: Mapping[str, Any]) -> Supervised:
+        """Return what `asdict` has made plain."""
+        restarts = tuple(Restart(**one) for one in content["restarts"])
+        return cls(**{**content, "restarts": restarts})
+
+    @property
+    def resumed(self) -> int:
+        """Steps that were done before the attempt that is under way."""
+        return self.restarts[-1].resumed if self.restarts else self.begun
+
+
 class RestartedRun:
     """Attempts one after another, with the face of one run.
 
     What ranks report is heard once: of a step that is computed again, only what has not come.
 
     Args:
-        begin: starts an attempt that goes on from a checkpoint, or from where the run began.
-        checkpoints: the folder that the ranks save into.
-        restarts: attempts after the first one, at most.
-        begun: steps that were done before the first attempt.
+        run: the attempt that is under way; what those before it have recorded is heard first.
+        begin: starts an attempt that goes on from a checkpoint, or from where the first one began.
     """
 
     def __init__(
         self,
+        run: ClusterRun,
         begin: Callable[[Checkpoint | None], ClusterRun],
-        checkpoints: Path,
-        restarts: int,
-        begun: int = 0,
+        supervised: Supervised,
     ) -> None:
-        self._begin, self._checkpoints, self._left = begin, checkpoints, restarts
-        self.restarts: list[Restart] = []
+        self._run, self._begin, self._supervised = run, begin, supervised
         self._lock = threading.RLock()
         self._messages = PackedList[Message]()
         self._listeners: list[Listener] = []
         self._heard = _Heard()
-        self._reached = self._begun = begun
+        self._reached = 0
         self._stopping = False
         self._error: BaseException | None = None
         self._results: list[Any] = []
-        self._note: Mapping[str, Any] | None = None
+        self._note: Mapping[str, Any] = {}
         self._finished, self._ended = threading.Event(), threading.Event()
-        self._started = time.monotonic()
+        self._started = time.monotonic() - max(0.0, time.time() - supervised.started)
         self._stopped: float | None = None
-        self._run = self._attempt(None)
         threading.Thread(target=self._supervise, name="mimokit-restarts", daemon=True).start()
+
+    @property
+    def restarts(self) -> tuple[Restart, ...]:
+        """The attempts that ended early, and from where the run went on."""
+        return self._supervised.restarts
 
     @property
     def done(self) -> bool:
@@ -175,6 +211,10 @@ class RestartedRun:
             for message in self._messages.from_place(0):
                 callback(message)
             self._listeners.append(callback)
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until those who are called back have every sample of the attempt."""
+        self._run.drain(timeout)
 
     def _some_from(self, place: int) -> list[Message]:
         with self._lock:
@@ -211,23 +251,22 @@ class RestartedRun:
     def remember(self, note: Mapping[str, Any]) -> None:
         """Remember something with this attempt and those after it."""
         self._note = note
-        self._run.remember(note)
+        self._remember()
 
-    def _attempt(self, checkpoint: Checkpoint | None) -> ClusterRun:
-        self._reached = self._begun if checkpoint is None else checkpoint.step
-        run = self._begin(checkpoint)
+    def _remember(self) -> None:
+        self._run.remember({**self._note, SUPERVISED: asdict(self._supervised)})
+
+    def _follow(self, run: ClusterRun) -> None:
+        self._reached = self._supervised.resumed
         run.end_idle()
-        if self._note is not None:
-            run.remember(self._note)
         run.on_sample(self._hear)
-        return run
 
     def _attempt_with_patience(self, checkpoint: Checkpoint | None) -> ClusterRun | None:
         """Begin when all engines are there again; None if the user stops the run before that."""
         deadline, told = time.monotonic() + MISSING_SECONDS, False
         while not self._stopping:
             try:
-                return self._attempt(checkpoint)
+                return self._begin(checkpoint)
             except EnginesMissing as error:
                 if time.monotonic() > deadline:
                     raise
@@ -250,6 +289,9 @@ class RestartedRun:
 
     def _supervise(self) -> None:
         try:
+            for message in self._run.earlier_samples():
+                self._hear(message)
+            self._follow(self._run)
             while (error := self._await_attempt()) is not None:
                 if not self._begin_again(error):
                     break
@@ -258,6 +300,7 @@ class RestartedRun:
         finally:
             self._stopped = time.monotonic()
             self._finished.set()
+            del self._begin  # a run that is kept does not keep its cluster
             self._run.wait_ended()
             self._ended.set()
 
@@ -281,22 +324,34 @@ class RestartedRun:
         if self.restarts and self.restarts[-1].step == failed_at:
             self._error = FailedTwiceError(failed_at, error)
             return False
-        if not self._left:
+        if not self._supervised.left:
             done = counted(len(self.restarts), "restart")
             error.add_note(f"there were {done} before, and no more were allowed")
             return False
-        self._left -= 1
-        checkpoint = _newest_left(self._checkpoints)
-        resumed = self._begun if checkpoint is None else checkpoint.step
-        if (run := self._attempt_with_patience(checkpoint)) is None:
+        checkpoint = _newest_left(Path(self._supervised.checkpoints))
+        try:
+            run = self._attempt_with_patience(checkpoint)
+        except ClusterError as problem:
+            error.add_note(f"training could not begin again: {problem}")
             return False
-        self._run = run
+        if run is None:
+            return False
+        resumed = self._supervised.begun if checkpoint is None else checkpoint.step
         cause = _WHERE.sub("", str(error).split("\n", 1)[0])
-        self.restarts.append(Restart(failed_at, resumed, cause, time.monotonic() - began))
-        self._error = None
-        if self._stopping:
-            self._run.stop()
+        restart = Restart(failed_at, resumed, cause, time.monotonic() - began)
+        self._go_on(run, restart)
         return True
+
+    def _go_on(self, run: ClusterRun, restart: Restart) -> None:
+        """Take the next attempt, and let clients that come later know of it."""
+        before, self._run, self._error = self._run, run, None
+        left, restarts = self._supervised.left - 1, (*self.restarts, restart)
+        self._supervised = replace(self._supervised, left=left, restarts=restarts)
+        run.go_on_with(before)
+        self._remember()
+        self._follow(run)
+        if self._stopping:
+            run.stop()
 
 
 def _tell(sentence: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,7 +22,7 @@ from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.checkpoints import check_restarts, resumed
 from mimokit.experiment.health.report import HealthRecord, RunHealth
 from mimokit.experiment.prepare import Config, check_room, check_trainable, placed, prepared
-from mimokit.experiment.restarts import Restart, RestartedRun, RunOnRanks
+from mimokit.experiment.restarts import Restart, RestartedRun, RunOnRanks, Supervised
 from mimokit.experiment.results.folder import Folder, new_folder, unwritable
 from mimokit.experiment.results.info import RunSetting
 from mimokit.experiment.results.loggers import make_loggers
@@ -30,7 +31,7 @@ from mimokit.planning import plan_layout
 from mimokit.planning.checkpoints import Checkpoint, read_checkpoint
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.peak import peak_of_hardware
-from mimokit.result_files import CHECKPOINTS
+from mimokit.result_files import CHECKPOINTS, EachTime
 from mimokit.samples import (
     AnswersSample,
     HealthSample,
@@ -51,16 +52,26 @@ _OF_NO_TABLE = (RankFacts, ProfileSample, HealthSample, AnswersSample)
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The tables of a run.
+    """The tables of a run, which of a long one take memory from when they are asked for.
 
     Attributes:
+        samples: all that ranks have sent, read from a file; not held.
         directory: the run's folder: config.yaml, experiment_info.json, metrics.csv,
             metrics_by_rank.csv, evaluations.csv, health.json, and trace.json of a traced run.
     """
 
-    steps: pd.DataFrame
-    evaluations: pd.DataFrame
     directory: Path
+    samples: Iterable[Sample] = field(repr=False)
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """A row per rank and iteration, sorted by iteration and rank."""
+        return samples_to_steps(self.samples)
+
+    @cached_property
+    def evaluations(self) -> pd.DataFrame:
+        """A row per test on held-out samples, sorted by iteration."""
+        return samples_to_evaluations(self.samples)
 
 
 class TrainingCluster(Protocol):
@@ -107,7 +118,7 @@ class TrainingRun(BackgroundRun[TrainingResult]):
     @property
     def restarts(self) -> tuple[Restart, ...]:
         """The attempts that ended early, and from where the run went on."""
-        return tuple(self._run.restarts) if isinstance(self._run, RestartedRun) else ()
+        return self._run.restarts if isinstance(self._run, RestartedRun) else ()
 
     def _sample_of(self, message: Mapping[str, Any]) -> Sample | None:
         sample = from_wire(message)
@@ -151,12 +162,13 @@ class TrainingRun(BackgroundRun[TrainingResult]):
         health = self._record_of_health.health()
         known = health.ranks or health.lost
         of_ranks = health.for_file() if known else None
-        self._writer.finish(self.samples, self.elapsed, error, of_ranks, self.restarts)
+        self._writer.finish(self._each_time(), self.elapsed, error, of_ranks, self.restarts)
 
     def _collect(self) -> TrainingResult:
-        steps = samples_to_steps(self.each_sample())
-        evaluations = samples_to_evaluations(self.each_sample())
-        return TrainingResult(steps, evaluations, self.directory)
+        return TrainingResult(self.directory, self._each_time())
+
+    def _each_time(self) -> Iterable[Sample]:
+        return EachTime(self.each_sample)
 
 
 def train(
@@ -217,7 +229,7 @@ def train(
 
     def begin(checkpoint: Checkpoint | None) -> ClusterRun:
         given = remote if checkpoint is None else _going_on(remote, checkpoint)
-        attempt = cluster.submit(
+        return cluster.submit(
             on_rank.train_rank,
             plan,
             given,
@@ -227,13 +239,12 @@ def train(
             code,
             world_size=plan.world_size,
         )
-        attempt.remember({TRAINING: {**writer.note, "from_step": checkpoint and checkpoint.step}})
-        return attempt
 
     try:
         remote = _for_ranks(ready, folder)
         writer = RunWriter(folder, RunSetting(ready, plan), loggers)
-        run = _restarted(begin, remote, restarts) if restarts else begin(None)
+        run = _supervised(begin, remote, restarts) if restarts else begin(None)
+        run.remember({TRAINING: writer.note})
     except BaseException:
         folder.release()
         raise
@@ -278,14 +289,14 @@ def _going_on(config: ExperimentConfig, checkpoint: Checkpoint) -> ExperimentCon
     return config.model_copy(update={"runtime": runtime})
 
 
-def _restarted(
+def _supervised(
     begin: Callable[[Checkpoint | None], ClusterRun], config: ExperimentConfig, restarts: int
 ) -> RestartedRun:
     checkpoint, begun = config.runtime.checkpoint, config.runtime.resume_from
     assert checkpoint is not None  # else the run is rejected
     assert checkpoint.directory is not None
     first = 0 if begun is None else read_checkpoint(begun).step
-    return RestartedRun(begin, Path(checkpoint.directory), restarts, first)
+    return RestartedRun(begin(None), begin, Supervised(checkpoint.directory, restarts, first))
 
 
 def _begun(writer: RunWriter, run: RunOnRanks, directory: Path) -> RunWriter:

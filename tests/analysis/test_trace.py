@@ -66,7 +66,7 @@ def _samples(iterations=3, slow_first=3.0):
 
 @pytest.fixture
 def file(tmp_path):
-    write_trace(tmp_path / "trace.json", _samples(), PLAN)
+    write_trace(tmp_path / "trace.json", list(_samples()), PLAN)
     return tmp_path / "trace.json"
 
 

@@ -238,4 +238,4 @@ def test_a_cut_cable_is_named_and_training_goes_on_when_it_is_back(
     assert steps["loss"].iloc[0] == loss
     monitor.wait()
     rank = 1 + monitor._rows.header.step.index("rank")
-    assert {row[rank] for row in monitor._rows.everything() if row[0] == STEP} == {0, 1, 2, 3}
+    assert {row[rank] for row in monitor._rows.history()["rows"] if row[0] == STEP} == {0, 1, 2, 3}

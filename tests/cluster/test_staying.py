@@ -16,7 +16,13 @@ from mimokit.cluster import ClusterError, EngineCluster, run_record
 from mimokit.cluster.local import entries
 from mimokit.cluster.local.callers import Caller, call, listen_in
 from mimokit.cluster.local.entries import PREFIX, ClusterEntry, started_now
-from mimokit.cluster.run_record import RankRecorder, RecordReader, RunRecord, last_record
+from mimokit.cluster.run_record import (
+    RankRecorder,
+    RecordReader,
+    RunRecord,
+    SampleFiles,
+    last_record,
+)
 
 
 @pytest.fixture
@@ -89,6 +95,8 @@ def test_a_record_is_read_to_its_last_whole_batch(
     earlier = RunRecord("earlier", "g", {0: 5}, started=run.started - 1)
     earlier.write(tmp_path)
     folder = run.write(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"earlier", "run"}
+    run.write(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert last_record(tmp_path) == run
     whole, torn = RankRecorder(str(folder), 0), RankRecorder(str(folder), 1)
@@ -107,10 +115,43 @@ def test_a_record_is_read_to_its_last_whole_batch(
         returned=lambda rank, outcome: heard.append((rank, outcome)),
     )
     reader = RecordReader(folder, (0, 1), events)
-    for rank in (0, 1, 0, 1):
-        reader.read(rank)
+    reader.catch_up()
+    reader.catch_up()
     assert heard == [(0, [b"a", b"b"]), (1, [b"c"])]
     whole.close("ended")
-    for rank in (0, 1, 0):
-        reader.read(rank)
+    reader.catch_up()
+    reader.catch_up()
     assert heard[2:] == [(0, "ended")]
+
+
+def test_ranks_are_told_evenly(tmp_path: Path) -> None:
+    """A reader that puts ranks together holds no more than they are apart."""
+    for rank, together in ((0, 5), (1, 2)):
+        recorder = RankRecorder(str(tmp_path), rank)
+        for first in range(0, 60, together):
+            recorder.add([bytes([number]) for number in range(first, first + together)])
+    files, told = SampleFiles(tmp_path), {0: [], 1: []}  # type: ignore[var-annotated]
+    while (some := files.next()) is not None:
+        told[some[0]] += some[1]
+        assert abs(len(told[0]) - len(told[1])) <= 5
+    assert told[0] == told[1] == [bytes([number]) for number in range(60)]
+
+
+def test_earlier_runs_stay_as_long_as_a_run_goes_on_with_them(tmp_path: Path) -> None:
+    def names() -> set[str]:
+        return {path.name for path in tmp_path.iterdir()}
+
+    first = RunRecord("first", "f", {0: 1}, started=1.0)
+    first.write(tmp_path)
+    second = RunRecord("second", "f", {0: 2}, started=2.0)
+    second.write(tmp_path)
+    replace(second, earlier=("first",)).write(tmp_path)
+    third = RunRecord("third", "f", {0: 3}, started=3.0)
+    third.write(tmp_path)
+    assert names() == {"first", "second", "third"}, "it may yet say that it goes on with them"
+    third = replace(third, earlier=("first", "second"))
+    third.write(tmp_path)
+    assert last_record(tmp_path) == third
+    RunRecord("other", "g", {0: 3}, started=4.0).write(tmp_path)
+    RunRecord("next", "h", {0: 3}, started=5.0).write(tmp_path)
+    assert names() == {"other", "next"}

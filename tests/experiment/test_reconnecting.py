@@ -23,7 +23,9 @@ from mimokit.cluster.local.callers import SOCKET_FILE
 from mimokit.cluster.local.commands import connection_file
 from mimokit.cluster.local.entries import entry_of
 from mimokit.cluster.local.listing import clusters
-from mimokit.experiment import reconnect
+from mimokit.experiment import TrainingRun, reconnect
+from mimokit.samples import StepSample
+from mimokit_widgets import LiveMonitor
 from tests.cluster.test_lifetime import PATIENCE, gone_within
 
 ITERATIONS = 60
@@ -38,6 +40,26 @@ run = train(cluster, config, directory=sys.argv[2])
 while len(run.samples) < 6:
     time.sleep(0.01)
 print("trains", flush=True)
+time.sleep(600)
+"""
+RESTARTING = """
+import os, signal, sys, time
+from mimokit.cluster import EngineCluster
+from mimokit.experiment import train
+from tests.layouts import digits_config
+cluster = EngineCluster(2, stay=True, name=sys.argv[1], progress=False)
+config = digits_config((1, 2), (2, 1), num_iterations=10_000)
+run = train(cluster, config, directory=sys.argv[2], checkpoints=2, restarts=3)
+def await_step(step):
+    while not any(getattr(one, "iteration", -1) >= step for one in run.samples):
+        assert not run.done
+        time.sleep(0.01)
+await_step(5)
+os.kill(cluster.pids[1], signal.SIGKILL)
+while not run.restarts:
+    time.sleep(0.01)
+await_step(run.restarts[0].step + 5)
+print(cluster.pids[0], flush=True)
 time.sleep(600)
 """
 KNOCK = """
@@ -84,12 +106,62 @@ def test_a_run_goes_on_without_its_notebook_and_is_found_by_another(tmp_path: Pa
     refused(name, f"no cluster is called '{name}'")
 
 
+def test_another_client_takes_over_a_run_that_begins_again_by_itself(tmp_path: Path) -> None:
+    """A rank is lost under the first client, one while there is none, one under the second."""
+    name, results = f"tests-{os.getpid()}", tmp_path / "results"
+    client = subprocess.Popen(
+        [sys.executable, "-c", RESTARTING, name, str(results)], stdout=subprocess.PIPE
+    )
+    assert client.stdout is not None
+    with client.stdout:
+        engine = int(client.stdout.readline())
+    client.kill()
+    client.wait()
+    os.kill(engine, signal.SIGKILL)
+    cluster = connected(name)
+    try:
+        run = reconnect(cluster)
+        monitor = LiveMonitor(run)
+        await_restarts(run, 2)
+        assert cluster.pids[1] is not None
+        os.kill(cluster.pids[1], signal.SIGKILL)
+        await_restarts(run, 3)
+        monitor._on_message(monitor, {"type": "stop"}, [])
+        steps = run.result(PATIENCE).steps
+        monitor.wait()
+    finally:
+        cluster.end()
+    assert not steps.duplicated(["iteration", "rank"]).any()
+    whole = steps.groupby("iteration").size()
+    assert list(whole) == [2] * len(whole), "of each step both ranks were heard"
+    assert list(whole.index) == [*range(len(whole))], "from the first step on"
+    causes = [restart.cause for restart in run.restarts]
+    assert ["was killed by SIGKILL" in cause for cause in causes] == [True, False, True]
+    assert "has died" in causes[1], "nobody saw how"
+    found = read_run(results)
+    assert (len(found.metrics), found.info["status"]) == (len(whole), "stopped")
+    assert [one["step"] for one in found.info["restarts"]] == [one.step for one in run.restarts]
+    assert [one["resumed"] for one in monitor.restarts] == [one.resumed for one in run.restarts]
+    assert monitor.status == "stopped"
+
+
+def await_restarts(run: TrainingRun, count: int) -> None:
+    """Wait until a run has begun again so many times, and has trained since."""
+    deadline = time.monotonic() + PATIENCE
+    while len(run.restarts) < count or not any(
+        isinstance(one, StepSample) and one.iteration > run.restarts[-1].step + 2
+        for one in run.samples
+    ):
+        assert not run.done
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize(
     ("note", "sentence"),
     [
         (None, "is nothing, which does not train"),
         ({}, "is f, which does not train: EngineCluster.last_run has it"),
-        ({"training": {"from_step": 4, "directory": "d"}}, "has begun again at step 4.* in d stay"),
     ],
 )
 def test_what_cannot_be_reconnected(note: dict[str, Any] | None, sentence: str) -> None:

@@ -11,7 +11,12 @@ import pytest
 
 from mimokit.cluster import ClusterError, EnginesMissing, RankError, RunAborted
 from mimokit.experiment import restarts
-from mimokit.experiment.restarts import FailedTwiceError, RestartedRun
+from mimokit.experiment.restarts import (
+    SUPERVISED,
+    FailedTwiceError,
+    RestartedRun,
+    Supervised,
+)
 from mimokit.packed_list import TOGETHER
 from mimokit.planning.checkpoints import (
     MARKER,
@@ -56,6 +61,15 @@ class Attempt:
 
     abort = drain = end_idle = stop
 
+    def earlier_samples(self) -> Iterator[dict[str, Any]]:
+        return iter(())
+
+    def go_on_with(self, earlier: Any) -> None:
+        self.earlier = earlier
+
+    def remember(self, note: Any) -> None:
+        self.note = note
+
 
 def _save(folder: Path, step: int) -> None:
     data, update = DataPosition("", 1, 1, 1, 1), {"learning_rate_steps": step, "loss_scale": None}
@@ -98,7 +112,7 @@ def _run(
                     (folder / folder_of_step(step) / MARKER).write_text("{", encoding="utf-8")
         return Attempt(first, last, error)
 
-    run = RestartedRun(begin, folder, restarts)
+    run = RestartedRun(begin(None), begin, Supervised(str(folder), restarts))
     return run, begun
 
 
@@ -177,6 +191,27 @@ def test_a_run_waits_for_engines_that_are_missing(
     with pytest.warns(RuntimeWarning, match="training waits to begin again: 1 of 2 eng") as told:
         begun = _done(tmp_path, [(3, LOST), (6, None)], away=away)
     assert (begun, len(told)) == ([0, 2], 1)
+
+
+def test_a_run_that_cannot_begin_again_says_why_it_ended(tmp_path: Path) -> None:
+    """As where this client has left the cluster: what it was told first says more."""
+    run, begun = _run(tmp_path, [(3, LOST)], 3, away=[ClusterError("this cluster is closed")])
+    with pytest.raises(ClusterError) as error:
+        run.result(20)
+    assert (error.value, begun, run.restarts) == (LOST, [0], ())
+    assert "training could not begin again: this cluster is closed" in error.value.__notes__
+    assert not hasattr(run, "_begin"), "which leads to the cluster"
+
+
+def test_the_next_attempt_tells_later_clients_what_came_before(tmp_path: Path) -> None:
+    run, _ = _run(tmp_path, [(3, LOST), (6, None)], restarts=3)
+    run.remember({"training": 1})
+    run.result(20)
+    told = run._run.note
+    assert told["training"] == 1
+    later = Supervised.of_json(json.loads(json.dumps(told[SUPERVISED])))
+    assert (later.left, later.restarts, later.resumed) == (2, run.restarts, 2)
+    assert isinstance(run._run.earlier, Attempt)
 
 
 @pytest.mark.parametrize(

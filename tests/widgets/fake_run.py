@@ -39,6 +39,8 @@ class FakeRun:
             callback(sample)
         self._callbacks.append(callback)
 
+    def drain(self, timeout: float | None = None) -> None: ...
+
     def result(self, timeout: float | None = None) -> None:
         if self.error is not None:
             raise self.error

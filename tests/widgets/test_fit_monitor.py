@@ -36,7 +36,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, LiveMonitor]
 
 def column(monitor: LiveMonitor, name: str) -> list[Any]:
     place = 1 + monitor._header["step"].index(name)
-    return [row[place] for row in monitor._rows.everything() if row[0] == STEP]
+    return [row[place] for row in monitor._rows.history()["rows"] if row[0] == STEP]
 
 
 def test_a_fit_leaves_a_picture_without_tokens(watched: tuple[Any, LiveMonitor]) -> None:

@@ -24,8 +24,15 @@ from mimokit.experiment.restarts import Restart
 from mimokit.samples import CalibrationSample, StepSample, module_column
 from mimokit_widgets import LiveMonitor
 from mimokit_widgets.live import rows as live_rows
-from mimokit_widgets.live.rows import EVALUATION, STEP, RowHeader, RowQueue, phase_columns, thinned
-from mimokit_widgets.live.saved import MOST_ROWS, remembered
+from mimokit_widgets.live.rows import (
+    EVALUATION,
+    STEP,
+    KeptSamples,
+    RowHeader,
+    RowQueue,
+    phase_columns,
+)
+from mimokit_widgets.live.saved import remembered
 from mimokit_widgets.notebooks.page import external_references
 from tests.charts.fakes import samples
 from tests.layouts import digits_config
@@ -55,7 +62,7 @@ def test_every_sample_is_sent_once_and_in_order(messages: Messages) -> None:
     for message in messages:
         assert message["start"] == len(received)
         received += message["rows"]
-    assert received == monitor._rows.everything()
+    assert received == monitor._rows.history()["rows"]
     steps = [row for row in received if row[0] == STEP]
     columns = monitor._header["step"]
     rank, iteration = (1 + columns.index(name) for name in ("rank", "iteration"))
@@ -83,8 +90,9 @@ def test_a_view_opened_late_gets_the_whole_history() -> None:
     run = FakeRun()
     run.give(samples(iterations=5))
     monitor = LiveMonitor(run)
-    assert monitor.get_state("_history")["_history"] == monitor._rows.everything()
-    assert len(monitor.get_state("_history")["_history"]) == 40
+    history = monitor.get_state("_history")["_history"]
+    assert history == monitor._rows.history()
+    assert (history["count"], history["every"], len(history["rows"])) == (40, 1, 40)
     run.end()
     monitor.wait()
 
@@ -251,8 +259,8 @@ def test_the_page_that_stays_holds_every_row_and_asks_for_nothing(messages: Mess
     assert monitor._picture is not None
     page = monitor._picture["text/html"]
     state = remembered_state(page)
-    assert state["_history"] == monitor._rows.everything()
-    assert (state["status"], state["marks"], state["_every"]) == ("finished", [12], 1)
+    assert state["_history"] == monitor._rows.history()
+    assert (state["status"], state["marks"]) == ("finished", [12])
     assert external_references(page) == []
 
 
@@ -262,14 +270,14 @@ def test_a_page_in_the_middle_of_a_run_says_where_it_was(messages: Messages) -> 
     run.give(samples(iterations=11))
     memory = monitor._memory()
     assert memory["text/plain"] == "Training: 11 of 40 iterations when this was saved."
-    assert len(remembered_state(memory["text/html"])["_history"]) == 11 * 8 + 1
+    assert len(remembered_state(memory["text/html"])["_history"]["rows"]) == 11 * 8 + 1
     run.end()
     monitor.wait()
 
 
 def test_nothing_in_a_run_can_end_the_script_that_holds_it() -> None:
     words = "</script><script>alert(1)</script><!--"
-    state = {"_history": [], "_header": RowHeader.of([]).to_json(), "sentence": words}
+    state = {"_history": RowQueue(RowHeader.of([])).history(), "sentence": words}
     page = remembered(state, "<b>")
     assert page.count("</script") == 1
     assert "<!--" not in page
@@ -278,19 +286,37 @@ def test_nothing_in_a_run_can_end_the_script_that_holds_it() -> None:
 
 
 def test_a_long_run_is_thinned_by_whole_iterations() -> None:
-    header = RowHeader.of([])
-    queue, place = RowQueue(header), 1 + header.step.index("iteration")
-    for sample in samples(iterations=103):
-        queue.add(sample)
-    rows = queue.everything()
-    kept, every = thinned(rows, header.to_json(), 300)
-    assert every == 3
-    iterations = {row[place] for row in kept if row[0] == STEP}
-    assert iterations == {*range(0, 103, 3), 102}
+    header, made = RowHeader.of([]), samples(iterations=103)
+    whole, thin, place = RowQueue(header), RowQueue(header, 300), 1 + header.step.index("iteration")
+    for number, sample in enumerate(made, 1):
+        whole.add(sample)
+        thin.add(sample)
+        assert sum(isinstance(one, StepSample) for one in thin.samples()) <= 300 + 8
+        newest = [one for one in made[:number] if isinstance(one, StepSample)][-1]
+        assert newest in thin.samples()
+    rows, kept = whole.history()["rows"], thin.history()
+    assert rows == whole.take()[1] == thin.take()[1]
+    assert (kept["count"], kept["every"]) == (len(made), 4)
+    steps = [row for row in kept["rows"] if row[0] == STEP]
+    iterations = {row[place] for row in steps}
+    assert iterations == {*range(0, 103, 4), 102}
     tests = [row for row in rows if row[0] == EVALUATION]
-    assert [row for row in kept if row[0] == EVALUATION] == tests
-    assert all(sum(row[0] == STEP and row[place] == at for row in kept) == 8 for at in iterations)
-    assert thinned(rows, header.to_json(), MOST_ROWS) == (rows, 1)
+    assert [row for row in kept["rows"] if row[0] == EVALUATION] == tests
+    assert steps == [row for row in rows if row[0] == STEP and row[place] in iterations]
+    assert (whole.kept.last, whole.kept.seconds) == (thin.kept.last, thin.kept.seconds)
+
+
+def test_a_page_of_a_long_run_says_that_it_is_thinned(messages: Messages) -> None:
+    run = FakeRun()
+    monitor = LiveMonitor(run)
+    monitor._rows.kept = KeptSamples(most=100)
+    run.give(samples())
+    run.end()
+    monitor.wait()
+    assert monitor._picture is not None
+    history = remembered_state(monitor._picture["text/html"])["_history"]
+    assert (history["count"], history["every"]) == (324, 4)
+    assert monitor.sentence.startswith("40 iterations in ")
 
 
 def test_a_gap_is_healed_on_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ export default () => {
 
   function initialize({ model }) {
     store = new RunStore(model.get("_header"), model.get("_phases"), model.get("_modules"));
-    const takeHistory = () => store.append(0, model.get("_history") ?? []);
+    const takeHistory = () => store.takeHistory(model.get("_history"));
     takeHistory();
     model.on("change:_history", takeHistory);
     model.on("msg:custom", (message) => {

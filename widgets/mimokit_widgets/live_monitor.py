@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anywidget
@@ -12,11 +12,11 @@ import traitlets
 from IPython.display import DisplayHandle, display
 
 from mimokit.charts._palette import ACCENT, LINE, module_colors
-from mimokit.samples import EvaluationSample, Sample, StepSample, module_column
+from mimokit.samples import Sample, module_column
 from mimokit.units import counted
 from mimokit_widgets._widget import EndOfCell, defer_shell_choice
 from mimokit_widgets.live.header import colored_phases, layout_in_words, predicted_for
-from mimokit_widgets.live.rows import STEP, RowHeader, RowQueue, phase_columns
+from mimokit_widgets.live.rows import RowHeader, RowQueue, phase_columns
 from mimokit_widgets.live.saved import STYLES, final_picture, remembered
 from mimokit_widgets.modules import joined_modules, joined_styles
 
@@ -63,15 +63,14 @@ class Run(Protocol):
     plan: Any
 
     @property
-    def samples(self) -> Sequence[Sample]:
-        """What the ranks have sent so far."""
-
-    @property
     def done(self) -> bool:
         """Whether the run has ended, well or badly."""
 
     def on_sample(self, callback: Callable[[Sample], None]) -> None:
         """Call back for every sample, earlier ones included, from a separate thread."""
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until those who are called back have every sample."""
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the end; raise what ended the run."""
@@ -86,9 +85,10 @@ class Run(Protocol):
 class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     """A view of a run that moves while it trains, and stays in the notebook when it is over.
 
-    New samples reach the browser as they come and only once. The whole history is part of the
-    widget's state, so that a view opened late, or a page loaded again, has it all; it is also sent
-    whenever it has doubled, which heals a view that missed a message.
+    New samples reach the browser as they come and only once. The history is part of the widget's
+    state, so that a view opened late, or a page loaded again, has it; it is also sent whenever it
+    has doubled, which heals a view that missed a message. Of a run of more than 20,000 samples it
+    has every 2nd, 4th, 8th ... iteration.
 
     Below the widget lies the same view as a page that needs no kernel. It is hidden while the
     widget is there, follows it at a distance, and is what a notebook shows that was saved in the
@@ -125,7 +125,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     _colors = traitlets.Dict().tag(sync=True)
     _planned = traitlets.Dict(None, allow_none=True).tag(sync=True)
     _history = traitlets.Any(None, allow_none=True).tag(
-        sync=True, to_json=lambda _, widget: widget._rows.everything()
+        sync=True, to_json=lambda _, widget: widget._rows.history()
     )
 
     def __init__(
@@ -241,14 +241,13 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
                 self.send_state("_history")
 
     def _memory(self) -> dict[str, Any]:
-        rank = 1 + self._rows.header.step.index("rank")
-        done = sum(1 for row in self._rows.everything() if row[0] == STEP and row[rank] == 0)
+        done = 1 + self._rows.kept.last
         sentence = f"Training: {done} of {self.total_iterations} iterations when this was saved."
         return {"text/html": remembered(self._state(), sentence), "text/plain": sentence}
 
     def _state(self) -> dict[str, Any]:
         known = {name: getattr(self, name) for name in STATE}
-        return {**known, "_history": self._rows.everything()}
+        return {**known, "_history": self._rows.history()}
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
         asked = content.get("type")
@@ -286,7 +285,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     def _draw(self) -> dict[str, Any]:
         title = f"Training {self.status}"
         try:
-            return final_picture(self._run.samples, self._state(), title)
+            return final_picture(self._rows.samples(), self._state(), title)
         except Exception as error:  # what the run gave is worth more than its picture
             words = f"{title}. {self.sentence} Its charts could not be drawn: {error}"
             return {"text/plain": words}
@@ -300,26 +299,21 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
 
     def _drain(self) -> None:
         """Send what the run gave last; its thread may still be handing samples over."""
-        deadline = time.monotonic() + SECONDS_TO_DRAIN
-        drawn = (StepSample, EvaluationSample)
-        expected = sum(1 for sample in self._run.samples if isinstance(sample, drawn))
-        while len(self._rows) < expected and time.monotonic() < deadline:
-            time.sleep(0.02)
+        self._run.drain(SECONDS_TO_DRAIN)
         self._send_new_rows()
 
     def _outcome(self, failure: BaseException | None) -> tuple[str, str]:
         from mimokit.cluster.errors import RunAborted  # the run has imported it, a widget need not
 
-        steps = [sample for sample in self._run.samples if isinstance(sample, StepSample)]
-        done = 1 + max((step.iteration for step in steps), default=-1)
-        progress = f"{done} of {self.total_iterations} iterations in {_span(steps):.0f} s."
+        done, seconds = 1 + self._rows.kept.last, self._rows.kept.seconds
+        progress = f"{done} of {self.total_iterations} iterations in {seconds:.0f} s."
         if isinstance(failure, RunAborted):
             return "aborted", progress
         if failure is not None:
             return "failed", f"After {counted(done, 'iteration')}: {_first_sentence(failure)}"
         if done < self.total_iterations:
             return "stopped", progress
-        return "finished", f"{counted(done, 'iteration')} in {_span(steps):.0f} s."
+        return "finished", f"{counted(done, 'iteration')} in {seconds:.0f} s."
 
 
 class _Over:
@@ -347,11 +341,3 @@ def _restarts_of(run: Any) -> list[dict[str, Any]]:
 def _first_sentence(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-def _span(steps: Sequence[StepSample]) -> float:
-    """Return the seconds from the start of the first step to the end of the last."""
-    if not steps:
-        return 0.0
-    started = min(step.time - (step.total_time or 0.0) for step in steps)
-    return max(step.time for step in steps) - started

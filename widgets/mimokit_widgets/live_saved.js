@@ -7,7 +7,7 @@ import { RunStore } from "./live/store.js";
 export function show(name, styles, state, answers) {
   showSaved(name, styles, state, answers, (model, host) => {
     const store = new RunStore(state._header, state._phases, state._modules);
-    store.append(0, state._history);
+    store.takeHistory(state._history);
     new MonitorView(model, store, host, false);
   });
 }

@@ -32,7 +32,7 @@ from mimokit.engine.training.memory import memory_meter
 from mimokit.engine.training.phase_times import PhaseTimes
 from mimokit.engine.training.tracer import Arrivals, BegunStep, Meeting, clock_offset
 from mimokit.result_files import write_metrics
-from mimokit.samples import ModuleSample, Row, StepSample, from_wire, to_wire
+from mimokit.samples import ModuleSample, Row, StepSample, by_iteration, from_wire, to_wire
 
 NO_STEP: Meeting = ("", None, None)
 """In place of a step: what comes until the next one belongs to none."""
@@ -245,9 +245,8 @@ class PerformanceMonitor:
         by_rank = gather_json([to_wire(sample) for sample in self.rows])
         if dist.get_rank() == 0:
             samples = (from_wire(message) for messages in by_rank for message in messages)
-            write_metrics(
-                directory, [sample for sample in samples if isinstance(sample, StepSample)]
-            )
+            steps = [sample for sample in samples if isinstance(sample, StepSample)]
+            write_metrics(directory, list(by_iteration(steps)))
 
 
 def watch(model: RankModel, config: ExperimentConfig, peak_flops: float | None) -> Watched:

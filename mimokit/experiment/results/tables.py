@@ -6,11 +6,11 @@ import csv
 import errno
 import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mimokit.result_files import write_table
+from mimokit.result_files import EachTime, write_table
 
 CellRow = Mapping[str, Any]
 
@@ -46,10 +46,12 @@ class AppendedTable:
     def _widen(self, further: list[str]) -> None:
         columns = [*self._columns, *further]
         if self._path.is_file() and not self._path.is_symlink():
-            with self._path.open(newline="", encoding="utf-8") as file:
-                rows = list(csv.DictReader(file))
-            write_table(self._path, rows, columns)
+            write_table(self._path, EachTime(self._rows), columns)
         self._columns = columns
+
+    def _rows(self) -> Iterator[CellRow]:
+        with self._path.open(newline="", encoding="utf-8") as file:
+            yield from csv.DictReader(file)
 
     def _write(self) -> None:
         descriptor = _opened(self._path)

@@ -21,8 +21,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from mimokit.experiment.results.tables import AppendedTable
 from mimokit.result_files import (
     BOARD,
     PROFILES,
+    EachTime,
     RunFile,
     whole_file,
     without_secrets,
@@ -51,11 +51,13 @@ from mimokit.samples import (
     STEP_COLUMNS,
     TOGETHER_COLUMNS,
     EvaluationSample,
+    Iterations,
     ProfileSample,
     RankFacts,
     Sample,
     StepSample,
     TraceSample,
+    by_iteration,
     module_column,
     reduce_ranks,
 )
@@ -72,7 +74,7 @@ class RunWriter:
         self._setting = setting
         self._loggers = list(loggers)
         self._facts: dict[int, RankFacts] = {}
-        self._groups: dict[int, list[StepSample]] = defaultdict(list)
+        self._iterations = Iterations(setting.plan.world_size)
         self._completed: dict[int, int] = dict.fromkeys(range(setting.plan.world_size), 0)
         modules = [
             module_column(name, column)
@@ -111,7 +113,11 @@ class RunWriter:
     @property
     def note(self) -> dict[str, str]:
         """What another process needs to write the run in place of this one."""
-        return {"directory": str(self.directory), "config": self._setting.config.to_yaml()}
+        return {
+            "directory": str(self.directory),
+            "config": self._setting.config.to_yaml(),
+            "started": self._setting.started.isoformat(),
+        }
 
     def release(self) -> None:
         """Let other runs have the folder; nothing may be written afterwards."""
@@ -133,7 +139,7 @@ class RunWriter:
 
     def finish(
         self,
-        samples: Sequence[Sample],
+        samples: Iterable[Sample],
         seconds: float,
         error: Exception | None,
         health: Mapping[str, Any] | None = None,
@@ -142,6 +148,7 @@ class RunWriter:
         """Replace the tables by whole ones, and write how the run ended.
 
         Args:
+            samples: all of the run, read several times; no more of them is held than is needed.
             health: of the ranks; None if they have said nothing.
             restarts: attempts that ended early.
 
@@ -179,10 +186,7 @@ class RunWriter:
 
     def _take_step(self, sample: StepSample) -> None:
         self._completed[sample.rank] = sample.iteration + 1
-        group = self._groups[sample.iteration]
-        group.append(sample)
-        whole = len(group) == self._setting.plan.world_size
-        rows = reduce_ranks(self._groups.pop(sample.iteration)) if whole else []
+        rows = [reduce_ranks(group) for group in self._iterations.add(sample)]
         for row in rows:
             call_loggers(self._loggers, lambda logger, row=row: logger.step(row))  # type: ignore[misc]
         if sample.measured:
@@ -190,13 +194,19 @@ class RunWriter:
                 [lambda: self._by_rank.append([sample.row()]), lambda: self._steps.append(rows)]
             )
 
-    def _write_tables(self, samples: Sequence[Sample]) -> None:
-        steps = [sample for sample in samples if isinstance(sample, StepSample) and sample.measured]
-        if steps:
-            write_metrics(self.directory, steps)
-        tests = [sample for sample in samples if isinstance(sample, EvaluationSample)]
+    def _write_tables(self, samples: Iterable[Sample]) -> None:
+        tests: list[EvaluationSample] = []
+        measured = traced = False
+        for sample in samples:
+            if isinstance(sample, EvaluationSample):
+                tests.append(sample)
+            measured |= isinstance(sample, StepSample) and sample.measured
+            traced |= isinstance(sample, TraceSample)
         write_evaluations(self.directory, tests)
-        if any(isinstance(sample, TraceSample) for sample in samples):
+        if measured:
+            ranks = self._setting.plan.world_size
+            write_metrics(self.directory, EachTime(lambda: by_iteration(_measured(samples), ranks)))
+        if traced:
             write_trace(self.directory / RunFile.TRACE, samples, self._setting.plan)
 
     def _write_config(self) -> None:
@@ -215,6 +225,10 @@ class RunWriter:
     def _write_health(self, health: Mapping[str, Any] | None) -> None:
         if health is not None:
             write_json(self.directory / RunFile.HEALTH, health)
+
+
+def _measured(samples: Iterable[Sample]) -> Iterator[StepSample]:
+    return (one for one in samples if isinstance(one, StepSample) and one.measured)
 
 
 def _do_all(parts: Sequence[Callable[[], None]]) -> None:

@@ -289,13 +289,14 @@ class SweepRun:
     def _await(self, run: TrainingRun) -> ExperimentStatus:
         limit = self._options.time_limit
         try:
-            result = run.result(limit)
+            run.result(limit)
         except TimeoutError:
             assert limit is not None
             run.abort(because=TimeLimitError(limit))
-            result = run.result()
-        steps = result.steps["iteration"]
-        whole = len(steps) > 0 and steps.max() + 1 >= run.config.runtime.num_iterations
+            run.result()
+        steps = (one for one in run.each_sample() if isinstance(one, StepSample))
+        done = 1 + max((step.iteration for step in steps), default=-1)
+        whole = done >= run.config.runtime.num_iterations
         return ExperimentStatus.COMPLETED if whole else ExperimentStatus.STOPPED
 
     def _count(self, name: str, sample: Sample) -> None:

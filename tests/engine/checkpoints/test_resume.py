@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from mimokit.analysis import read_run
@@ -17,11 +20,12 @@ from mimokit.cli.main import app
 from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ConfigError, ExperimentConfig, StrategyConfig
 from mimokit.config.runtime import CheckpointConfig
+from mimokit.engine.checkpoints.files import read_whole
 from mimokit.experiment import Evaluations, resume_check, train
 from mimokit.experiment.prepare import prepared
 from mimokit.experiment.resume_proof import find_differences
 from mimokit.planning import plan_layout
-from mimokit.planning.checkpoints import PARTIAL, steps_in
+from mimokit.planning.checkpoints import PARTIAL, read_checkpoint, steps_in
 from mimokit.result_files import CHECKPOINTS, RunFile
 from mimokit.samples import StepSample
 from tests.engine.checkpoints.resumes import resumes_with_faults
@@ -193,6 +197,47 @@ def test_a_resume_check_saves_where_all_hosts_do(tmp_path: Path) -> None:
     beneath_a_file = digits_config(checkpoint=CheckpointConfig(directory=f"{tmp_path}/file/below"))
     with pytest.raises(ConfigError, match="it cannot be written"):
         resume_check(unused, beneath_a_file)
+
+
+SAVES = CheckpointConfig(interval=4, keep=9)
+STEPS = 10
+
+
+def two_steps_later(write: Callable[..., None]) -> Callable[..., None]:
+    """Let a rank write a checkpoint when it has trained two steps more; the last one at once."""
+
+    def write_later(self: Any, *files: Any) -> None:
+        saved, deadline = self._content.update["learning_rate_steps"], time.monotonic() + 120
+        while self._update.progress()["learning_rate_steps"] < min(saved + 2, STEPS):
+            if time.monotonic() > deadline:
+                raise OSError("training waits for its checkpoint")
+            time.sleep(0.005)
+        write(self, *files)
+
+    return write_later
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(
+    cluster: EngineCluster, tmp_path: Path
+) -> None:
+    """The checkpoint is that of its step, whatever training has done to the weights since."""
+    config = digits_config((1, 2), (2, 1), num_iterations=STEPS)
+    saver = "mimokit.engine.checkpoints.saver.Saver._write"
+    with planted(cluster, saver, two_steps_later, 2):
+        train(cluster, config, directory=tmp_path / "late", checkpoints=SAVES).result()
+    train(cluster, config, directory=tmp_path / "soon", checkpoints=SAVES).result()
+    late, soon = (steps_in(tmp_path / name / CHECKPOINTS) for name in ("late", "soon"))
+    assert list(late) == list(soon) == [4, 8, 10]
+    for step in late:
+        saved, expected = (read_checkpoint(folders[step]) for folders in (late, soon))
+        assert saved.shapes == expected.shapes
+        held, wanted = (read_whole(whole, whole.shapes) for whole in (saved, expected))
+        assert all(torch.equal(bits(held[name]), bits(wanted[name])) for name in wanted)
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of a tensor: no state of a generator is equal to itself as a NaN."""
+    return tensor.flatten().view(torch.uint8)
 
 
 def test_a_killed_rank_costs_the_steps_since_the_last_checkpoint(

@@ -66,6 +66,8 @@ class ThreadRun:
                 callback(sample)
             self._callbacks.append(callback)
 
+    def drain(self, timeout: float | None = None) -> None: ...
+
     @property
     def sample_count(self) -> int:
         return len(self.samples)

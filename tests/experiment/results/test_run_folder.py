@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import mimokit
 from mimokit.analysis import read_run
 from mimokit.cluster import RankError
 from mimokit.config import ConfigError
-from mimokit.experiment import sweep, train
+from mimokit.experiment import background, sweep, train
 from mimokit.experiment.results.folder import Folder
 from mimokit.experiment.results.info import RunSetting
+from mimokit.experiment.results.tables import AppendedTable
 from mimokit.experiment.results.writer import RunWriter
 from mimokit.experiment.training import TrainingRun
 from mimokit.result_files import RunFile
 from mimokit.samples import to_wire
 from tests.charts.fakes import samples
-from tests.disks import fill, mounted, small_disk
+from tests.disks import fill, mounted, read_only, small_disk
 from tests.layouts import digits_config
+from tests.processes import MARK, marked
 
 CONFIG = digits_config((1, 8), (4, 2), num_iterations=10)
 PLAN = mimokit.plan(CONFIG)
 MOST_KB = 64
+PATIENCE = 180.0
+"""Seconds that what a killed client leaves may take to end on a busy machine."""
 
 
 class _Ended:
@@ -55,6 +63,42 @@ class _Ended:
     def result(self, timeout: float | None = None) -> list[None]:
         if self._error is not None:
             raise self._error
+        return []
+
+
+class Received:
+    """A run that hands over samples as a test receives them."""
+
+    elapsed, done = 1.0, False
+
+    def __init__(self) -> None:
+        self._messages: list[Any] = []
+        self._listeners: list[Callable[[Any], None]] = []
+        self._ended = threading.Event()
+
+    def give(self, messages: list[Any]) -> None:
+        for message in messages:
+            self._messages.append(message)
+            for listener in self._listeners:
+                listener(message)
+
+    def end(self) -> None:
+        self.done = True
+        self._ended.set()
+
+    @property
+    def sample_count(self) -> int:
+        return len(self._messages)
+
+    def each_sample(self) -> Iterator[Any]:
+        return iter(self._messages)
+
+    def on_sample(self, callback: Callable[[Any], None]) -> None:
+        self._listeners.append(callback)
+
+    def result(self, timeout: float | None = None) -> list[None]:
+        if not self._ended.wait(timeout):
+            raise TimeoutError
         return []
 
 
@@ -109,11 +153,73 @@ def test_a_disk_that_fills_up_hides_neither_result_nor_error(
         assert len(read_run(folder).metrics) == 10
 
 
+def test_a_disk_that_is_read_only_for_a_while_gets_all_rows_and_says_so_once(
+    tmp_path: Path,
+) -> None:
+    """A bind mount, since root may write in spite of the mode of a folder."""
+    place = tmp_path / "place"
+    with mounted(place, "--bind", str(tmp_path)):
+        folder = place / "run"
+        writer = RunWriter(Folder.claim(folder), RunSetting(CONFIG, PLAN))
+        writer.begin()
+        received = Received()
+        training = TrainingRun(received, CONFIG, PLAN, folder, writer)
+        made = [to_wire(sample) for sample in samples(iterations=10)]
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            received.give(made[:24])
+            with read_only(place):
+                received.give(made[24:48])
+                rows = (folder / RunFile.METRICS_BY_RANK).read_text().splitlines()
+                assert len(rows) == 1 + 24, "whole lines, up to the last that could be written"
+                assert not training.done
+            received.give(made[48:])
+            assert len((folder / RunFile.METRICS_BY_RANK).read_text().splitlines()) == 1 + 80
+            received.end()
+            assert len(training.result().steps) == 80
+        assert len(said) == 1
+        assert "(Read-only file system): rows are kept and written as soon as" in str(
+            said[0].message
+        )
+        found = read_run(folder)
+        assert (len(found.metrics), len(found.metrics_by_rank)) == (10, 80)
+        assert found.info["status"] == "completed"
+
+
+def test_rows_that_a_slow_disk_has_not_taken_at_the_end_are_in_the_tables_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "_WRITING", 0.1)
+    slow, write = threading.Event(), AppendedTable._write
+
+    def when_it_may(self: AppendedTable) -> None:
+        slow.wait(60)
+        write(self)
+
+    monkeypatch.setattr(AppendedTable, "_write", when_it_may)
+    writer = RunWriter(Folder.claim(tmp_path), RunSetting(CONFIG, PLAN))
+    writer.begin()
+    run: Any = _Ended()
+    training = TrainingRun(run, CONFIG, PLAN, tmp_path, writer)
+    heard: list[Any] = []
+    training.on_sample(heard.append)
+    deadline = time.monotonic() + 60
+    while len(heard) < run.sample_count:  # others do not wait for the disk
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    threading.Timer(0.3, slow.set).start()
+    training.result()
+    with training._taken:
+        training._taken.wait_for(lambda: training._messages_taken == run.sample_count, 60)
+    found = read_run(tmp_path)
+    assert (len(found.metrics), len(found.metrics_by_rank)) == (10, 80)
+    assert len(found.evaluations) == 1
+
+
 def test_a_read_only_folder_is_refused_before_engines_work(tmp_path: Path) -> None:
     """A bind mount, since root may write in spite of the mode of a folder."""
     place = tmp_path / "read only"
-    with mounted(place, "--bind", str(tmp_path)):
-        subprocess.run(["mount", "-o", "remount,ro,bind", str(place)], check=True)
+    with mounted(place, "--bind", str(tmp_path)), read_only(place):
         unused: Any = _OfEight()
         for start in (
             lambda: train(unused, CONFIG, directory=place),
@@ -136,15 +242,28 @@ from mimokit.cluster import EngineCluster
 from mimokit.experiment import train
 from tests.layouts import digits_config
 
-config = digits_config(num_iterations=100_000)
-with EngineCluster(n=1, progress=False) as cluster:
-    train(cluster, config, directory=sys.argv[1]).result()
+config = digits_config((1, 2), (2, 1), num_iterations=100_000)
+with EngineCluster(n=2, progress=False) as cluster:
+    train(cluster, config, directory=sys.argv[1], checkpoints=5).result()
 """
 
 
-def test_a_client_that_is_killed_leaves_all_whole_rows(tmp_path: Path) -> None:
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A folder for temporary files and state with a short path, as sockets need it."""
+    with tempfile.TemporaryDirectory(prefix="k") as folder:
+        yield Path(folder)
+
+
+def test_a_client_that_is_killed_leaves_all_whole_rows_and_nothing_else(
+    tmp_path: Path, scratch: Path, record_property: Callable[[str, object], None]
+) -> None:
+    mark = uuid.uuid4().hex
+    own = {"TMPDIR": str(scratch), "XDG_STATE_HOME": str(scratch / "state"), MARK: mark}
     client = subprocess.Popen(
-        [sys.executable, "-c", KILLED_CLIENT, str(tmp_path)], stdout=subprocess.DEVNULL
+        [sys.executable, "-c", KILLED_CLIENT, str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, **own},
     )
     try:
         deadline = time.monotonic() + 600
@@ -153,13 +272,41 @@ def test_a_client_that_is_killed_leaves_all_whole_rows(tmp_path: Path) -> None:
             assert client.poll() is None, "the client has ended by itself"
             assert time.monotonic() < deadline, "waited in vain"
             time.sleep(0.05)
+        family = marked(mark)
+        assert len(family) >= 6, "client, server, controller and its parts, two engines"
+        assert left_in(scratch)
+        shared = {path for process in family for path in shared_memory(process)}
     finally:
         os.kill(client.pid, signal.SIGKILL)
         client.wait()
+    killed = time.monotonic()
+    while left := [*marked(mark), *left_in(scratch), *filter(os.path.exists, shared)]:
+        assert time.monotonic() < killed + PATIENCE, left
+        time.sleep(0.05)
+    record_property("seconds until nothing was left", round(time.monotonic() - killed, 1))
+    print(f"{time.monotonic() - killed:.1f} s until nothing was left")
     found = read_run(tmp_path)
     assert len(found.metrics) >= 19
     assert found.metrics["loss"].notna().all()
     assert found.metrics["iteration"].tolist() == list(range(len(found.metrics)))
-    assert len(found.metrics_by_rank) >= len(found.metrics)
+    assert len(found.metrics_by_rank) >= 2 * len(found.metrics)
     assert found.info["status"] == "running"
     Folder.claim(tmp_path).release()
+
+
+def left_in(scratch: Path) -> list[Path]:
+    """Return files, sockets and folders; those of the user's state and torch's cache may stay."""
+    lasting = [scratch / "state", *scratch.glob("torchinductor_*")]
+    return [
+        path
+        for path in scratch.rglob("*")
+        if not (path.is_dir() and any(path.is_relative_to(folder) for folder in lasting))
+    ]
+
+
+def shared_memory(process: psutil.Process) -> list[str]:
+    """Return the files in shared memory that a process has mapped."""
+    with contextlib.suppress(psutil.Error):
+        maps = process.memory_maps()
+        return [one.path for one in maps if one.path.startswith("/dev/shm/")]
+    return []

@@ -102,7 +102,7 @@ export class RunHead {
 
   noteOf(store, status, ended) {
     const { paused, live } = this.view;
-    if (!live || ended) return this.thinning();
+    if (!live || ended) return this.thinning(store);
     const asked = this.askedAt !== null && Date.now() - this.askedAt > SECONDS_TO_ANSWER * 1000;
     if (asked && status === "training") {
       return "The kernel does not answer. A cell may keep it busy, or it has ended.";
@@ -128,9 +128,8 @@ export class RunHead {
     return `Asked to end ${duration(since)} ago; the ranks are still in an iteration. Abort ends them at once.`;
   }
 
-  thinning() {
-    const every = this.model.get("_every") ?? 1;
-    return every > 1 ? `Every ${every}th iteration was kept in this page.` : "";
+  thinning({ every }) {
+    return every > 1 ? `Of ${every} iterations one is kept in this page.` : "";
   }
 
   /** Why attempts ended, and how long no new step came; texts come from ranks. */

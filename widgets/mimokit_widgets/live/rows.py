@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from mimokit.packed_list import PackedList
 from mimokit.samples import (
     EVALUATION_COLUMNS,
     LIVE_MODULE_COLUMNS,
@@ -24,6 +23,9 @@ from mimokit.samples import (
 from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES, CommunicationPart, Phase
 
 Row = list[Any]
+
+MOST_ROWS = 20_000
+"""Steps that are kept of a run, about 100 bytes each in a page and ten times as many here."""
 
 STEP, EVALUATION = 0, 1
 WAITING = "waiting for other ranks"
@@ -94,24 +96,25 @@ def _short(name: str, value: Any) -> Any:
 
 
 class RowQueue:
-    """Every row of a run in order of arrival, and how far they have been sent."""
+    """The rows of a run that were not sent yet, and what is kept to be drawn of all."""
 
-    def __init__(self, header: RowHeader) -> None:
+    def __init__(self, header: RowHeader, most: int = MOST_ROWS) -> None:
         self.header = header
-        self._rows = PackedList[Row]()
-        self._sent = 0
+        self.kept = KeptSamples(most)
+        self._waiting: list[Row] = []
         self._lock = threading.Lock()
         self._news = threading.Event()
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self.kept.count
 
     def add(self, sample: Sample) -> None:
         """Append a sample."""
         row = self.header.row(sample)
         if row is not None:
             with self._lock:
-                self._rows.append(row)
+                self._waiting.append(row)
+                self.kept.add(sample)
             self._news.set()
 
     def wait(self, timeout: float) -> bool:
@@ -122,25 +125,73 @@ class RowQueue:
         """Return the rows that were not taken yet, and the place of the first among all."""
         with self._lock:
             self._news.clear()
-            start, self._sent = self._sent, len(self._rows)
-            return start, list(self._rows.from_place(start))
+            rows, self._waiting = self._waiting, []
+            return len(self) - len(rows), rows
 
-    def everything(self) -> list[Row]:
-        """Return all rows so far, taken or not."""
+    def samples(self) -> list[Sample]:
+        """Return what is kept, in order of arrival."""
         with self._lock:
-            return list(self._rows)
+            return self.kept.samples()
+
+    def history(self) -> dict[str, Any]:
+        """Return the rows that are kept, the number of all, and of how many iterations one is."""
+        with self._lock:
+            count, every, samples = len(self), self.kept.every, self.kept.samples()
+        return {"count": count, "every": every, "rows": [self.header.row(one) for one in samples]}
 
 
-def thinned(rows: Sequence[Row], header: Mapping[str, Any], most: int) -> tuple[list[Row], int]:
-    """Return at most about `most` rows, and every how many iterations of them are left.
+class KeptSamples:
+    """The steps of a run, of a long one those of every 2nd, 4th, 8th ... iteration, and its tests.
 
-    Evaluations and the last iteration are always kept.
-
-    Args:
-        header: from `RowHeader.to_json`.
+    Attributes:
+        every: of so many iterations one is kept, and the newest.
+        count: samples so far, with those that are not kept.
+        last: the newest iteration; -1 before the first.
+        began: Unix seconds, of the start of the first step.
+        ended: of the end of the last one.
     """
-    every = max(1, -(-len(rows) // most))
-    place = 1 + header["step"].index("iteration")
-    last = max((row[place] for row in rows if row[0] == STEP), default=0)
-    kept = [row for row in rows if row[0] != STEP or row[place] % every == 0 or row[place] == last]
-    return kept, every
+
+    def __init__(self, most: int) -> None:
+        self.every, self.count, self.last = 1, 0, -1
+        self.began, self.ended = math.inf, -math.inf
+        self._most, self._steps = most, 0
+        self._kept: list[Sample] = []
+        self._newest: list[StepSample] = []
+
+    def add(self, sample: Sample) -> None:
+        """Take a step or a test."""
+        self.count += 1
+        if isinstance(sample, StepSample):
+            self._add_step(sample)
+        else:
+            self._kept.append(sample)
+
+    @property
+    def seconds(self) -> float:
+        """From the start of the first step to the end of the last."""
+        return max(0.0, self.ended - self.began)
+
+    def samples(self) -> list[Sample]:
+        """Return what is kept, in order of arrival."""
+        return [*self._kept, *(step for step in self._newest if step.iteration == self.last)]
+
+    def _add_step(self, step: StepSample) -> None:
+        self.began = min(self.began, step.time - (step.total_time or 0.0))
+        self.ended, self.last = max(self.ended, step.time), max(self.last, step.iteration)
+        if step.iteration % self.every:
+            self._newest = [*(one for one in self._newest if one.iteration == self.last), step]
+            return
+        self._kept.append(step)
+        self._steps += 1
+        if self._steps > self._most:
+            self._thin()
+
+    def _thin(self) -> None:
+        self.every *= 2
+        kept, self._kept, self._steps = self._kept, [], 0
+        for one in kept:
+            if not isinstance(one, StepSample) or one.iteration % self.every == 0:
+                self._kept.append(one)
+                self._steps += isinstance(one, StepSample)
+            elif one.iteration == self.last:
+                self._newest.append(one)

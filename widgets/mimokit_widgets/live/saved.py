@@ -11,11 +11,8 @@ from mimokit.analysis import samples_to_evaluations, samples_to_steps
 from mimokit.charts.browser.saved import saved_view
 from mimokit.samples import Sample
 from mimokit_widgets._widget import suppress_missing_widget
-from mimokit_widgets.live.rows import thinned
 from mimokit_widgets.modules import joined_modules, joined_styles
 
-MOST_ROWS = 20_000
-"""Rows in a page, about 100 bytes each; of longer runs only every second, third ... iteration."""
 STYLES = ("shared.css", "live_monitor.css")
 
 HIDE = suppress_missing_widget(saved=".mimokit-remembered", live=".mimokit-live-now")
@@ -25,17 +22,15 @@ def remembered(state: Mapping[str, Any], sentence: str, picture: str | None = No
     """Return HTML that shows a run; where scripts are not run, the sentence and the picture.
 
     Args:
-        state: what the view asks of its model, all rows under `_history`.
+        state: what the view asks of its model, its rows under `_history`.
         sentence: what a page without scripts says.
         picture: an address (`data:...`) of a picture for a page without scripts.
     """
-    rows, every = thinned(state["_history"], state["_header"], MOST_ROWS)
-    content = {**state, "_history": rows, "_every": every}
     image = f'<img alt="{escape(sentence)}" src="{picture}">' if picture else ""
     view = saved_view(
         joined_modules("live_saved.js"),
         joined_styles(*STYLES),
-        content,
+        state,
         still=f"<p>{escape(sentence)}</p>{image}",
     )
     return f'<div class="mimokit-remembered">{view}</div><style>{HIDE}</style>'
@@ -53,7 +48,7 @@ def final_picture(
     scripts, such as the preview of a code host. Without a single step there is only the sentence.
 
     Args:
-        samples: all that the ranks have sent.
+        samples: of the ranks, those that are drawn.
         title: how the run ended, in two words.
     """
     sentence = f"{title}. {state['sentence']}"

@@ -20,13 +20,28 @@ export class RunStore {
     this.communication = phases.findIndex((phase) => phase.name === "communication");
     this.waiting = phases.findIndex((phase) => phase.column === WAITING);
     this.listeners = new Set();
+    this.clear();
+  }
+
+  clear() {
     this.count = 0;
+    this.every = 1; // of so many iterations one was taken of the past
     this.ordered = []; // what all ranks did in an iteration
     this.byIteration = new Map();
     this.ranks = new Map(); // rank -> Map of iteration -> {seconds, memory, phases}
     this.evaluations = [];
     this.firstTime = null;
     this.lastTime = null;
+  }
+
+  /** Take what is kept of the past of a run, unless all of it is here. */
+  takeHistory({ count, every, rows }) {
+    if (every > 1 && count > this.count) {
+      this.clear();
+      rows.forEach((row) => this.add(row));
+      [this.count, this.every] = [count, every];
+    }
+    this.append(0, every > 1 ? [] : rows);
   }
 
   /** Take rows whose first is number `start` of all; false if rows before it are missing. */
