@@ -682,8 +682,7 @@ DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.2}
 def recomputed(config: ExperimentConfig, **granularity: str) -> ExperimentConfig:
     """Return a config whose networks drop numbers, and whose modules recompute."""
     for name, module in config.model.module_parallelisms.items():
-        dropout = DROPOUT if module.context_parallel == 1 else {"hidden_dropout": 0.1}
-        _changed(config, name, **dropout)
+        _changed(config, name, **DROPOUT)
         module.recompute_granularity = granularity.get(name)
         module.sequence_parallel = module.tensor_parallel == 2
     return config
@@ -710,6 +709,40 @@ def _recomputed() -> Iterator[WholeRun]:
         ("a decoder", lambda: recomputed(decoded_config(of_two, 2), **full, writer="full")),
     ):
         yield WholeRun("recomputed layers with dropout", name, make)
+
+
+def _dropping(make: Callable[[], ExperimentConfig], **granularity: str) -> ExperimentConfig:
+    config = make()
+    for name in config.model.module_parallelisms:
+        _changed(config, name, **DROPOUT)
+        config.model.module_parallelisms[name].recompute_granularity = granularity.get(name)
+    return config
+
+
+def dropping_in_rows() -> ExperimentConfig:
+    """Return samples in a row on context and tensor-parallel ranks, which drop numbers."""
+    return _dropping(three_axes_in_rows, language_module="full")
+
+
+def dropping_in_another_order() -> ExperimentConfig:
+    """Return stages, of which one reads no data, that drop numbers of samples in another order."""
+    apart = {"qwen": (1, 1, 4), LANGUAGE: (1, 3, 1)}
+    return _dropping(partial(apart_multimodal_config, apart, **_QWEN, **ORDERED))
+
+
+def dropping_frames() -> ExperimentConfig:
+    """Return replicas that encode images of each other, and drop numbers."""
+    return _dropping(frames_by_fan_in)
+
+
+def _dropout() -> Iterator[WholeRun]:
+    for name, make in (
+        ("samples in a row", dropping_in_rows),
+        ("contexts", partial(_dropping, stages_on_contexts, audio="selective")),
+        ("another order", dropping_in_another_order),
+        ("frames that replicas share", dropping_frames),
+    ):
+        yield WholeRun("dropout of parts of samples", name, make)
 
 
 ONE = {"data_parallel": 1}
@@ -837,10 +870,14 @@ def _optimizers() -> Iterator[WholeRun]:
     shares = {"clip": (1, 4), "audio": (2, 2), "words": (1, 4), LANGUAGE: (2, 2)}
     make = partial(multimodal_config, shares, "colocated", num_microbatches=2, presence=PRESENCE)
     sliced = _With(make, ("audio",), {"sequence_parallel": True})
-    yield WholeRun(proves, "colocated", _With(sliced, tuple(shares), IN_FULL))
+    dropping = partial(_dropping, _With(sliced, tuple(shares), IN_FULL))
+    yield WholeRun(proves, "colocated, without items and with dropout", dropping)
     stages = _With(partial(apart_config, (1, 2, 2), (1, 2, 2), 2), ("images", LANGUAGE), IN_FULL)
     again = _With(stages, (LANGUAGE,), {"recompute_granularity": "full"})
     yield WholeRun(proves, "stages", again)
+    for name, sizes in (("of two replicas", (1, 1, 4)), ("of one replica", (2, 1, 2))):
+        make = partial(experts_config, (1, 1, 4), sizes, **WITH_SHARED)
+        yield WholeRun(proves, f"experts {name}", _With(make, (LANGUAGE,), IN_FULL))
     decoded = {"images": (1, 1, 1), LANGUAGE: (1, 1, 1), "writer": (1, 1, 2)}
     attention = {"recompute_granularity": "selective"}
     written = _With(partial(decoded_config, decoded, 2), ("writer",), {**IN_FULL, **attention})
@@ -869,6 +906,7 @@ WHOLE_RUNS = (
     *_frames(),
     *_replicas(),
     *_recomputed(),
+    *_dropout(),
     *_weights(),
     *_precisions(),
     *_optimizers(),

@@ -26,7 +26,6 @@ LATENT = {
 LEARNED = {"position_embedding_type": "learned_absolute"}
 FIRST = {"rank_offset": 0}
 CHUNKED = {"virtual_pipeline_model_parallel_size": 2}
-MIXED = network(seq_length=128, vocab_size=1024, **EXPERTS, add_bias_linear=False)
 PIPELINE = {"pipeline_parallel": 2, "data_parallel": 1, "rank_offset": 1}
 
 
@@ -208,10 +207,6 @@ def test_heads_of_their_own_width() -> None:
         (
             put(with_sizes(rank_offset=2), f"{SIZES}.images", {**PIPELINE, **CHUNKED, **FIRST}),
             "virtual_pipeline_model_parallel_size",
-        ),
-        (
-            put(with_sizes(use_megatron_fsdp=True), f"{NETWORKS}.{LANGUAGE}", MIXED),
-            "use_megatron_fsdp",
         ),
         (with_network(LANGUAGE, window_size=8), "window_size"),
         (with_network("images", position_embedding_type="rope"), "position_embedding_type"),

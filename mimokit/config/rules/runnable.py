@@ -23,7 +23,6 @@ from mimokit.config.rules.runnable_experts import unrunnable_experts
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
 from mimokit.config.rules.runnable_sequences import samples_in_row, uneven_sequences
 from mimokit.config.runtime import (
-    BALANCED,
     FRAME_PARALLEL,
     PRECISION_OF_RUNS,
     RUNNABLE_PRECISIONS,
@@ -62,7 +61,6 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
         problems += _precision(config)
         problems += _samples(config)
         problems += _frame_parallel(config)
-        problems += _dropout(config)
         problems += _strategy(config)
     return problems
 
@@ -93,14 +91,10 @@ def _planned_sizes(name: str, model: MimoParallelismConfig) -> Iterator[Problem]
     network = model.module_architectures.get(name)
     if not sizes.in_runs(_FSDP) or network is None:
         return
-    why = "you build it" if network.builder is not None else None
-    if encodes and network.hidden_dropout:
-        why = "an encoder has hidden_dropout"
-    if network.num_moe_experts is not None:
-        why = "layers have experts"
-    if why is not None:
+    if network.builder is not None:
         sentence = (
-            f"{_FSDP} is true, which can be planned but not run yet where {why}; leave it out."
+            f"{_FSDP} is true, which can be planned but not run yet where you build a module; "
+            "leave it out."
         )
         yield module_problem(name, _FSDP, True, sentence, a_fix(f"{path}.{_FSDP}", None))
 
@@ -202,30 +196,6 @@ def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
             yield problem_at(
                 f"model.module_parallelisms.{name}.pipeline_parallel", stages, sentence, 1
             )
-
-
-def _dropout(config: ExperimentConfig) -> Iterator[Problem]:
-    """Yield dropout where a rank does not know whose numbers it drops."""
-    runtime = config.runtime
-    unknown = f"patch_type has {FRAME_PARALLEL}" if FRAME_PARALLEL in runtime.patch_type else None
-    if runtime.sample_order == BALANCED:
-        unknown = f"sample_order is {BALANCED}"
-    if config.data.pack_sequences_in_batch:
-        unknown = "pack_sequences_in_batch is true"
-    for name, network in config.model.module_architectures.items():
-        context = config.model.get_parallelism(name).context_parallel
-        for field in ("hidden_dropout", "attention_dropout"):
-            value, why = getattr(network, field), unknown
-            if field == "attention_dropout" and context > 1:
-                why = why or f"context_parallel is {context}"
-            if value and why is not None:
-                sentence = (
-                    f"{field} is {value}, but {why}, under which masks would depend on the "
-                    "layout; leave one of them out."
-                )
-                yield module_problem(
-                    name, field, value, sentence, {"path": network_path(name, field), "value": None}
-                )
 
 
 def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:

@@ -1,27 +1,25 @@
-"""The common interface of encoders: three parts that a pipeline can separate, and a projector."""
+"""The common interface of encoders: three parts that a pipeline can separate."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from mimokit.config import ModuleArchitecture, ProjectorArchitecture
+from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import (
     AttnMaskType,
-    ColumnParallelLinear,
     MegatronModule,
-    MLPSubmodules,
     ModalitySubmodules,
     ModuleSpec,
-    MultimodalProjector,
     ProcessGroupCollection,
-    RowParallelLinear,
     TransformerBlock,
     TransformerConfig,
 )
+from mimokit.engine.models.projector import projector_spec
+from mimokit.engine.models.rng import computing_other_rows
 from mimokit.engine.models.transformer import (
     WHOLE,
     ModuleBuild,
@@ -130,7 +128,9 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         else:
             self.decoder.set_input_tensor(hidden)
         mask = None if sizes is None else self._mask(sizes)
-        output: torch.Tensor = self.decoder(hidden, attention_mask=self._hiding_padding(mask))
+        output: torch.Tensor = self.decoder(
+            hidden, attention_mask=self._hiding_padding(mask), **self._rotary_on_rank(sizes)
+        )
         if not self.part.last:
             return output
         return self._cut.whole(output, summed=True)[: self.geometry.positions]
@@ -141,7 +141,23 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         Backward they then have gradients of zero.
         """
         item = hidden.new_zeros(len(hidden), 1, hidden.shape[2]).requires_grad_()
-        return self.run_layers(item)[:, :0]
+        with computing_other_rows(pairs=[(0, 0)]):
+            return self.run_layers(item)[:, :0]
+
+    def _rotary_on_rank(self, sizes: torch.Tensor | None) -> dict[str, torch.Tensor]:
+        """Return the angles of the positions that the attention of this rank has, if they rotate.
+
+        Inside of attention tensor-parallel ranks have whole sequences.
+        """
+        angles = self._rotary(sizes)
+        if angles is None:
+            return {}
+        padded = _with_padding(angles, self._padding, dimension=0).transpose(0, 1)
+        return {"rotary_pos_emb": self._cut.tokens_on_rank(padded).transpose(0, 1)}
+
+    def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
+        """Return the angles of positions, [positions, items or 1, 1, width of a head]."""
+        return None
 
     def positions_between(self) -> int:
         """Return how many positions of an item a rank sends to the next stage."""
@@ -187,37 +203,6 @@ def _with_padding(
     """Return a tensor that is longer along a dimension."""
     sides = [0, 0] * (tensor.dim() - dimension - 1) + [0, padding]
     return torch.nn.functional.pad(tensor, sides, value=value) if padding else tensor
-
-
-def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
-    """Return a projector of two matrices and an exact GELU that ends in the language width."""
-    stated, language = build.architecture.projector or ProjectorArchitecture(), build.language
-    (inside,) = stated.hidden_sizes or [language.feed_forward_size]
-    plain = ModuleArchitecture(
-        num_layers=language.num_layers,
-        hidden_size=language.hidden_size,
-        num_attention_heads=build.execution.tensor_parallel,  # there are none
-        seq_length=language.seq_length,
-        vocab_size=0,
-        ffn_hidden_size=inside,
-        add_bias_linear=stated.add_bias_linear,
-        init_method=language.init_method,
-        init_std=language.init_std,
-    )
-    # All of it is on the last stage, and its rows are not cut along the sequence.
-    execution = replace(build.execution, pipeline_parallel=1, sequence_parallel=False)
-    return ModuleSpec(
-        module=MultimodalProjector,
-        params={
-            "config": replace(build, architecture=plain, execution=execution).config,
-            "submodules": MLPSubmodules(
-                linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear
-            ),
-            "projector_type": "mlp",
-            "input_size": features,
-            "tp_group": None,
-        },
-    )
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
+from mimokit.engine.device import rank_device
 from mimokit.engine.frames import (
     VIT_FRAME_PARALLEL,
     FrameContext,
@@ -17,8 +20,10 @@ from mimokit.engine.frames import (
     register,
     wrap_vit_forward,
 )
+from mimokit.engine.frames.messages import gather_integers
 from mimokit.engine.megatron import ProcessGroupCollection
 from mimokit.engine.models.patches import GRID
+from mimokit.engine.models.rng import computing_other_rows, rows_computed
 from mimokit.engine.models.specs import encoder_kind
 from mimokit.engine.models.vision import (
     ANY_SIZE_VISION,
@@ -95,6 +100,34 @@ def _wrap(
     before: Callable[..., tuple[dict[str, torch.Tensor], FrameContext | None]],
     after: Callable[[FrameContext | None, torch.Tensor], torch.Tensor],
 ) -> None:
-    forward = wrap_vit_forward(before, encoder.forward, after)
-    encoder.forward = forward  # type: ignore[method-assign]
+    encode: Callable[..., torch.Tensor] = encoder.forward
+
+    def given(*args: Any, **named: Any) -> tuple[dict[str, Any], FrameContext | None]:
+        inputs, context = before(*args, **named)
+        return {"context": context, **inputs}, context
+
+    def dropping(context: FrameContext | None, **inputs: torch.Tensor) -> torch.Tensor:
+        with computing_other_rows(pairs=_images_encoded(context)):
+            return encode(**inputs)
+
+    drops = encoder.config.hidden_dropout or encoder.config.attention_dropout
+    forward = wrap_vit_forward(given, dropping, after) if drops else None
+    encoder.forward = forward or wrap_vit_forward(before, encode, after)  # type: ignore[method-assign]
     encoder.shares_items = group.size() > 1
+
+
+def _images_encoded(context: FrameContext | None) -> Sequence[tuple[int, int]]:
+    """Return sample and item of the images that this rank encodes, see `MaskRows`. Collective."""
+    rows = rows_computed()
+    held = [] if rows is None else rows.pairs
+    if context is None or context.routes.all_at_home:
+        return held
+    counts = [len(context.routes.own(rank)) for rank in range(context.group.size())]
+    padded = [*itertools.chain(*held), *[0, 0] * (max(counts) - len(held))]
+    gathered = gather_integers(padded, context.group, rank_device())
+    pairs = [
+        pair
+        for integers, count in zip(gathered, counts, strict=True)
+        for pair in itertools.islice(zip(integers[::2], integers[1::2], strict=True), count)
+    ]
+    return [pairs[frame] for frame in context.routes.encodes(context.rank).frames]

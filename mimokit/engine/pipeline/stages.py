@@ -25,6 +25,7 @@ from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import shares_experts
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_axis_positions
+from mimokit.engine.models.rng import computing_other_rows
 from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.context import SequenceCut, alike_on_contexts, for_all_contexts
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
@@ -72,7 +73,7 @@ class EncoderStage(ModuleStage):
 
     @property
     def _rows_width(self) -> int:
-        return int(self.wrapped.module.input_projections[0].encoder.linear_fc2.output_size)
+        return int(self.wrapped.module.input_projections[0].config.hidden_size)
 
     def _forward(self, given: StageInput) -> StageOutput:
         if self.first and self.last:
@@ -343,7 +344,7 @@ class LanguageStage(_LogitsStage):
         options = {}
         if row is not None:
             options["packed_seq_params"] = row.params(next(self.wrapped.parameters()).device)
-        with hidden_states_of(self._part) as hidden_states:
+        with hidden_states_of(self._part) as hidden_states, computing_other_rows(row=row):
             output = self._part(
                 input_ids=None,
                 position_ids=positions,

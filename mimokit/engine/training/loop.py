@@ -22,7 +22,7 @@ from mimokit.engine.checkpoints.loading import load
 from mimokit.engine.checkpoints.saver import Saver
 from mimokit.engine.colocated.checks import EveryCall
 from mimokit.engine.data.batch import Batch
-from mimokit.engine.data.iterators import iterate_batches, order_of
+from mimokit.engine.data.iterators import drawn_places, iterate_batches, order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.inside_steps import listening
@@ -143,14 +143,17 @@ def prepare(
     if peers is not None:
         exchange = ReplicaExchange(peers, trained_on_rank(model.modules()), update)
     data, rank = data_of(source, config), dist.get_rank()
+    order, seed = order_of(config, plan, data.train), config.runtime.seed
+    if order is not None:
+        model.number_samples(drawn_places(plan, config.data, data.train, seed, order))
     iterator = iterate_batches(
         plan,
         config.data,
         rank,
         data.train,
         data.collate_fn,
-        config.runtime.seed,
-        order_of(config, plan, data.train),
+        seed,
+        order,
         begun,
     )
     if saved is not None:

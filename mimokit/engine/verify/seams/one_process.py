@@ -112,7 +112,7 @@ def _with_rows(recorder: Recorder, model: WholeModel, name: str, forward: Any) -
         computed = mask_rows(model.step, samples, items)
         each = [len(rows) // max(1, sum(items))] * sum(items) if tokens is None else tokens.tolist()
         for sample, count in zip(computed.samples.tolist(), each, strict=True):
-            counts[sample - samples.start] += count
+            counts[sample - samples[0]] += count
         _twice(recorder, name, rows, samples, counts)
         return rows
 
@@ -120,7 +120,7 @@ def _with_rows(recorder: Recorder, model: WholeModel, name: str, forward: Any) -
 
 
 def _twice(
-    recorder: Recorder, name: str, rows: torch.Tensor, samples: range, counts: list[int]
+    recorder: Recorder, name: str, rows: torch.Tensor, samples: Sequence[int], counts: list[int]
 ) -> None:
     """Record rows that leave a module and arrive at another: the same tensor here."""
     for operation in (ROWS, BRIDGE):
