@@ -123,6 +123,8 @@ def _networks() -> Iterator[WholeRun]:
         ("gpt2", "siglip", (2, 1, 2), (4, 1, 1), False),
         ("gpt2", "siglip", (1, 2, 1), (2, 2, 1), True),
         ("geglu", "clip", (1, 1, 2), (2, 1, 1), False),
+        ("llama", "stacked", (2, 1, 1), (1, 2, 1), True),
+        ("qwen2", "linear", (2, 1, 1), (1, 1, 2), False),
     ]:
         make = partial(network_config, language, tower, images, words, apart=apart)
         yield WholeRun("networks", f"{language} {tower} {_written((images, words))}", make)

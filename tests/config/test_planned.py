@@ -209,11 +209,8 @@ def test_heads_of_their_own_width() -> None:
             "virtual_pipeline_model_parallel_size",
         ),
         (with_network(LANGUAGE, window_size=8), "window_size"),
-        (with_network("images", position_embedding_type="rope"), "position_embedding_type"),
-        (with_network("images", **LEARNED, max_position_embeddings=9), "max_position_embeddings"),
-        (with_network("images", outer_norms=3), "outer_norms"),
-        (with_network("images", projector={"hidden_sizes": [8, 8]}), "projector.hidden_sizes"),
-        (with_network("images", projector={"norm_size": 8}), "projector.norm_size"),
+        (with_network("images", **LEARNED, max_position_embeddings=3), "max_position_embeddings"),
+        (with_network("images", projector={"deepstack_copies": 1}), "projector.deepstack_copies"),
         (put(sections(), "runtime.precision", "fp8"), "precision"),
     ],
 )

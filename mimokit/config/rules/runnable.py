@@ -14,13 +14,14 @@ from mimokit.config.rules.facts import (
     ModuleFacts,
     ModuleSizes,
     a_fix,
+    leave_out,
     module_problem,
     network_path,
 )
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import CHUNKS, VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_experts import unrunnable_experts
-from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
+from mimokit.config.rules.runnable_networks import unrunnable_networks
 from mimokit.config.rules.runnable_sequences import samples_in_row, uneven_sequences
 from mimokit.config.runtime import (
     FRAME_PARALLEL,
