@@ -71,12 +71,6 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield from _planned_sizes(name, model)
     yield from unrunnable_networks(model)
     yield from unrunnable_experts(model)
-    if model.allow_rank_gaps:
-        sentence = (
-            "allow_rank_gaps is true, which can be planned but not run yet; set "
-            "it to false and give every rank a module."
-        )
-        yield problem_at("model.allow_rank_gaps", True, sentence, False)
 
 
 def _planned_sizes(name: str, model: MimoParallelismConfig) -> Iterator[Problem]:

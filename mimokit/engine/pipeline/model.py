@@ -17,7 +17,7 @@ from mimokit.engine.colocated.checks import EveryCall, ReplicaCheck, check_rarel
 from mimokit.engine.data.iterators import PlacesOf
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.encoder import Encoder
-from mimokit.engine.models.provider import MimoModelProviderResult, SeededMimoModel
+from mimokit.engine.models.provider import MimoModelProviderResult, NoModules, SeededMimoModel
 from mimokit.engine.models.specs import encoder_kind, multimodal_provider
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.pipeline.base_stage import ModuleStage
@@ -92,7 +92,10 @@ class RankModel:
 
     @property
     def last_stage(self) -> ModuleStage:
-        """The stage of this rank that no other of its stages feeds; only it may compute a loss."""
+        """The stage of this rank that no other of its stages feeds; only it may compute a loss.
+
+        A rank that takes part in no module has none.
+        """
         return self.stages[max(self.stages)]
 
     @property
@@ -149,18 +152,17 @@ def rank_model_of(provided: MimoModelProviderResult, code: UserCode = NO_CODE) -
     """Connect the wrapped modules that a provider has built on this rank. Collective.
 
     Raises:
-        ValueError: the rank has no module, two stages disagree on their messages, or there are more
-            messages than a tag can distinguish.
+        ValueError: two stages disagree on their messages, or there are more messages than a tag can
+            distinguish.
     """
     model_config, plan = provided.config, provided.plan
-    if provided.model is None:
-        raise ValueError(f"Rank {dist.get_rank()} takes part in no module of the layout.")
+    model = provided.model or NoModules(plan.llm_module_name)
     grids, groups = provided.module_to_grid_map, provided.pg_collections
     communicator = None
     if plan.pipeline is not None:
         communicator = MultiModulePipelineCommunicator(grids, plan.topology, plan)
     stages = {
-        stage.index: _stage(model_config, plan, stage, provided.model, code)
+        stage.index: _stage(model_config, plan, stage, model, code)
         for stage in plan.program.stages_of(dist.get_rank())
     }
     for built in stages.values():
@@ -169,7 +171,7 @@ def rank_model_of(provided: MimoModelProviderResult, code: UserCode = NO_CODE) -
         communicator.agree(stages)
     return RankModel(
         plan=plan,
-        model=provided.model,
+        model=model,
         stages=stages,
         module_to_grid_map=grids,
         topology=provided.topology,
