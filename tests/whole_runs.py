@@ -585,6 +585,19 @@ def _strips() -> ExperimentConfig:
     return config
 
 
+def any_size_on_stages() -> ExperimentConfig:
+    """Return an encoder of two stages, of which two replicas each share their images."""
+    sizes = {"qwen": (1, 2, 2), LANGUAGE: (1, 1, 2)}
+    return apart_multimodal_config(sizes, **_QWEN, **SHARED)
+
+
+def class_tokens_on_stages() -> ExperimentConfig:
+    """Return the same of images of one size, each with a class token in the output."""
+    sizes = {"clip": (1, 2, 2), "audio": (1, 1, 1), LANGUAGE: (1, 1, 2)}
+    config = apart_multimodal_config(sizes, 2, presence=PRESENCE, **SHARED)
+    return _changed(config, "clip", keep_class_token=True)
+
+
 def _frames() -> Iterator[WholeRun]:
     equal = {"qwen": (2, 2), LANGUAGE: (2, 2)}
     apart = {"qwen": (1, 1, 4), LANGUAGE: (1, 2, 2)}
@@ -598,6 +611,8 @@ def _frames() -> Iterator[WholeRun]:
         ("fan-in", frames_by_fan_in),
         ("separate ranks, another order", partial(apart_multimodal_config, apart, **_QWEN, **both)),
         ("fan-out, images of one size", fan_out),
+        ("stages with a class token that is kept", class_tokens_on_stages),
+        ("stages, any size, dropout", partial(_dropping, any_size_on_stages)),
     ):
         yield WholeRun("frames that replicas share", name, make)
 
@@ -667,6 +682,10 @@ def _replicas() -> Iterator[WholeRun]:
         make = _ReplicasOf(layout, {"name": name, "replicas": replicas, **strategy})
         steps = 2 * int(strategy.get("H", 2))
         yield WholeRun("replicas", " ".join([name, *map(str, strategy)]), make, steps)
+    shared = _With(partial(digits_config, (1, 2), (1, 2)), ("images", LANGUAGE), SHARDED_STATES)
+    for name, strategy in (("simple_reduce", {}), ("diloco", {"H": 2, "outer_optimizer": OUTER})):
+        make = _ReplicasOf(shared, {"name": name, "replicas": 2, **strategy})
+        yield WholeRun("replicas", f"{name}, shared states", make, 4)
 
 
 @dataclass(frozen=True)

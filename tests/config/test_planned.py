@@ -314,9 +314,15 @@ def test_what_is_said_as_it_runs_is_run() -> None:
 
 def test_replicas_of_a_layout_exchange_whole_weights() -> None:
     content = with_sizes(use_distributed_optimizer=True)
-    check_runnable(load(content))
     content["strategy"] = {"name": "diloco", "replicas": 2}
-    with pytest.raises(ConfigError, match="of which its ranks have shards only; leave one of them"):
+    check_runnable(load(content))  # they gather weights in fp32 after each step
+    shards_only = "of which its ranks have shards only; leave one of them"
+    for path, value in (("runtime.precision", "bf16"), ("strategy.name", "demo")):
+        with pytest.raises(ConfigError, match=shards_only):
+            check_runnable(load(put(content, path, value)))
+    content = with_sizes(use_megatron_fsdp=True)
+    content["strategy"] = {"name": "diloco", "replicas": 2}
+    with pytest.raises(ConfigError, match=shards_only):
         check_runnable(load(content))
 
 

@@ -16,7 +16,6 @@ from mimokit.config.rules.facts import (
     a_fix,
     leave_out,
     module_problem,
-    network_path,
 )
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import CHUNKS, VOCABULARY, broken_rules
@@ -27,6 +26,7 @@ from mimokit.config.runtime import (
     FRAME_PARALLEL,
     PRECISION_OF_RUNS,
     RUNNABLE_PRECISIONS,
+    TF32,
 )
 from mimokit.units import counted
 
@@ -74,7 +74,7 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
 
 
 def _planned_sizes(name: str, model: MimoParallelismConfig) -> Iterator[Problem]:
-    """Yield chunks of another module than the language module, and layers that are not sharded."""
+    """Yield chunks of another module than the language module."""
     homogeneous = model.deployment_mode == "homogeneous"
     encodes = name in model.encoder_module_names
     executed_as = model.llm_module_name if homogeneous and encodes else name
@@ -84,9 +84,7 @@ def _planned_sizes(name: str, model: MimoParallelismConfig) -> Iterator[Problem]
     if chunks > 1 and executed_as != model.llm_module_name:
         yield leave_out(name, CHUNKS, chunks, f"{path}.{CHUNKS}")
     network = model.module_architectures.get(name)
-    if not sizes.in_runs(_FSDP) or network is None:
-        return
-    if network.builder is not None:
+    if sizes.in_runs(_FSDP) and network is not None and network.builder is not None:
         sentence = (
             f"{_FSDP} is true, which can be planned but not run yet where you build a module; "
             "leave it out."
@@ -98,12 +96,12 @@ def _precision(config: ExperimentConfig) -> Iterator[Problem]:
     """Yield a precision that runs do not have, or in which a strategy has no fp32 weights."""
     value, strategy = config.runtime.precision, config.strategy
     sentence = ""
-    if value not in (None, *RUNNABLE_PRECISIONS):
+    if value not in (None, TF32, *RUNNABLE_PRECISIONS):
         sentence = (
             f"precision is {value}, which can be predicted but not run yet; "
             "leave it out to run in fp32."
         )
-    elif value not in (None, PRECISION_OF_RUNS) and strategy is not None:
+    elif value not in (None, TF32, PRECISION_OF_RUNS) and strategy is not None:
         if strategy.name == "demo":
             why = "is an optimizer that has no main weights in fp32"
         elif strategy.is_cut_by_rank:
@@ -144,16 +142,23 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
     strategy = config.strategy
     if strategy is None:
         return
+    in_fp32 = config.runtime.precision in (None, TF32, PRECISION_OF_RUNS)
     for name, module in config.model.module_parallelisms.items():
-        for field in ("use_distributed_optimizer", _FSDP):
-            if not module.in_runs(field):
-                continue
-            sentence = (
-                f"{field} is true, but replicas with strategy.name {strategy.name} exchange whole "
-                "weights and gradients, of which its ranks have shards only; leave one of them out."
-            )
-            path = f"model.module_parallelisms.{name}.{field}"
-            yield module_problem(name, field, True, sentence, {"path": path, "value": None})
+        sharded = module.in_runs("use_distributed_optimizer") and not module.in_runs(_FSDP)
+        if module.in_runs(_FSDP):
+            field, why = _FSDP, "whole weights and gradients"
+        elif sharded and not in_fp32:
+            field, why = "use_distributed_optimizer", "whole weights in fp32"
+        elif sharded and strategy.name == "demo":
+            field, why = "use_distributed_optimizer", "parts of whole momenta"
+        else:
+            continue
+        sentence = (
+            f"{field} is true, but replicas with strategy.name {strategy.name} exchange {why}, of "
+            "which its ranks have shards only; leave one of them out."
+        )
+        path = f"model.module_parallelisms.{name}.{field}"
+        yield module_problem(name, field, True, sentence, {"path": path, "value": None})
     inner = strategy.inner_optimizer
     if inner is not None and inner.name == "muon":
         sentence = (
@@ -175,22 +180,6 @@ def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
     if not encoders:
         sentence = f"patch_type has {FRAME_PARALLEL}, but no module encodes images; leave it out."
         yield problem_at("runtime.patch_type", FRAME_PARALLEL, sentence, [])
-    for name in encoders:
-        if model.get_architecture(name).keep_class_token:
-            sentence = (
-                f"keep_class_token is true, but {FRAME_PARALLEL} shares the "
-                "tokens of patches only; leave one of them out."
-            )
-            yield problem_at(network_path(name, "keep_class_token"), True, sentence, False)
-        stages = model.get_parallelism(name).pipeline_parallel
-        if stages > 1 and model.deployment_mode != "homogeneous":
-            sentence = (
-                f"pipeline_parallel is {stages}, but {FRAME_PARALLEL} runs "
-                "encoders of one stage only; set it to 1, or leave the patch out."
-            )
-            yield problem_at(
-                f"model.module_parallelisms.{name}.pipeline_parallel", stages, sentence, 1
-            )
 
 
 def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +47,33 @@ class OuterNorms:
         return cls(number > 1, number > 0 and architecture.post_layer_norm is not False)
 
 
+class SharedItems(ABC):
+    """How the replicas of a pipeline stage share the items that they encode.
+
+    A context is what a rank knows of a micro-batch; all stages have the same one.
+    """
+
+    @abstractmethod
+    def dispatch(self, **inputs: torch.Tensor) -> tuple[dict[str, torch.Tensor], Any]:
+        """Return the inputs of the items that this rank encodes, and the context. Collective."""
+
+    @abstractmethod
+    def follow(self, items: int, sizes: torch.Tensor | None) -> Any:
+        """Return the context on a later stage, of the items of this rank's samples. Collective."""
+
+    @abstractmethod
+    def sizes(self, context: Any) -> torch.Tensor | None:
+        """Return the sizes of the items that this rank encodes; None where all are equal."""
+
+    @abstractmethod
+    def computing(self, context: Any) -> AbstractContextManager[None]:
+        """Run a block that computes the items that this rank encodes."""
+
+    @abstractmethod
+    def give_back(self, context: Any, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the tokens of this rank's samples, of those that it has encoded. Collective."""
+
+
 class Encoder(MegatronModule):  # type: ignore[misc]
     """An encoder of independent items (images, recordings): no item attends to another.
 
@@ -57,11 +86,14 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         shares_layers: its replicas gather the weights of layers together, so each runs all layers
             for every batch.
         geometry: of its items, among them the `positions` of the largest.
+        shared: how the replicas of its pipeline stage share items; None: they share none, or
+            `forward` says how.
         runs_whole: it has no parts that a pipeline separates, only `forward`.
     """
 
     shares_items = False
     shares_layers = False
+    shared: SharedItems | None = None
     runs_whole = False
     geometry: Any
 

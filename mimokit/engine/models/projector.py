@@ -119,7 +119,7 @@ class ProjectorStack(MegatronModule):  # type: ignore[misc]
     def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, None]:
         """Return rows [rows, language width] of rows [rows, features], and no bias to be added."""
         if self.piece is not None:
-            pieces = hidden.unflatten(-1, (-1, self.piece))
+            pieces = hidden.reshape(*hidden.shape[:-1], -1, self.piece)
             hidden = self.norm(pieces).flatten(-2)
         for number, matrix in enumerate(self.matrices):
             hidden = torch.nn.functional.gelu(hidden) if number else hidden

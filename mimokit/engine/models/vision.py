@@ -97,7 +97,8 @@ class VisionTransformer(Encoder):
 
     @property
     def _device(self) -> torch.device:
-        return next(self.parameters()).device
+        device: torch.device = next(self.parameters()).device
+        return device
 
     def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
         """Return [positions, 1, 1, width of a head]; class token and registers do not rotate."""
@@ -136,7 +137,7 @@ class VisionTransformer(Encoder):
         if hasattr(self, "registers"):
             parts.insert(0, self.registers.expand(len(patches), -1, -1))
         if hasattr(self, "class_token"):
-            first = self.class_token
+            first: torch.Tensor = self.class_token
             if self._base is None:
                 first = first + self.position_embedding[:1]
             parts.insert(0, first.expand(len(patches), -1, -1))

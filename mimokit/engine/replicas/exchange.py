@@ -14,7 +14,7 @@ from mimokit.engine.collectives import gather_json
 from mimokit.engine.device import rank_device
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.parallel.main_weights import main_weight
+from mimokit.engine.parallel.main_weights import main_weight, state_shard
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.parallel.update import Update
 from mimokit.engine.replicas.world import Peers
@@ -53,7 +53,9 @@ class ReplicaExchange:
                 update.step_by(self.strategy.optim)
             else:
                 self.strategy._init_exchange(*place)
-        self._bucket = Bucket(self._parameters)
+        # Where states are sharded, a rank has reduced gradients of its entries alone.
+        self._stepped = [main_weight(parameter) for parameter in self._parameters]
+        self._bucket = Bucket(self._stepped)
 
     def reduce_gradients(self) -> StepGenerator[None]:
         """Average the gradients over the replicas, if the strategy does that. Collective."""
@@ -61,8 +63,8 @@ class ReplicaExchange:
             return
         yield Step(StepKind.EXCHANGE)
         with self._update.reduced_gradients(), communicate.among(self.peers.group):
-            if self._parameters:
-                mean_of_gradients(self._parameters, self._bucket, self.peers.plan.replicas)
+            if self._stepped:
+                mean_of_gradients(self._stepped, self._bucket, self.peers.plan.replicas)
 
     def step(self) -> StepGenerator[None]:
         """Yield the steps of the update: the optimizer, what is due. Collective among the peers.
@@ -169,7 +171,11 @@ def strategy_of(config: StrategyConfig) -> Strategy:
 
 
 def trained_on_rank(modules: Mapping[str, ModuleDataParallel]) -> Shard:
-    """Return what this rank steps. Collective over the ranks of the replica."""
+    """Return what this rank exchanges: the weights in the most bits that it has whole ones in.
+
+    That is what it steps; where ranks share the states of an optimizer, the parameters themselves,
+    which they gather after each step. Collective over the ranks of the replica.
+    """
     parameters = {
         f"{module}.{path}": parameter
         for module, wrapped in modules.items()
@@ -177,7 +183,10 @@ def trained_on_rank(modules: Mapping[str, ModuleDataParallel]) -> Shard:
         if parameter.requires_grad
     }
     shards = {name: shard_of(parameter) for name, parameter in parameters.items()}
-    trained = {name: main_weight(parameter) for name, parameter in parameters.items()}
+    trained = {
+        name: main_weight(parameter) if state_shard(parameter) is None else parameter
+        for name, parameter in parameters.items()
+    }
     wholes = {name: list(shard.cut.whole) for name, shard in shards.items()}
     everywhere: dict[str, Shape] = {
         name: tuple(shape) for rank in gather_json(wholes) for name, shape in rank.items()

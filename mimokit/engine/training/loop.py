@@ -24,7 +24,7 @@ from mimokit.engine.colocated.checks import EveryCall
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.iterators import drawn_places, iterate_batches, order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
-from mimokit.engine.device import close_groups_since, open_groups, rank_device
+from mimokit.engine.device import close_groups_since, open_groups, products_of, rank_device
 from mimokit.engine.inside_steps import listening
 from mimokit.engine.models.frame_parallel import patch_encoders
 from mimokit.engine.parallel.loss import one_over
@@ -283,8 +283,12 @@ def train_on_rank(
 
     Raises:
         ValueError: the config asks for a validation that the test data does not allow.
+        ConfigError: the config asks for TF32, and this rank has no GPU.
     """
-    with prepared(plan, config, source, peers, code) as state:
+    with (
+        products_of(config.runtime.precision),
+        prepared(plan, config, source, peers, code) as state,
+    ):
         tracer = Tracer(emit, align_clocks()) if trace else None
         check_validation(config, state.data, plan.batch.samples_per_microbatch)
         if config.runtime.checkpoint is not None:
