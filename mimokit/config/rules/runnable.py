@@ -13,7 +13,6 @@ from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.rules.facts import (
     ModuleFacts,
     ModuleSizes,
-    a_fix,
     leave_out,
     module_problem,
 )
@@ -83,13 +82,6 @@ def _planned_sizes(name: str, model: MimoParallelismConfig) -> Iterator[Problem]
     chunks = sizes.in_runs(CHUNKS)
     if chunks > 1 and executed_as != model.llm_module_name:
         yield leave_out(name, CHUNKS, chunks, f"{path}.{CHUNKS}")
-    network = model.module_architectures.get(name)
-    if sizes.in_runs(_FSDP) and network is not None and network.builder is not None:
-        sentence = (
-            f"{_FSDP} is true, which can be planned but not run yet where you build a module; "
-            "leave it out."
-        )
-        yield module_problem(name, _FSDP, True, sentence, a_fix(f"{path}.{_FSDP}", None))
 
 
 def _precision(config: ExperimentConfig) -> Iterator[Problem]:

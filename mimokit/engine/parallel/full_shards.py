@@ -141,6 +141,8 @@ class ShardedLayers:
 class ShardedPart:
     """A layer without its experts, or the experts of one: their weights have other replicas.
 
+    An encoder of the user's without layers of Megatron is one layer.
+
     Attributes:
         group: ranks with equal weights.
     """
@@ -151,9 +153,9 @@ class ShardedPart:
 
     @property
     def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """Its parameters by name."""
+        """Its parameters by name, without single numbers, which cannot be cut."""
         named = self.module.named_parameters()
-        return {name: each for name, each in named if is_expert(each) != self.is_layer}
+        return {n: each for n, each in named if each.dim() and is_expert(each) != self.is_layer}
 
     def parameters_named(self, names: Collection[str]) -> dict[str, torch.nn.Parameter]:
         """Return what `fully_shard` has put in the place of parameters."""
@@ -163,13 +165,19 @@ class ShardedPart:
 def sharded_parts(module: torch.nn.Module, groups: ProcessGroupCollection) -> list[ShardedPart]:
     """Return what of a module is sharded, inner parts first; a single replica keeps its weights."""
     parts = []
-    for layer in layers_of(module):
-        experts = getattr(layer.mlp, "experts", None)
+    for layer in layers_of(module) or _own_encoders(module):
+        experts = getattr(getattr(layer, "mlp", None), "experts", None)
         if experts is not None and groups.expt_dp.size() > 1:
             parts.append(ShardedPart(experts, groups.expt_dp, is_layer=False))
         if groups.dp_cp.size() > 1:
             parts.append(ShardedPart(layer, groups.dp_cp, is_layer=True))
     return parts
+
+
+def _own_encoders(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """Return encoders of the user's without such layers, of which something is trained."""
+    whole: list[Any] = [part for part in module.modules() if getattr(part, "runs_whole", False)]
+    return [one.module for one in whole if any(p.requires_grad for p in one.module.parameters())]
 
 
 def layers_of(module: torch.nn.Module) -> list[TransformerLayer]:
