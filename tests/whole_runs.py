@@ -682,10 +682,17 @@ def _replicas() -> Iterator[WholeRun]:
         make = _ReplicasOf(layout, {"name": name, "replicas": replicas, **strategy})
         steps = 2 * int(strategy.get("H", 2))
         yield WholeRun("replicas", " ".join([name, *map(str, strategy)]), make, steps)
-    shared = _With(partial(digits_config, (1, 2), (1, 2)), ("images", LANGUAGE), SHARDED_STATES)
-    for name, strategy in (("simple_reduce", {}), ("diloco", {"H": 2, "outer_optimizer": OUTER})):
-        make = _ReplicasOf(shared, {"name": name, "replicas": 2, **strategy})
-        yield WholeRun("replicas", f"{name}, shared states", make, 4)
+    two = partial(digits_config, (1, 2), (1, 2))
+    states, layers = (_With(two, ("images", LANGUAGE), how) for how in (SHARDED_STATES, IN_FULL))
+    for name, layout, strategy in (
+        ("simple_reduce, shared states", states, {"name": "simple_reduce"}),
+        ("diloco, shared states", states, {"name": "diloco", "H": 2, "outer_optimizer": OUTER}),
+        ("sparse_loco, full shards", layers, {"name": "sparse_loco", **CHUNKS}),
+    ):
+        yield WholeRun("replicas", name, _ReplicasOf(layout, {"replicas": 2, **strategy}), 4)
+    in_bf16 = partial(in_precision, states, "bf16")
+    diloco = {"name": "diloco", "replicas": 2, "H": 2, "outer_optimizer": OUTER}
+    yield WholeRun("bf16", "replicas that share states", _ReplicasOf(in_bf16, diloco))
 
 
 @dataclass(frozen=True)

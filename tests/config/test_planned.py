@@ -312,17 +312,13 @@ def test_what_is_said_as_it_runs_is_run() -> None:
         check_runnable(load(content))
 
 
-def test_replicas_of_a_layout_exchange_whole_weights() -> None:
-    content = with_sizes(use_distributed_optimizer=True)
+@pytest.mark.parametrize("field", ["use_distributed_optimizer", "use_megatron_fsdp"])
+def test_replicas_step_whole_matrices_under_demo(field: str) -> None:
+    content = with_sizes(**{field: True})
     content["strategy"] = {"name": "diloco", "replicas": 2}
-    check_runnable(load(content))  # they gather weights in fp32 after each step
-    shards_only = "of which its ranks have shards only; leave one of them"
-    for path, value in (("runtime.precision", "bf16"), ("strategy.name", "demo")):
-        with pytest.raises(ConfigError, match=shards_only):
-            check_runnable(load(put(content, path, value)))
-    content = with_sizes(use_megatron_fsdp=True)
-    content["strategy"] = {"name": "diloco", "replicas": 2}
-    with pytest.raises(ConfigError, match=shards_only):
+    check_runnable(load(content))
+    content["strategy"] = {"name": "demo", "replicas": 2}
+    with pytest.raises(ConfigError, match="is an optimizer of whole matrices, of which ranks have"):
         check_runnable(load(content))
 
 

@@ -134,23 +134,16 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
     strategy = config.strategy
     if strategy is None:
         return
-    in_fp32 = config.runtime.precision in (None, TF32, PRECISION_OF_RUNS)
     for name, module in config.model.module_parallelisms.items():
-        sharded = module.in_runs("use_distributed_optimizer") and not module.in_runs(_FSDP)
-        if module.in_runs(_FSDP):
-            field, why = _FSDP, "whole weights and gradients"
-        elif sharded and not in_fp32:
-            field, why = "use_distributed_optimizer", "whole weights in fp32"
-        elif sharded and strategy.name == "demo":
-            field, why = "use_distributed_optimizer", "parts of whole momenta"
-        else:
-            continue
-        sentence = (
-            f"{field} is true, but replicas with strategy.name {strategy.name} exchange {why}, of "
-            "which its ranks have shards only; leave one of them out."
-        )
-        path = f"model.module_parallelisms.{name}.{field}"
-        yield module_problem(name, field, True, sentence, {"path": path, "value": None})
+        for field in ("use_distributed_optimizer", _FSDP):
+            if strategy.name != "demo" or not module.in_runs(field):
+                continue
+            sentence = (
+                f"{field} is true, but strategy.name {strategy.name} is an optimizer of whole "
+                "matrices, of which ranks have shards then; leave one of them out."
+            )
+            path = f"model.module_parallelisms.{name}.{field}"
+            yield module_problem(name, field, True, sentence, {"path": path, "value": None})
     inner = strategy.inner_optimizer
     if inner is not None and inner.name == "muon":
         sentence = (
