@@ -46,6 +46,14 @@ TOWERS: dict[str, dict[str, Any]] = {
         **TOWER, "layernorm_epsilon": 1e-6, "activation_func": "gelu_tanh", "outer_norms": 0,
         "projector": {"add_bias_linear": False},
     },
+    "stacked": {
+        **TOWER, "position_embedding_type": "learned_absolute", "max_position_embeddings": 9,
+        "projector": {"hidden_sizes": [24, 20], "normalization": "RMSNorm", "norm_size": 16},
+    },
+    "linear": {
+        **TOWER, "num_registers": 1, "position_embedding_type": "rope",
+        "projector": {"hidden_sizes": [], "normalization": "LayerNorm"},
+    },
 }  # fmt: skip
 
 

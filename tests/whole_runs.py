@@ -123,6 +123,8 @@ def _networks() -> Iterator[WholeRun]:
         ("gpt2", "siglip", (2, 1, 2), (4, 1, 1), False),
         ("gpt2", "siglip", (1, 2, 1), (2, 2, 1), True),
         ("geglu", "clip", (1, 1, 2), (2, 1, 1), False),
+        ("llama", "stacked", (2, 1, 1), (1, 2, 1), True),
+        ("qwen2", "linear", (2, 1, 1), (1, 1, 2), False),
     ]:
         make = partial(network_config, language, tower, images, words, apart=apart)
         yield WholeRun("networks", f"{language} {tower} {_written((images, words))}", make)
@@ -583,6 +585,19 @@ def _strips() -> ExperimentConfig:
     return config
 
 
+def any_size_on_stages() -> ExperimentConfig:
+    """Return an encoder of two stages, of which two replicas each share their images."""
+    sizes = {"qwen": (1, 2, 2), LANGUAGE: (1, 1, 2)}
+    return apart_multimodal_config(sizes, **_QWEN, **SHARED)
+
+
+def class_tokens_on_stages() -> ExperimentConfig:
+    """Return the same of images of one size, each with a class token in the output."""
+    sizes = {"clip": (1, 2, 2), "audio": (1, 1, 1), LANGUAGE: (1, 1, 2)}
+    config = apart_multimodal_config(sizes, 2, presence=PRESENCE, **SHARED)
+    return _changed(config, "clip", keep_class_token=True)
+
+
 def _frames() -> Iterator[WholeRun]:
     equal = {"qwen": (2, 2), LANGUAGE: (2, 2)}
     apart = {"qwen": (1, 1, 4), LANGUAGE: (1, 2, 2)}
@@ -596,6 +611,8 @@ def _frames() -> Iterator[WholeRun]:
         ("fan-in", frames_by_fan_in),
         ("separate ranks, another order", partial(apart_multimodal_config, apart, **_QWEN, **both)),
         ("fan-out, images of one size", fan_out),
+        ("stages with a class token that is kept", class_tokens_on_stages),
+        ("stages, any size, dropout", partial(_dropping, any_size_on_stages)),
     ):
         yield WholeRun("frames that replicas share", name, make)
 
@@ -665,6 +682,17 @@ def _replicas() -> Iterator[WholeRun]:
         make = _ReplicasOf(layout, {"name": name, "replicas": replicas, **strategy})
         steps = 2 * int(strategy.get("H", 2))
         yield WholeRun("replicas", " ".join([name, *map(str, strategy)]), make, steps)
+    two = partial(digits_config, (1, 2), (1, 2))
+    states, layers = (_With(two, ("images", LANGUAGE), how) for how in (SHARDED_STATES, IN_FULL))
+    for name, layout, strategy in (
+        ("simple_reduce, shared states", states, {"name": "simple_reduce"}),
+        ("diloco, shared states", states, {"name": "diloco", "H": 2, "outer_optimizer": OUTER}),
+        ("sparse_loco, full shards", layers, {"name": "sparse_loco", **CHUNKS}),
+    ):
+        yield WholeRun("replicas", name, _ReplicasOf(layout, {"replicas": 2, **strategy}), 4)
+    in_bf16 = partial(in_precision, states, "bf16")
+    diloco = {"name": "diloco", "replicas": 2, "H": 2, "outer_optimizer": OUTER}
+    yield WholeRun("bf16", "replicas that share states", _ReplicasOf(in_bf16, diloco))
 
 
 @dataclass(frozen=True)
@@ -682,8 +710,7 @@ DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.2}
 def recomputed(config: ExperimentConfig, **granularity: str) -> ExperimentConfig:
     """Return a config whose networks drop numbers, and whose modules recompute."""
     for name, module in config.model.module_parallelisms.items():
-        dropout = DROPOUT if module.context_parallel == 1 else {"hidden_dropout": 0.1}
-        _changed(config, name, **dropout)
+        _changed(config, name, **DROPOUT)
         module.recompute_granularity = granularity.get(name)
         module.sequence_parallel = module.tensor_parallel == 2
     return config
@@ -710,6 +737,40 @@ def _recomputed() -> Iterator[WholeRun]:
         ("a decoder", lambda: recomputed(decoded_config(of_two, 2), **full, writer="full")),
     ):
         yield WholeRun("recomputed layers with dropout", name, make)
+
+
+def _dropping(make: Callable[[], ExperimentConfig], **granularity: str) -> ExperimentConfig:
+    config = make()
+    for name in config.model.module_parallelisms:
+        _changed(config, name, **DROPOUT)
+        config.model.module_parallelisms[name].recompute_granularity = granularity.get(name)
+    return config
+
+
+def dropping_in_rows() -> ExperimentConfig:
+    """Return samples in a row on context and tensor-parallel ranks, which drop numbers."""
+    return _dropping(three_axes_in_rows, language_module="full")
+
+
+def dropping_in_another_order() -> ExperimentConfig:
+    """Return stages, of which one reads no data, that drop numbers of samples in another order."""
+    apart = {"qwen": (1, 1, 4), LANGUAGE: (1, 3, 1)}
+    return _dropping(partial(apart_multimodal_config, apart, **_QWEN, **ORDERED))
+
+
+def dropping_frames() -> ExperimentConfig:
+    """Return replicas that encode images of each other, and drop numbers."""
+    return _dropping(frames_by_fan_in)
+
+
+def _dropout() -> Iterator[WholeRun]:
+    for name, make in (
+        ("samples in a row", dropping_in_rows),
+        ("contexts", partial(_dropping, stages_on_contexts, audio="selective")),
+        ("another order", dropping_in_another_order),
+        ("frames that replicas share", dropping_frames),
+    ):
+        yield WholeRun("dropout of parts of samples", name, make)
 
 
 ONE = {"data_parallel": 1}
@@ -837,10 +898,14 @@ def _optimizers() -> Iterator[WholeRun]:
     shares = {"clip": (1, 4), "audio": (2, 2), "words": (1, 4), LANGUAGE: (2, 2)}
     make = partial(multimodal_config, shares, "colocated", num_microbatches=2, presence=PRESENCE)
     sliced = _With(make, ("audio",), {"sequence_parallel": True})
-    yield WholeRun(proves, "colocated", _With(sliced, tuple(shares), IN_FULL))
+    dropping = partial(_dropping, _With(sliced, tuple(shares), IN_FULL))
+    yield WholeRun(proves, "colocated, without items and with dropout", dropping)
     stages = _With(partial(apart_config, (1, 2, 2), (1, 2, 2), 2), ("images", LANGUAGE), IN_FULL)
     again = _With(stages, (LANGUAGE,), {"recompute_granularity": "full"})
     yield WholeRun(proves, "stages", again)
+    for name, sizes in (("of two replicas", (1, 1, 4)), ("of one replica", (2, 1, 2))):
+        make = partial(experts_config, (1, 1, 4), sizes, **WITH_SHARED)
+        yield WholeRun(proves, f"experts {name}", _With(make, (LANGUAGE,), IN_FULL))
     decoded = {"images": (1, 1, 1), LANGUAGE: (1, 1, 1), "writer": (1, 1, 2)}
     attention = {"recompute_granularity": "selective"}
     written = _With(partial(decoded_config, decoded, 2), ("writer",), {**IN_FULL, **attention})
@@ -869,6 +934,7 @@ WHOLE_RUNS = (
     *_frames(),
     *_replicas(),
     *_recomputed(),
+    *_dropout(),
     *_weights(),
     *_precisions(),
     *_optimizers(),

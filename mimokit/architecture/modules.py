@@ -230,8 +230,17 @@ class Projector:
 
     @property
     def sharded(self) -> int:
-        """Parameters of one projector that tensor parallelism cuts: matrices and inner biases."""
-        return self.matrices + self.bias * sum(self.widths[1:-1])
+        """Parameters of one projector that tensor parallelism cuts: matrices, and biases of those
+        of which ranks share the outputs, every other one.
+        """
+        return self.matrices + self.bias * sum(self.widths[1::2])
+
+    @property
+    def meetings(self) -> int:
+        """How often tensor-parallel ranks meet in a pass of one projector: behind every pair of
+        matrices, and behind a last one without a partner.
+        """
+        return len(self.widths) // 2
 
     @property
     def matrices(self) -> int:

@@ -1,11 +1,12 @@
 """The table of tensors: names, shapes, how each is cut, and which pipeline stage holds it.
 
 It is of the networks that mimokit's engine builds and of the weights that it reads. Latent
-attention, layers of multi-token prediction and projectors that are not two matrices are left out.
+attention, layers of multi-token prediction and projectors of inner layers are left out.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -265,10 +266,17 @@ def _behind(encoder: Encoder, prefix: str) -> Tensors:
 
 
 def _projector(projector: Projector) -> Tensors:
-    if len(projector.widths) != 3 or projector.norm is not None or projector.copies:
+    """Yield the matrices of a projector, of which ranks share outputs and inputs in turn."""
+    if projector.copies:
         return
-    features, inner, outputs = projector.widths
-    name = f"{PROJECTOR_NAME}encoder."
-    bias = inner if projector.bias else None
-    yield from _cut_outputs(f"{name}linear_fc1", End.LAST, (inner, features), bias)
-    yield from _cut_inputs(f"{name}linear_fc2", End.LAST, (outputs, inner), projector.bias)
+    name, pairs = f"{PROJECTOR_NAME}encoder.", list(itertools.pairwise(projector.widths))
+    plain = len(pairs) == 2 and projector.norm is None
+    if projector.norm is not None:
+        yield from _norm(f"{name}norm", *projector.norm, End.LAST)
+    for number, (inward, outward) in enumerate(pairs):
+        matrix = f"{name}linear_fc{number + 1}" if plain else f"{name}matrices.{number}"
+        if number % 2:
+            yield from _cut_inputs(matrix, End.LAST, (outward, inward), projector.bias)
+        else:
+            bias = outward if projector.bias else None
+            yield from _cut_outputs(matrix, End.LAST, (outward, inward), bias)

@@ -135,7 +135,7 @@ class LayerArchitecture(ConfigModel):
     patch_bias: bool | None = None
     """The patch embedding has a bias. None: yes."""
 
-    outer_norms: SizeOrZero | None = None
+    outer_norms: Annotated[int, Field(ge=0, le=2)] | None = None
     """Norms of an encoder outside its layers: 0, 1 after them, or 2, one before and one after.
     None: 1."""
 

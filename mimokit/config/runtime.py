@@ -41,7 +41,10 @@ PRECISION_OF_RUNS = "fp32"
 """What a `precision` that is left out (None) means."""
 
 RUNNABLE_PRECISIONS = ("fp32", "bf16", "fp16")
-"""Those that runs support."""
+"""Those that runs support on every device."""
+
+TF32 = "tf32"
+"""What GPUs alone compute in: fp32 numbers, of which products take fewer bits."""
 
 PatchName = Literal["vit_frame_parallel"]
 FRAME_PARALLEL: PatchName = "vit_frame_parallel"
@@ -182,9 +185,10 @@ class RuntimeConfig(ConfigModel):
 
     precision: Name | None = None
     """Of matrix products: fp32, tf32, bf16, fp8, mxfp8, nvfp4, … None: fp32. Runs support fp32,
-    bf16 and fp16. In bf16 weights and activations are bf16, gradients are summed in fp32, and the
-    optimizer steps fp32 weights, which begin as the bf16 ones; save_hf writes them in the types of
-    the weights that the run started from. The same holds in fp16, where losses are scaled, too."""
+    bf16 and fp16, and tf32 on GPUs. In bf16 weights and activations are bf16, gradients are summed
+    in fp32, and the optimizer steps fp32 weights, which begin as the bf16 ones; save_hf writes them
+    in the types of the weights that the run started from. The same holds in fp16, where losses are
+    scaled, too."""
 
     initial_loss_scale: Annotated[float, Field(gt=0)] = 2.0**15
     """What losses are multiplied by in fp16, so that small gradients do not become zero. A step

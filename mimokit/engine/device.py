@@ -7,6 +7,7 @@ import os
 import platform
 import socket
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ import torch
 import torch.distributed as dist
 
 from mimokit.cluster.devices import gpu_number
+from mimokit.config import ConfigError
+from mimokit.config.messages import problem_at
+from mimokit.config.runtime import TF32
 from mimokit.engine.megatron import forget_rotary_embeddings
 from mimokit.samples import RankFacts, RankHardware
 
@@ -33,11 +37,34 @@ def rank_device() -> torch.device:
 @contextlib.contextmanager
 def without_tf32() -> Iterator[None]:
     """Compute products and convolutions in fp32; by default cuDNN takes TF32 for convolutions."""
+    with _products(in_tf32=False):
+        yield
+
+
+def products_of(precision: str | None) -> AbstractContextManager[None]:
+    """Compute products of fp32 numbers in TF32 if that is the precision of a run.
+
+    Raises:
+        ConfigError: it is, and this rank has no GPU.
+    """
+    if precision != TF32:
+        return contextlib.nullcontext()
+    if rank_device().type == "cpu":
+        sentence = (
+            f"precision is {TF32}, in which GPUs alone compute, and this rank has none; leave it "
+            "out to run in fp32."
+        )
+        raise ConfigError([problem_at("runtime.precision", TF32, sentence, None)])
+    return _products(in_tf32=True)
+
+
+@contextlib.contextmanager
+def _products(*, in_tf32: bool) -> Iterator[None]:
     switches: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
     before = [switch.allow_tf32 for switch in switches]
     try:
         for switch in switches:
-            switch.allow_tf32 = False
+            switch.allow_tf32 = in_tf32
         yield
     finally:
         for switch, allowed in zip(switches, before, strict=True):

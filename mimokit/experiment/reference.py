@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mimokit.config import ExperimentConfig, ModuleArchitecture, ModuleParallelismConfig
-from mimokit.config.runtime import AS_DRAWN, PRECISION_OF_RUNS
+from mimokit.config.runtime import AS_DRAWN, PRECISION_OF_RUNS, TF32
 from mimokit.config.strategy import OPTIMIZER_TAKES
 from mimokit.experiment.verification_report import ADAM_EPSILON, NOISY_ADAM_EPSILON
 from mimokit.planning import plan_layout
@@ -20,11 +20,16 @@ def plan_of_one(alone: ExperimentConfig) -> LayoutPlan:
 
 
 def for_verification(config: ExperimentConfig) -> ExperimentConfig:
-    """Return a config with the full learning rate from the first step, above rounding noise."""
-    in_fp32 = config.runtime.precision in (None, PRECISION_OF_RUNS)
+    """Return a config with the full learning rate from the first step, above rounding noise.
+
+    What computes in TF32 is compared in fp32.
+    """
+    precision = None if config.runtime.precision == TF32 else config.runtime.precision
+    in_fp32 = precision in (None, PRECISION_OF_RUNS)
     epsilon = ADAM_EPSILON if in_fp32 else NOISY_ADAM_EPSILON
     runtime = config.runtime.model_copy(
         update={
+            "precision": precision,
             "adam_epsilon": epsilon,
             "learning_rate_warmup": 0,
             "learning_rate_decay": 0,

@@ -71,26 +71,30 @@ class PipelinePlan:
         return plan_slots(self.graph, kinds, self.three_axes, self.text_heads, self.in_row)
 
     def stages_of(self, rank: int) -> tuple[Stage, ...]:
-        """Return the stages that a rank works on.
+        """Return the stages that a rank works on, none between the ranks of modules.
 
         Raises:
-            KeyError: the rank works on no stage.
+            KeyError: all stages work on ranks below it.
         """
+        worker = self._worker_of(rank)
         stages = self.graph.stages
-        return tuple(stages[index] for index in self.graph.workers[self._worker_of(rank)])
+        return () if worker is None else tuple(stages[n] for n in self.graph.workers[worker])
 
     def actions(self, rank: int) -> tuple[Action, ...]:
         """Return the actions of a rank in an optimizer step, in order.
 
         Raises:
-            KeyError: the rank works on no stage.
+            KeyError: all stages work on ranks below it.
         """
-        return self.schedule.actions(self._worker_of(rank))
+        worker = self._worker_of(rank)
+        return () if worker is None else self.schedule.actions(worker)
 
-    def _worker_of(self, rank: int) -> int:
+    def _worker_of(self, rank: int) -> int | None:
         for worker, stages in enumerate(self.graph.workers):
             if rank in self.ranks[stages[0]]:
                 return worker
+        if rank < max(ranks.stop for ranks in self.ranks):
+            return None
         raise KeyError(f"rank {rank} works on no stage")
 
     def peer(self, rank: int, edge: StageEdge) -> int:

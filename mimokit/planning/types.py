@@ -5,7 +5,7 @@ Every sample range is half open, `[start, stop)`. Every rank is numbered in the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -90,14 +90,22 @@ class BatchPlan:
         """Samples of a replica in a step: `samples_per_microbatch * num_microbatches`."""
         return self.samples_per_microbatch * self.num_microbatches
 
-    def numbers(self, module: str, rank: int, microbatch: int) -> range:
+    def numbers(
+        self, module: str, rank: int, microbatch: int, places: Sequence[int] | None = None
+    ) -> Sequence[int]:
         """Return the samples that a rank computes of a micro-batch, as numbers of a step.
 
         They count through the micro-batches of all replicas; no layout changes them.
+
+        Args:
+            places: of the samples among those that were drawn, if replicas take them in another
+                order.
         """
         before = self.replica * self.global_batch_size + microbatch * self.samples_per_microbatch
         start, stop = self.modules[module].samples[rank]
-        return range(before + start, before + stop)
+        if places is None:
+            return range(before + start, before + stop)
+        return [before + place for place in places[start:stop]]
 
 
 @dataclass(frozen=True)

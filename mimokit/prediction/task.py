@@ -20,6 +20,7 @@ from mimokit.prediction.layout import Layout, in_first_stage
 from mimokit.prediction.memory.states import (
     MASTER_WEIGHT,
     OPTIMIZER,
+    gathered_bytes_of,
     inner_state_bytes_of,
     state_bytes_of,
 )
@@ -104,8 +105,15 @@ def system_of(hardware: Hardware, software: Software, workload: Workload, model:
     check_calibrated(software, hardware)
     has_experts = language_of(model).net.moe is not None
     recipe = recipe_of(workload.recipe, hardware.name, software.name, has_experts)
-    stored = (workload.strategy_bytes, workload.optimizer_bytes)
-    return System(hardware, software, workload.precision, *stored, recipe)
+    return System(
+        hardware,
+        software,
+        workload.precision,
+        strategy_bytes=workload.strategy_bytes,
+        gathered_bytes=workload.gathered_bytes,
+        optimizer_bytes=workload.optimizer_bytes,
+        recipe=recipe,
+    )
 
 
 def section_of(source: object) -> PredictionConfig:
@@ -200,6 +208,7 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
         inputs=inputs,
         frozen=model.frozen_modules,
         strategy_bytes=0.0 if strategy is None else state_bytes_of(strategy),
+        gathered_bytes=0.0 if strategy is None else gathered_bytes_of(strategy),
         optimizer_bytes=OPTIMIZER
         if strategy is None
         else MASTER_WEIGHT + inner_state_bytes_of(strategy),

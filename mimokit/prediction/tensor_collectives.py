@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from mimokit.architecture.from_config import net_of_config
+from mimokit.architecture.from_config import branch_of_config, net_of_config
 from mimokit.architecture.layer_work.collectives import (
     WAYS,
     End,
@@ -92,8 +92,11 @@ def _of_step(
     is_last, ends = rank in ranks.stage(-1), list[End]()
     if name == plan.llm_module_name and rank in ranks.stage(0):
         ends.append("embedding")
-    if is_last:
-        ends.append("projector" if is_encoder else "output")
+    if is_last and is_encoder:
+        language = config.model.get_architecture(plan.llm_module_name)
+        ends += ["projector"] * branch_of_config(name, network, language).projector.meetings
+    elif is_last:
+        ends.append("output")
     cut, put_together = _around_slices(config, plan, name, rank)
     end_ahead, end_back = (
         sum(tensor_calls(end_collectives(end, 1, sizes, way)) for end in ends) for way in WAYS

@@ -172,6 +172,7 @@ class Workload:
         precision: of matrix products: bf16, fp8, mxfp8, nvfp4, …
         inputs: encoder -> its inputs. The default is one input of full size.
         strategy_bytes: what a strategy between replicas keeps per parameter that trains.
+        gathered_bytes: what it keeps besides where ranks of a replica have shards of weights.
         optimizer_bytes: fp32 master weight and what the optimizer keeps, likewise.
         encoder_microbatches: for which colocated encoders run at once. None: all of a step.
         recipe: how the training stack runs the model. None: unknown.
@@ -184,6 +185,7 @@ class Workload:
     inputs: Mapping[str, EncoderInput] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
     strategy_bytes: float = 0.0
+    gathered_bytes: float = 0.0
     optimizer_bytes: float = OPTIMIZER
     encoder_microbatches: int | None = None
     recipe: RecipeConfig | None = None

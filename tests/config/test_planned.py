@@ -26,7 +26,6 @@ LATENT = {
 LEARNED = {"position_embedding_type": "learned_absolute"}
 FIRST = {"rank_offset": 0}
 CHUNKED = {"virtual_pipeline_model_parallel_size": 2}
-MIXED = network(seq_length=128, vocab_size=1024, **EXPERTS, add_bias_linear=False)
 PIPELINE = {"pipeline_parallel": 2, "data_parallel": 1, "rank_offset": 1}
 
 
@@ -209,16 +208,9 @@ def test_heads_of_their_own_width() -> None:
             put(with_sizes(rank_offset=2), f"{SIZES}.images", {**PIPELINE, **CHUNKED, **FIRST}),
             "virtual_pipeline_model_parallel_size",
         ),
-        (
-            put(with_sizes(use_megatron_fsdp=True), f"{NETWORKS}.{LANGUAGE}", MIXED),
-            "use_megatron_fsdp",
-        ),
         (with_network(LANGUAGE, window_size=8), "window_size"),
-        (with_network("images", position_embedding_type="rope"), "position_embedding_type"),
-        (with_network("images", **LEARNED, max_position_embeddings=9), "max_position_embeddings"),
-        (with_network("images", outer_norms=3), "outer_norms"),
-        (with_network("images", projector={"hidden_sizes": [8, 8]}), "projector.hidden_sizes"),
-        (with_network("images", projector={"norm_size": 8}), "projector.norm_size"),
+        (with_network("images", **LEARNED, max_position_embeddings=3), "max_position_embeddings"),
+        (with_network("images", projector={"deepstack_copies": 1}), "projector.deepstack_copies"),
         (put(sections(), "runtime.precision", "fp8"), "precision"),
     ],
 )
@@ -320,11 +312,13 @@ def test_what_is_said_as_it_runs_is_run() -> None:
         check_runnable(load(content))
 
 
-def test_replicas_of_a_layout_exchange_whole_weights() -> None:
-    content = with_sizes(use_distributed_optimizer=True)
-    check_runnable(load(content))
+@pytest.mark.parametrize("field", ["use_distributed_optimizer", "use_megatron_fsdp"])
+def test_replicas_step_whole_matrices_under_demo(field: str) -> None:
+    content = with_sizes(**{field: True})
     content["strategy"] = {"name": "diloco", "replicas": 2}
-    with pytest.raises(ConfigError, match="of which its ranks have shards only; leave one of them"):
+    check_runnable(load(content))
+    content["strategy"] = {"name": "demo", "replicas": 2}
+    with pytest.raises(ConfigError, match="is an optimizer of whole matrices, of which ranks have"):
         check_runnable(load(content))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mimokit.config import ConfigError, check_runnable
+from mimokit.config import ConfigError
 from tests.config.sections import load, network, only, problems, put, sections
 
 LANGUAGE = "language_module"
@@ -131,18 +131,6 @@ def test_a_gap_can_be_only_warned_of() -> None:
     content = put(heterogeneous(5), "model.allow_rank_gaps", True)
     with pytest.warns(UserWarning, match="rank 4 has no module"):
         load(content, 9)
-
-
-def test_ranks_without_a_module_are_planned_and_do_not_run() -> None:
-    content = put(heterogeneous(5), "model.allow_rank_gaps", True)
-    with pytest.warns(UserWarning, match="rank 4 has no module"):
-        config = load(content, 9)
-    with pytest.raises(ConfigError) as caught:
-        check_runnable(config)
-    assert [(p.field, p.fix) for p in caught.value.problems] == [
-        ("allow_rank_gaps", {"path": "model.allow_rank_gaps", "value": False})
-    ]
-    assert "allow_rank_gaps is true, which can be planned but not run yet" in str(caught.value)
 
 
 def test_the_gap_of_two_encoders_is_reported() -> None:

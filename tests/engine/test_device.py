@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 import torch
 
+from mimokit.config import ConfigError
+from mimokit.engine import device
 from mimokit.engine.fits import node
 from mimokit.engine.fits.job import FitError
 from mimokit.engine.verify import compare, oracle
 
 SWITCHES: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
+_STATED = [switch.allow_tf32 for switch in SWITCHES]
 
 
 @pytest.fixture
@@ -38,6 +41,17 @@ def test_what_verifies_computes_without_tf32_and_leaves_the_switches(checker: ob
         checker(Watched(), Watched(), None, [])  # type: ignore[operator]
     assert seen[0] == [False, False]
     assert [switch.allow_tf32 for switch in SWITCHES] == [True, True]
+
+
+def test_a_run_in_tf32_has_it_for_products_and_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    with device.products_of("bf16"), device.products_of(None):
+        assert [switch.allow_tf32 for switch in SWITCHES] == _STATED
+    with pytest.raises(ConfigError, match="precision is tf32, in which GPUs alone compute, and"):
+        device.products_of("tf32")
+    monkeypatch.setattr(device, "rank_device", lambda: torch.device("cuda"))
+    with device.products_of("tf32"):
+        assert [switch.allow_tf32 for switch in SWITCHES] == [True, True]
+    assert [switch.allow_tf32 for switch in SWITCHES] == _STATED
 
 
 def test_a_node_of_a_fit_keeps_to_the_gpu_with_which_its_engine_joined(

@@ -71,6 +71,22 @@ def test_it_computes_what_one_process_computes(
     assert report.passed, report.verdict
 
 
+def _in_full_shards(config: ExperimentConfig) -> ExperimentConfig:
+    for sizes in config.model.module_parallelisms.values():
+        sizes.use_megatron_fsdp = True
+    return config
+
+
+def test_its_weights_are_in_full_shards(cluster: EngineCluster) -> None:
+    config = _in_full_shards(_config((1, 4), (1, 4)))
+    config.data.modality_frames = {"images": [8, 8, 1, 2, 0, 0, 1, 5]}  # a replica has none
+    modules = {"language_module": _language_model}
+    report = verify(cluster, config, steps=STEPS, modules=modules)
+    assert report.passed, report.verdict
+    config.runtime.patch_type = ["vit_frame_parallel"]
+    assert verify(cluster, config, steps=1).passed
+
+
 def _images_encoded(plan: Any, config: ExperimentConfig) -> int:
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
@@ -266,13 +282,14 @@ def test_what_a_builder_does_not_go_with_is_rejected(path: str, value: object, s
         checked_code(_with(_config((2, 1), (2, 1)), path, value))
 
 
-def test_a_spec_of_a_whole_modality_shares_no_images() -> None:
+def test_a_spec_of_a_whole_modality_shares_neither_images_nor_weights() -> None:
     from types import SimpleNamespace
 
-    config = _with(_config((1, 1), (1, 1)), "runtime.patch_type", ["vit_frame_parallel"])
+    shares_images = _with(_config((1, 1), (1, 1)), "runtime.patch_type", ["vit_frame_parallel"])
     spec = SimpleNamespace(module=object, params={}, submodules={"encoders": {}})
-    with pytest.raises(ConfigError, match="builder of 'images' is a spec of a whole modality"):
-        checked_code(config, {"images": spec})
+    for config in (shares_images, _in_full_shards(_config((1, 2), (1, 2)))):
+        with pytest.raises(ConfigError, match="builder of 'images' is a spec of a whole modality"):
+            checked_code(config, {"images": spec})
 
 
 def test_a_name_that_is_not_a_module_is_rejected() -> None:

@@ -160,6 +160,32 @@ def test_what_a_strategy_keeps_is_in_the_memory_of_a_rank(
 
 
 @pytest.mark.parametrize(
+    ("field", "precision", "bytes_each"),
+    [
+        ("use_megatron_fsdp", "fp32", 4),
+        ("use_distributed_optimizer", "bf16", 4),
+        ("use_distributed_optimizer", "fp32", 0),  # weights are whole after each step
+    ],
+)
+def test_ranks_with_shards_gather_whole_weights_for_a_strategy(
+    field: str, precision: str, bytes_each: int
+) -> None:
+    config = digits_config((1, 2), (1, 2), precision=precision)
+    for sizes in config.model.module_parallelisms.values():
+        setattr(sizes, field, True)
+    config.strategy = StrategyConfig(replicas=2, name="fedavg")
+    kept = sum(parts.get("strategy", 0) for parts in predict(config).memory.values())
+    whole = digits_config((1, 2), (1, 2), precision=precision)
+    whole.strategy = StrategyConfig(
+        replicas=2, name="diloco", outer_optimizer={"name": "sgd", "lr": 1.0}
+    )
+    outer = sum(parts["strategy"] for parts in predict(whole).memory.values())
+    assert kept * 4 == bytes_each * outer
+    config.strategy = StrategyConfig(replicas=2, name="simple_reduce")
+    assert not any("strategy" in parts for parts in predict(config).memory.values())
+
+
+@pytest.mark.parametrize(
     "strategy",
     [
         {"name": "diloco"},

@@ -12,6 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from mimokit.config.errors import Fix, Problem
+from mimokit.config.messages import written
 
 Numbers = float | NDArray[Any]
 """A number, or an array of numbers that broadcasts against the others.
@@ -176,3 +177,10 @@ def module_problem(
 def a_fix(path: str, value: object) -> Fix:
     """Return the change of one value."""
     return {"path": path, "value": value}
+
+
+def leave_out(name: str, field: str, value: object, path: str) -> Problem:
+    """Return the problem of a field that is only planned."""
+    verb = f"is {written(value)}" if isinstance(value, int | str) else "is given"
+    sentence = f"{field} {verb}, which can be planned but not run yet; leave it out until then."
+    return module_problem(name, field, value, sentence, {"path": path, "value": None})

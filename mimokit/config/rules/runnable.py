@@ -13,20 +13,19 @@ from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.rules.facts import (
     ModuleFacts,
     ModuleSizes,
-    a_fix,
+    leave_out,
     module_problem,
-    network_path,
 )
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import CHUNKS, VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_experts import unrunnable_experts
-from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
+from mimokit.config.rules.runnable_networks import unrunnable_networks
 from mimokit.config.rules.runnable_sequences import samples_in_row, uneven_sequences
 from mimokit.config.runtime import (
-    BALANCED,
     FRAME_PARALLEL,
     PRECISION_OF_RUNS,
     RUNNABLE_PRECISIONS,
+    TF32,
 )
 from mimokit.units import counted
 
@@ -62,7 +61,6 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
         problems += _precision(config)
         problems += _samples(config)
         problems += _frame_parallel(config)
-        problems += _dropout(config)
         problems += _strategy(config)
     return problems
 
@@ -72,16 +70,10 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield from _planned_sizes(name, model)
     yield from unrunnable_networks(model)
     yield from unrunnable_experts(model)
-    if model.allow_rank_gaps:
-        sentence = (
-            "allow_rank_gaps is true, which can be planned but not run yet; set "
-            "it to false and give every rank a module."
-        )
-        yield problem_at("model.allow_rank_gaps", True, sentence, False)
 
 
 def _planned_sizes(name: str, model: MimoParallelismConfig) -> Iterator[Problem]:
-    """Yield chunks of another module than the language module, and layers that are not sharded."""
+    """Yield chunks of another module than the language module."""
     homogeneous = model.deployment_mode == "homogeneous"
     encodes = name in model.encoder_module_names
     executed_as = model.llm_module_name if homogeneous and encodes else name
@@ -90,31 +82,18 @@ def _planned_sizes(name: str, model: MimoParallelismConfig) -> Iterator[Problem]
     chunks = sizes.in_runs(CHUNKS)
     if chunks > 1 and executed_as != model.llm_module_name:
         yield leave_out(name, CHUNKS, chunks, f"{path}.{CHUNKS}")
-    network = model.module_architectures.get(name)
-    if not sizes.in_runs(_FSDP) or network is None:
-        return
-    why = "you build it" if network.builder is not None else None
-    if encodes and network.hidden_dropout:
-        why = "an encoder has hidden_dropout"
-    if network.num_moe_experts is not None:
-        why = "layers have experts"
-    if why is not None:
-        sentence = (
-            f"{_FSDP} is true, which can be planned but not run yet where {why}; leave it out."
-        )
-        yield module_problem(name, _FSDP, True, sentence, a_fix(f"{path}.{_FSDP}", None))
 
 
 def _precision(config: ExperimentConfig) -> Iterator[Problem]:
     """Yield a precision that runs do not have, or in which a strategy has no fp32 weights."""
     value, strategy = config.runtime.precision, config.strategy
     sentence = ""
-    if value not in (None, *RUNNABLE_PRECISIONS):
+    if value not in (None, TF32, *RUNNABLE_PRECISIONS):
         sentence = (
             f"precision is {value}, which can be predicted but not run yet; "
             "leave it out to run in fp32."
         )
-    elif value not in (None, PRECISION_OF_RUNS) and strategy is not None:
+    elif value not in (None, TF32, PRECISION_OF_RUNS) and strategy is not None:
         if strategy.name == "demo":
             why = "is an optimizer that has no main weights in fp32"
         elif strategy.is_cut_by_rank:
@@ -157,11 +136,11 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
         return
     for name, module in config.model.module_parallelisms.items():
         for field in ("use_distributed_optimizer", _FSDP):
-            if not module.in_runs(field):
+            if strategy.name != "demo" or not module.in_runs(field):
                 continue
             sentence = (
-                f"{field} is true, but replicas with strategy.name {strategy.name} exchange whole "
-                "weights and gradients, of which its ranks have shards only; leave one of them out."
+                f"{field} is true, but strategy.name {strategy.name} is an optimizer of whole "
+                "matrices, of which ranks have shards then; leave one of them out."
             )
             path = f"model.module_parallelisms.{name}.{field}"
             yield module_problem(name, field, True, sentence, {"path": path, "value": None})
@@ -186,46 +165,6 @@ def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
     if not encoders:
         sentence = f"patch_type has {FRAME_PARALLEL}, but no module encodes images; leave it out."
         yield problem_at("runtime.patch_type", FRAME_PARALLEL, sentence, [])
-    for name in encoders:
-        if model.get_architecture(name).keep_class_token:
-            sentence = (
-                f"keep_class_token is true, but {FRAME_PARALLEL} shares the "
-                "tokens of patches only; leave one of them out."
-            )
-            yield problem_at(network_path(name, "keep_class_token"), True, sentence, False)
-        stages = model.get_parallelism(name).pipeline_parallel
-        if stages > 1 and model.deployment_mode != "homogeneous":
-            sentence = (
-                f"pipeline_parallel is {stages}, but {FRAME_PARALLEL} runs "
-                "encoders of one stage only; set it to 1, or leave the patch out."
-            )
-            yield problem_at(
-                f"model.module_parallelisms.{name}.pipeline_parallel", stages, sentence, 1
-            )
-
-
-def _dropout(config: ExperimentConfig) -> Iterator[Problem]:
-    """Yield dropout where a rank does not know whose numbers it drops."""
-    runtime = config.runtime
-    unknown = f"patch_type has {FRAME_PARALLEL}" if FRAME_PARALLEL in runtime.patch_type else None
-    if runtime.sample_order == BALANCED:
-        unknown = f"sample_order is {BALANCED}"
-    if config.data.pack_sequences_in_batch:
-        unknown = "pack_sequences_in_batch is true"
-    for name, network in config.model.module_architectures.items():
-        context = config.model.get_parallelism(name).context_parallel
-        for field in ("hidden_dropout", "attention_dropout"):
-            value, why = getattr(network, field), unknown
-            if field == "attention_dropout" and context > 1:
-                why = why or f"context_parallel is {context}"
-            if value and why is not None:
-                sentence = (
-                    f"{field} is {value}, but {why}, under which masks would depend on the "
-                    "layout; leave one of them out."
-                )
-                yield module_problem(
-                    name, field, value, sentence, {"path": network_path(name, field), "value": None}
-                )
 
 
 def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:

@@ -8,7 +8,12 @@ from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.messages import problem_at, written
 from mimokit.config.model import MimoParallelismConfig
-from mimokit.config.rules.facts import module_problem, network_path
+from mimokit.config.rules.facts import leave_out, module_problem, network_path
+from mimokit.config.rules.runnable_encoders import (
+    learned_positions,
+    turning_positions,
+    unrunnable_projector,
+)
 from mimokit.units import counted
 
 _NOT_RUNNING: Mapping[str, object] = {
@@ -30,7 +35,6 @@ _NOT_RUNNING: Mapping[str, object] = {
 
 A feature that becomes runnable takes its rows away; nothing else says what runs.
 """
-_MOST_OUTER_NORMS = 2
 
 
 def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
@@ -39,7 +43,8 @@ def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield from _planned(name, network)
         learned = name != model.llm_module_name and name not in model.decoder_module_names
         yield from _positions(name, network, learned, name == model.llm_module_name)
-        yield from _ends(name, network)
+        if learned and model.llm_module_name in model.module_architectures:
+            yield from unrunnable_projector(model, name)
 
 
 def _planned(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
@@ -65,14 +70,16 @@ def _positions(
     """Yield positions of a kind that the module does not have in runs."""
     field = "position_embedding_type"
     positions = network.has_learned_positions(by_default=learned)
-    if positions != learned and not either:
+    turns = learned and not positions and network.modality == "vision"
+    if positions != learned and not either and not turns:
         yield leave_out(name, field, network.position_embedding_type, network_path(name, field))
         return
+    if turns:
+        yield from turning_positions(name, network)
+        return
     table = network.max_position_embeddings
-    wanted = network.seq_length + network.class_token
-    if learned and table not in (None, wanted):
-        field = "max_position_embeddings"
-        yield leave_out(name, field, table, network_path(name, field))
+    if learned and table is not None:
+        yield from learned_positions(name, network, table)
     if not learned and table is not None and table < network.seq_length:
         sentence = (
             f"max_position_embeddings is {table}, fewer than the "
@@ -99,26 +106,3 @@ def _positions(
             "planned but not run yet; linear and llama3 run."
         )
         yield problem_at(network_path(name, "rope_scaling"), scaling.rope_type, sentence, None)
-
-
-def _ends(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield norms and projectors that are not built."""
-    norms = network.outer_norms
-    if norms is not None and norms > _MOST_OUTER_NORMS:
-        yield leave_out(name, "outer_norms", norms, network_path(name, "outer_norms"))
-    projector = network.projector
-    if projector is None:
-        return
-    for field in type(projector).model_fields:
-        value = getattr(projector, field)
-        one_width = field == "hidden_sizes" and value is not None and len(value) == 1
-        if value is not None and field != "add_bias_linear" and not one_width:
-            path = network_path(name, f"projector.{field}")
-            yield leave_out(name, f"projector.{field}", value, path)
-
-
-def leave_out(name: str, field: str, value: object, path: str) -> Problem:
-    """Return the problem of a field that is only planned."""
-    verb = f"is {written(value)}" if isinstance(value, int | str) else "is given"
-    sentence = f"{field} {verb}, which can be planned but not run yet; leave it out until then."
-    return module_problem(name, field, value, sentence, {"path": path, "value": None})

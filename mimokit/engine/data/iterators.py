@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence, Sized
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -20,6 +21,9 @@ from mimokit.units import counted
 Order = Callable[[Sequence[int]], Sequence[int]]
 """Indices of the samples of a global micro-batch -> the same in the order in which the replicas
 take them; the same on every rank."""
+PlacesOf = Callable[[int, int], Sequence[int]]
+"""Step and micro-batch of it -> for every sample, in the order in which the replicas take them, its
+number among those that were drawn."""
 
 
 @runtime_checkable
@@ -126,32 +130,57 @@ class PlannedBatches(Sampler[list[int]]):
         self._replica, self._replicas = turn
 
     def __iter__(self) -> Iterator[list[int]]:
-        per_epoch = self._size // self._samples_per_microbatch
-        epoch, order = -1, list[int]()
-        for taken in itertools.count(self._first):
-            step, microbatch = divmod(taken, self._num_microbatches)
-            step = step * self._replicas + self._replica
-            number, within = divmod(step * self._num_microbatches + microbatch, per_epoch)
-            if number != epoch:
-                epoch, order = number, self._permutation(number)
-            base = within * self._samples_per_microbatch
-            yield self._share(order[base : base + self._samples_per_microbatch], microbatch)
+        return map(self.of, itertools.count(self._first))
 
-    def _share(self, drawn: list[int], microbatch: int) -> list[int]:
-        """Return what this rank reads of a global micro-batch."""
+    def of(self, microbatch: int) -> list[int]:
+        """Return what this rank reads of a global micro-batch, counted from the first step."""
+        per_epoch = self._size // self._samples_per_microbatch
+        step, within_step = divmod(microbatch, self._num_microbatches)
+        step = step * self._replicas + self._replica
+        epoch, within = divmod(step * self._num_microbatches + within_step, per_epoch)
+        base = within * self._samples_per_microbatch
+        order = permutation(self._size, self._seed, epoch)
+        return self._share(order[base : base + self._samples_per_microbatch], within_step)
+
+    def _share(self, drawn: Sequence[int], microbatch: int) -> list[int]:
         if self._order is None:
             return [PlannedIndex(drawn[n], microbatch, n) for n in range(*self._taken)]
         indices = [PlannedIndex(index, microbatch, n) for n, index in enumerate(drawn)]
         return list(self._order(indices)[slice(*self._taken)])
 
-    def _permutation(self, epoch: int) -> list[int]:
-        return permutation(self._size, self._seed, epoch)
 
-
-def permutation(size: int, seed: int, epoch: int = 0) -> list[int]:
+@lru_cache(maxsize=2)
+def permutation(size: int, seed: int, epoch: int = 0) -> Sequence[int]:
     """Return the order in which an epoch takes the samples of a data set, in every layout."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-    return torch.randperm(size, generator=generator).tolist()
+    return tuple(torch.randperm(size, generator=generator).tolist())
+
+
+def drawn_places(
+    plan: LayoutPlan, data_config: DataConfig, dataset: Any, seed: int, order: Order
+) -> PlacesOf:
+    """Return where the samples of micro-batches are among those that were drawn.
+
+    See `iterate_batches` for the arguments.
+    """
+    batch = plan.batch
+    batches = PlannedBatches(
+        min(len(dataset), data_config.dataset_size),
+        batch.samples_per_microbatch,
+        (0, batch.samples_per_microbatch),
+        seed,
+        num_microbatches=batch.num_microbatches,
+        order=order,
+        turn=(batch.replica, batch.replicas),
+    )
+
+    @lru_cache(maxsize=batch.num_microbatches)
+    def places(step: int, microbatch: int) -> Sequence[int]:
+        return [
+            place_of(index)[1] for index in batches.of(step * batch.num_microbatches + microbatch)
+        ]
+
+    return places
 
 
 def iterate_batches(

@@ -22,6 +22,7 @@ from mimokit.engine.megatron import (
     TransformerConfig,
     tensor_parallel,
 )
+from mimokit.engine.models.dropout import AttentionDropout
 from mimokit.engine.parallel.context import KeySpan, SequenceCut, spans_of_rank
 
 
@@ -34,6 +35,9 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
     Args:
         attn_mask_type: causal; otherwise a position attends to all that no mask hides.
         options: others that Megatron passes, of which this has no use.
+
+    Attributes:
+        attention_dropout: what drops attention probabilities, set by `set_dropout`.
     """
 
     def __init__(
@@ -51,8 +55,7 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
         assert pg_collection is not None
         self._cut = SequenceCut(config, pg_collection, attn_mask_type == AttnMaskType.causal)
         self._scale = softmax_scale
-        stated = config.attention_dropout if attention_dropout is None else attention_dropout
-        self._dropout = float(stated)
+        self.attention_dropout: AttentionDropout | None = None
 
     def forward(
         self,
@@ -108,26 +111,47 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
         key, value = (each[:, :, slice(*span.keys)] for each in (key, value))
         queries, keys = query.shape[2], key.shape[2]
         seen = None if hidden is None else ~hidden
-        causal = self._cut.causal
-        if causal and queries < keys:
+        causal, drops = self._cut.causal, self.training and self.attention_dropout is not None
+        if causal and (drops or queries < keys):
             # The kernels' own causal mask begins at the first key, not at the last.
             seen = torch.ones(queries, keys, dtype=torch.bool, device=query.device)
             seen = seen.tril(keys - queries)
+        if drops:
+            return self._dropping(span, query, key, value, seen)
+        return F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=seen,
+            is_causal=causal and queries == keys,
+            scale=self._scale,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+
+    def _dropping(
+        self,
+        span: KeySpan,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        seen: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Attend with probabilities of which some are dropped, which torch's kernels draw."""
+        assert self.attention_dropout is not None
+        sharing = query.shape[1] // key.shape[1]
+        key, value = (each.repeat_interleave(sharing, 1) for each in (key, value))
+        scale = query.shape[-1] ** -0.5 if self._scale is None else self._scale
+        scores = query @ key.transpose(2, 3) * scale
+        if seen is not None:
+            scores = scores.masked_fill(~seen, float("-inf"))
+        probabilities = scores.softmax(-1, torch.float32).to(query.dtype)
         with self._random_state():
-            return F.scaled_dot_product_attention(
-                query,
-                key,
-                value,
-                attn_mask=seen,
-                dropout_p=self._dropout if self.training else 0.0,
-                is_causal=causal and queries == keys,
-                scale=self._scale,
-                enable_gqa=query.shape[1] != key.shape[1],
-            )
+            kept: torch.Tensor = self.attention_dropout(probabilities, span)
+        return kept @ value
 
     def _random_state(self) -> contextlib.AbstractContextManager[None]:
         """Return Megatron's fork of random states, in which sequence parallel layers are anyway."""
-        if not self._dropout or self.config.sequence_parallel:
+        if self.config.sequence_parallel:
             return contextlib.nullcontext()
         return tensor_parallel.get_cuda_rng_tracker().fork()  # type: ignore[no-any-return]
 

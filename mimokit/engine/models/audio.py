@@ -18,6 +18,7 @@ from mimokit.engine.megatron import (
     TransformerConfig,
 )
 from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms
+from mimokit.engine.models.patches import ITEM_TOKENS
 from mimokit.engine.models.transformer import StagePart
 
 _KERNEL = 3
@@ -70,12 +71,7 @@ class AudioTransformer(Encoder):
 
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the inputs of 0 recordings."""
-        device = self.position_embedding.device
-        shape = self.geometry
-        return {
-            "input_features": torch.zeros(0, shape.mel_bins, shape.frames, device=device),
-            "tokens_per_item": torch.zeros(0, dtype=torch.int64, device=device),
-        }
+        return no_recordings(self.geometry, self.position_embedding.device)
 
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, recordings, hidden] to [tokens, merge_size * hidden], without padding.
@@ -101,6 +97,14 @@ class AudioTransformer(Encoder):
         positions = torch.arange(self.geometry.positions, device=sizes.device)
         heard = positions < (sizes * self.geometry.merge_size)[:, None]
         return ~heard[:, None, None]
+
+
+def no_recordings(geometry: AudioGeometry, device: torch.device) -> dict[str, torch.Tensor]:
+    """Return 0 recordings, as encoders take them."""
+    return {
+        "input_features": torch.zeros(0, geometry.mel_bins, geometry.frames, device=device),
+        ITEM_TOKENS: torch.zeros(0, dtype=torch.int64, device=device),
+    }
 
 
 def sinusoids(positions: int, width: int) -> torch.Tensor:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from mimokit.engine.megatron import AttnMaskType, ProcessGroupCollection, TransformerLayer
 from mimokit.engine.models.rng import MaskRows, rows_computed
-from mimokit.engine.parallel.context import SequenceCut
+from mimokit.engine.parallel.context import KeySpan, SequenceCut
+from mimokit.engine.parallel.row import SampleRow
 
 _LOWEST = -(2**31)
 _RANGE = 2**32
@@ -48,8 +50,12 @@ def hashed(rows: torch.Tensor, *axes: torch.Tensor) -> torch.Tensor:
         axes: of each axis the places that are computed here, [length] int32.
     """
     for axis in axes:
-        rows = _scrambled(rows[..., None] ^ _scrambled(axis))
+        rows = _joined(rows[..., None], axis)
     return rows
+
+
+def _joined(numbers: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    return _scrambled(numbers ^ _scrambled(places))
 
 
 class _Site:
@@ -64,23 +70,26 @@ class _Site:
         self._seed, self._probability = seed, probability
 
     def drop(
-        self, values: torch.Tensor, dropped_of: Callable[[torch.Tensor], torch.Tensor]
+        self,
+        values: torch.Tensor,
+        dropped_of: Callable[[torch.Tensor, SampleRow | None], torch.Tensor],
     ) -> torch.Tensor:
         """Drop numbers and scale the others; with torch's generator where no schedule runs.
 
         Args:
-            dropped_of: hashes of the rows -> hashes in the shape of the values.
+            dropped_of: hashes of the samples, [samples], and the row in which they are, if they are
+                in one -> hashes in the shape of the values.
         """
         rows = rows_computed()
         if rows is None:
             return torch.nn.functional.dropout(values, self._probability)
         limit = _LOWEST + round(self._probability * _RANGE)
-        dropped = dropped_of(self._rows(rows)) < limit
+        dropped = dropped_of(self._rows(rows), rows.row) < limit
         return values.masked_fill(dropped, 0.0) / (1 - self._probability)
 
     def _rows(self, rows: MaskRows) -> torch.Tensor:
         start = zlib.crc32(f"{self._seed} {rows.step}".encode()) + _LOWEST
-        return _scrambled(_scrambled(rows.samples ^ start) ^ _scrambled(rows.items))
+        return _joined(_scrambled(rows.samples ^ start), rows.items)
 
 
 class AttentionDropout(torch.nn.Module):
@@ -90,17 +99,27 @@ class AttentionDropout(torch.nn.Module):
         super().__init__()
         self._site, self._tensor_rank = _Site(seed, probability), groups.tp.rank()
 
-    def forward(self, probabilities: torch.Tensor) -> torch.Tensor:
-        """Drop while training."""
+    def forward(self, probabilities: torch.Tensor, span: KeySpan | None = None) -> torch.Tensor:
+        """Drop while training.
+
+        Args:
+            span: that the queries are, where a rank has a part of the samples, or where samples are
+                in a row; None: whole samples.
+        """
         if not self.training:
             return probabilities
         _, heads, queries, keys = probabilities.shape
         axes = [
             _places(heads, probabilities.device, self._tensor_rank * heads),
-            _places(queries, probabilities.device),
+            _places(queries, probabilities.device, 0 if span is None else span.position),
             _places(keys, probabilities.device),
         ]
-        return self._site.drop(probabilities, lambda rows: hashed(rows, *axes))
+
+        def hashes(samples: torch.Tensor, row: SampleRow | None) -> torch.Tensor:
+            one_of_row = None if row is None or span is None else samples[span.sequence, None]
+            return hashed(samples if one_of_row is None else one_of_row, *axes)
+
+        return self._site.drop(probabilities, hashes)
 
 
 class BiasDropoutAdd:
@@ -129,13 +148,21 @@ class BiasDropoutAdd:
         return add
 
     def _drop(self, values: torch.Tensor) -> torch.Tensor:
-        """Drop of [tokens of this rank, samples, hidden]."""
+        """Drop of [tokens of this rank, samples, hidden]; samples in a row are one."""
         tokens, _, width = values.shape
-        positions = self._cut.on_rank(_places(tokens * self._cut.parts, values.device))
+        places = _places(tokens * self._cut.parts, values.device)
         columns = _places(width, values.device)
-        return self._site.drop(
-            values, lambda rows: hashed(rows, positions, columns).transpose(0, 1)
-        )
+
+        def hashes(samples: torch.Tensor, row: SampleRow | None) -> torch.Tensor:
+            if row is None:
+                return hashed(samples, self._cut.on_rank(places), columns).transpose(0, 1)
+            here = replace(self._cut, lengths=row.lengths).on_rank(places).cpu()
+            sample, position = (
+                each[here].to(values.device) for each in (row.samples, row.positions)
+            )
+            return hashed(_joined(samples[sample], position.int()), columns)[:, None]
+
+        return self._site.drop(values, hashes)
 
 
 def _places(count: int, device: torch.device, first: int = 0) -> torch.Tensor:

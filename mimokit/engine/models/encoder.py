@@ -1,27 +1,27 @@
-"""The common interface of encoders: three parts that a pipeline can separate, and a projector."""
+"""The common interface of encoders: three parts that a pipeline can separate."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from mimokit.config import ModuleArchitecture, ProjectorArchitecture
+from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import (
     AttnMaskType,
-    ColumnParallelLinear,
     MegatronModule,
-    MLPSubmodules,
     ModalitySubmodules,
     ModuleSpec,
-    MultimodalProjector,
     ProcessGroupCollection,
-    RowParallelLinear,
     TransformerBlock,
     TransformerConfig,
 )
+from mimokit.engine.models.projector import projector_spec
+from mimokit.engine.models.rng import computing_other_rows
 from mimokit.engine.models.transformer import (
     WHOLE,
     ModuleBuild,
@@ -47,6 +47,33 @@ class OuterNorms:
         return cls(number > 1, number > 0 and architecture.post_layer_norm is not False)
 
 
+class SharedItems(ABC):
+    """How the replicas of a pipeline stage share the items that they encode.
+
+    A context is what a rank knows of a micro-batch; all stages have the same one.
+    """
+
+    @abstractmethod
+    def dispatch(self, **inputs: torch.Tensor) -> tuple[dict[str, torch.Tensor], Any]:
+        """Return the inputs of the items that this rank encodes, and the context. Collective."""
+
+    @abstractmethod
+    def follow(self, items: int, sizes: torch.Tensor | None) -> Any:
+        """Return the context on a later stage, of the items of this rank's samples. Collective."""
+
+    @abstractmethod
+    def sizes(self, context: Any) -> torch.Tensor | None:
+        """Return the sizes of the items that this rank encodes; None where all are equal."""
+
+    @abstractmethod
+    def computing(self, context: Any) -> AbstractContextManager[None]:
+        """Run a block that computes the items that this rank encodes."""
+
+    @abstractmethod
+    def give_back(self, context: Any, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the tokens of this rank's samples, of those that it has encoded. Collective."""
+
+
 class Encoder(MegatronModule):  # type: ignore[misc]
     """An encoder of independent items (images, recordings): no item attends to another.
 
@@ -59,11 +86,14 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         shares_layers: its replicas gather the weights of layers together, so each runs all layers
             for every batch.
         geometry: of its items, among them the `positions` of the largest.
+        shared: how the replicas of its pipeline stage share items; None: they share none, or
+            `forward` says how.
         runs_whole: it has no parts that a pipeline separates, only `forward`.
     """
 
     shares_items = False
     shares_layers = False
+    shared: SharedItems | None = None
     runs_whole = False
     geometry: Any
 
@@ -130,7 +160,9 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         else:
             self.decoder.set_input_tensor(hidden)
         mask = None if sizes is None else self._mask(sizes)
-        output: torch.Tensor = self.decoder(hidden, attention_mask=self._hiding_padding(mask))
+        output: torch.Tensor = self.decoder(
+            hidden, attention_mask=self._hiding_padding(mask), **self._rotary_on_rank(sizes)
+        )
         if not self.part.last:
             return output
         return self._cut.whole(output, summed=True)[: self.geometry.positions]
@@ -141,7 +173,23 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         Backward they then have gradients of zero.
         """
         item = hidden.new_zeros(len(hidden), 1, hidden.shape[2]).requires_grad_()
-        return self.run_layers(item)[:, :0]
+        with computing_other_rows(pairs=[(0, 0)]):
+            return self.run_layers(item)[:, :0]
+
+    def _rotary_on_rank(self, sizes: torch.Tensor | None) -> dict[str, torch.Tensor]:
+        """Return the angles of the positions that the attention of this rank has, if they rotate.
+
+        Inside of attention tensor-parallel ranks have whole sequences.
+        """
+        angles = self._rotary(sizes)
+        if angles is None:
+            return {}
+        padded = _with_padding(angles, self._padding, dimension=0).transpose(0, 1)
+        return {"rotary_pos_emb": self._cut.tokens_on_rank(padded).transpose(0, 1)}
+
+    def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
+        """Return the angles of positions, [positions, items or 1, 1, width of a head]."""
+        return None
 
     def positions_between(self) -> int:
         """Return how many positions of an item a rank sends to the next stage."""
@@ -187,37 +235,6 @@ def _with_padding(
     """Return a tensor that is longer along a dimension."""
     sides = [0, 0] * (tensor.dim() - dimension - 1) + [0, padding]
     return torch.nn.functional.pad(tensor, sides, value=value) if padding else tensor
-
-
-def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
-    """Return a projector of two matrices and an exact GELU that ends in the language width."""
-    stated, language = build.architecture.projector or ProjectorArchitecture(), build.language
-    (inside,) = stated.hidden_sizes or [language.feed_forward_size]
-    plain = ModuleArchitecture(
-        num_layers=language.num_layers,
-        hidden_size=language.hidden_size,
-        num_attention_heads=build.execution.tensor_parallel,  # there are none
-        seq_length=language.seq_length,
-        vocab_size=0,
-        ffn_hidden_size=inside,
-        add_bias_linear=stated.add_bias_linear,
-        init_method=language.init_method,
-        init_std=language.init_std,
-    )
-    # All of it is on the last stage, and its rows are not cut along the sequence.
-    execution = replace(build.execution, pipeline_parallel=1, sequence_parallel=False)
-    return ModuleSpec(
-        module=MultimodalProjector,
-        params={
-            "config": replace(build, architecture=plain, execution=execution).config,
-            "submodules": MLPSubmodules(
-                linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear
-            ),
-            "projector_type": "mlp",
-            "input_size": features,
-            "tp_group": None,
-        },
-    )
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
+from mimokit.engine.device import rank_device
 from mimokit.engine.frames import (
     VIT_FRAME_PARALLEL,
     FrameContext,
@@ -17,9 +22,13 @@ from mimokit.engine.frames import (
     register,
     wrap_vit_forward,
 )
+from mimokit.engine.frames.messages import gather_integers
 from mimokit.engine.megatron import ProcessGroupCollection
+from mimokit.engine.models.encoder import SharedItems
 from mimokit.engine.models.patches import GRID
+from mimokit.engine.models.rng import computing_other_rows, rows_computed
 from mimokit.engine.models.specs import encoder_kind
+from mimokit.engine.models.transformer import WHOLE
 from mimokit.engine.models.vision import (
     ANY_SIZE_VISION,
     VISION,
@@ -50,51 +59,144 @@ def patch_encoders(
             apply_patch(MODELS[kind], encoder, FrameParallel(groups[name].dp, SAME_COST))
 
 
-@register(MODELS[ANY_SIZE_VISION])
-def _share_images_of_any_size(encoder: AnySizeVisionTransformer, how: FrameParallel) -> None:
-    merge = encoder.geometry.merge_size
+class _Images(SharedItems):
+    """How the replicas of a vision encoder share its images.
 
-    def before(
-        tokens_per_item: torch.Tensor | None = None, **inputs: torch.Tensor
+    A pipeline stage behind the first, which has hidden states only, finds out what its replicas
+    encode from the images of their samples, as the first has.
+    """
+
+    def __init__(self, encoder: VisionTransformer, how: FrameParallel) -> None:
+        self._encoder, self._how, self._shape = encoder, how, encoder.geometry
+        self._drops = bool(encoder.config.hidden_dropout or encoder.config.attention_dropout)
+
+    def follow(self, images: int, sizes: torch.Tensor | None) -> FrameContext | None:
+        """Return what `dispatch` has found on the first stage. Collective."""
+        grid = self._grids(images, sizes)
+        patches = grid.new_zeros(int(grid.prod(1).sum()), 0, dtype=torch.float32)
+        return self._dispatch(patches, grid)[1]
+
+    def sizes(self, context: FrameContext | None) -> torch.Tensor | None:
+        """Return the sizes of the images that this rank encodes, if they differ."""
+        return None
+
+    def computing(self, context: FrameContext | None) -> AbstractContextManager[None]:
+        """Run a block in which masks are drawn for the images that this rank encodes. Collective
+        where numbers are dropped.
+        """
+        if not self._drops:
+            return contextlib.nullcontext()
+        return computing_other_rows(pairs=_images_encoded(context))
+
+    def wrap(self) -> None:
+        """Put the dispatch around the forward of a whole encoder."""
+        encode: Callable[..., torch.Tensor] = self._encoder.forward
+
+        def before(
+            tokens_per_item: torch.Tensor | None = None, **inputs: torch.Tensor
+        ) -> tuple[dict[str, Any], FrameContext | None]:
+            given, context = self.dispatch(**inputs)
+            return {"context": context, **given}, context
+
+        def computed(context: FrameContext | None, **inputs: torch.Tensor) -> torch.Tensor:
+            with self.computing(context):
+                return encode(**inputs)
+
+        forward = wrap_vit_forward(before, computed, self.give_back)
+        self._encoder.forward = forward  # type: ignore[method-assign]
+
+    def _grids(self, images: int, sizes: torch.Tensor | None) -> torch.Tensor:
+        """Return [images, 3] of those of this rank's samples."""
+        return torch.tensor([[1, self._shape.rows, self._shape.columns]]).expand(images, 3)
+
+    def _dispatch(
+        self, patches: torch.Tensor, grid: torch.Tensor
+    ) -> tuple[tuple[torch.Tensor, torch.Tensor], FrameContext | None]:
+        return self._how.dispatch(self._encoder, patches, grid, self._shape.merge_size)
+
+
+class _ImagesOfAnySize(_Images):
+    def dispatch(  # type: ignore[override]
+        self, hidden_states: torch.Tensor, grid_thw: torch.Tensor
     ) -> tuple[dict[str, torch.Tensor], FrameContext | None]:
-        given, context = how.dispatch(encoder, inputs["hidden_states"], inputs[GRID], merge)
+        """Return the inputs of the images that this rank encodes."""
+        given, context = self._dispatch(hidden_states, grid_thw)
         return dict(zip(("hidden_states", GRID), given, strict=True)), context
 
-    def after(context: FrameContext | None, tokens: torch.Tensor) -> torch.Tensor:
-        return output_dispatch(context, [tokens], [merge**2])[0]
+    def give_back(self, context: FrameContext | None, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the tokens of this rank's images, of those of the images that it has encoded."""
+        return output_dispatch(context, [tokens], [self._shape.merge_size**2])[0]
 
-    _wrap(encoder, how.group, before, after)
+    def sizes(self, context: FrameContext | None) -> torch.Tensor | None:
+        """Return the grids of the images that this rank encodes."""
+        if context is None:
+            return None
+        grid = context.routes.grid[context.routes.encodes(context.rank).frames]
+        return torch.as_tensor(grid, device=rank_device())
+
+    def _grids(self, images: int, sizes: torch.Tensor | None) -> torch.Tensor:
+        assert sizes is not None
+        return sizes
+
+
+class _ImagesOfOneSize(_Images):
+    def dispatch(  # type: ignore[override]
+        self, pixel_values: torch.Tensor
+    ) -> tuple[dict[str, torch.Tensor], FrameContext | None]:
+        """Return the images that this rank encodes."""
+        shape, number = self._shape, len(pixel_values)
+        # Which pixels a row has does not matter, as images stay whole.
+        width = shape.num_channels * shape.patch_size**2
+        images = pixel_values.reshape(number * shape.patches, width)
+        (rows, grid), context = self._dispatch(images, self._grids(number, None))
+        size = (len(grid), shape.num_channels, shape.height, shape.width)
+        return {"pixel_values": rows.reshape(size)}, context
+
+    def give_back(self, context: FrameContext | None, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the tokens of this rank's images; a class token stands for all of an image."""
+        shape = self._shape
+        parts, scales = [tokens], [shape.merge_size**2]
+        if shape.keeps_first:
+            images = tokens.reshape(-1, shape.tokens, tokens.shape[-1])
+            parts = [images[:, 0], images[:, 1:].flatten(0, 1)]
+            scales = [shape.patches, *scales]
+        first, *others = output_dispatch(context, parts, scales)
+        if not others:
+            return first
+        patches = others[0].reshape(len(first), shape.tokens - 1, first.shape[-1])
+        return torch.cat([first[:, None], patches], dim=1).flatten(0, 1)
+
+
+@register(MODELS[ANY_SIZE_VISION])
+def _share_images_of_any_size(encoder: AnySizeVisionTransformer, how: FrameParallel) -> None:
+    _share(encoder, how.group, _ImagesOfAnySize(encoder, how))
 
 
 @register(MODELS[VISION])
 def _share_images_of_one_size(encoder: VisionTransformer, how: FrameParallel) -> None:
-    shape = encoder.geometry
-    frame = torch.tensor([[1, shape.rows, shape.columns]])
-
-    def before(
-        tokens_per_item: torch.Tensor | None = None, *, pixel_values: torch.Tensor
-    ) -> tuple[dict[str, torch.Tensor], FrameContext | None]:
-        # Which pixels a row has does not matter, as images stay whole.
-        images = pixel_values.reshape(
-            len(pixel_values) * shape.patches, shape.num_channels * shape.patch_size**2
-        )
-        grid = frame.expand(len(pixel_values), 3)
-        (rows, grid), context = how.dispatch(encoder, images, grid, shape.merge_size)
-        size = (len(grid), shape.num_channels, shape.height, shape.width)
-        return {"pixel_values": rows.reshape(size)}, context
-
-    def after(context: FrameContext | None, tokens: torch.Tensor) -> torch.Tensor:
-        return output_dispatch(context, [tokens], [shape.merge_size**2])[0]
-
-    _wrap(encoder, how.group, before, after)
+    _share(encoder, how.group, _ImagesOfOneSize(encoder, how))
 
 
-def _wrap(
-    encoder: VisionTransformer,
-    group: dist.ProcessGroup,
-    before: Callable[..., tuple[dict[str, torch.Tensor], FrameContext | None]],
-    after: Callable[[FrameContext | None, torch.Tensor], torch.Tensor],
-) -> None:
-    forward = wrap_vit_forward(before, encoder.forward, after)
-    encoder.forward = forward  # type: ignore[method-assign]
+def _share(encoder: VisionTransformer, group: dist.ProcessGroup, images: _Images) -> None:
     encoder.shares_items = group.size() > 1
+    if encoder.part == WHOLE:
+        images.wrap()
+    elif encoder.shares_items:
+        encoder.shared = images
+
+
+def _images_encoded(context: FrameContext | None) -> Sequence[tuple[int, int]]:
+    """Return sample and item of the images that this rank encodes, see `MaskRows`. Collective."""
+    rows = rows_computed()
+    held = [] if rows is None else rows.pairs
+    if context is None or context.routes.all_at_home:
+        return held
+    counts = [len(context.routes.own(rank)) for rank in range(context.group.size())]
+    padded = [*itertools.chain(*held), *[0, 0] * (max(counts) - len(held))]
+    gathered = gather_integers(padded, context.group, rank_device())
+    pairs = [
+        pair
+        for integers, count in zip(gathered, counts, strict=True)
+        for pair in itertools.islice(zip(integers[::2], integers[1::2], strict=True), count)
+    ]
+    return [pairs[frame] for frame in context.routes.encodes(context.rank).frames]

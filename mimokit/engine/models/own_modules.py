@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from mimokit.architecture.tokens import image_geometry
+from mimokit.architecture.tokens import TextGeometry, audio_geometry, image_geometry
 from mimokit.architecture.tokens import tokens_per_item as tokens_of_architecture
 from mimokit.config import ModuleArchitecture
 from mimokit.config.user_code import is_spec
@@ -18,10 +19,13 @@ from mimokit.engine.megatron import (
     TransformerConfig,
     build_module,
 )
+from mimokit.engine.models.audio import no_recordings
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, no_images, no_patches, tokens_of_grid
 from mimokit.engine.models.provider import inject_process_groups
+from mimokit.engine.models.text import no_texts
 from mimokit.engine.models.transformer import WHOLE, ModuleBuild
+from mimokit.engine.parallel.full_shards import dtype_computed_in
 from mimokit.engine.parallel.marks import check_marks
 
 
@@ -87,8 +91,8 @@ class OwnEncoder(Encoder):
         network = build.architecture
         self.module = built(build, pg_collection)
         torch.manual_seed(build.seed + 1)
-        if network.modality == "vision":
-            self.geometry = image_geometry(network)  # which images its replicas may share
+        self._modality = network.modality
+        self.geometry = _GEOMETRIES[network.modality](network)
         self._name = build.name
         self._sizes = kind.sizes
         self._merge_size = network.merge_size
@@ -100,22 +104,46 @@ class OwnEncoder(Encoder):
     ) -> torch.Tensor:
         """Encode items: [tokens of all items, features], items in order.
 
-        The user's encoder is not called without items. It gets `tokens_per_item`, [items], where
+        The user's encoder is not called without items, unless its weights are sharded: then it
+        encodes a blank one, of which nothing is given. It gets `tokens_per_item`, [items], where
         items differ in size and no other input says so.
 
         Raises:
             ValueError: the user's encoder returned something else.
         """
-        rows = self._rows(tokens_per_item, inputs)
-        if not rows:  # of images that replicas share it was given none
+        if self._rows(tokens_per_item, inputs):
+            return self._encoded(tokens_per_item, inputs)
+        if not self.shares_layers:  # of images that replicas share it was given none
             return torch.zeros(0, self._features, device=rank_device())
+        blank = self._blank_item()
+        return self._encoded(blank.pop(ITEM_TOKENS, None), blank)[:0]
+
+    def _encoded(
+        self, tokens_per_item: torch.Tensor | None, inputs: dict[str, torch.Tensor]
+    ) -> torch.Tensor:
+        rows = self._rows(tokens_per_item, inputs)
         sizes = {ITEM_TOKENS: tokens_per_item} if self._sizes == ITEM_TOKENS else {}
         return self._checked(self.module(**inputs, **sizes), rows)
 
     def no_items(self) -> dict[str, torch.Tensor]:
-        """Return the inputs of 0 images."""
-        nothing = no_patches if self._sizes == GRID else no_images
-        return nothing(self.geometry, rank_device())
+        """Return the inputs of 0 items."""
+        if self._sizes == GRID:
+            return no_patches(self.geometry, rank_device())
+        return _NOTHING[self._modality](self.geometry, rank_device())
+
+    def _blank_item(self) -> dict[str, torch.Tensor]:
+        """Return the inputs of the smallest item, of zeros."""
+        dtype = dtype_computed_in(next(self.parameters()))
+        patches = self._merge_size**2 if self._sizes == GRID else 1
+        item = {
+            name: none.new_zeros(patches, *none.shape[1:], dtype=dtype)
+            if none.is_floating_point()
+            else none.new_ones(1, *none.shape[1:])
+            for name, none in self.no_items().items()
+        }
+        if GRID in item:
+            item[GRID] = item[GRID].new_tensor([[1, self._merge_size, self._merge_size]])
+        return item
 
     def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
         """Return the number of tokens of every item, from its size: [items]."""
@@ -148,6 +176,18 @@ class OwnEncoder(Encoder):
             f"of [{rows}, {self._features}]: one row per token of every item in order, and the "
             "width of the network's output (hidden_size, times what merge_size merges)"
         )
+
+
+_GEOMETRIES: Mapping[str, Callable[[ModuleArchitecture], Any]] = {
+    "vision": image_geometry,
+    "audio": audio_geometry,
+    "text": lambda network: TextGeometry(network.seq_length),
+}
+_NOTHING: Mapping[str, Callable[[Any, torch.device], dict[str, torch.Tensor]]] = {
+    "vision": no_images,
+    "audio": no_recordings,
+    "text": no_texts,
+}
 
 
 class OwnLanguageModel:

@@ -274,6 +274,18 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
         self.language_model = build_module(self._language_model_spec)
 
 
+class NoModules(SeededMimoModel):
+    """What is on a rank that takes part in no module."""
+
+    def __init__(self, language_module_name: str) -> None:
+        torch.nn.Module.__init__(self)
+        self.language_module_name = language_module_name
+        self.modality_submodules = torch.nn.ModuleDict()
+        self.text_decoders = torch.nn.ModuleDict()
+        self.language_model = None
+        self.special_token_ids: dict[str, int] = {}
+
+
 def _of_whole_sequences(config: MimoModelConfig) -> ModuleSpec:
     """Return the spec of the language model as if no rank had a part of a sequence.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import CPU_ONLY, use_tracker
+from mimokit.engine.parallel.row import SampleRow
 
 # Megatron's own offset between the default and the tensor-parallel state
 # (megatron.core.tensor_parallel.random.model_parallel_cuda_manual_seed).
@@ -37,10 +38,12 @@ class MaskRows:
         step: optimizer steps before this one.
         pairs: number of every row's sample in the global batch, and of the row among the items of
             its sample.
+        row: in which the samples are, one after another; None: each is a column of the batch.
     """
 
     step: int
     pairs: Sequence[tuple[int, int]]
+    row: SampleRow | None = None
 
     @property
     def samples(self) -> torch.Tensor:
@@ -59,7 +62,7 @@ class MaskRows:
         return table.reshape(-1, 2)
 
 
-def mask_rows(step: int, samples: range, items: Sequence[int] | None = None) -> MaskRows:
+def mask_rows(step: int, samples: Sequence[int], items: Sequence[int] | None = None) -> MaskRows:
     """Return the rows of some samples.
 
     Args:
@@ -137,6 +140,11 @@ class ModuleRngTracker:
         self.states_[name] = generator.manual_seed(seed).get_state()
 
     @property
+    def module(self) -> str:
+        """The module that is computed at the moment."""
+        return self._computed.module
+
+    @property
     def rows(self) -> MaskRows | None:
         """The samples that are computed at the moment; None where no schedule says it."""
         return self._computed.rows
@@ -194,6 +202,18 @@ def seed_modules(seed: int, tensor_ranks: dict[str, int]) -> None:
 def random_state_of(module: str, rows: MaskRows | None = None) -> Iterator[None]:
     """Run a block with the random state of one module, which computes these samples."""
     with _TRACKER.computing(module, rows):
+        yield
+
+
+@contextlib.contextmanager
+def computing_other_rows(**changes: Any) -> Iterator[None]:
+    """Run a block in which the module that computes has other rows.
+
+    Args:
+        changes: of the fields of `MaskRows`, where there are any.
+    """
+    rows = _TRACKER.rows
+    with _TRACKER.computing(_TRACKER.module, None if rows is None else replace(rows, **changes)):
         yield
 
 

@@ -19,6 +19,7 @@ from mimokit.engine.megatron import (
 )
 from mimokit.engine.megatron.sums import embedding
 from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms
+from mimokit.engine.models.patches import ITEM_TOKENS
 from mimokit.engine.models.transformer import StagePart, causal_mask
 from mimokit.units import counted
 
@@ -66,8 +67,7 @@ class TextTransformer(Encoder):
 
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the inputs of 0 texts."""
-        none = torch.zeros(0, dtype=torch.int64, device=self.word_embedding.device)
-        return {"words": none.new_zeros(0, self.geometry.positions), "tokens_per_item": none}
+        return no_texts(self.geometry, self.word_embedding.device)
 
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, texts, hidden] to [words, hidden], without padding."""
@@ -77,6 +77,12 @@ class TextTransformer(Encoder):
 
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor:
         return causal_mask(self.geometry.positions, sizes.device)
+
+
+def no_texts(geometry: TextGeometry, device: torch.device) -> dict[str, torch.Tensor]:
+    """Return 0 texts, as encoders take them."""
+    none = torch.zeros(0, dtype=torch.int64, device=device)
+    return {"words": none.new_zeros(0, geometry.positions), ITEM_TOKENS: none}
 
 
 TEXT = EncoderKind(

@@ -222,7 +222,8 @@ def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
         attention.submodules.q_layernorm = attention.submodules.k_layernorm = HeadNorm
     execution = build.execution
     if build.fused_attention or execution.context_parallel > 1 or execution.samples_in_row:
-        attention.submodules.core_attention = _core_attention(execution, mask_type)
+        drops = bool(architecture.attention_dropout)
+        attention.submodules.core_attention = _core_attention(execution, mask_type, drops)
     attention.params = {"attn_mask_type": mask_type}
     qkv, output, inside = architecture.has_biases
     parts = attention.submodules
@@ -237,15 +238,16 @@ def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
     return spec
 
 
-def _core_attention(execution: ModuleExecution, mask_type: AttnMaskType) -> Any:
+def _core_attention(execution: ModuleExecution, mask_type: AttnMaskType, drops: bool) -> Any:
     """Return the class of attention over sequences that ranks share, or that lie in a row.
 
-    Transformer Engine's has kernels for half precision, without masks of padding.
+    Transformer Engine's has kernels for half precision, without masks of padding, which draw what
+    they drop themselves.
     """
     fused = transformer_engine_attention()
     unmasked = mask_type in (AttnMaskType.causal, AttnMaskType.no_mask)
     takes = unmasked and execution.weights != "fp32" and not execution.samples_in_row
-    return fused if fused is not None and takes else SequenceAttention
+    return fused if fused is not None and takes and not drops else SequenceAttention
 
 
 def block_submodules(

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from mimokit.architecture.modules import ROTARY_BASE
 from mimokit.architecture.tokens import ImageGeometry, image_geometry
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import (
@@ -36,6 +37,9 @@ class VisionTransformer(Encoder):
 
     Args:
         class_token: put one before the patches; other extra positions are registers.
+        table: rows of the table of learned positions, of which the first are used; 0: positions are
+            rotary.
+        rotary_base: of the wavelengths of rotary positions.
     """
 
     def __init__(
@@ -44,6 +48,8 @@ class VisionTransformer(Encoder):
         layer_spec: ModuleSpec,
         geometry: ImageGeometry,
         class_token: bool,
+        table: int,
+        rotary_base: float,
         patch_bias: bool,
         outer_norms: OuterNorms,
         part: StagePart,
@@ -51,11 +57,13 @@ class VisionTransformer(Encoder):
     ) -> None:
         super().__init__(config, part)
         self.geometry = geometry
+        self._base = None if table else rotary_base
         if part.first:
             self.patch_embedding = torch.nn.Linear(
                 geometry.num_channels * geometry.patch_size**2, config.hidden_size, bias=patch_bias
             )
-            self.position_embedding = self._vectors(geometry.patches + class_token)
+            if table:
+                self.position_embedding = self._vectors(table)
             if class_token:
                 self.class_token = self._vectors(1)
             if geometry.extra_positions > class_token:
@@ -79,11 +87,49 @@ class VisionTransformer(Encoder):
                 f"The encoder takes images of {expected} (channels, height, width), not of {given}."
             )
         patches = self.patch_embedding(cut_patches(pixel_values, shape))
-        return self._with_extra(patches + self.position_embedding[-shape.patches :])
+        if self._base is None:
+            patches = patches + self._positions_of_patches()
+        return self._with_extra(patches)
 
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the inputs of 0 images."""
-        return no_images(self.geometry, self.position_embedding.device)
+        return no_images(self.geometry, self._device)
+
+    @property
+    def _device(self) -> torch.device:
+        device: torch.device = next(self.parameters()).device
+        return device
+
+    def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
+        """Return [positions, 1, 1, width of a head]; class token and registers do not rotate."""
+        if self._base is None:
+            return None
+        angles = self._angles_of_patches()[:, None]
+        return _with_extra_angles(angles, self.geometry.extra_positions)[:, :, None]
+
+    def _angles_of_patches(self) -> torch.Tensor:
+        """Return the angles of the patches of the largest image: [patches, width of a head].
+
+        Half of the pairs rotate with the row of a patch, half with its column, as in Qwen2-VL
+        (Wang et al. 2024, arXiv 2409.12191).
+        """
+        assert self._base is not None
+        shape, merge = self.geometry, self.geometry.merge_size
+        places = torch.arange(shape.patches, device=self._device)
+        rows, columns = places // shape.columns, places % shape.columns
+        axes = torch.stack([rows, columns]).reshape(
+            2, shape.rows // merge, merge, shape.columns // merge, merge
+        )
+        ordered = axes.transpose(2, 3).reshape(2, shape.patches).float()  # as `cut_patches`
+        pairs = self.config.kv_channels // 4
+        steps = torch.arange(pairs, device=self._device) / pairs
+        angles = (ordered[..., None] * self._base**-steps).transpose(0, 1).flatten(1)
+        return torch.cat([angles, angles], dim=-1)
+
+    def _positions_of_patches(self) -> torch.Tensor:
+        """Return [patches of the largest image, hidden]."""
+        first = int(hasattr(self, "class_token"))
+        return self.position_embedding[first : first + self.geometry.patches]
 
     def _with_extra(self, patches: torch.Tensor) -> torch.Tensor:
         """Put class token and registers before patches: [images, patches, hidden] transposed."""
@@ -91,7 +137,9 @@ class VisionTransformer(Encoder):
         if hasattr(self, "registers"):
             parts.insert(0, self.registers.expand(len(patches), -1, -1))
         if hasattr(self, "class_token"):
-            first = self.class_token + self.position_embedding[:1]
+            first: torch.Tensor = self.class_token
+            if self._base is None:
+                first = first + self.position_embedding[:1]
             parts.insert(0, first.expand(len(patches), -1, -1))
         return torch.cat(parts, dim=1).transpose(0, 1).contiguous()
 
@@ -113,10 +161,19 @@ class VisionTransformer(Encoder):
         return patches.reshape(-1, self.geometry.merge_size**2 * hidden.shape[-1])
 
 
+def _with_extra_angles(angles: torch.Tensor, extra: int) -> torch.Tensor:
+    """Put angles of 0 before those of patches."""
+    return torch.nn.functional.pad(angles, (0, 0) * (angles.dim() - 1) + (extra, 0))
+
+
 def _parameters(architecture: ModuleArchitecture) -> dict[str, Any]:
+    geometry = image_geometry(architecture)
+    rows = architecture.max_position_embeddings or geometry.patches + architecture.class_token
     return {
-        "geometry": image_geometry(architecture),
+        "geometry": geometry,
         "class_token": architecture.class_token,
+        "table": rows if architecture.has_learned_positions(by_default=True) else 0,
+        "rotary_base": architecture.rotary_base or ROTARY_BASE,
         "patch_bias": architecture.patch_bias is not False,
     }
 
@@ -174,16 +231,15 @@ class AnySizeVisionTransformer(VisionTransformer):
             ValueError: see `check_grid`.
         """
         check_grid(grid_thw, self.geometry, len(hidden_states))
-        places = [self._places(*grid) for grid in grid_thw[:, 1:].tolist()]
-        learned = self.position_embedding[-self.geometry.patches :]
-        learned = learned[torch.cat([grid_thw.new_zeros(0), *places])]
-        patches = self.patch_embedding(hidden_states) + learned
+        patches = self.patch_embedding(hidden_states)
+        if self._base is None:
+            patches = patches + self._positions_of_patches()[self._all_places(grid_thw)]
         empty = patches.new_zeros(len(grid_thw), self.geometry.patches, patches.shape[-1])
         return self._with_extra(empty.masked_scatter(self._seen(grid_thw)[..., None], patches))
 
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the inputs of 0 images."""
-        return no_patches(self.geometry, self.position_embedding.device)
+        return no_patches(self.geometry, self._device)
 
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, images, hidden] to [tokens, merge_size^2 * hidden], without padding."""
@@ -204,10 +260,25 @@ class AnySizeVisionTransformer(VisionTransformer):
         """Return [images, patches of the largest], True where an image has a patch."""
         return torch.arange(self.geometry.patches, device=grid.device) < grid.prod(1)[:, None]
 
+    def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
+        """Return [positions, images, 1, width of a head]."""
+        if self._base is None or sizes is None:
+            return super()._rotary(sizes)
+        angles = self._angles_of_patches()
+        empty = angles.new_zeros(len(sizes), self.geometry.patches, angles.shape[-1])
+        seen, own = self._seen(sizes)[..., None], angles[self._all_places(sizes)]
+        of_images = empty.masked_scatter(seen, own).transpose(0, 1)
+        return _with_extra_angles(of_images, self.geometry.extra_positions)[:, :, None]
+
+    def _all_places(self, grid: torch.Tensor) -> torch.Tensor:
+        """Return the places of the patches of all images among those of the largest."""
+        places = [self._places(*sides) for sides in grid[:, 1:].tolist()]
+        return torch.cat([grid.new_zeros(0), *places])
+
     def _places(self, rows: int, columns: int) -> torch.Tensor:
         """Return the places of an image's patches among those of the largest: [patches]."""
         shape, merge = self.geometry, self.geometry.merge_size
-        largest = torch.arange(shape.patches, device=self.position_embedding.device)
+        largest = torch.arange(shape.patches, device=self._device)
         squares = largest.reshape(shape.rows // merge, shape.columns // merge, merge**2)
         return squares[: rows // merge, : columns // merge].flatten()
 

@@ -33,10 +33,14 @@ class KeySpan:
         queries: [start, stop) among the positions of the rank.
         keys: [start, stop) in the row. If attention is causal, the last key is that of the last
             query.
+        sequence: of the row, whose keys these are.
+        position: of the first query in its sequence.
     """
 
     queries: tuple[int, int]
     keys: tuple[int, int]
+    sequence: int
+    position: int
 
 
 @lru_cache(maxsize=64)
@@ -53,11 +57,12 @@ def spans_of_rank(
 
 def _spans(lengths: tuple[int, ...], ranks: int, rank: int, causal: bool) -> Iterator[KeySpan]:
     chunks, held, begin = chunks_of_rank(ranks, rank, causal), 0, 0
-    for length in lengths:
+    for sequence, length in enumerate(lengths):
         size = length // (ranks * len(chunks))
         for chunk in chunks:
             end = (chunk + 1) * size if causal else length
-            yield KeySpan((held, held + size), (begin, begin + end))
+            keys = begin, begin + end
+            yield KeySpan((held, held + size), keys, sequence, chunk * size)
             held += size
         begin += length
 

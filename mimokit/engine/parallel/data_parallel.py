@@ -20,7 +20,12 @@ from mimokit.engine.megatron import (
     ProcessGroupCollection,
     TransformerConfig,
 )
-from mimokit.engine.parallel.full_shards import ShardedLayers, layers_of, set_trained
+from mimokit.engine.parallel.full_shards import (
+    ShardedLayers,
+    ShardedPart,
+    set_trained,
+    sharded_parts,
+)
 from mimokit.engine.parallel.gradient_order import GradientOrder
 from mimokit.engine.parallel.main_weights import shard_states, state_shard
 from mimokit.engine.parallel.marks import is_cut, is_expert, is_tied_copy
@@ -119,18 +124,13 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         self.gradient_order = GradientOrder(module.parameters())
         self._sharded: ShardedLayers | None = None
 
-    def shard_layers(
-        self,
-        layers: Sequence[torch.nn.Module],
-        weights: torch.dtype,
-    ) -> None:
+    def shard_layers(self, parts: Sequence[ShardedPart], weights: torch.dtype) -> None:
         """Shard weights and gradients of layers over all ranks with equal ones. Collective.
 
         Args:
             weights: dtype in which they compute.
         """
-        group = self.ownership.groups.dp_cp
-        self._sharded = ShardedLayers(self, layers, group, weights)
+        self._sharded = ShardedLayers(self, parts, weights)
 
     @property
     def shares_layers(self) -> bool:
@@ -254,13 +254,13 @@ def wrap_data_parallel(
         config = copy.copy(config)
         config.calculate_per_token_loss = True
     ddp_config = data_parallel_config(execution)
-    layers = layers_of(module) if execution.fully_sharded and groups.dp_cp.size() > 1 else []
-    if not layers:
+    parts = sharded_parts(module, groups) if execution.fully_sharded else []
+    if not parts:
         return ModuleDataParallel(config, ddp_config, module, groups)
-    trained = [p for layer in layers for p in layer.parameters() if p.requires_grad]
+    trained = [p for part in parts for p in part.parameters.values() if p.requires_grad]
     weights = trained[0].dtype
     set_trained(trained, False)  # what is outside of the layers is reduced as elsewhere
     wrapped = ModuleDataParallel(config, ddp_config, module, groups)
     set_trained(trained, True)
-    wrapped.shard_layers(layers, weights)
+    wrapped.shard_layers(parts, weights)
     return wrapped

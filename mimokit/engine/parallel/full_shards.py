@@ -3,12 +3,13 @@
 Each layer is sharded alone, by torch's `fully_shard` (Zhao et al. 2023, arXiv:2304.11277): before
 it computes, forward or backward, all ranks of the group gather its weights; after its backward its
 gradient is scattered, in every micro-batch. What is outside the layers is reduced as elsewhere.
+The experts of a layer are sharded alone, over the ranks with the same ones.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,8 +18,13 @@ import torch
 import torch.distributed as dist
 
 from mimokit.engine.device import rank_device
-from mimokit.engine.megatron import DistributedDataParallel, TransformerLayer
-from mimokit.engine.parallel.main_weights import StateShard, on_rank, set_shard
+from mimokit.engine.megatron import (
+    DistributedDataParallel,
+    ProcessGroupCollection,
+    TransformerLayer,
+)
+from mimokit.engine.parallel.main_weights import StateShard, on_rank, set_shard, state_shard
+from mimokit.engine.parallel.marks import is_expert
 
 _COMPUTED_IN = "computed_in"
 """Attribute of a parameter whose shards have more bits than layers compute in."""
@@ -43,56 +49,75 @@ class ShardedLayers:
         gathered: addresses of the weights of the layer that computes forward.
 
     Args:
-        module: the wrapped module, which reduces no gradients of the layers.
-        group: ranks with equal weights.
+        module: the wrapped module, which reduces no gradients of the parts.
+        parts: what is sharded, see `sharded_parts`.
         weights: dtype in which the layers compute; their shards are fp32 and are stepped.
     """
 
     def __init__(
         self,
         module: DistributedDataParallel,
-        layers: Sequence[torch.nn.Module],
-        group: dist.ProcessGroup,
+        parts: Sequence[ShardedPart],
+        weights: torch.dtype,
+    ) -> None:
+        self._parameters: list[Any] = []
+        self.gathered: set[int] = set()
+        for part in parts:
+            self._shard(part, weakref.ref(module), weights)
+
+    def _shard(
+        self,
+        part: ShardedPart,
+        reference: weakref.ref[DistributedDataParallel],
         weights: torch.dtype,
     ) -> None:
         from torch.distributed.device_mesh import DeviceMesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-        mesh = DeviceMesh.from_group(group, rank_device().type, mesh_dim_names=("replicas",))
+        device, own = rank_device().type, part.parameters
         policy = MixedPrecisionPolicy(
             param_dtype=None if weights == torch.float32 else weights,
             reduce_dtype=torch.float32,
             cast_forward_inputs=False,
         )
-        reference = weakref.ref(module)
-        self._parameters: list[Any] = []
-        self.gathered: set[int] = set()
-        for layer in layers:
-            layer.float()
-            marks = {name: vars(parameter).copy() for name, parameter in layer.named_parameters()}
-            sharded: Any = fully_shard(
-                layer, mesh=mesh, reshard_after_forward=True, mp_policy=policy
-            )
-            # Otherwise gradients would be the mean over replicas, not their sum.
-            sharded.set_force_sum_reduction_for_comms(True)
-            sharded.set_gradient_divide_factor(1.0)
-            for name, parameter in layer.named_parameters():
-                vars(parameter).update(marks[name], **{_COMPUTED_IN: weights})
-                set_shard(parameter, _rows(parameter, group, reference))
-                self._parameters.append(parameter)
-            layer.register_forward_pre_hook(partial(self._begin, marks))
-            layer.register_forward_hook(self._end, always_call=True)
+        marks = {name: vars(parameter).copy() for name, parameter in own.items()}
+        for parameter in own.values():
+            parameter.data = parameter.data.float()
+        others = set(part.module.parameters()).difference(own.values())
+        sharded: Any = fully_shard(
+            part.module,
+            mesh=DeviceMesh.from_group(part.group, device, mesh_dim_names=("replicas",)),
+            reshard_after_forward=True,
+            mp_policy=policy,
+            ignored_params={other for other in others if state_shard(other) is None},
+        )
+        # Otherwise gradients would be the mean over replicas, not their sum.
+        sharded.set_force_sum_reduction_for_comms(True)
+        sharded.set_gradient_divide_factor(1.0)
+        for name, parameter in part.parameters_named(own).items():
+            vars(parameter).update(marks[name], **{_COMPUTED_IN: weights})
+            set_shard(parameter, _rows(parameter, part.group, reference))
+            self._parameters.append(parameter)
+        part.module.register_forward_pre_hook(partial(self._begin, part, marks))
+        part.module.register_forward_hook(partial(self._end, part), always_call=True)
 
     def _begin(
-        self, marks: Mapping[str, Mapping[str, Any]], layer: torch.nn.Module, given: object
+        self,
+        part: ShardedPart,
+        marks: Mapping[str, Mapping[str, Any]],
+        module: torch.nn.Module,
+        given: object,
     ) -> None:
         """Note the weights that torch has gathered, and mark them as those they are made of."""
-        for name, parameter in layer.named_parameters():
+        for name, parameter in part.parameters_named(marks).items():
             vars(parameter).update(marks[name])
             self.gathered.add(parameter.untyped_storage().data_ptr())
 
-    def _end(self, layer: torch.nn.Module, given: object, output: object) -> None:
-        self.gathered.clear()
+    def _end(
+        self, part: ShardedPart, module: torch.nn.Module, given: object, output: object
+    ) -> None:
+        if part.is_layer:
+            self.gathered.clear()
 
     def zero(self) -> None:
         """Forget the gradients of the last step."""
@@ -112,7 +137,50 @@ class ShardedLayers:
             on_rank(parameter.main_grad).mul_(factor)
 
 
-def layers_of(module: torch.nn.Module) -> list[torch.nn.Module]:
+@dataclass(frozen=True)
+class ShardedPart:
+    """A layer without its experts, or the experts of one: their weights have other replicas.
+
+    An encoder of the user's without layers of Megatron is one layer.
+
+    Attributes:
+        group: ranks with equal weights.
+    """
+
+    module: torch.nn.Module
+    group: dist.ProcessGroup
+    is_layer: bool
+
+    @property
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        """Its parameters by name, without single numbers, which cannot be cut."""
+        named = self.module.named_parameters()
+        return {n: each for n, each in named if each.dim() and is_expert(each) != self.is_layer}
+
+    def parameters_named(self, names: Collection[str]) -> dict[str, torch.nn.Parameter]:
+        """Return what `fully_shard` has put in the place of parameters."""
+        return {name: each for name, each in self.module.named_parameters() if name in names}
+
+
+def sharded_parts(module: torch.nn.Module, groups: ProcessGroupCollection) -> list[ShardedPart]:
+    """Return what of a module is sharded, inner parts first; a single replica keeps its weights."""
+    parts = []
+    for layer in layers_of(module) or _own_encoders(module):
+        experts = getattr(getattr(layer, "mlp", None), "experts", None)
+        if experts is not None and groups.expt_dp.size() > 1:
+            parts.append(ShardedPart(experts, groups.expt_dp, is_layer=False))
+        if groups.dp_cp.size() > 1:
+            parts.append(ShardedPart(layer, groups.dp_cp, is_layer=True))
+    return parts
+
+
+def _own_encoders(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """Return encoders of the user's without such layers, of which something is trained."""
+    whole: list[Any] = [part for part in module.modules() if getattr(part, "runs_whole", False)]
+    return [one.module for one in whole if any(p.requires_grad for p in one.module.parameters())]
+
+
+def layers_of(module: torch.nn.Module) -> list[TransformerLayer]:
     """Return the transformer layers of a module of which something is trained."""
     layers = [part for part in module.modules() if isinstance(part, TransformerLayer)]
     return [layer for layer in layers if any(p.requires_grad for p in layer.parameters())]

@@ -52,6 +52,11 @@ class SampleRow:
         """The position of every place of the row in its sample."""
         return torch.cat([torch.arange(length) for length in self.lengths])
 
+    @property
+    def samples(self) -> torch.Tensor:
+        """The index of the sample at every place of the row."""
+        return torch.repeat_interleave(torch.tensor(self.lengths))
+
     def lay(self, values: torch.Tensor) -> torch.Tensor:
         """Put [samples, tokens, …] in a row, [places, …]; missing padding is 0."""
         values = self._with_padding(values)

@@ -150,21 +150,22 @@ class ModuleStage(PipelineStage):
     """One stage of a Megatron module.
 
     Attributes:
-        samples: of a micro-batch -> numbers in the global batch of those that this rank computes.
+        samples: of a step and a micro-batch -> numbers in the global batch of those that this rank
+            computes.
     """
 
-    samples: Callable[[int], range]
+    samples: Callable[[int, int], Sequence[int]]
 
     def __init__(self, name: str, wrapped: ModuleDataParallel, first: bool, last: bool) -> None:
         super().__init__(name, first, last)
         self.wrapped = wrapped
-        self.samples = lambda microbatch: range(0)
+        self.samples = lambda step, microbatch: range(0)
 
     def forward(self, given: StageInput) -> StageOutput:
         """Compute a micro-batch with the random state of the module."""
         rows = None
         if given.step is not None:
-            samples = self.samples(given.microbatch)
+            samples = self.samples(given.step, given.microbatch)
             rows = mask_rows(given.step, samples, self._items(given))
         with random_state_of(self.name, rows):
             return self._forward(given)

@@ -143,7 +143,7 @@ class StageExecutor:
                         raise
                 if number == ends[action.microbatch]:
                     self._forget(action.microbatch)
-        if self.model.communicator is not None:
+        if self.model.communicator is not None and self.model.stages:
             yield Step(StepKind.WAIT, self.model.last_stage.name)
             self.model.communicator.wait()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch.distributed as dist
 
@@ -14,9 +14,10 @@ from mimokit.config import MimoParallelismConfig
 from mimokit.config.user_code import NO_CODE, ForwardStep, UserCode
 from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.colocated.checks import EveryCall, ReplicaCheck, check_rarely
+from mimokit.engine.data.iterators import PlacesOf
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.encoder import Encoder
-from mimokit.engine.models.provider import MimoModelProviderResult, SeededMimoModel
+from mimokit.engine.models.provider import MimoModelProviderResult, NoModules, SeededMimoModel
 from mimokit.engine.models.specs import encoder_kind, multimodal_provider
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.pipeline.base_stage import ModuleStage
@@ -24,7 +25,27 @@ from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
 from mimokit.engine.pipeline.messages import Mailbox
 from mimokit.engine.pipeline.stages import DecoderStage, EncoderStage, LanguageStage, ModalityStage
 from mimokit.planning.schedule import Action, Stage
-from mimokit.planning.types import LayoutPlan, PipelinePlan
+from mimokit.planning.types import BatchPlan, LayoutPlan, PipelinePlan
+
+
+@dataclass(frozen=True)
+class SamplesOfRank:
+    """Numbers in the global batch of the samples that a module computes on a rank.
+
+    Attributes:
+        places: at which they were drawn; None: in the order in which replicas take them.
+    """
+
+    batch: BatchPlan
+    module: str
+    rank: int
+    places: PlacesOf | None = None
+
+    def __call__(self, step: int, microbatch: int) -> Sequence[int]:
+        """Return the numbers of those of a micro-batch."""
+        places = None if self.places is None else self.places(step, microbatch)
+        numbers: Sequence[int] = self.batch.numbers(self.module, self.rank, microbatch, places)
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -71,7 +92,10 @@ class RankModel:
 
     @property
     def last_stage(self) -> ModuleStage:
-        """The stage of this rank that no other of its stages feeds; only it may compute a loss."""
+        """The stage of this rank that no other of its stages feeds; only it may compute a loss.
+
+        A rank that takes part in no module has none.
+        """
         return self.stages[max(self.stages)]
 
     @property
@@ -96,6 +120,11 @@ class RankModel:
         sources = [self.plan.executions[bridge.source] for bridge in self.plan.bridges]
         alike = any(one.tensor_parallel * one.context_parallel > 1 for one in sources)
         return check_rarely(self.replica_checks, anywhere=alike)
+
+    def number_samples(self, places: PlacesOf) -> None:
+        """Number samples by where they were drawn: replicas take them in another order."""
+        for stage in self.stages.values():
+            stage.samples = SamplesOfRank(self.plan.batch, stage.name, dist.get_rank(), places)
 
     def modules(self) -> dict[str, ModuleDataParallel]:
         """The wrapped modules on this rank by name, in the order of the plan."""
@@ -123,27 +152,26 @@ def rank_model_of(provided: MimoModelProviderResult, code: UserCode = NO_CODE) -
     """Connect the wrapped modules that a provider has built on this rank. Collective.
 
     Raises:
-        ValueError: the rank has no module, two stages disagree on their messages, or there are more
-            messages than a tag can distinguish.
+        ValueError: two stages disagree on their messages, or there are more messages than a tag can
+            distinguish.
     """
     model_config, plan = provided.config, provided.plan
-    if provided.model is None:
-        raise ValueError(f"Rank {dist.get_rank()} takes part in no module of the layout.")
+    model = provided.model or NoModules(plan.llm_module_name)
     grids, groups = provided.module_to_grid_map, provided.pg_collections
     communicator = None
     if plan.pipeline is not None:
         communicator = MultiModulePipelineCommunicator(grids, plan.topology, plan)
     stages = {
-        stage.index: _stage(model_config, plan, stage, provided.model, code)
+        stage.index: _stage(model_config, plan, stage, model, code)
         for stage in plan.program.stages_of(dist.get_rank())
     }
     for built in stages.values():
-        built.samples = partial(plan.batch.numbers, built.name, dist.get_rank())
+        built.samples = SamplesOfRank(plan.batch, built.name, dist.get_rank())
     if communicator is not None:
         communicator.agree(stages)
     return RankModel(
         plan=plan,
-        model=provided.model,
+        model=model,
         stages=stages,
         module_to_grid_map=grids,
         topology=provided.topology,

@@ -25,6 +25,7 @@ from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import shares_experts
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_axis_positions
+from mimokit.engine.models.rng import computing_other_rows
 from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.context import SequenceCut, alike_on_contexts, for_all_contexts
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
@@ -72,17 +73,17 @@ class EncoderStage(ModuleStage):
 
     @property
     def _rows_width(self) -> int:
-        return int(self.wrapped.module.input_projections[0].encoder.linear_fc2.output_size)
+        return int(self.wrapped.module.input_projections[0].config.hidden_size)
 
     def _forward(self, given: StageInput) -> StageOutput:
         if self.first and self.last:
             rows, items, sizes = self._run_whole(given)
         else:
-            hidden, items, sizes = self._take(given)
-            hidden = self._encoder.run_layers(hidden, sizes)
+            run = self._run_part if self._encoder.shared is None else self._run_shared
+            output, items, sizes = run(given)
             if not self.last:
-                return StageOutput(hidden, [items], () if sizes is None else (sizes,))
-            rows = self._rows(hidden, sizes)
+                return StageOutput(output, [items], () if sizes is None else (sizes,))
+            rows = output
         counts = self._counts(items, sizes)
         if sizes is None or self._kind.sizes != GRID:
             return StageOutput(rows, [counts])
@@ -101,6 +102,34 @@ class EncoderStage(ModuleStage):
             return rows, items, self._no_sizes()
         sizes = None if self._kind.sizes is None else tensors.get(self._kind.sizes)
         return self._project(self._encoder(**tensors)), items, sizes
+
+    def _run_part(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
+        """Run the part of this stage; return hidden states or rows, items, sizes of items."""
+        hidden, items, sizes = self._take(given)
+        hidden = self._encoder.run_layers(hidden, sizes)
+        return self._rows(hidden, sizes) if self.last else hidden, items, sizes
+
+    def _run_shared(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
+        """Do the same on replicas that share their items; messages say those of the samples."""
+        shared = self._encoder.shared
+        assert shared is not None
+        if self.first:
+            items, inputs = self._inputs(given)
+            inputs = inputs or in_dtype(self._encoder.no_items(), self.dtype)
+            sizes = None if self._kind.sizes is None else inputs.get(self._kind.sizes)
+            tensors = {name: value for name, value in inputs.items() if name != ITEM_TOKENS}
+            here, context = shared.dispatch(**tensors)
+            hidden = self._encoder.embed(**here)
+        else:
+            hidden, items, sizes = self._take(given)
+            context = shared.follow(sum(items), sizes)
+        sizes_here = shared.sizes(context)
+        with shared.computing(context):
+            hidden = self._encoder.run_layers(hidden, sizes_here)
+        if not self.last:
+            return hidden, items, sizes
+        tokens = self._encoder.finish(hidden, sizes_here)
+        return self._project(shared.give_back(context, tokens)), items, sizes
 
     def _rows(self, hidden: torch.Tensor, sizes: torch.Tensor | None) -> torch.Tensor:
         if not hidden.shape[1]:
@@ -343,7 +372,7 @@ class LanguageStage(_LogitsStage):
         options = {}
         if row is not None:
             options["packed_seq_params"] = row.params(next(self.wrapped.parameters()).device)
-        with hidden_states_of(self._part) as hidden_states:
+        with hidden_states_of(self._part) as hidden_states, computing_other_rows(row=row):
             output = self._part(
                 input_ids=None,
                 position_ids=positions,

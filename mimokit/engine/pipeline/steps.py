@@ -39,9 +39,9 @@ def forward_backward_steps(
     """
     executor = StageExecutor(model, data_iterator, next(model.step_numbers))
     yield from executor.run([a for a in before_reduction(model) if a.kind not in without])
-    model.modules()[model.last_stage.name].num_tokens += sum(
-        loss.num_tokens for loss in executor.losses
-    )
+    if model.stages:
+        ended = model.modules()[model.last_stage.name]
+        ended.num_tokens += sum(loss.num_tokens for loss in executor.losses)
     executor.read(len(executor.losses))
     return executor.losses
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,7 +15,12 @@ from mimokit.engine.collectives import gather_json
 from mimokit.engine.device import rank_device
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.parallel.main_weights import main_weight
+from mimokit.engine.parallel.main_weights import (
+    is_held_in_part,
+    main_value,
+    main_weight,
+    state_shard,
+)
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.parallel.update import Update
 from mimokit.engine.replicas.world import Peers
@@ -40,9 +46,10 @@ from mimokit.step_kinds import StepKind
 class ReplicaExchange:
     """Executes a strategy among the peers of this rank."""
 
-    def __init__(self, peers: Peers, shard: Shard, update: Update) -> None:
+    def __init__(self, peers: Peers, trained: Trained, update: Update) -> None:
         self.peers, self._stop = peers, False
-        self._shard, self._update = shard, update
+        self._shard, self._update = trained.shard, update
+        self._gathered = trained.gathered
         self._parameters = list(self._shard.parameters())
         self.strategy = strategy_of(peers.plan.config)
         self.strategy.seed = peers.plan.seed
@@ -53,7 +60,9 @@ class ReplicaExchange:
                 update.step_by(self.strategy.optim)
             else:
                 self.strategy._init_exchange(*place)
-        self._bucket = Bucket(self._parameters)
+        # Where states are sharded, a rank has reduced gradients of its entries alone.
+        self._stepped = [main_weight(parameter) for parameter in trained.parameters]
+        self._bucket = Bucket(self._stepped)
 
     def reduce_gradients(self) -> StepGenerator[None]:
         """Average the gradients over the replicas, if the strategy does that. Collective."""
@@ -61,8 +70,8 @@ class ReplicaExchange:
             return
         yield Step(StepKind.EXCHANGE)
         with self._update.reduced_gradients(), communicate.among(self.peers.group):
-            if self._parameters:
-                mean_of_gradients(self._parameters, self._bucket, self.peers.plan.replicas)
+            if self._stepped:
+                mean_of_gradients(self._stepped, self._bucket, self.peers.plan.replicas)
 
     def step(self) -> StepGenerator[None]:
         """Yield the steps of the update: the optimizer, what is due. Collective among the peers.
@@ -80,11 +89,15 @@ class ReplicaExchange:
         self._update.step()
         if self._due():
             yield Step(StepKind.EXCHANGE)
+            for weight in self._gathered:
+                weight.gather()
             with communicate.among(peers.group):
                 for module in self._modules():
                     module.communicate(
                         self._shard, peers.replica, peers.plan.replicas, strategy.local_step
                     )
+            for weight in self._gathered:
+                weight.keep_own()
             self._update.publish()
         strategy.local_step += 1
         strategy.ledger.step = strategy.local_step + 1
@@ -124,8 +137,13 @@ class ReplicaExchange:
         }
 
     def go_on(self, step: int, saved: Mapping[str, torch.Tensor]) -> None:
-        """Go on after so many steps from what `state` returned, with the weights of that moment."""
+        """Go on after so many steps from what `state` returned, with the weights of that moment.
+
+        Collective where ranks have shards of weights.
+        """
         self.strategy.local_step, self.strategy.ledger.step = step, step + 1
+        for weight in self._gathered:
+            weight.gather()
         for number, module in enumerate(self._planned()):
             module.go_on(under(f"{number}/", saved))
 
@@ -168,8 +186,56 @@ def strategy_of(config: StrategyConfig) -> Strategy:
     return STRATEGIES[config.name](**arguments)
 
 
-def trained_on_rank(modules: Mapping[str, ModuleDataParallel]) -> Shard:
-    """Return what this rank steps. Collective over the ranks of the replica."""
+@dataclass(frozen=True)
+class GatheredWeight:
+    """A copy in fp32 of a weight that no rank has whole in so many bits.
+
+    Attributes:
+        whole: what is exchanged.
+    """
+
+    parameter: torch.nn.Parameter
+    whole: torch.nn.Parameter
+
+    @classmethod
+    def of(cls, parameter: torch.nn.Parameter) -> GatheredWeight:
+        """Return it, with the value of the weight. Collective over the ranks with its shards."""
+        return cls(parameter, torch.nn.Parameter(main_value(parameter).clone()))
+
+    @torch.no_grad()
+    def gather(self) -> None:
+        """Take the value of the weight. Collective over the ranks with its shards."""
+        self.whole.copy_(main_value(self.parameter))
+
+    @torch.no_grad()
+    def keep_own(self) -> None:
+        """Let the entries that this rank steps be those of the copy."""
+        shard = state_shard(self.parameter)
+        assert shard is not None
+        main_weight(self.parameter).copy_(shard.of(self.whole))
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What trains on a rank.
+
+    Attributes:
+        shard: the weights that are exchanged, in the most bits that there are of them.
+        parameters: of the model, in the same order.
+        gathered: those of which ranks have shards, which are gathered for an exchange.
+    """
+
+    shard: Shard
+    parameters: Sequence[torch.nn.Parameter]
+    gathered: Sequence[GatheredWeight]
+
+
+def trained_on_rank(modules: Mapping[str, ModuleDataParallel], strategy: StrategyConfig) -> Trained:
+    """Return what trains on this rank. Collective over the ranks of the replica.
+
+    Gradients are exchanged as they are reduced, and nothing is gathered for them.
+    """
+    exchanges_weights = strategy.name != "simple_reduce"
     parameters = {
         f"{module}.{path}": parameter
         for module, wrapped in modules.items()
@@ -177,9 +243,27 @@ def trained_on_rank(modules: Mapping[str, ModuleDataParallel]) -> Shard:
         if parameter.requires_grad
     }
     shards = {name: shard_of(parameter) for name, parameter in parameters.items()}
-    trained = {name: main_weight(parameter) for name, parameter in parameters.items()}
+    gathered = {
+        name: GatheredWeight.of(parameter)
+        for name, parameter in parameters.items()
+        if exchanges_weights and state_shard(parameter) is not None and not _is_whole(parameter)
+    }
+    exchanged = {
+        name: gathered[name].whole if name in gathered else _whole_weight(parameter)
+        for name, parameter in parameters.items()
+    }
     wholes = {name: list(shard.cut.whole) for name, shard in shards.items()}
     everywhere: dict[str, Shape] = {
         name: tuple(shape) for rank in gather_json(wholes) for name, shape in rank.items()
     }
-    return Shard(trained, shards, in_order(everywhere))
+    shard = Shard(exchanged, shards, in_order(everywhere))
+    return Trained(shard, list(parameters.values()), list(gathered.values()))
+
+
+def _is_whole(parameter: torch.nn.Parameter) -> bool:
+    """Return whether a rank has all of a weight in fp32, which ranks gather after each step."""
+    return parameter.dtype == torch.float32 and not is_held_in_part(parameter)
+
+
+def _whole_weight(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
+    return main_weight(parameter) if state_shard(parameter) is None else parameter

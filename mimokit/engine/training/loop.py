@@ -22,9 +22,9 @@ from mimokit.engine.checkpoints.loading import load
 from mimokit.engine.checkpoints.saver import Saver
 from mimokit.engine.colocated.checks import EveryCall
 from mimokit.engine.data.batch import Batch
-from mimokit.engine.data.iterators import iterate_batches, order_of
+from mimokit.engine.data.iterators import drawn_places, iterate_batches, order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
-from mimokit.engine.device import close_groups_since, open_groups, rank_device
+from mimokit.engine.device import close_groups_since, open_groups, products_of, rank_device
 from mimokit.engine.inside_steps import listening
 from mimokit.engine.models.frame_parallel import patch_encoders
 from mimokit.engine.parallel.loss import one_over
@@ -141,16 +141,20 @@ def prepare(
     update = update_of_run(config, plan, model.modules(), model.module_to_grid_map)
     exchange = None
     if peers is not None:
-        exchange = ReplicaExchange(peers, trained_on_rank(model.modules()), update)
+        trained = trained_on_rank(model.modules(), peers.plan.config)
+        exchange = ReplicaExchange(peers, trained, update)
     data, rank = data_of(source, config), dist.get_rank()
+    order, seed = order_of(config, plan, data.train), config.runtime.seed
+    if order is not None:
+        model.number_samples(drawn_places(plan, config.data, data.train, seed, order))
     iterator = iterate_batches(
         plan,
         config.data,
         rank,
         data.train,
         data.collate_fn,
-        config.runtime.seed,
-        order_of(config, plan, data.train),
+        seed,
+        order,
         begun,
     )
     if saved is not None:
@@ -280,8 +284,12 @@ def train_on_rank(
 
     Raises:
         ValueError: the config asks for a validation that the test data does not allow.
+        ConfigError: the config asks for TF32, and this rank has no GPU.
     """
-    with prepared(plan, config, source, peers, code) as state:
+    with (
+        products_of(config.runtime.precision),
+        prepared(plan, config, source, peers, code) as state,
+    ):
         tracer = Tracer(emit, align_clocks()) if trace else None
         check_validation(config, state.data, plan.batch.samples_per_microbatch)
         if config.runtime.checkpoint is not None:

@@ -29,7 +29,7 @@ def counts_on_rank(model: RankModel, losses: Sequence[MicrobatchLoss]) -> list[f
     Over all ranks they sum to those of the step: a rank counts what no other one counts.
     """
     modules = model.modules()
-    counts = modules[model.last_stage.name].ownership.counts_tokens()
+    counts = model.stages and modules[model.last_stage.name].ownership.counts_tokens()
     counted = losses if counts else []
     whole = [name for name, module in modules.items() if module.ownership.counts_samples()]
     tokens_of = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in whole}

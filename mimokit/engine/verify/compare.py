@@ -17,7 +17,14 @@ from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import without_tf32
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.parallel.main_weights import is_main_weight, main_value, whole_gradient
+from mimokit.engine.parallel.main_weights import (
+    is_held_in_part,
+    is_main_weight,
+    main_value,
+    main_weight,
+    state_shard,
+    whole_gradient,
+)
 from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import exhaust
@@ -181,8 +188,13 @@ def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
                 torch.from_numpy(shard_of(parameter).of(whole.reshape(weights.shape)))
                 for whole in wholes
             )
-            for key, tensor in {**kept[name], "weight": parameter.data}.items():
+            for key, tensor in kept[name].items():
                 tensor[mask] = (residual if key == "residual" else weight)[mask]
+            if not is_held_in_part(parameter):
+                parameter.data[mask] = weight[mask]
+            elif own := state_shard(parameter):
+                chosen = own.of(mask)
+                main_weight(parameter).data[chosen] = own.of(weight)[chosen]
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class WholeModel(torch.nn.Module):
     """
 
     step: int = 0
-    samples: range = range(0)
+    samples: Sequence[int] = range(0)
 
     def __init__(
         self,

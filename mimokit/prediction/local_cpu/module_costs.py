@@ -185,7 +185,8 @@ class ModuleCosts:
             return seconds + first * self._met(embedding, tokens) + last * self._met(output, tokens)
         width = self.module.projector.widths[-1 if way == "forward" else 0]
         projector = end_collectives("projector", width, sizes, way)
-        return seconds + last * self._met(projector, sequences * self.rows)
+        met = self.module.projector.meetings * self._met(projector, sequences * self.rows)
+        return seconds + last * met
 
     def _met(self, collectives: Iterable[LayerCollective], tokens: float) -> float:
         """Return the seconds of those of them that the tensor-parallel group has."""

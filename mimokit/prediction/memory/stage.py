@@ -223,7 +223,7 @@ SOURCES: Mapping[str, str] = {
     "Transformer Engine's unused gradient of each shape of a weight (2 B); or what the optimizer's "
     "step copies beyond the activations that are gone by then",
     "strategy": "fp32 outer weights, state of the outer optimizer and residuals of the strategy "
-    "between replicas, not cut over data parallel ranks",
+    "between replicas, not cut over data parallel ranks; fp32 weights where ranks have shards",
 }
 
 
@@ -301,7 +301,8 @@ def memory_lines(
         "buffers": {"bytes": totals["buffers"]},
     }
     if "strategy" in totals:
-        factors["strategy"] = _per_parameter(totals["strategy"], storage.strategy, parameters)
+        each = totals["strategy"] / parameters
+        factors["strategy"] = {"bytes": each, "parameters on the rank": parameters}
     return tuple(
         MemoryLine(part, totals[part], factors[part], SOURCES[part])
         for part in totals

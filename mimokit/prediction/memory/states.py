@@ -35,6 +35,7 @@ class Storage:
             transposed copy.
         strategy: what a strategy between replicas keeps per parameter that trains: outer weights,
             the state of the outer optimizer, residuals.
+        gathered: what it keeps besides where no rank of a replica has a whole weight in fp32.
         optimizer: fp32 master weight and what the optimizer keeps, per parameter that trains.
         number: an activation.
         weight: a weight, apart from those of `matrix_weight`.
@@ -48,6 +49,7 @@ class Storage:
     product_input: float = 2.0
     matrix_weight: float = WEIGHT
     strategy: float = 0.0
+    gathered: float = 0.0
     optimizer: float = OPTIMIZER
     number: float = 2.0
     weight: float = WEIGHT
@@ -85,8 +87,11 @@ def state_bytes(
         "gradients": trained * storage.gradient * kept,
         "optimizer": trained * storage.optimizer * optimizer,
     }
-    if storage.strategy:
-        parts["strategy"] = trained * storage.strategy * (on_rank.ordinary + on_rank.expert)
+    in_shards = sizes.distributed_optimizer * (storage.weight < STATE_BYTES)
+    gathered = storage.gathered * np.logical_or(sizes.fully_sharded, in_shards)
+    if storage.strategy or storage.gathered:
+        kept_by_strategy = storage.strategy + gathered
+        parts["strategy"] = trained * kept_by_strategy * (on_rank.ordinary + on_rank.expert)
     return parts
 
 
@@ -124,6 +129,11 @@ def state_bytes_of(config: StrategyConfig) -> int:
     Outer weights, the state of the outer optimizer, residuals; no buffers.
     """
     return STATE_BYTES * _numbers_kept(config)
+
+
+def gathered_bytes_of(config: StrategyConfig) -> int:
+    """Return the bytes of a whole weight that ranks with shards gather for an exchange."""
+    return 0 if config.name in ("simple_reduce", "demo") else STATE_BYTES
 
 
 def inner_state_bytes_of(config: StrategyConfig) -> int:

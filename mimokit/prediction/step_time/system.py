@@ -32,6 +32,7 @@ class System:
     Attributes:
         precision: of matrix products. Attention and logits have at least 16 bits.
         strategy_bytes: what a strategy between replicas keeps per parameter that trains.
+        gathered_bytes: what it keeps besides where ranks of a replica have shards of weights.
         optimizer_bytes: fp32 master weight and what the optimizer keeps, likewise.
     """
 
@@ -39,6 +40,7 @@ class System:
     software: Software
     precision: str = "bf16"
     strategy_bytes: float = 0.0
+    gathered_bytes: float = 0.0
     optimizer_bytes: float = OPTIMIZER
     recipe: Recipe = field(default_factory=Recipe)
 
@@ -138,6 +140,7 @@ class System:
             product_input=self.kept_bytes,
             matrix_weight=self.software.fp8_weight_bytes if self.precision == "fp8" else number,
             strategy=self.strategy_bytes,
+            gathered=self.gathered_bytes,
             optimizer=self.optimizer_bytes - master,
             number=number,
             weight=number,

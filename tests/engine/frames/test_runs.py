@@ -7,10 +7,15 @@ import pytest
 from mimokit.config import ConfigError, check_runnable
 from mimokit.experiment import verify
 from tests.invariance import FEW_STEPS, assert_computes_the_same, oracle_of
-from tests.layouts_apart import apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
 from tests.planted import planted
-from tests.whole_runs import SHARED, frames_by_fan_in, samples_in_another_order, whole_runs
+from tests.whole_runs import (
+    SHARED,
+    any_size_on_stages,
+    frames_by_fan_in,
+    samples_in_another_order,
+    whole_runs,
+)
 
 
 @whole_runs("frames that replicas share")
@@ -22,11 +27,12 @@ def _backwards(original):
     return lambda *given: original(*given).flip(0)
 
 
-def test_verification_sees_rows_in_a_wrong_order(cluster):
-    config = frames_by_fan_in()
+@pytest.mark.parametrize(("make", "ranks"), [(frames_by_fan_in, 4), (any_size_on_stages, 6)])
+def test_verification_sees_rows_in_a_wrong_order(cluster, make, ranks):
+    config = make()
     oracle = oracle_of(cluster, config)
     place = "mimokit.engine.frames.dispatch._in_own_order"
-    with planted(cluster, place, _backwards, world_size=4):
+    with planted(cluster, place, _backwards, ranks):
         report = verify(cluster, config, steps=FEW_STEPS, oracle=oracle)
     assert not report.passed
 
@@ -45,14 +51,6 @@ def test_verification_sees_a_sample_that_is_read_twice(cluster):
 
 
 def test_what_cannot_share_images():
-    config = apart_multimodal_config({"qwen": (1, 2, 2), LANGUAGE: (1, 1, 2)}, **SHARED)
-    with pytest.raises(ConfigError) as refused:
-        check_runnable(config)
-    (problem,) = refused.value.problems
-    assert problem.sentence == (
-        "Module 'qwen': pipeline_parallel is 2, but vit_frame_parallel runs encoders of one stage "
-        "only; set it to 1, or leave the patch out."
-    )
     config = multimodal_config({"audio": (1, 2), LANGUAGE: (1, 2)}, "homogeneous", **SHARED)
     with pytest.raises(ConfigError) as refused:
         check_runnable(config)

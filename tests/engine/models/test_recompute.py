@@ -8,8 +8,7 @@ import pytest
 import torch
 
 import mimokit
-from mimokit.config import ConfigError, check_runnable
-from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
+from mimokit.config import ConfigError
 from mimokit.engine.models.rng import ModuleRngTracker
 from mimokit.experiment import verify
 from tests.invariance import assert_computes_the_same, oracle_of
@@ -17,7 +16,7 @@ from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
-from tests.whole_runs import DROPOUT, recomputed, recomputed_apart, whole_runs
+from tests.whole_runs import recomputed, recomputed_apart, whole_runs
 
 FULL = {"images": "full", LANGUAGE: "full"}
 
@@ -114,23 +113,6 @@ def test_recompute_of_layers_that_no_gradient_passes_is_rejected(
         return
     with pytest.raises(ConfigError, match=says):
         mimokit.plan(config)
-
-
-@pytest.mark.parametrize(
-    ("runtime", "says"),
-    [
-        ({"sample_order": BALANCED}, "hidden_dropout is 0.1, but sample_order is balanced"),
-        ({"patch_type": [FRAME_PARALLEL]}, "hidden_dropout is 0.1, but patch_type has"),
-    ],
-)
-def test_dropout_where_ranks_do_not_know_their_samples_is_rejected(
-    runtime: dict[str, Any], says: str
-) -> None:
-    config = digits_config((1, 2), (1, 2))
-    config.runtime = config.runtime.model_copy(update=runtime)
-    config.model.get_architecture(LANGUAGE).hidden_dropout = DROPOUT["hidden_dropout"]
-    with pytest.raises(ConfigError, match=says):
-        check_runnable(config)
 
 
 def test_a_fork_inside_a_fork_draws_other_numbers() -> None:

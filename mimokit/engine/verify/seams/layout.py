@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,7 +158,8 @@ def _watch_stage(
     forward, projector = stage.forward, _projector_of(recorder, stage)
 
     def watched(given: StageInput) -> StageOutput:
-        samples = stage.samples(given.microbatch)
+        assert given.step is not None, "a schedule runs the stage"
+        samples = stage.samples(given.step, given.microbatch)
         for edge, source in sources.items():
             rows, counts = given.hidden.get(edge), given.counts.get(edge)
             if rows is None or not counts:
@@ -186,7 +187,12 @@ def _projector_of(recorder: Recorder, stage: ModuleStage) -> ProjectorHooks:
 
 
 def gradient_of(
-    recorder: Recorder, source: str, operation: str, rows: Any, samples: range, counts: list[int]
+    recorder: Recorder,
+    source: str,
+    operation: str,
+    rows: Any,
+    samples: Sequence[int],
+    counts: list[int],
 ) -> None:
     """Record the gradient of rows, once there is one."""
     if rows.requires_grad:

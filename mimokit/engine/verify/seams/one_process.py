@@ -117,7 +117,7 @@ def _with_rows(
         computed = mask_rows(model.step, samples, items)
         each = [len(rows) // max(1, sum(items))] * sum(items) if tokens is None else tokens.tolist()
         for sample, count in zip(computed.samples.tolist(), each, strict=True):
-            counts[sample - samples.start] += count
+            counts[samples.index(sample)] += count
         projector.record(samples, counts)
         _twice(recorder, name, rows, samples, counts)
         return rows
@@ -126,7 +126,7 @@ def _with_rows(
 
 
 def _twice(
-    recorder: Recorder, name: str, rows: torch.Tensor, samples: range, counts: list[int]
+    recorder: Recorder, name: str, rows: torch.Tensor, samples: Sequence[int], counts: list[int]
 ) -> None:
     """Record rows that leave a module and arrive at another: the same tensor here."""
     for operation in (ROWS, BRIDGE):

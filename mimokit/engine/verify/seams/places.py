@@ -111,9 +111,9 @@ def _places(
     return RowPlaces(np.tile(samples, len(own)), rows.reshape(-1).astype(np.int64))
 
 
-def places_of_rows(samples: range, counts: Sequence[int]) -> RowPlaces:
+def places_of_rows(samples: Sequence[int], counts: Sequence[int]) -> RowPlaces:
     """Return the places of the rows of samples one after another, so many of each."""
-    own = np.repeat(np.arange(samples.start, samples.stop), counts)
+    own = np.repeat(np.array(samples, np.int64), counts)
     rows = [np.arange(count) for count in counts]
     return RowPlaces(own, np.concatenate([*rows, np.zeros(0, np.int64)]).astype(np.int64))
 

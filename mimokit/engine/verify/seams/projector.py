@@ -82,7 +82,7 @@ class ProjectorHooks:
             self.recorder.note_line(self.module, operation)
         self.kept.append(_Kept(operation, phase, tensor, columns))
 
-    def record(self, samples: range, counts: Sequence[int]) -> None:
+    def record(self, samples: Sequence[int], counts: Sequence[int]) -> None:
         """Record what was kept, of so many rows of every sample one after another."""
         kept, self.kept = self.kept, []
         if len(counts) != len(samples):

@@ -95,7 +95,7 @@ class Recorder:
 
     def rows(
         self, module: str, operation: str, phase: SeamPhase, tensor: torch.Tensor,
-        samples: range, counts: Sequence[int],
+        samples: Sequence[int], counts: Sequence[int],
     ) -> None:  # fmt: skip
         """Record rows [rows, columns], so many of every sample one after another."""
         if sum(counts) != len(tensor) or len(counts) != len(samples):

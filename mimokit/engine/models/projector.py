@@ -1,0 +1,127 @@
+"""What is between an encoder and the language model: norm, matrices, an exact GELU between them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from mimokit.config import ModuleArchitecture, ProjectorArchitecture
+from mimokit.engine.megatron import (
+    ColumnParallelLinear,
+    MegatronModule,
+    MLPSubmodules,
+    ModuleSpec,
+    MultimodalProjector,
+    RowParallelLinear,
+    TransformerConfig,
+)
+from mimokit.engine.models.transformer import ModuleBuild
+from mimokit.engine.parallel.sequence import SliceNorm
+
+
+def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
+    """Return the spec of a projector that ends in the language width; groups are injected.
+
+    Two matrices are Megatron's `MLP`, other numbers and those behind a norm a `ProjectorStack`.
+
+    Args:
+        features: of a row of the encoder's output.
+    """
+    stated, language = build.architecture.projector or ProjectorArchitecture(), build.language
+    inside = stated.hidden_sizes
+    inside = [language.feed_forward_size] if inside is None else inside
+    plain = len(inside) == 1 and stated.normalization is None
+    network = ModuleArchitecture(
+        num_layers=language.num_layers,
+        hidden_size=language.hidden_size,
+        num_attention_heads=build.execution.tensor_parallel,  # there are none
+        seq_length=language.seq_length,
+        vocab_size=0,
+        ffn_hidden_size=inside[0] if inside else None,
+        add_bias_linear=stated.add_bias_linear,
+        init_method=language.init_method,
+        init_std=language.init_std,
+        normalization=stated.normalization,
+    )
+    # All of it is on the last stage, and its rows are not cut along the sequence.
+    execution = replace(build.execution, pipeline_parallel=1, sequence_parallel=False)
+    width = stated.norm_size or build.architecture.hidden_size
+    norm = None if stated.normalization is None else width
+    first = ColumnParallelLinear if plain else ProjectorStack.of(inside, norm)
+    return ModuleSpec(
+        module=MultimodalProjector,
+        params={
+            "config": replace(build, architecture=network, execution=execution).config,
+            "submodules": MLPSubmodules(linear_fc1=first, linear_fc2=RowParallelLinear),
+            "projector_type": "mlp" if plain else "affine",
+            "input_size": features,
+            "tp_group": None,
+        },
+    )
+
+
+class ProjectorStack(MegatronModule):  # type: ignore[misc]
+    """Matrices one after another, in place of the one of Megatron's affine projector.
+
+    Ranks share the outputs of the first, the inputs of the second, and so on; they gather the
+    outputs of a last one that has no partner.
+
+    Args:
+        options: others that Megatron passes, of which this has no use.
+
+    Attributes:
+        inside: widths between the matrices.
+        piece: width of the norm in front; a row is as many pieces of it, each normalized. None:
+            there is no norm.
+    """
+
+    inside: tuple[int, ...] = ()
+    piece: int | None = None
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        config: TransformerConfig,
+        tp_group: dist.ProcessGroup,
+        bias: bool,
+        **options: Any,
+    ) -> None:
+        super().__init__(config=config)
+        if self.piece is not None:
+            self.norm = SliceNorm(config, self.piece, eps=config.layernorm_epsilon)
+        self.matrices = torch.nn.ModuleList()
+        given: dict[str, Any] = {"config": config, "bias": bias, "tp_group": tp_group}
+        given |= {"skip_bias_add": False, "is_expert": False}
+        widths = (input_size, *self.inside, output_size)
+        for number, (inward, outward) in enumerate(itertools.pairwise(widths)):
+            kind: dict[str, Any]
+            if number % 2:
+                kind = {"input_is_parallel": True, "init_method": config.output_layer_init_method}
+                matrix = RowParallelLinear(inward, outward, **given, **kind)
+            else:
+                last = number == len(self.inside)
+                kind = {"gather_output": last, "init_method": config.init_method}
+                matrix = ColumnParallelLinear(inward, outward, **given, **kind)
+            self.matrices.append(matrix)
+
+    @classmethod
+    def of(cls, inside: Sequence[int], piece: int | None) -> type[ProjectorStack]:
+        """Return the class of those of some widths; Megatron passes none of them."""
+        return type(cls.__name__, (cls,), {"inside": tuple(inside), "piece": piece})
+
+    def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """Return rows [rows, language width] of rows [rows, features], and no bias to be added."""
+        if self.piece is not None:
+            pieces = hidden.reshape(*hidden.shape[:-1], -1, self.piece)
+            hidden = self.norm(pieces).flatten(-2)
+        for number, matrix in enumerate(self.matrices):
+            hidden = torch.nn.functional.gelu(hidden) if number else hidden
+            hidden, _ = matrix(hidden)
+        return hidden, None
