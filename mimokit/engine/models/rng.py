@@ -37,10 +37,12 @@ class MaskRows:
         step: optimizer steps before this one.
         pairs: number of every row's sample in the global batch, and of the row among the items of
             its sample.
+        lengths: of the samples, if they are in one row.
     """
 
     step: int
     pairs: Sequence[tuple[int, int]]
+    lengths: tuple[int, ...] | None = None
 
     @property
     def samples(self) -> torch.Tensor:

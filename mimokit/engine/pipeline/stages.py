@@ -25,6 +25,7 @@ from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import shares_experts
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_axis_positions
+from mimokit.engine.models.rng import random_state_of, rows_computed
 from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.context import SequenceCut, alike_on_contexts, for_all_contexts
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
@@ -340,10 +341,12 @@ class LanguageStage(_LogitsStage):
             row = row_of(integers.pop()) if self._in_row else None
             combined, mask = None, self._mask(hidden) if row is None else None
             positions = integers[0] if integers else None
-        options = {}
+        options, computed = {}, rows_computed()
         if row is not None:
             options["packed_seq_params"] = row.params(next(self.wrapped.parameters()).device)
-        with hidden_states_of(self._part) as hidden_states:
+            computed = None if computed is None else replace(computed, lengths=row.lengths)
+        in_order = random_state_of(self.name, computed)
+        with in_order, hidden_states_of(self._part) as hidden_states:
             output = self._part(
                 input_ids=None,
                 position_ids=positions,

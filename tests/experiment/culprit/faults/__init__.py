@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.experiment.culprit.faults import (
     attention,
     crossings,
+    experts,
     gradients,
     matrices,
     samples,
@@ -18,6 +19,7 @@ FAULTS: tuple[Fault, ...] = (
     *attention.FAULTS,
     *samples.FAULTS,
     *crossings.FAULTS,
+    *experts.FAULTS,
     *gradients.FAULTS,
     *schedules.FAULTS,
     *updates.FAULTS,
