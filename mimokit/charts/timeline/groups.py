@@ -61,9 +61,10 @@ def drawn_timeline(
 def _of_iteration(inside: pd.DataFrame, trace: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """Return what took place inside the steps of one iteration, on its clock."""
     iteration = steps["iteration"].iloc[0]
-    of_ranks = inside[(inside["iteration"] == iteration) & inside["rank"].isin(steps["rank"])]
-    begun = trace.loc[trace["iteration"] == iteration, "start"].min()
-    return of_ranks.assign(start=of_ranks["start"] - begun, stop=of_ranks["stop"] - begun)
+    chosen = (inside["iteration"] == iteration) & inside["rank"].isin(steps["rank"])
+    of_ranks: pd.DataFrame = inside[chosen].reset_index(drop=True)
+    of_ranks[["start", "stop"]] -= trace.loc[trace["iteration"] == iteration, "start"].min()
+    return of_ranks
 
 
 def _modules(

@@ -17,6 +17,7 @@ import torch
 from mimokit.architecture.config_fields import MEGATRON_TOP_K
 from mimokit.axes import MEGATRON_FIELDS, Axis
 from mimokit.config import ModuleArchitecture
+from mimokit.engine.device import rank_device
 from mimokit.engine.inside_steps import Inside, inside
 from mimokit.engine.megatron import (
     MLP,
@@ -139,7 +140,7 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         self.capacity_factor = config.moe_expert_capacity_factor
         self.sequence_group = pg_collection.tp_cp
         self.cut = SequenceCut(config, pg_collection, causal=True)
-        self.load = torch.zeros(config.num_moe_experts, dtype=torch.int64)
+        self.load = torch.zeros(config.num_moe_experts, dtype=torch.int64, device=rank_device())
         if self.routing_type == "aux_loss":
             self.tp_cp_group = self.tp_dp_cp_group
 
@@ -178,7 +179,7 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
             chosen = chosen & self._have_room(scores.detach().reshape_as(logits))
             scores = scores * chosen
         if self._counts:
-            self.load += chosen.detach().sum(0).to(self.load.device)
+            self.load += chosen.detach().sum(0)
         return scores, chosen
 
     @property

@@ -15,7 +15,7 @@ from mimokit.config.runtime import AS_DRAWN
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.collectives import gather_json
 from mimokit.engine.data.sources import DataSource
-from mimokit.engine.device import without_tf32
+from mimokit.engine.device import rank_device, without_tf32
 from mimokit.engine.models.experts import route
 from mimokit.engine.models.routing import Routing
 from mimokit.engine.models.weights import named_parameters
@@ -180,7 +180,7 @@ def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
     The next steps would differ otherwise, since weights and residuals follow from choices.
     """
     assert state.exchange is not None
-    kept = state.exchange.kept()
+    kept, device = state.exchange.kept(), rank_device()
     for module, wrapped in state.model.modules().items():
         for path, parameter in named_parameters(wrapped.module).items():
             name = f"{module}.{path}"
@@ -189,7 +189,7 @@ def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
             weights = expected.weights[module][path]
             wholes = (expected.open[name], weights, expected.residuals[name])
             mask, weight, residual = (
-                torch.from_numpy(shard_of(parameter).of(whole.reshape(weights.shape)))
+                torch.from_numpy(shard_of(parameter).of(whole.reshape(weights.shape))).to(device)
                 for whole in wholes
             )
             for key, tensor in {**kept[name], "weight": parameter.data}.items():

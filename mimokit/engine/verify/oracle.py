@@ -169,12 +169,14 @@ def _with_choices(step: OracleStep, arithmetic: ReplicaArithmetic, replica: int)
     choices, left, low_bits = arithmetic.choices, arithmetic.open, arithmetic.low_bits
     if low_bits is not None:
         sent, sums = low_bits.sent[replica], low_bits.sums
-        return replace(step, whole_numbers={k: (sent[k].numpy(), sums[k].numpy()) for k in sums})
+        return replace(
+            step, whole_numbers={k: (sent[k].cpu().numpy(), sums[k].cpu().numpy()) for k in sums}
+        )
     if choices is None or left is None:
         return step
-    masks = {name: mask.numpy().copy() for name, mask in left.items() if mask.any()}
+    masks = {name: mask.cpu().numpy().copy() for name, mask in left.items() if mask.any()}
     residuals = choices.residuals[replica]
-    kept = {name: residuals[name][:-1].numpy().copy() for name in masks}
+    kept = {name: residuals[name][:-1].cpu().numpy().copy() for name in masks}
     return replace(step, open=masks, residuals=kept)
 
 
