@@ -65,7 +65,7 @@ class TwoDevices(TorchFunctionMode):
         if function == _SET_DATA:
             self._put(args[0], self._places.get(args[1]))
             return function(*args, **kwargs)
-        self._check(function, tensors)
+        self._check(function, args, tensors)
         place = self._place_of_result(function, tensors, (*args, *kwargs.values()))
         self._note_wait(function, tensors, place)
         result = function(*args, **kwargs)
@@ -90,7 +90,7 @@ class TwoDevices(TorchFunctionMode):
         if place is not None and not tensor.is_meta:
             self._places[tensor] = place
 
-    def _check(self, function: Any, tensors: list[torch.Tensor]) -> None:
+    def _check(self, function: Any, args: Any, tensors: list[torch.Tensor]) -> None:
         named = getattr(function, "__name__", str(function))
         all_known = all(tensor in self._places for tensor in tensors)
         single = named.startswith("_fused_") and all_known  # takes no numbers of the host
@@ -100,7 +100,9 @@ class TwoDevices(TorchFunctionMode):
         if len(places) < 2 or function in _MOVES:
             return
         if function in _INDEXED and self._places.get(tensors[0]) == DEVICE:
-            return  # by numbers of the host
+            values = args[2] if function is torch.Tensor.__setitem__ else None
+            if not torch.is_tensor(values) or not values.dim() or self._places.get(values) != HOST:
+                return  # by numbers of the host
         shapes = ", ".join(f"{tuple(t.shape)} on {self._places.get(t)}" for t in tensors)
         raise WrongDeviceError(f"{named} mixes tensors of the rank's device and the host: {shapes}")
 

@@ -498,16 +498,11 @@ def experts_on_contexts() -> ExperimentConfig:
     return on_contexts(partial(_longer, make), images=2, language_module=2)
 
 
-def experts_on_shared_stages(each: int = 2) -> ExperimentConfig:
-    """Return experts in chunks of two stages, on two contexts each, that read samples in a row.
-
-    Args:
-        each: how many of the four experts a token takes.
-    """
+def experts_on_shared_stages() -> ExperimentConfig:
+    """Return experts in chunks of two stages, on two contexts each, that read samples in a row."""
     options = {"presence": PRESENCE, "layers": 4, "chunks": 2, "context_parallel": 2}
     config = shared_pipeline("colocated", (1, 2, 1), {"audio": (1, 4)}, 2, **options)
     config = with_experts(config, expert_parallel=2)
-    config = _changed(config, LANGUAGE, moe_router_topk=each)
     return in_rows(_With(lambda: config, (LANGUAGE,), {"recompute_granularity": "selective"}))
 
 
@@ -815,8 +810,8 @@ def _precisions() -> Iterator[WholeRun]:
         ("heterogeneous", partial(decoded_config, behind, 4)),
         ("tied", tied_on_four_ranks),
         ("shared frames", frames_by_fan_in),
-        # In 16 bits a token may take another expert under another layout, so here it takes all.
-        ("experts in chunks, contexts and rows", partial(experts_on_shared_stages, 4)),
+        ("experts in chunks, contexts and rows", experts_on_shared_stages),
+        ("experts with a capacity on contexts", experts_on_contexts),
     ):
         yield WholeRun("bf16", name, partial(in_precision, make, "bf16"))
     replicas = _ReplicasOf(

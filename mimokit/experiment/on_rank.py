@@ -15,6 +15,7 @@ from mimokit import cluster
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.planning.expert_choices import ExpertChoices, together
 from mimokit.planning.seams import Recording, Seam
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.calibration import RankMeasurements
@@ -122,8 +123,11 @@ def _in_both(
     code: UserCode,
     tensor_parallel: Mapping[str, tuple[int, int]],
     nudge: int | None = None,
+    choices: Sequence[Sequence[ExpertChoices]] | None = None,
 ) -> tuple[list[list[OracleStep]], list[list[Noise]], float]:
     """Run the oracle in fp32, and in the precision of the plan if that has fewer bits.
+
+    Tokens visit the same experts in both: those that are given, or are chosen in fewer bits.
 
     Returns the steps of each replica in fp32, how much those of fewer bits differ from them, and a
     loss scale at which no gradient overflows.
@@ -134,16 +138,29 @@ def _in_both(
     start = plan.executions[plan.llm_module_name].weights
     in_fp32 = {name: execution.in_fp32() for name, execution in plan.executions.items()}
     given = config, data, steps, decoders, code, tensor_parallel, start
-    reference = run_oracle(replace(plan, executions=in_fp32), *given, nudge=nudge)
     if start == "fp32":
-        return reference, [], 1.0
+        return run_oracle(plan, *given, nudge=nudge), [], 1.0
     loss_scale = config.runtime.initial_loss_scale if start == "fp16" else 1.0
-    rounded = run_oracle(plan, *given, loss_scale, nudge)
+    rounded = run_oracle(plan, *given, loss_scale, nudge, choices)
     while loss_scale > 1 and not all(step.is_finite for own in rounded for step in own):
         loss_scale /= 2
-        rounded = run_oracle(plan, *given, loss_scale, nudge)
-    noise = [noise_of(whole, own) for whole, own in zip(reference, rounded, strict=True)]
-    return reference, noise, loss_scale
+        rounded = run_oracle(plan, *given, loss_scale, nudge, choices)
+    chosen = [[step.choices for step in own] for own in rounded]
+    in_fp32 = {name: execution.in_fp32() for name, execution in plan.executions.items()}
+    whole = replace(plan, executions=in_fp32)
+    reference = run_oracle(whole, *given, nudge=nudge, choices=chosen)
+    noise = [noise_of(one, own) for one, own in zip(reference, rounded, strict=True)]
+    return _with_choices(reference), noise, loss_scale
+
+
+def _with_choices(reference: list[list[OracleStep]]) -> list[list[OracleStep]]:
+    """Return steps with the choices of experts that layouts take where theirs nearly tie."""
+    apart = together(step.rerouted for replica in reference for step in replica).scores
+
+    return [
+        [replace(step, choices=step.choices.that_tie(apart)) for step in replica]
+        for replica in reference
+    ]
 
 
 def noise_rank(
@@ -153,8 +170,11 @@ def noise_rank(
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
     seeds: Sequence[int],
+    choices: Sequence[Sequence[ExpertChoices]],
 ) -> list[Noise]:
     """Run one process in fewer bits and in fp32 again, once per seed, from weights rounded alike.
+
+    Tokens visit the experts that they visited before.
 
     Returns how much each step differs, of all seeds and replicas.
     """
@@ -165,7 +185,7 @@ def noise_rank(
     return [
         step
         for seed in seeds
-        for of_replica in _in_both(plan, *given, nudge=seed)[1]
+        for of_replica in _in_both(plan, *given, nudge=seed, choices=choices)[1]
         for step in of_replica
     ]
 
@@ -241,11 +261,13 @@ def seams_of_one_rank(
     wholes: Sequence[Seam],
     nudge: int | None,
     in_row: bool,
+    choices: Sequence[ExpertChoices],
 ) -> Recording:
     """Record the seams of the model in one process, in the precision of the layout.
 
     Args:
         in_row: the layout puts samples in a row, without padding.
+        choices: of experts, in every step; none: its own.
     """
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.verify.seams.one_process import record_one_process
@@ -253,7 +275,7 @@ def seams_of_one_rank(
     start = plan.executions[plan.llm_module_name].weights
     data = code.data or default_data
     return record_one_process(
-        plan, config, data, steps, decoders, code, start, wholes, nudge, in_row
+        plan, config, data, steps, decoders, code, start, wholes, nudge, in_row, choices
     )
 
 

@@ -30,6 +30,7 @@ from mimokit.experiment.verification_report import (
 )
 from mimokit.experiment.yardstick import Yardstick
 from mimokit.planning import plan_layout
+from mimokit.planning.expert_choices import together
 from mimokit.planning.types import LayoutPlan
 from mimokit.progress import shown
 from mimokit.units import counted
@@ -236,6 +237,8 @@ def _report(
         strategy=_strategy_text(layout),
         open_share=max(step.open_share for step in of_all),
         halfway_share=max(_halfway_share(by_rank, step) for step in steps),
+        rerouted=together(records[step].rerouted for records in by_rank for step in steps),
+        nearly_tied=of_all[0].choices.near,
         adam_epsilon=max(step.epsilon for step in of_all),
         unproved=dict(_unproved(plan.modules, of_all)),
         yardstick=_yardstick(layout.runtime.precision, noise),
@@ -264,8 +267,9 @@ def _with_rounding(
     how = oracle.decoders, oracle.code
     if report.yardstick is not None:
         with shown("Finding what rounding alone changes"):
+            choices = [[step.choices for step in replica] for replica in expected]
             noise: list[Noise] = cluster.run(
-                on_rank.noise_rank, *again, len(expected[0]), *how, ROUNDINGS, world_size=1
+                on_rank.noise_rank, *again, len(choices[0]), *how, ROUNDINGS, choices, world_size=1
             )[0]
         return replace(report, yardstick=report.yardstick.of_several(noise, len(ROUNDINGS)))
     if oracle.tensor_parallel:  # where a rank cuts, choices flip as weights change

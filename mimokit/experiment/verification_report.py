@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import Any
 
 from mimokit.experiment.culprit.report import CulpritReport
 from mimokit.experiment.yardstick import MOST_NOISE, Yardstick
+from mimokit.planning.expert_choices import Rerouted
 from mimokit.tables import Report, Section, html_table
+from mimokit.units import counted
 
 # Adam divides by the square root of the squared gradient plus epsilon: rounding noise in gradients
 # that are zero in exact arithmetic (a key bias) becomes full-size updates under the usual 1e-8.
@@ -64,6 +66,9 @@ class VerificationReport(Report):
         halfway_share: of the numbers that a codec rounded those that became the other of two
             multiples of their scale than in one process, at the step with the most: they are
             halfway between both but for rounding errors. The rank took that of the oracle.
+        rerouted: in fewer bits than fp32, the choices of experts that were others than in one
+            process, of all steps and ranks: where scores nearly tie, tokens took its experts.
+        nearly_tied: how far apart such scores are at most.
         adam_epsilon: the largest that the optimizer stepped with.
         unproved: module -> why its gradients and weights say nothing.
         gradient_rounding: per step: module -> largest difference of a gradient entry of one process
@@ -86,6 +91,8 @@ class VerificationReport(Report):
     strategy: str = ""
     open_share: float = 0.0
     halfway_share: float = 0.0
+    rerouted: Rerouted = field(default_factory=Rerouted)
+    nearly_tied: float = 0.0
     adam_epsilon: float = ADAM_EPSILON
     unproved: dict[str, str] = field(default_factory=dict)
     gradient_rounding: tuple[dict[str, float], ...] = ()
@@ -119,13 +126,15 @@ class VerificationReport(Report):
         """Whether every difference is at or under the tolerance (a NaN is not), of enough entries.
 
         At most `MOST_OPEN` of the entries may be left to rounding, and at most `MOST_HALFWAY` of
-        the numbers of a codec. Where the tolerance is below what rounding does to one process,
+        the numbers of a codec; no token may choose experts that do not nearly tie with those of one
+        process. Where the tolerance is below what rounding does to one process,
         twice that is the bound, up to `MOST_ROUNDED` times the tolerance.
         """
         enough = self.open_share <= MOST_OPEN and self.halfway_share <= MOST_HALFWAY
         if self.yardstick is not None:
             pairs = zip(self._worst, self.yardstick.limits, strict=True)
-            return enough and self.yardstick.proves and all(one <= most for one, most in pairs)
+            within = self.yardstick.proves and all(one <= most for one, most in pairs)
+            return enough and within and not self.rerouted.wrong
         within = self.max_loss_difference <= self.tolerance and not any(
             beyond for *_, beyond in self._above()
         )
@@ -135,7 +144,8 @@ class VerificationReport(Report):
     def is_near(self) -> bool:
         """Whether it fails by differences that rounding may explain; in fp32 not by the loss."""
         if self.yardstick is not None:
-            return self.yardstick.proves and self.yardstick.nearly_allows(self._worst)
+            right = self.yardstick.proves and not self.rerouted.wrong
+            return right and self.yardstick.nearly_allows(self._worst)
         loss, *others = self._worst
         return loss <= self.tolerance < max(others) <= self._most
 
@@ -179,6 +189,7 @@ class VerificationReport(Report):
             f"{outcome} ({differences}; {self._judged_by()}, "
             f"Adam epsilon {self.adam_epsilon:.0e}).{self._where()}{self._lost()}{self._rounded()}"
             f"{self._noisy()}"
+            f"{self._rerouted()}"
             f"{self._open()}{self._halfway()}{self._large()}{self._unproved()}{self._explained()}"
         )
 
@@ -272,6 +283,20 @@ class VerificationReport(Report):
             f"for rounding errors; {MOST_HALFWAY:.1%} may be."
         )
 
+    def _rerouted(self) -> str:
+        """Return a sentence about the experts that tokens visit in one process and here."""
+        found = self.rerouted
+        of_all = f"of {counted(found.choices, 'choice')} of experts"
+        wrong = (
+            f" {found.wrong} {of_all} are not those of one process: their scores are up to "
+            f"{found.farthest:.1e} apart, of which rounding explains {self.nearly_tied:.1e}."
+        )
+        taken = (
+            f" {found.taken} {of_all} tie with those of one process but for rounding, which "
+            f"explains scores that are {self.nearly_tied:.1e} apart; these tokens took its experts."
+        )
+        return (wrong if found.wrong else "") + (taken if found.taken else "")
+
     def _where(self) -> str:
         """Return a sentence about the parameter that differs most, of a layout that failed."""
         if self.passed or not self.worst_parameters:
@@ -292,6 +317,8 @@ class VerificationReport(Report):
             "strategy": self.strategy,
             "open_share": self.open_share,
             "halfway_share": self.halfway_share,
+            "rerouted": asdict(self.rerouted),
+            "nearly_tied": self.nearly_tied,
             "adam_epsilon": self.adam_epsilon,
             "unproved": self.unproved,
             "gradient_rounding": list(self.gradient_rounding),

@@ -15,6 +15,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from mimokit.planning.expert_choices import ExpertChoices
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -134,6 +136,8 @@ class Recording:
     epsilons: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     lengths: list[Mapping[int, int]] = field(default_factory=list)
+    choices: list[ExpertChoices] = field(default_factory=list)
+    scores_apart: float = 0.0
     code: dict[tuple[str, str], str] = field(default_factory=dict)
 
 

@@ -14,10 +14,11 @@ from mimokit.config import ConfigError
 from mimokit.experiment import Evaluations, Stepper, StepperError, train
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config
+from tests.layouts_experts import experts_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.layouts_pipelines import shared_pipeline
 from tests.planted import planted
-from tests.whole_runs import in_rows, stages_on_contexts
+from tests.whole_runs import in_rows, recomputed, stages_on_contexts
 
 QUICK = Evaluations(final_samples=8)
 LAYOUTS = {
@@ -46,7 +47,15 @@ LAYOUTS = {
         {"qwen": (1, 2, 2), LANGUAGE: (2, 2, 1)}, 2, three_axes=True
     ),
     "contexts_and_rows": in_rows(stages_on_contexts),
+    "recomputed_experts": recomputed(
+        experts_config((2, 1, 1), (1, 1, 2)), images="full", language_module="full"
+    ),
 }
+INSIDE = {
+    "contexts_and_rows": {"gather-keys"},
+    "recomputed_experts": {"dispatch", "combine", "recompute"},
+}
+"""What takes place inside steps besides the reduction of gradients."""
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -63,7 +72,14 @@ def test_stepping_computes_what_training_does_and_nothing_differs(cluster, tmp_p
         records = [record for snapshot in stepper.snapshots for record in snapshot.records.values()]
         assert any(record.inputs for record in records)
         inside = {kind for record in records for kind in record.inside}
-        assert ("gather-keys" in inside) is (name == "contexts_and_rows")
+        assert inside - {"all-reduce"} == INSIDE.get(name, set())
+        for record in records if name == "recomputed_experts" else ():
+            passes, _, module = record.did.partition(" for ")[0].partition(" of ")
+            if module != LANGUAGE or passes not in ("forward", "backward"):
+                continue
+            told = {kind: count for kind, (count, _) in record.inside.items()}
+            again = {"recompute": 2} if passes == "backward" else {}
+            assert told == {"dispatch": 2, "combine": 2, **again}, "once in every layer"
 
 
 def open_group_count() -> int:

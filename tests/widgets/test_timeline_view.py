@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
 import mimokit
-from mimokit.analysis import planned_steps
+from mimokit.analysis import planned_steps, read_trace, write_trace
 from mimokit.analysis.trace import TRACE_COLUMNS
 from mimokit.planning import plan_layout
 from mimokit.prediction import predict_timeline
+from mimokit.samples import TraceSample
 from mimokit_widgets import ScheduleView, TimelineView
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
@@ -59,6 +62,34 @@ def test_a_trace_with_a_plan_names_ends_and_without_one_says_why_not() -> None:
         TimelineView(trace=_trace(), iteration=7)
     with pytest.raises(ValueError, match="give a trace, a plan or a prediction"):
         TimelineView()
+
+
+def test_what_is_inside_steps_is_drawn_below_its_rank(tmp_path: Path) -> None:
+    steps = (("forward", "llm", 0, 7.0, 8.0), ("backward", "llm", 0, 8.0, 10.0))
+    inside = (
+        ("dispatch", "llm", 0, 7.2, 7.4),
+        ("dispatch", "llm", 0, 8.3, 8.5),
+        ("recompute", "llm", 0, 8.0, 8.9),
+    )
+    clock = {"clock_offset": 0.0, "clock_error": 0.0, "events": steps}
+    samples = [
+        TraceSample(rank=0, iteration=0, **clock),
+        TraceSample(rank=0, iteration=1, **clock, inside=inside),
+        TraceSample(rank=1, iteration=1, **clock),
+    ]
+    write_trace(tmp_path / "trace.json", samples, PLAN)
+    timeline = TimelineView(trace=tmp_path)._timeline
+    names = [lane["name"] for lane in timeline["lanes"]]
+    assert names == ["rank 0", "rank 0, inside its steps", "rank 1"]
+    keys, words = [key["name"] for key in timeline["keys"]], timeline["words"]
+    below = [span for span in timeline["spans"] if span[0] == 1]
+    sent = ("communication", "dispatch of llm, micro-batch 0")
+    again = ("llm forward", "recompute of llm, micro-batch 0")
+    assert [(keys[key], words[told]) for _, key, _, _, told in below] == [sent, again, sent, again]
+    assert [span[2] for span in below] == pytest.approx([0.2, 1.0, 1.3, 1.5])
+    assert [span[3] for span in below] == pytest.approx([0.4, 1.3, 1.5, 1.9])
+    alone = TimelineView(trace=read_trace(tmp_path))._timeline
+    assert [lane["name"] for lane in alone["lanes"]] == ["rank 0", "rank 1"]
 
 
 def test_a_prediction_is_drawn_on_the_lanes_of_its_stages() -> None:

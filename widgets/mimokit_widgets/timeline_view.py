@@ -48,6 +48,7 @@ class TimelineView(PersistentWidget):
         plan: LayoutPlan | None = None,
         prediction: PredictedTimeline | None = None,
         iteration: int | None = None,
+        inside: pd.DataFrame | None = None,
         **options: Any,
     ) -> None:
         """Show what is given.
@@ -56,6 +57,8 @@ class TimelineView(PersistentWidget):
             trace: of `mimokit.analysis.read_trace`, or the folder of a run.
             prediction: of `mimokit.prediction.predict_timeline`.
             iteration: of the trace; None for the one of median duration.
+            inside: of the steps of a trace, of `read_trace(..., inside=True)`; of the folder of a
+                run it is read.
 
         Raises:
             ValueError: nothing is given, or the iteration was not traced.
@@ -66,8 +69,9 @@ class TimelineView(PersistentWidget):
                 "TimelineView has nothing to draw; give a trace, a plan or a prediction."
             )
         if isinstance(trace, str | Path):
+            inside = read_trace(trace, inside=True)
             trace = read_trace(trace)
-        groups, drawn = drawn_timeline(trace, plan, prediction, iteration)
+        groups, drawn = drawn_timeline(trace, plan, prediction, iteration, inside)
         self.groups = tuple(groups)
         super().__init__(_timeline=drawn, **options)
 

@@ -137,7 +137,8 @@ def _timeline(file: Path, plan: LayoutPlan | None) -> tuple[dict[str, Any] | Non
     try:
         trace = read_trace(file)
         ranks = sorted(set(trace["rank"]))
-        _, drawn = drawn_timeline(trace[trace["rank"].isin(ranks[:MOST_LANES])], plan)
+        shown, inside = trace[trace["rank"].isin(ranks[:MOST_LANES])], read_trace(file, inside=True)
+        _, drawn = drawn_timeline(shown, plan, inside=inside)
     except ValueError as error:
         return None, f"Its trace cannot be drawn: {str(error).splitlines()[0]}"
     if len(ranks) > MOST_LANES:

@@ -29,12 +29,14 @@ def drawn_timeline(
     plan: LayoutPlan | None,
     prediction: PredictedTimeline | None = None,
     iteration: int | None = None,
+    inside: pd.DataFrame | None = None,
 ) -> tuple[list[TimelineGroup], dict[str, Any]]:
     """Return what is drawn of a run, and the same as plain data for the browser.
 
     Args:
         trace: of `mimokit.analysis.read_trace`.
         iteration: of the trace; None for the one of median duration.
+        inside: of the steps of the same trace, of `read_trace(..., inside=True)`.
 
     Raises:
         ValueError: the iteration was not traced.
@@ -42,7 +44,8 @@ def drawn_timeline(
     steps = None if trace is None else traced_iteration(trace, iteration)
     groups = []
     if trace is not None and steps is not None:
-        groups.append(of_trace(steps, plan, "measured"))
+        parts = None if inside is None else _of_iteration(inside, trace, steps)
+        groups.append(of_trace(steps, plan, "measured", parts))
         if plan is not None and plan.pipeline is not None:
             planned = planned_steps(simulate_as_measured(trace, plan), plan)
             groups.append(of_trace(planned, None, "planned, with the measured medians"))
@@ -53,6 +56,15 @@ def drawn_timeline(
     unit = UNITS if trace is None and prediction is None else "s"
     sentence = WITHOUT_PLAN if trace is not None and plan is None else ""
     return groups, timeline_view(groups, _modules(steps, plan, groups), unit, sentence)
+
+
+def _of_iteration(inside: pd.DataFrame, trace: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """Return what took place inside the steps of one iteration, on its clock."""
+    iteration = steps["iteration"].iloc[0]
+    chosen = (inside["iteration"] == iteration) & inside["rank"].isin(steps["rank"])
+    of_ranks: pd.DataFrame = inside[chosen].reset_index(drop=True)
+    of_ranks[["start", "stop"]] -= trace.loc[trace["iteration"] == iteration, "start"].min()
+    return of_ranks
 
 
 def _modules(

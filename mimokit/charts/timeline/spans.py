@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ UNITS = "units of the plan's clock: a forward takes 1, a backward 2"
 PERFETTO = "https://ui.perfetto.dev"
 MOST_CELLS, MOST_STAGES = 2_000, 64
 """Of a pipeline in the planner, whose picture follows each key."""
+RECOMPUTED = "recompute"
+"""What a rank computes again inside a step; the others there are communication."""
 MOST_ENDS = 4
 """Transfers of a step that are named; of more, how many there are."""
 
@@ -54,19 +57,61 @@ class TimelineGroup:
     spans: tuple[TimelineSpan, ...]
 
 
-def of_trace(trace: pd.DataFrame, plan: LayoutPlan | None, title: str) -> TimelineGroup:
-    """Return the steps of every rank; with a plan, transfers say their bytes and ends."""
+def of_trace(
+    trace: pd.DataFrame, plan: LayoutPlan | None, title: str, inside: pd.DataFrame | None = None
+) -> TimelineGroup:
+    """Return the steps of every rank; with a plan, transfers say their bytes and ends.
+
+    Args:
+        inside: what took place inside the steps, on a lane below those of its rank.
+    """
     ranks = sorted(set(trace["rank"]))
-    lane = {rank: number for number, rank in enumerate(ranks)}
+    below = set() if inside is None else set(inside["rank"])
     ends = {} if plan is None else _ends(plan, ranks)
-    spans = []
-    for row in trace.to_dict("records"):
-        rank, name = int(row["rank"]), str(row["name"])
+    lanes: list[str] = []
+    spans: list[TimelineSpan] = []
+    for rank in ranks:
+        spans += _of_rank(trace, rank, len(lanes), ends)
+        lanes.append(f"rank {rank}")
+        if inside is not None and rank in below:
+            spans += _innermost(_of_rank(inside, rank, len(lanes), {}))
+            lanes.append(f"rank {rank}, inside its steps")
+    return TimelineGroup(title, tuple(lanes), tuple(spans))
+
+
+def _of_rank(
+    steps: pd.DataFrame, rank: int, lane: int, ends: Mapping[tuple[int, str, str | None], str]
+) -> Iterator[TimelineSpan]:
+    for row in steps[steps["rank"] == rank].to_dict("records"):
+        name = str(row["name"])
         module = None if _is_missing(row["module"]) else str(row["module"])
         microbatch = None if _is_missing(row["microbatch"]) else int(row["microbatch"])
         words = _words(name, module, microbatch, ends.get((rank, name, module), ""))
-        spans.append(TimelineSpan(lane[rank], _key(name, module), row["start"], row["stop"], words))
-    return TimelineGroup(title, tuple(f"rank {rank}" for rank in ranks), tuple(spans))
+        yield TimelineSpan(lane, _key(name, module), row["start"], row["stop"], words)
+
+
+def _innermost(spans: Iterable[TimelineSpan]) -> Iterator[TimelineSpan]:
+    """Yield the spans of a lane one after another: the pieces of what has others inside."""
+    around: list[TimelineSpan] = []
+    now = -math.inf
+    for span in sorted(spans, key=lambda span: (span.start, -span.stop)):
+        while around and around[-1].stop <= span.start:
+            ended = around.pop()
+            yield from _piece(ended, now, ended.stop)
+            now = max(now, ended.stop)
+        if around:
+            yield from _piece(around[-1], now, span.start)
+        now = span.start
+        around.append(span)
+    while around:
+        ended = around.pop()
+        yield from _piece(ended, now, ended.stop)
+        now = max(now, ended.stop)
+
+
+def _piece(span: TimelineSpan, start: float, stop: float) -> Iterator[TimelineSpan]:
+    if start < stop:
+        yield replace(span, start=start, stop=stop)
 
 
 def _is_missing(value: Any) -> bool:
@@ -179,6 +224,8 @@ def _key(name: str, module: str | None) -> str:
     """Return what a step's colour stands for."""
     if name in COMPUTATIONS and module is not None:
         return f"{module} {name}"
+    if name == RECOMPUTED and module is not None:
+        return f"{module} {StepKind.FORWARD}"
     kinds = {str(kind): str(kind.color) for kind in StepKind}
     return kinds.get(name, str(Phase.COMMUNICATION))
 

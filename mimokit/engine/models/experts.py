@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ import torch
 from mimokit.architecture.config_fields import MEGATRON_TOP_K
 from mimokit.axes import MEGATRON_FIELDS, Axis
 from mimokit.config import ModuleArchitecture
+from mimokit.engine.device import rank_device
 from mimokit.engine.inside_steps import Inside, inside
 from mimokit.engine.megatron import (
     MLP,
@@ -32,7 +34,9 @@ from mimokit.engine.megatron import (
     submodules_of,
     tensor_parallel,
 )
-from mimokit.engine.models.rng import module_seed
+from mimokit.engine.models.rng import module_seed, rows_computed
+from mimokit.engine.models.routing import LayerRouting, Routing, TokenPlaces, places_of_tokens
+from mimokit.engine.parallel.context import SequenceCut
 from mimokit.planning.execution import ModuleExecution
 
 
@@ -135,7 +139,8 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         super().__init__(config=own, pg_collection=pg_collection, **options)
         self.capacity_factor = config.moe_expert_capacity_factor
         self.sequence_group = pg_collection.tp_cp
-        self.load = torch.zeros(config.num_moe_experts, dtype=torch.int64)
+        self.cut = SequenceCut(config, pg_collection, causal=True)
+        self.load = torch.zeros(config.num_moe_experts, dtype=torch.int64, device=rank_device())
         if self.routing_type == "aux_loss":
             self.tp_cp_group = self.tp_dp_cp_group
 
@@ -166,18 +171,53 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         self, logits: torch.Tensor, *args: Any, **options: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return scores and choices, [tokens x samples, experts], of logits by token and sample."""
+        if self.router_replay is not None:
+            self.router_replay.places = self._places(len(logits))
+            self.router_replay.counts = self._counts
         scores, chosen = super().routing(logits, *args, **options)
         if self.capacity_factor is not None:
             chosen = chosen & self._have_room(scores.detach().reshape_as(logits))
             scores = scores * chosen
         if self._counts:
-            self.load += chosen.detach().sum(0).to(self.load.device)
+            self.load += chosen.detach().sum(0)
         return scores, chosen
 
     @property
     def _counts(self) -> bool:
         """Whether this pass trains: none that evaluates, nor the first of a recomputation."""
         return bool(self.training and torch.is_grad_enabled())
+
+    def _places(self, tokens: int) -> TokenPlaces | None:
+        """Return the places of the tokens of a pass; None where no schedule says them."""
+        rows = rows_computed()
+        if rows is None:
+            return None
+        lengths = None if rows.row is None else rows.row.lengths
+        return places_of_tokens(rows, tokens, replace(self.cut, lengths=lengths))
+
+    def _apply_aux_loss(
+        self,
+        probs: torch.Tensor,
+        scores: torch.Tensor,
+        chosen: torch.Tensor,
+        *args: Any,
+        **options: Any,
+    ) -> torch.Tensor:
+        """Attach the loss of the experts that were taken, which Megatron chooses again for it."""
+        chosen = chosen if self.router_replay is None else self.router_replay.chosen
+        return super()._apply_aux_loss(probs, scores, chosen, *args, **options)  # type: ignore[no-any-return]
+
+    def _apply_seq_aux_loss(
+        self,
+        probs: torch.Tensor,
+        scores: torch.Tensor,
+        chosen: torch.Tensor,
+        *args: Any,
+        **options: Any,
+    ) -> torch.Tensor:
+        """Attach the loss of each sample likewise."""
+        chosen = chosen if self.router_replay is None else self.router_replay.chosen
+        return super()._apply_seq_aux_loss(probs, scores, chosen, *args, **options)  # type: ignore[no-any-return]
 
     def _have_room(self, scores: torch.Tensor) -> torch.Tensor:
         """Return which tokens of a sample are among the best of an expert, [tokens, experts].
@@ -191,10 +231,13 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         )
         even = len(whole) * self.topk / self.num_experts
         capacity = min(len(whole), math.ceil(even * self.capacity_factor))
-        best = whole.topk(capacity, dim=0).indices
-        room = torch.zeros_like(whole, dtype=torch.bool).scatter(0, best, True)
-        of_rank: torch.Tensor = room.tensor_split(group.size())[group.rank()]
-        return of_rank.flatten(0, 1)
+        best = whole.topk(capacity, dim=0)
+        room = torch.zeros_like(whole, dtype=torch.bool).scatter(0, best.indices, True)
+        of_rank = room.tensor_split(group.size())[group.rank()].flatten(0, 1)
+        if self.router_replay is None:
+            return of_rank  # type: ignore[no-any-return]
+        border = best.values.amin(0).repeat(len(scores), 1)
+        return self.router_replay.room(scores.flatten(0, 1), of_rank, border)  # type: ignore[no-any-return]
 
 
 def shares_experts(config: TransformerConfig) -> bool:
@@ -208,6 +251,12 @@ def routers_of(module: torch.nn.Module) -> dict[int, LayoutFreeRouter]:
     """Return the routers of a module's part on this rank, by the number of their layer (from 1)."""
     routers = (part for part in module.modules() if isinstance(part, LayoutFreeRouter))
     return {router.layer_number: router for router in routers}
+
+
+def route(name: str, module: torch.nn.Module, routing: Routing) -> None:
+    """Let the routers of a module's part on this rank ask what one process has chosen."""
+    for layer, router in routers_of(module).items():
+        router.router_replay = LayerRouting(routing, (name, layer))
 
 
 def layer_with(submodules: Any, feed_forward: ModuleSpec) -> Any:

@@ -11,10 +11,13 @@ import torch
 import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
+from mimokit.config.runtime import AS_DRAWN
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.collectives import gather_json
 from mimokit.engine.data.sources import DataSource
-from mimokit.engine.device import without_tf32
+from mimokit.engine.device import rank_device, without_tf32
+from mimokit.engine.models.experts import route
+from mimokit.engine.models.routing import Routing
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.main_weights import (
@@ -31,6 +34,7 @@ from mimokit.engine.steps import exhaust
 from mimokit.engine.training.loop import TrainingState, prepared, training_step
 from mimokit.engine.verify.oracle import OracleStep, Tensors
 from mimokit.engine.verify.strategies.halfway import Rounded, halfway_taken
+from mimokit.planning.expert_choices import Rerouted
 from mimokit.planning.types import LayoutPlan
 
 # A tensor whose entries are all below this share of its module's largest entry is measured
@@ -71,6 +75,7 @@ class StepDifference:
             of its tensor, and of the norm before clipping.
         weights: module -> the same for weights after the step.
         parameters: module -> the parameter whose gradient or weight differs most.
+        rerouted: how the choices of experts on this rank differ, in fewer bits than fp32.
     """
 
     loss: float
@@ -78,6 +83,7 @@ class StepDifference:
     weights: dict[str, float]
     parameters: dict[str, str]
     rounded: Rounded = field(default_factory=Rounded)
+    rerouted: Rerouted = field(default_factory=Rerouted)
 
 
 @without_tf32()
@@ -97,7 +103,11 @@ def compare_on_rank(
     """
     with prepared(plan, config, source, peers, code) as state:
         _check_parameters(state, oracle[0])
-        return [_compare_step(state, expected) for expected in oracle]
+        routing = Routing()
+        if oracle[0].choices.experts and config.runtime.sample_order == AS_DRAWN:
+            for name, wrapped in state.model.modules().items():
+                route(name, wrapped.module, routing)
+        return [_compare_step(state, expected, routing) for expected in oracle]
 
 
 def _check_parameters(state: TrainingState, expected: OracleStep) -> None:
@@ -135,7 +145,8 @@ def _wrong_shapes(state: TrainingState, expected: OracleStep) -> Iterator[str]:
             )
 
 
-def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
+def _compare_step(state: TrainingState, expected: OracleStep, routing: Routing) -> StepDifference:
+    routing.begin(expected.choices)
     state.update.set_epsilon(expected.epsilon)
     if state.update.loss_scale is not None:
         state.update.loss_scale.value = expected.loss_scale
@@ -159,7 +170,7 @@ def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
         )
         gradients[name], weights[name] = gradient[0], weight[0]
         parameters[name] = max(gradient, weight)[1]
-    return StepDifference(result.loss, gradients, weights, parameters, rounded)
+    return StepDifference(result.loss, gradients, weights, parameters, rounded, routing.rerouted)
 
 
 def _norm_difference(norm: float, whole: float | None) -> float:
@@ -176,7 +187,7 @@ def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
     The next steps would differ otherwise, since weights and residuals follow from choices.
     """
     assert state.exchange is not None
-    kept = state.exchange.kept()
+    kept, device = state.exchange.kept(), rank_device()
     for module, wrapped in state.model.modules().items():
         for path, parameter in named_parameters(wrapped.module).items():
             name = f"{module}.{path}"
@@ -185,7 +196,7 @@ def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
             weights = expected.weights[module][path]
             wholes = (expected.open[name], weights, expected.residuals[name])
             mask, weight, residual = (
-                torch.from_numpy(shard_of(parameter).of(whole.reshape(weights.shape)))
+                torch.from_numpy(shard_of(parameter).of(whole.reshape(weights.shape))).to(device)
                 for whole in wholes
             )
             for key, tensor in kept[name].items():

@@ -28,9 +28,11 @@ from mimokit.engine.data.iterators import iterate_batches
 from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.device import rank_device, without_tf32
 from mimokit.engine.megatron import ProcessGroupCollection, scale_auxiliary_losses
+from mimokit.engine.models.experts import route
 from mimokit.engine.models.language import TextDecoder, text_decoder_spec
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
+from mimokit.engine.models.routing import WholeRouting
 from mimokit.engine.models.specs import multimodal_provider
 from mimokit.engine.models.transformer import DTYPES, ModuleBuild, round_weights
 from mimokit.engine.parallel.marks import set_shards
@@ -39,6 +41,7 @@ from mimokit.engine.rounding import nudge_weights
 from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.execution import Dtype
+from mimokit.planning.expert_choices import ExpertChoices, Rerouted
 from mimokit.planning.strategies import plan_strategy
 from mimokit.planning.strategies.shards import in_order
 from mimokit.planning.types import LayoutPlan
@@ -68,6 +71,8 @@ class OracleStep:
         reached: modules that computed something.
         loss_scale: what a layout in fp16 multiplies its losses by: no gradient overflows then.
         moved: module -> parameter -> largest change of an entry since the start.
+        choices: of experts, in fewer bits than fp32: of these, or what was taken from them.
+        rerouted: how those of this run would have differed from what it took.
     """
 
     loss: float
@@ -81,6 +86,8 @@ class OracleStep:
     reached: frozenset[str] = frozenset()
     moved: dict[str, dict[str, float]] = field(default_factory=dict)
     loss_scale: float = 1.0
+    choices: ExpertChoices = field(default_factory=ExpertChoices)
+    rerouted: Rerouted = field(default_factory=Rerouted)
 
     @property
     def is_finite(self) -> bool:
@@ -107,6 +114,7 @@ def run_oracle(
     start: Dtype = "fp32",
     loss_scale: float = 1.0,
     nudge: int | None = None,
+    choices: Sequence[Sequence[ExpertChoices]] | None = None,
 ) -> list[list[OracleStep]]:
     """Train in a world of one rank; return the steps of each replica.
 
@@ -119,6 +127,7 @@ def run_oracle(
             None: the strategy does not depend on them.
         nudge: seed of a change of every weight before the first step, by a unit in the last place
             of `start` or none; None: no weight is changed.
+        choices: of experts that each replica takes in every step; None: its own.
     """
     models = [
         OneProcess(
@@ -129,8 +138,11 @@ def run_oracle(
     arithmetic = _arithmetic(config, models, tensor_parallel or {})
     largest_norm = 1.0
     recorded: list[list[OracleStep]] = [[] for _ in models]
-    for _ in range(steps):
-        losses = [model.accumulate() for model in models]
+    for step in range(steps):
+        losses = [
+            model.accumulate(None if choices is None else choices[number][step])
+            for number, model in enumerate(models)
+        ]
         if arithmetic is not None:
             arithmetic.average_gradients()
         largest_norm = max(largest_norm, *(model.clip() for model in models))
@@ -145,10 +157,10 @@ def run_oracle(
             for model in models:
                 model.round()
         for number, (model, loss) in enumerate(zip(models, losses, strict=True)):
-            step = model.record(loss, epsilon)
+            taken = model.record(loss, epsilon)
             if arithmetic is not None:
-                step = _with_choices(step, arithmetic, number)
-            recorded[number].append(step)
+                taken = _with_choices(taken, arithmetic, number)
+            recorded[number].append(taken)
     return recorded
 
 
@@ -157,12 +169,14 @@ def _with_choices(step: OracleStep, arithmetic: ReplicaArithmetic, replica: int)
     choices, left, low_bits = arithmetic.choices, arithmetic.open, arithmetic.low_bits
     if low_bits is not None:
         sent, sums = low_bits.sent[replica], low_bits.sums
-        return replace(step, whole_numbers={k: (sent[k].numpy(), sums[k].numpy()) for k in sums})
+        return replace(
+            step, whole_numbers={k: (sent[k].cpu().numpy(), sums[k].cpu().numpy()) for k in sums}
+        )
     if choices is None or left is None:
         return step
-    masks = {name: mask.numpy().copy() for name, mask in left.items() if mask.any()}
+    masks = {name: mask.cpu().numpy().copy() for name, mask in left.items() if mask.any()}
     residuals = choices.residuals[replica]
-    kept = {name: residuals[name][:-1].numpy().copy() for name in masks}
+    kept = {name: residuals[name][:-1].cpu().numpy().copy() for name in masks}
     return replace(step, open=masks, residuals=kept)
 
 
@@ -251,6 +265,10 @@ class OneProcess:
     ) -> None:
         self._loss_scale = loss_scale
         self.model = _build(plan, config, decoders, code, start, nudge)
+        self.routing = WholeRouting()
+        if start != "fp32":
+            for name, module in self.model.parts():
+                route(name, module, self.routing)
         # fp32 copies of weights of fewer bits. Gradients are added up and stepped there.
         self._copies = {
             p: torch.nn.Parameter(p.detach().float())
@@ -273,8 +291,13 @@ class OneProcess:
             for name, of_module in self._weights().items()
         }
 
-    def accumulate(self) -> float:
-        """Compute the gradient of the mean loss of a global batch; return that loss."""
+    def accumulate(self, choices: ExpertChoices | None = None) -> float:
+        """Compute the gradient of the mean loss of a global batch; return that loss.
+
+        Args:
+            choices: of experts, which tokens take; None: their own.
+        """
+        self.routing.begin(choices)
         self._optimizer.zero_grad()
         scale_auxiliary_losses(self._loss_scale)
         self.model.reached.clear()
@@ -367,6 +390,8 @@ class OneProcess:
             norm=self._norm,
             epsilon=epsilon,
             reached=frozenset(self.model.reached),
+            choices=self.routing.made,
+            rerouted=self.routing.rerouted,
             moved={
                 name: {
                     path: float((p.detach() - self._start[name][path]).abs().max())

@@ -10,6 +10,7 @@ import numpy as np
 
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig, check_runnable
+from mimokit.config.runtime import AS_DRAWN
 from mimokit.config.user_code import NO_CODE, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.culprit.first import (
@@ -29,6 +30,7 @@ from mimokit.experiment.patterns import CLOSE
 from mimokit.experiment.prepare import Config, check_room, placed, prepared
 from mimokit.experiment.reference import decoders_of, for_verification, plan_of_one, single_rank
 from mimokit.planning import plan_layout
+from mimokit.planning.expert_choices import ExpertChoices
 from mimokit.planning.seams import PHASES, ByRank, Floats, Recording, Seam, SeamPhase, code_of
 from mimokit.planning.types import LayoutPlan
 
@@ -111,8 +113,12 @@ def _reference(
     cluster: EngineCluster, side: Side, steps: int, nudges: Sequence[int] = NUDGES
 ) -> Reference:
     recording, again = (_alone(cluster, side, steps) for _ in range(2))
-    nudged = [joined({0: _alone(cluster, side, steps, nudge=seed)}) for seed in nudges]
-    spread = spread_of(joined({0: recording}), nudged)
+    nudged = [
+        _alone(cluster, side, steps, nudge=seed, choices=recording.choices) for seed in nudges
+    ]
+    spread = spread_of(joined({0: recording}), [joined({0: one}) for one in nudged])
+    apart = max((one.scores_apart for one in nudged), default=0.0)
+    recording.choices = [of_step.that_tie(apart) for of_step in recording.choices]
     return Reference(side, steps, recording, spread, _same(recording, again))
 
 
@@ -139,7 +145,7 @@ def explain(
     Raises:
         ConfigError: a config is wrong or cannot run yet.
         ValueError: the layouts or the reference are of different models, data or settings; or a
-            layout has a strategy between replicas.
+            layout has a strategy between replicas, or reads samples in another order.
         RankError: a rank fails.
     """
     layout = _side(config, data)
@@ -162,22 +168,27 @@ def explain(
 
 def explain_side(cluster: EngineCluster, side: Side, steps: int = STEPS) -> CulpritReport:
     """Compare a layout that was checked, with the code of the user that it runs."""
-    _reject_strategies(side.config)
+    _reject_other_samples(side.config)
     return _Comparison(cluster, side, None, _reference(cluster, side, steps)).explanation()
 
 
 def _side(config: Config, data: DataSource | None) -> Side:
     layout = for_verification(prepared(config))
     check_runnable(layout)
-    _reject_strategies(layout)
+    _reject_other_samples(layout)
     return Side(layout.name, layout, checked_code(layout, data=data))
 
 
-def _reject_strategies(layout: ExperimentConfig) -> None:
+def _reject_other_samples(layout: ExperimentConfig) -> None:
     if layout.strategy is not None:
         raise ValueError(
             f"{layout.name!r} has the strategy {layout.strategy.name!r} between replicas, whose "
             "exchanges are not recorded; remove the section strategy to compare one replica."
+        )
+    if layout.runtime.sample_order != AS_DRAWN:
+        raise ValueError(
+            f"{layout.name!r} has runtime.sample_order {layout.runtime.sample_order}, by which "
+            "ranks read samples in another order than one process; leave it out to compare tensors."
         )
 
 
@@ -209,6 +220,7 @@ def _alone(
     steps: int,
     wholes: Collection[Seam] = (),
     nudge: int | None = None,
+    choices: Sequence[ExpertChoices] = (),
 ) -> Recording:
     alone = single_rank(side.config)
     return cluster.run(  # type: ignore[no-any-return]
@@ -221,6 +233,7 @@ def _alone(
         tuple(wholes),
         nudge,
         side.in_row,
+        choices,
         world_size=1,
     )[0]
 
@@ -294,7 +307,11 @@ class _Comparison:
 
     def _ranks(self, side: Side, steps: int, wholes: Collection[Seam] = ()) -> ByRank:
         plan, alone = side.plan(self.cluster), self.reference.recording
-        trained = Recording(epsilons=alone.epsilons[:steps], lengths=alone.lengths[:steps])
+        trained = Recording(
+            epsilons=alone.epsilons[:steps],
+            lengths=alone.lengths[:steps],
+            choices=alone.choices[:steps],
+        )
         found = self.cluster.run(
             on_rank.seams_rank,
             plan,

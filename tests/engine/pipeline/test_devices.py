@@ -10,12 +10,14 @@ import torch
 
 import mimokit
 from mimokit.cluster import EngineCluster, RankError
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentConfig, StrategyConfig
 from mimokit.engine.data.batch import ITEMS, rows_per_sample
 from mimokit.engine.models.patches import ITEM_TOKENS
+from mimokit.experiment import verify
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_multimodal_config, decoded_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
+from tests.layouts_pipelines import shared_pipeline
 from tests.planted import planted
 from tests.whole_runs import experts_on_shared_stages, in_precision, recomputed, with_sizes
 
@@ -37,6 +39,26 @@ def losses_on_two_devices(plan: Any, config: ExperimentConfig) -> tuple[list[flo
     return losses, devices.waits
 
 
+def accuracy_on_two_devices(plan: Any, config: ExperimentConfig) -> float:
+    """Return the accuracy on held-out samples of a rank that has a device."""
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.training.evaluation import evaluate
+    from mimokit.engine.training.loop import prepared
+    from tests.two_devices import two_devices
+
+    with two_devices(), prepared(plan, config, default_data) as state:
+        return evaluate(state.model, state.data, config.data, samples=8).token_accuracy
+
+
+def on_two_devices(function: str, *args: Any) -> Any:
+    """Return what a function of `mimokit.experiment.on_rank` returns on a rank with a device."""
+    from mimokit.experiment import on_rank
+    from tests.two_devices import two_devices
+
+    with two_devices():
+        return getattr(on_rank, function)(*args)
+
+
 def _layouts() -> dict[str, ExperimentConfig]:
     shared = {"qwen": (1, 4), "audio": (2, 2), "dino": (4, 1), LANGUAGE: (2, 2)}
     apart = {"qwen": (1, 2, 1), LANGUAGE: (1, 2, 1)}
@@ -44,10 +66,16 @@ def _layouts() -> dict[str, ExperimentConfig]:
     return {
         "shared ranks": multimodal_config(shared, "colocated", **options),
         "separate ranks": apart_multimodal_config(apart, **options),
+        "stages of shared ranks": _stages(),
         # In chunks, on contexts and in rows, with recomputed attention.
         "experts in bf16": in_precision(experts_on_shared_stages, "bf16"),
         "decoder, zb-h1, dropout, shards of states": _decoder(),
     }
+
+
+def _stages() -> ExperimentConfig:
+    """Return two stages of all modules, of which a rank reads images and words."""
+    return shared_pipeline("homogeneous", (2, 2, 1), {"qwen": (2, 1)}, 2, presence=PRESENCE)
 
 
 def _decoder() -> ExperimentConfig:
@@ -95,6 +123,46 @@ def test_states_of_a_checkpoint_are_loaded_to_the_device_of_the_rank(
         loss_with_loaded_states, mimokit.plan(config), config, world_size=1
     )
     assert second < first
+
+
+@pytest.mark.parametrize("name", ["stages of shared ranks", "experts in bf16"])
+def test_held_out_samples_are_tested_on_the_device_of_the_rank(
+    cluster: EngineCluster, name: str
+) -> None:
+    config = _layouts()[name]
+    plan = mimokit.plan(config)
+    found = cluster.run(accuracy_on_two_devices, plan, config, world_size=RANKS)
+    assert found == [found[0]] * RANKS
+    assert 0 <= found[0] <= 1
+
+
+def _replicas(name: str, **fields: Any) -> ExperimentConfig:
+    """Return two replicas whose strategy leaves open what to send where numbers tie."""
+    config = digits_config((1, 1), (1, 1))
+    config.strategy = StrategyConfig(name=name, replicas=2, **fields)
+    return config.finalize()
+
+
+def test_a_layout_is_proved_on_the_devices_of_its_ranks(
+    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process, layout and all that is compared."""
+    run = EngineCluster.run
+    monkeypatch.setattr(
+        EngineCluster,
+        "run",
+        lambda self, function, *args, **named: run(
+            self, on_two_devices, function.__name__, *args, **named
+        ),
+    )
+    for config in (
+        _layouts()["experts in bf16"],
+        _replicas("demo", compression_topk=4),
+        _replicas("sparse_loco", H=1, chunk=512, density=0.1),
+    ):
+        report = verify(cluster, config, steps=2)
+        assert report.passed, report.verdict
+    assert report.open_share > 0
 
 
 def _counted_on_the_host(original: Any) -> Any:

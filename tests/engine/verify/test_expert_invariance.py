@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -10,11 +12,19 @@ import torch
 import mimokit
 from mimokit.engine.megatron import experts
 from mimokit.experiment import verify
+from tests.experiment.culprit.faults.routing import (
+    ROUTING,
+    TOP_K,
+    other_choice,
+    other_gradient,
+    other_scores,
+    replicas_of_experts,
+)
 from tests.invariance import TOLERANCE, assert_computes_the_same, oracle_of
 from tests.layouts_experts import BALANCED, experts_config, frozen_experts_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
-from tests.whole_runs import whole_runs
+from tests.whole_runs import in_precision, whole_runs
 
 
 @whole_runs("experts")
@@ -92,6 +102,35 @@ def test_check_catches_a_capacity_of_a_rank_s_own_tokens(cluster):
     target = "mimokit.engine.models.experts.LayoutFreeRouter._have_room"
     report = _verified(cluster, config, target, _of_all_samples)
     assert report.loss_differences[0] > TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("target", "fault", "chooses_others"),
+    [
+        (TOP_K, other_choice, True),
+        (ROUTING, partial(other_scores, 1.05), False),
+        (ROUTING, partial(other_gradient, 0.9), False),
+    ],
+)
+def test_check_in_bf16_catches_a_fault_of_a_router(cluster, target, fault, chooses_others):
+    config = in_precision(replicas_of_experts, "bf16")
+    report = _verified(cluster, config, target, fault)
+    assert report.yardstick.proves
+    assert (report.rerouted.wrong > 0) == chooses_others
+    assert ("of 672 choices of experts are not those of" in report.verdict) == chooses_others
+
+
+def test_tokens_that_visit_other_experts_fail_however_few_they_are(cluster):
+    config = in_precision(partial(experts_config, (2, 1, 2), (2, 1, 2), **BALANCED), "bf16")
+    report = verify(cluster, config, steps=3, oracle=oracle_of(cluster, config))
+    assert report.passed, report.verdict
+    assert report.yardstick.gradients < 0.05, "it is 0.13 where processes drop other tokens"
+    assert 0 < report.rerouted.taken < 60
+    assert report.rerouted.farthest <= report.nearly_tied < 0.2
+    assert "of 2,016 choices of experts tie with those of one process but for" in report.verdict
+    few = replace(report, rerouted=replace(report.rerouted, wrong=2))
+    assert not few.passed
+    assert not few.is_near
 
 
 @pytest.mark.parametrize("dispatcher", ["alltoall", "allgather"])

@@ -19,7 +19,7 @@ from tests.layouts import digits_config
 from tests.layouts_drawn import numbered_config
 from tests.layouts_experts import experts_config
 from tests.planted import planted
-from tests.whole_runs import with_sizes
+from tests.whole_runs import samples_in_another_order, with_sizes
 
 QUICK = (
     "attention of a wrong scale on one rank",
@@ -135,6 +135,11 @@ def test_layouts_of_different_models_are_not_compared(cluster):
     other = digits_config((1, 1), (1, 1), seed=7)
     with pytest.raises(ValueError, match=r"do not compute the same .* differ in runtime\.seed"):
         explain(cluster, parts(), against=other)
+
+
+def test_samples_in_another_order_are_not_compared(cluster):
+    with pytest.raises(ValueError, match=r"sample_order balanced, by which ranks read samples in"):
+        explain(cluster, samples_in_another_order())
 
 
 def test_small_layouts_stand_for_one_that_has_no_room(cluster):

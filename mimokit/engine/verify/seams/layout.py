@@ -13,6 +13,8 @@ from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.colocated.checks import NoCall
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import without_tf32
+from mimokit.engine.models.experts import route
+from mimokit.engine.models.routing import Routing
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.main_weights import (
     is_held_in_part,
@@ -46,13 +48,17 @@ def record_layout(
     """Train a layout for as many steps as one process has trained. Collective.
 
     Args:
-        reference: what one process has recorded: epsilons of the optimizer, and lengths of samples.
+        reference: what one process has recorded: epsilons of the optimizer, lengths of samples and
+            choices of experts.
     """
     recorder = Recorder(wholes, plan.llm_module_name)
     recorder.recording.code.update(lines_of_step(plan))
     with prepared(plan, config, source, None, code) as state:
+        routing = Routing()
         for name, wrapped in state.model.modules().items():
             hook_module(recorder, name, wrapped.module)
+            if reference.choices[0].experts:
+                route(name, wrapped.module, routing)
         if state.model.forward_step is None:
             _watch_stages(recorder, state.model)
         for check in state.model.replica_checks:
@@ -60,9 +66,10 @@ def record_layout(
         parameters = _Parameters(recorder, state)
         recorder.step = -1
         parameters.tensors(SeamPhase.WEIGHT, weight_value)
-        each = zip(reference.epsilons, reference.lengths, strict=True)
-        for step, (epsilon, recorder.lengths) in enumerate(each):
+        each = zip(reference.epsilons, reference.lengths, reference.choices, strict=True)
+        for step, (epsilon, recorder.lengths, choices) in enumerate(each):
             recorder.step = step
+            routing.begin(choices)
             state.update.set_epsilon(epsilon)
             if state.update.loss_scale is not None:
                 state.update.loss_scale.value = 1.0

@@ -21,6 +21,7 @@ from mimokit.engine.verify.seams.projector import ProjectorHooks
 from mimokit.engine.verify.seams.recorder import Recorder
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.execution import Dtype
+from mimokit.planning.expert_choices import ExpertChoices
 from mimokit.planning.seams import BRIDGE, ROWS, Recording, Seam, SeamPhase, rows_for
 from mimokit.planning.types import LayoutPlan
 
@@ -37,11 +38,13 @@ def record_one_process(
     wholes: Collection[Seam] = (),
     nudge: int | None = None,
     in_row: bool = False,
+    choices: Sequence[ExpertChoices] = (),
 ) -> Recording:
     """Train the model of a layout in one process; see `run_oracle` for the other arguments.
 
     Args:
         in_row: the layout puts samples in a row, without padding, which is not recorded then.
+        choices: of experts, which tokens take in every step; none: their own.
     """
     recorder = Recorder(wholes, plan.llm_module_name)
     one = OneProcess(plan, config, source, decoders, code, start, 1.0, nudge)
@@ -54,7 +57,7 @@ def record_one_process(
     largest_norm = 1.0
     for step in range(steps):
         recorder.step, recorder.lengths = step, {}
-        loss = one.accumulate()
+        loss = one.accumulate(choices[step] if choices else None)
         for name, path, parameter, stepped in one.trained():
             gradient: Any = stepped.grad
             whole = gradient * one.tokens
@@ -69,6 +72,9 @@ def record_one_process(
         recorder.recording.epsilons.append(epsilon)
         recorder.recording.lengths.append(recorder.lengths)
         recorder.recording.losses.append(loss)
+        recorder.recording.choices.append(one.routing.made)
+        apart = max(recorder.recording.scores_apart, one.routing.rerouted.scores)
+        recorder.recording.scores_apart = apart
     return recorder.recording
 
 

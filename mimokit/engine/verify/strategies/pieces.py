@@ -59,12 +59,13 @@ def blocks_of(shard: Tensor, chunk: int) -> Iterator[Tensor]:
 
 def cosine_transform(block: Tensor) -> Tensor:
     """Return the orthonormal DCT-II of a block along both sides."""
-    return torch.from_numpy(scipy.fft.dctn(block.numpy(), norm="ortho"))
+    return torch.from_numpy(scipy.fft.dctn(block.cpu().numpy(), norm="ortho")).to(block.device)
 
 
 def from_cosines(coefficients: Tensor) -> Tensor:
     """Return the block of which these are the transform."""
-    return torch.from_numpy(scipy.fft.idctn(coefficients.numpy(), norm="ortho"))
+    block = scipy.fft.idctn(coefficients.cpu().numpy(), norm="ortho")
+    return torch.from_numpy(block).to(coefficients.device)
 
 
 WholeNumbers = dict[str, Tensor]
@@ -159,13 +160,11 @@ class Choices:
     def __init__(self, config: StrategyConfig, models: Sequence[Named], shards: Shards) -> None:
         self._config, self._models = config, models
         # One more entry than the tensor has: what is read and written for padding, -1.
-        self.residuals = [
-            {name: torch.zeros(one.numel() + 1) for name, one in model.items()} for model in models
-        ]
+        self.residuals = [{name: _zeros(one) for name, one in model.items()} for model in models]
         self._outer = {name: one.detach().flatten().clone() for name, one in models[0].items()}
         self._pieces = {
             name: [
-                piece
+                piece.to(one.device)
                 for shard in shards[name]
                 for piece in self._cut(positions_of(shard, one.shape))
             ]
@@ -242,7 +241,7 @@ class Choices:
 
     def _block(self, name: str, piece: Tensor, rounding: float) -> tuple[Tensor, Tensor]:
         """Take what DeMo sends of a block off the residuals; return its step, and what is open."""
-        total, senders, tie = torch.zeros(piece.shape), torch.zeros(piece.shape), False
+        total, senders, tie = (*torch.zeros(2, *piece.shape, device=piece.device), False)
         for residual in self.residuals:
             coefficients = cosine_transform(residual[name][piece])
             kept = min(self._config.compression_topk, piece.numel())

@@ -166,6 +166,7 @@ class ReplicaArithmetic:
             assert rule.masks is not None
             places = torch.from_numpy(rule.masks.indices(name, math.prod(shape), number))
             flat = [model[name].view(-1) for model in self._models]
+            places = places.to(flat[0].device)
             mean = _mean_of([weights[places] for weights in flat])
             self._write(partial(_put, flat, places, mean), config.delay)
 
