@@ -75,9 +75,9 @@ def together(parts: Iterable[Rerouted]) -> Rerouted:
     """Return the choices of several ranks or steps."""
     every = list(parts)
     return Rerouted(
-        sum(one.choices for one in every),
-        sum(one.taken for one in every),
-        sum(one.wrong for one in every),
-        max((one.farthest for one in every), default=0.0),
-        max((one.scores for one in every), default=0.0),
+        sum(part.choices for part in every),
+        sum(part.taken for part in every),
+        sum(part.wrong for part in every),
+        max((part.farthest for part in every), default=0.0),
+        max((part.scores for part in every), default=0.0),
     )
