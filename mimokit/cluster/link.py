@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -61,6 +62,8 @@ class EngineLink:
     def __init__(self, client: Any) -> None:
         self.client = client
         client.session.digest_history_size = REMEMBERED_MESSAGES
+        # It tells its log of a message with another key, and has none (ipyparallel 9.2).
+        client.log = logging.getLogger(__name__)
         self._known: dict[int, bytes] = {}
         self._asking = threading.Lock()
         self._sign: Any = None

@@ -27,6 +27,16 @@ class ModalityPresence(ConfigModel):
         in_microbatch = self.microbatches[microbatch % len(self.microbatches)]
         return in_microbatch and self.samples[sample % len(self.samples)]
 
+    def has_any(self, microbatch: int, samples: int) -> bool:
+        """Tell whether any of the first samples of a micro-batch may have inputs."""
+        in_microbatch = self.microbatches[microbatch % len(self.microbatches)]
+        return in_microbatch and any(self.samples[:samples])
+
+    @property
+    def first_microbatch(self) -> int:
+        """The first micro-batch in which samples may have inputs; 0 if there is none."""
+        return self.microbatches.index(True) if True in self.microbatches else 0
+
 
 class DataConfig(ConfigModel):
     """Batches and samples."""
@@ -105,8 +115,5 @@ class DataConfig(ConfigModel):
             (encoder, microbatch)
             for encoder, presence in self.modality_presence.items()
             for microbatch in range(self.num_microbatches)
-            if not any(
-                presence.at(microbatch, sample)
-                for sample in range(min(samples_per_microbatch, len(presence.samples)))
-            )
+            if not presence.has_any(microbatch, samples_per_microbatch)
         )

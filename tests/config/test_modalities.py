@@ -47,6 +47,11 @@ def test_a_pattern_counts_round() -> None:
     presence = ModalityPresence(microbatches=[True, False], samples=[True, True, False])
     assert [presence.at(m, 0) for m in range(4)] == [True, False, True, False]
     assert [presence.at(2, s) for s in range(6)] == [True, True, False] * 2
+    assert [presence.has_any(m, 1) for m in range(4)] == [True, False, True, False]
+    late = ModalityPresence(microbatches=[False, True], samples=[False, True])
+    assert [late.has_any(1, samples) for samples in (1, 2, 10**9)] == [False, True, True]
+    assert (presence.first_microbatch, late.first_microbatch) == (0, 1)
+    assert ModalityPresence(microbatches=[False]).first_microbatch == 0
 
 
 def test_absence_from_a_whole_micro_batch_is_known_before_a_run() -> None:

@@ -160,6 +160,17 @@ def test_what_is_shared_and_what_is_absent() -> None:
     assert batch.frames == (2, 2, 0, 2, 2, 0, 2, 2), "of the first micro-batch with images"
 
 
+def test_a_plan_takes_no_time_for_each_of_very_many_micro_batches_or_samples() -> None:
+    """Counted one by one they took hours; a mutant of a config had them."""
+    config = videos()
+    config.data.num_microbatches = 10**9
+    config.data.modality_presence = {"images": ModalityPresence(samples=[False] * 1000)}
+    (batch,) = mimokit.plan(config).frames
+    assert not any(batch.frames)
+    config.data.base_batch_size = 10**9
+    assert mimokit.plan(config).frames == ()
+
+
 def test_a_time_that_is_unknown_is_said_to_be() -> None:
     config = videos(UNEVEN)
     config.runtime.precision = "fp7"

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mimokit.architecture.tokens import ImageGeometry, geometry_of
-from mimokit.config import ExperimentConfig, Problem
+from mimokit.config import ExperimentConfig, ModalityPresence, Problem
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from mimokit.planning.frames.forecast import FrameForecast
 from mimokit.planning.frames.samples import order_samples
 from mimokit.planning.frames.work import SampleCosts, SampleSizes
 from mimokit.planning.types import LayoutPlan
 from mimokit.units import counted
+
+MOST_SAMPLES = 2**18
+"""Of a micro-batch over all replicas, whose frames are counted one by one."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,10 @@ def batch_frames(config: ExperimentConfig, plan: LayoutPlan) -> tuple[BatchFrame
 
     An encoder without `data.modality_frames` has as many in each sample as its tokens have room
     for, none where `data.modality_presence` says so. Images of any size count as the largest.
+    There are none of a micro-batch of more than 262,144 samples.
     """
+    if plan.batch.samples_per_microbatch > MOST_SAMPLES:
+        return ()
     return tuple(
         encoder_frames(config, plan, name)
         for name in vision_encoders(config)
@@ -89,11 +95,9 @@ def encoder_frames(config: ExperimentConfig, plan: LayoutPlan, name: str) -> Bat
         present = data.is_present(name, microbatch, sample)
         return (most if present else 0) if stated is None else stated
 
-    each: list[int] = []
-    for microbatch in range(plan.batch.num_microbatches):
-        each = [frames(microbatch, s) for s in range(plan.batch.samples_per_microbatch)]
-        if any(each):
-            break
+    presence = data.modality_presence.get(name, ModalityPresence())
+    first = min(presence.first_microbatch, plan.batch.num_microbatches - 1)
+    each = [frames(first, s) for s in range(plan.batch.samples_per_microbatch)]
     if config.runtime.sample_order == BALANCED:
         works = SampleCosts(config, plan).works([SampleSizes({name: count}) for count in each])
         each = [each[sample] for sample in order_samples(works)]

@@ -8,7 +8,12 @@ from typing import Any
 
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig, Problem
 from mimokit.config_files import config_from_mapping
-from mimokit.planning.frames.batch_frames import batch_frames, encoder_frames, vision_encoders
+from mimokit.planning.frames.batch_frames import (
+    MOST_SAMPLES,
+    batch_frames,
+    encoder_frames,
+    vision_encoders,
+)
 from mimokit.planning.layout import plan_layout
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.planner.draft import Draft
@@ -66,7 +71,8 @@ def resolved_config(config: ExperimentConfig, plan: LayoutPlan) -> ExperimentCon
 def frame_question(
     config: ExperimentConfig, plan: LayoutPlan, supposed: PredictionConfig
 ) -> FrameQuestion | None:
-    """Return the frames of a layout with their estimated times; None if it encodes no images.
+    """Return the frames of a layout with their estimated times; None if it encodes no images, or
+    more than can be counted one by one.
 
     They are those of the first vision encoder about whose frames the config says something, else
     of the first one, with as many frames in every sample as its tokens have room for.
@@ -78,7 +84,7 @@ def frame_question(
     from mimokit.prediction.frames import timed
 
     encoders = vision_encoders(config)
-    if not encoders:
+    if not encoders or plan.batch.samples_per_microbatch > MOST_SAMPLES:
         return None
     batches = batch_frames(config, plan) or (encoder_frames(config, plan, encoders[0]),)
     whole = resolved_config(config, plan).model_copy(update={"prediction": supposed})
