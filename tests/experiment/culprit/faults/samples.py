@@ -65,7 +65,9 @@ def _masks_of_first_samples(original: Any) -> Any:
     def rows(self: Any, computed: Any) -> Any:
         from dataclasses import replace
 
-        return original(self, replace(computed, samples=computed.samples - computed.samples.min()))
+        first = min(sample for sample, _ in computed.pairs)
+        pairs = [(sample - first, item) for sample, item in computed.pairs]
+        return original(self, replace(computed, pairs=pairs))
 
     return rows
 
