@@ -586,6 +586,14 @@ def any_size_on_stages() -> ExperimentConfig:
     return apart_multimodal_config(sizes, **_QWEN, **SHARED)
 
 
+def frames_on_shared_stages() -> ExperimentConfig:
+    """Return two encoders whose stages are next to those of the language model."""
+    encoders = {"clip": (1, 2), "qwen": (1, 2)}
+    options = {**_QWEN, "presence": PRESENCE, "encoder_microbatches": 2, **SHARED}
+    del options["num_microbatches"]
+    return shared_pipeline("colocated", (1, 2, 2), encoders, 3, tuple(encoders), **options)
+
+
 def class_tokens_on_stages() -> ExperimentConfig:
     """Return the same of images of one size, each with a class token in the output."""
     sizes = {"clip": (1, 2, 2), "audio": (1, 1, 1), LANGUAGE: (1, 1, 2)}
@@ -608,6 +616,7 @@ def _frames() -> Iterator[WholeRun]:
         ("fan-out, images of one size", fan_out),
         ("stages with a class token that is kept", class_tokens_on_stages),
         ("stages, any size, dropout", partial(_dropping, any_size_on_stages)),
+        ("stages on shared ranks", frames_on_shared_stages),
     ):
         yield WholeRun("frames that replicas share", name, make)
 

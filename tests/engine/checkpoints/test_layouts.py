@@ -55,6 +55,9 @@ _cut_decoder = partial(
 )
 _frozen_apart = partial(_frozen, partial(apart_config, (1, 1, 1), (2, 1, 1)))
 _in_bf16 = partial(digits_config, (2, 1), (1, 2), precision="bf16")
+_experts_fsdp = partial(
+    _sharded, partial(experts_config, (1, 1, 4), (1, 1, 4)), LANGUAGE, "use_megatron_fsdp"
+)
 _fsdp = partial(_sharded, partial(digits_config, (1, 2), (1, 2)), LANGUAGE, "use_megatron_fsdp")
 
 PAIRS: dict[str, tuple[Make, Make]] = {
@@ -70,6 +73,7 @@ PAIRS: dict[str, tuple[Make, Make]] = {
     "bf16 to one process": (_in_bf16, _on_one(_in_bf16)),
     "full shards to one process": (_fsdp, _on_one(_fsdp)),
     "one process to full shards": (_on_one(_fsdp), _fsdp),
+    "experts in full shards to one process": (_experts_fsdp, _on_one(_experts_fsdp)),
 }
 
 
