@@ -183,7 +183,7 @@ class LoadedBatch:
             reads = self._rank in plan.batch.modules[name].loads
             if reads and name not in self._inputs and shares_items(module):
                 ((kind, encoder),) = module.module.encoders.items()
-                none = batch["input_ids"].new_zeros(len(batch["input_ids"]))
+                none = torch.zeros(len(batch["input_ids"]), dtype=torch.int64)
                 self._inputs[name] = {ITEMS: none, kind: encoder.no_items()}
 
     def of_module(self, name: str) -> Batch | None:

@@ -128,7 +128,7 @@ def tensors_by_encoder(
 def rows_per_sample(
     inputs: Mapping[str, Any] | None, samples: int, tokens_per_item: int
 ) -> torch.Tensor:
-    """Return the number of embeddings of every sample: [samples], int64.
+    """Return the number of embeddings of every sample: [samples], int64, on the host.
 
     Args:
         inputs: inputs of one module, None where it is absent.
@@ -139,7 +139,7 @@ def rows_per_sample(
     """
     if inputs is None:
         return torch.zeros(samples, dtype=torch.int64)
-    items = torch.as_tensor(inputs[ITEMS])
+    items = torch.as_tensor(inputs[ITEMS]).cpu()
     tokens = item_tokens(inputs)
     if tokens is None:
         return items * tokens_per_item
@@ -148,8 +148,8 @@ def rows_per_sample(
             f"{ITEM_TOKENS} has {counted(len(tokens), 'entry')} but the samples have "
             f"{int(items.sum())} items; give one for every item."
         )
-    sample_of_item = torch.repeat_interleave(torch.arange(samples, device=items.device), items)
-    return torch.zeros_like(items).index_add_(0, sample_of_item, tokens.to(items.dtype))
+    sample_of_item = torch.repeat_interleave(torch.arange(samples), items)
+    return torch.zeros_like(items).index_add_(0, sample_of_item, tokens.to("cpu", items.dtype))
 
 
 def item_tokens(inputs: Mapping[str, Any]) -> torch.Tensor | None:
@@ -256,11 +256,13 @@ def sample_lengths(batch: Batch, placeholders: Iterable[int]) -> list[int]:
 
 
 def to_device(data: Any, device: torch.device) -> Any:
-    """Move all tensors of a batch."""
+    """Move all tensors of a batch but the items of its samples, which the host counts."""
     if isinstance(data, torch.Tensor):
         return data.to(device, non_blocking=True)
     if isinstance(data, dict):
-        return {key: to_device(value, device) for key, value in data.items()}
+        return {
+            key: value if key == ITEMS else to_device(value, device) for key, value in data.items()
+        }
     return data
 
 

@@ -85,13 +85,14 @@ def check_grids(
         raise ValueError(
             f"Module {name!r} sent {len(grids)} grids for {counted(sum(items), 'image')}."
         )
-    becoming = torch.split(tokens_of_grid(grids, merge_size), list(items))
-    for sample, (tokens, sent) in enumerate(zip(becoming, rows, strict=True)):
-        if int(tokens.sum()) != sent:
+    tokens: list[int] = tokens_of_grid(grids, merge_size).tolist()
+    for sample, (count, sent) in enumerate(zip(items, rows, strict=True)):
+        becoming, tokens = sum(tokens[:count]), tokens[count:]
+        if becoming != sent:
             raise ValueError(
                 f"Module {name!r} sent {counted(sent, 'row')} for sample {sample}, but "
-                f"{int(tokens.sum())} are those of the grids of its "
-                f"{counted(items[sample], 'image')}; they must be equal."
+                f"{becoming} are those of the grids of its {counted(count, 'image')}; they must "
+                "be equal."
             )
 
 

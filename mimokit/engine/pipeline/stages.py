@@ -144,7 +144,6 @@ class EncoderStage(ModuleStage):
         """Return the rows of every sample."""
         inputs: Batch = {ITEMS: torch.tensor(items, dtype=torch.int64)}
         if sizes is not None:
-            inputs[ITEMS] = inputs[ITEMS].to(sizes.device)
             inputs[self._kind.name] = {ITEM_TOKENS: self._encoder.tokens_of(sizes)}
         return rows_per_sample(inputs, len(items), self._tokens_per_item).tolist()
 
