@@ -286,6 +286,38 @@ def _samples_in_rows() -> Iterator[WholeRun]:
     yield WholeRun(proves, "stages and a decoder", partial(in_rows, make))
 
 
+WINDOWS = {"window_size": 6, "full_attention_layers": 2}
+"""Most samples have more tokens; every other layer attends to all of them."""
+
+
+def windows_on_contexts() -> ExperimentConfig:
+    """Return samples in a row with windows, on two tensor and two context-parallel ranks."""
+    make = partial(network_config, "qwen3", "clip", (2, 1, 2), (2, 1, 2))
+    config = cut_along_sequences(partial(_longer, make))
+    config = on_contexts(lambda: _changed(config, LANGUAGE, **WINDOWS), images=2, language_module=2)
+    return in_rows(lambda: config)
+
+
+def _windows_in_chunks() -> ExperimentConfig:
+    """Return chunks of two stages, of which only the first has a layer without a window."""
+    config = _apart_in_chunks("1f1b")
+    return _changed(config, LANGUAGE, window_size=4, full_attention_layers=[1])
+
+
+def _windows_of_a_decoder() -> ExperimentConfig:
+    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 2), "writer": (2, 1, 1)}
+    return _changed(cut_along_sequences(partial(decoded_config, sizes, 2)), "writer", window_size=3)
+
+
+def _windows() -> Iterator[WholeRun]:
+    for name, make in (
+        ("samples in a row on contexts", windows_on_contexts),
+        ("chunks", _windows_in_chunks),
+        ("a decoder", _windows_of_a_decoder),
+    ):
+        yield WholeRun("windows", name, make)
+
+
 def ends_as_layers(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
     """Return a config whose language model deals its layers out with embedding and loss."""
     config = make()
@@ -862,6 +894,7 @@ WHOLE_RUNS = (
     *_slices_of_sequences(),
     *_contexts(),
     *_samples_in_rows(),
+    *_windows(),
     *_images_of_any_size(),
     *_words(),
     *_decoders(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -38,6 +39,18 @@ class RopeScaling(ConfigModel):
 
 
 Coefficient = Annotated[float, Field(ge=0, le=1e6)]
+
+
+def windowed_layers(layers: int, without: int | Sequence[int] | None) -> frozenset[int]:
+    """Return the numbers, from 1, of the layers with a window, of which some are without it.
+
+    Args:
+        without: `full_attention_layers`.
+    """
+    if without is None or isinstance(without, int):
+        parts = without or 0
+        without = [-(-layers * part // parts) for part in range(1, parts + 1)]
+    return frozenset(range(1, layers + 1)).difference(without)
 
 
 class ProjectorArchitecture(ConfigModel):
@@ -153,10 +166,12 @@ class LayerArchitecture(ConfigModel):
     """An RMSNorm over each head of query and key. None: no."""
 
     window_size: Size | None = None
-    """Attention window of most layers, in tokens. None: no window."""
+    """Attention window of most layers, in tokens: a causal one ends with the token itself. None: no
+    window."""
 
-    full_attention_layers: SizeOrZero | None = None
-    """Layers without a window if window_size is set. None: 0."""
+    full_attention_layers: SizeOrZero | list[Size] | None = None
+    """Layers without a window if window_size is set: their numbers, from 1, or how many, the last
+    of as many equal parts each. None: 0."""
 
     multi_latent_attention: bool | None = None
     """Multi-latent attention (DeepSeek-V2), with the five widths below. None: no."""

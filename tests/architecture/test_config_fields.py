@@ -79,6 +79,9 @@ MOE = st.builds(
 )  # fmt: skip
 
 
+LAYERS_WITHOUT = st.integers(0, 3) | st.just((1, 2))
+
+
 @st.composite
 def networks(draw: Any) -> Transformer:
     """Draw layers of any kind, values that an unset field would mean among them."""
@@ -91,7 +94,7 @@ def networks(draw: Any) -> Transformer:
     return Transformer(
         draw(SIZE), hidden, heads, draw(st.just(heads) | SIZE), draw(st.just(width) | SIZE) or 1,
         draw(st.just(4 * hidden) | SIZE), norm=draw(st.sampled_from(["rms", "layer"])), mla=mla,
-        window=draw(st.integers(0, 3)), full_attention_layers=draw(st.integers(0, 3)),
+        window=draw(st.integers(0, 3)), full_attention_layers=draw(LAYERS_WITHOUT),
         activation=draw(st.sampled_from([None, "gelu", "silu", "quick_gelu"])),
         epsilon=draw(st.sampled_from([1e-5, 1e-6])), init_std=draw(st.sampled_from([0.02, 0.1])),
         **flags,

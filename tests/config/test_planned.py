@@ -44,10 +44,10 @@ def with_sizes(schedule: str = "1f1b", **fields: Any) -> dict[str, Any]:
 
 def test_a_plan_says_what_runs_reject() -> None:
     content = with_sizes()
-    content["model"]["module_architectures"][LANGUAGE]["window_size"] = 8
+    content["model"]["module_architectures"]["images"]["window_size"] = 2
     content["runtime"]["precision"] = "fp8"
     plan = mimokit.plan(content)
-    line = "`mimokit run` rejects this layout: language_module window_size 8; runtime precision fp8"
+    line = "`mimokit run` rejects this layout: images window_size 2; runtime precision fp8"
     assert line in " ".join(str(plan).split())
     assert line in plan._repr_html_()
     with pytest.raises(ConfigError) as refused:
@@ -92,6 +92,7 @@ def test_nothing_of_them_is_written_unless_it_is_said() -> None:
         (LANGUAGE, {"v_head_dim": 8}, "multi_latent_attention is not given"),
         (LANGUAGE, {**LATENT, "kv_lora_rank": None}, "multi_latent_attention needs it"),
         (LANGUAGE, {"full_attention_layers": 1}, "window_size is not given"),
+        (LANGUAGE, {"window_size": 8, "full_attention_layers": [2, 5]}, "name those of 1 to 4"),
         (LANGUAGE, {"max_position_embeddings": 9}, "position_embedding_type is not"),
         (LANGUAGE, {**LEARNED, "rotary_base": 1e6}, "but its positions are learned"),
         ("images", {"rope_scaling": {"rope_type": "linear"}}, "but its positions are learned"),
@@ -213,7 +214,7 @@ def test_heads_of_their_own_width() -> None:
             put(with_sizes(use_megatron_fsdp=True), f"{NETWORKS}.{LANGUAGE}", MIXED),
             "use_megatron_fsdp",
         ),
-        (with_network(LANGUAGE, window_size=8), "window_size"),
+        (with_network("images", window_size=2), "window_size"),
         (with_network("images", position_embedding_type="rope"), "position_embedding_type"),
         (with_network("images", **LEARNED, max_position_embeddings=9), "max_position_embeddings"),
         (with_network("images", outer_norms=3), "outer_norms"),
@@ -312,7 +313,7 @@ def test_what_is_said_as_it_runs_is_run() -> None:
         "gated_linear_unit": False,
         "normalization": "LayerNorm",
         "add_bias_linear": True,
-        "window_size": 4096,
+        "window_size": 8,
     }
     for precision in ("fp32", "bf16"):
         content = put(with_network(LANGUAGE, **plain), "runtime.precision", precision)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mimokit.architecture.huggingface.fields import Fields
-from mimokit.units import counted, listed
+from mimokit.units import listed
 
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "quick_gelu")
 """Activations that can run; "gelu" is the exact one, "quick_gelu" is x * sigmoid(1.702 x)."""
@@ -41,7 +41,6 @@ class NetworkFunctions:
 
     Attributes:
         activation: one of `ACTIVATIONS`; any other is as its file names it, and cannot run.
-        window: tokens that attention reaches back over, itself included; 0 for all.
         positions: longest sequence in tokens; 0 where none is stated.
         unknown: fields of the file that change what is computed, and that cannot run.
     """
@@ -50,7 +49,6 @@ class NetworkFunctions:
     epsilon: float
     rotary_base: float = 10_000.0
     rotary_scaling: RotaryScaling | None = None
-    window: int = 0
     positions: int = 0
     unknown: tuple[str, ...] = ()
 
@@ -66,11 +64,6 @@ class NetworkFunctions:
         if scaling is not None and scaling.kind not in SCALINGS:
             fields["rotary_scaling"] = (
                 f"its rotary scaling is {scaling.kind!r}; {listed(SCALINGS)} can run"
-            )
-        if self.window and not 0 < self.positions <= self.window:
-            fields["window"] = (
-                f"its attention has a sliding window of {counted(self.window, 'token')}; a window "
-                "can run if it is as long as the longest sequence"
             )
         if self.unknown:
             fields["fields"] = f"it sets {listed(self.unknown)}, which cannot run"
@@ -172,7 +165,6 @@ def _grouped(
         fields.number_or("rms_norm_eps", epsilon),
         rotary_base=rotary.number_or("rope_theta", base),
         rotary_scaling=_scaling(rotary),
-        window=_window(fields, kind),
         positions=fields.size_or("max_position_embeddings", positions, least=1),
         unknown=("partial_rotary_factor",) if _partial(fields, rotary) else (),
     )
@@ -194,18 +186,6 @@ def _scaling(rotary: Fields) -> RotaryScaling | None:
 def _partial(fields: Fields, rotary: Fields) -> bool:
     share = fields.number_or("partial_rotary_factor", 1.0)
     return rotary.number_or("partial_rotary_factor", share) != 1.0
-
-
-def _window(fields: Fields, kind: str) -> int:
-    """Return the tokens of a sliding window; 0 for none."""
-    if kind == "llama":
-        return 0
-    if kind in ("mistral", "phi3"):
-        return fields.size_or("sliding_window", 0)
-    if not fields.flag("use_sliding_window"):
-        return 0
-    first = fields.size_or("max_window_layers", 28)  # layers before it attend to everything
-    return fields.size_or("sliding_window", 4096) if first < fields.size("num_hidden_layers") else 0
 
 
 def _gpt2_unknown(fields: Fields) -> Iterator[str]:

@@ -180,13 +180,24 @@ def _numbers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
         yield _problem(name, "moe_router_pre_softmax", False, f"{what}out.", True)
     for field in ("first_k_dense_replace", "full_attention_layers"):
         value = getattr(network, field)
-        if value is not None and value > network.num_layers:
+        if isinstance(value, int) and value > network.num_layers:
             yield _problem(
                 name,
                 field,
                 value,
                 f"more than its {counted(network.num_layers, 'layer')}; lower it.",
             )
+    yield from _numbered_layers(name, network)
+
+
+def _numbered_layers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    numbers = network.full_attention_layers
+    if isinstance(numbers, list) and max(numbers, default=0) > network.num_layers:
+        sentence = (
+            f"full_attention_layers names layer {max(numbers)}, but it has "
+            f"{counted(network.num_layers, 'layer')}; name those of 1 to {network.num_layers}."
+        )
+        yield module_problem(name, "full_attention_layers", numbers, sentence)
 
 
 def _positions(

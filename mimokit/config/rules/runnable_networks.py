@@ -13,8 +13,6 @@ from mimokit.units import counted
 
 _NOT_RUNNING: Mapping[str, object] = {
     "add_key_bias": True,
-    "window_size": None,
-    "full_attention_layers": 0,
     "multi_latent_attention": False,
     "q_lora_rank": None,
     "kv_lora_rank": None,
@@ -40,14 +38,15 @@ def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
         learned = name != model.llm_module_name and name not in model.decoder_module_names
         yield from _positions(name, network, learned, name == model.llm_module_name)
         yield from _ends(name, network)
+        if learned and network.modality != "text":
+            yield from _windows(name, network)
 
 
 def _planned(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield fields that are only planned; a window at least as long as a sequence is none."""
+    """Yield fields that are only planned."""
     for field, plain in _NOT_RUNNING.items():
         value = getattr(network, field)
-        wide = field == "window_size" and value is not None and value >= network.seq_length
-        if value is None or value == plain or wide:
+        if value is None or value == plain:
             continue
         if network.weights is not None:
             sentence = (
@@ -57,6 +56,13 @@ def _planned(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
             yield module_problem(name, field, value, sentence)
         else:
             yield leave_out(name, field, value, network_path(name, field))
+
+
+def _windows(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    """Yield windows of encoders of images and sound, whose tokens also attend to later ones."""
+    window = network.window_size
+    if window is not None and window < network.seq_length:
+        yield leave_out(name, "window_size", window, network_path(name, "window_size"))
 
 
 def _positions(

@@ -120,10 +120,12 @@ class Tokens:
 
     Attributes:
         allowed: [batch, 1, new tokens, all tokens]: which tokens attend to which; None: all to all.
+        windowed: likewise, in layers with a window.
         turned: rotary positions of the new tokens, if there are some.
     """
 
     allowed: torch.Tensor | None = None
+    windowed: torch.Tensor | None = None
     turned: Turns | None = None
 
 
@@ -207,7 +209,8 @@ class Layers:
         value = value.transpose(1, 2)
         if cache is not None:
             key, value = cache.extended(number, key, value)
-        mixed = _mixed(query, key, value, tokens.allowed)
+        windowed = number + 1 in self.net.windowed_layers
+        mixed = _mixed(query, key, value, tokens.windowed if windowed else tokens.allowed)
         return self._row(mixed, f"{name}.linear_proj")
 
     def _heads(self, hidden: torch.Tensor, name: str) -> tuple[torch.Tensor, torch.Tensor]:

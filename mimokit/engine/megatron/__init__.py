@@ -57,6 +57,7 @@ with quick_import():
         TransformerLayer,
         get_transformer_layer_offset,
     )
+    from megatron.core.transformer.utils import is_layer_window_attention
 
     from mimokit.engine.megatron.collectives import take_new_names
     from mimokit.engine.megatron.experts import (
@@ -125,6 +126,7 @@ __all__ = [
     "get_gpt_layer_local_spec",
     "get_num_layers_to_build",
     "get_transformer_layer_offset",
+    "is_layer_window_attention",
     "of_class",
     "parallel_state",
     "scale_auxiliary_losses",

@@ -20,6 +20,7 @@ from mimokit.engine.megatron import (
     PackedSeqParams,
     ProcessGroupCollection,
     TransformerConfig,
+    is_layer_window_attention,
     tensor_parallel,
 )
 from mimokit.engine.parallel.context import KeySpan, SequenceCut, spans_of_rank
@@ -32,6 +33,7 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
     and every rank keeps its part.
 
     Args:
+        layer_number: in the whole module, from 1; decides whether it has the window of a config.
         attn_mask_type: causal; otherwise a position attends to all that no mask hides.
         options: others that Megatron passes, of which this has no use.
     """
@@ -51,6 +53,11 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
         assert pg_collection is not None
         self._cut = SequenceCut(config, pg_collection, attn_mask_type == AttnMaskType.causal)
         self._scale = softmax_scale
+        self._before: int | None = None
+        if is_layer_window_attention(
+            config.window_size, config.window_attn_skip_freq, layer_number
+        ):
+            self._before, _ = config.window_size
         stated = config.attention_dropout if attention_dropout is None else attention_dropout
         self._dropout = float(stated)
 
@@ -105,14 +112,17 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
     ) -> torch.Tensor:
         """Return the output of a span: [samples, heads, queries, width]."""
         query = query[:, :, slice(*span.queries)]
-        key, value = (each[:, :, slice(*span.keys)] for each in (key, value))
+        first, last = span.keys
+        if self._before is not None:
+            first = max(first, last - query.shape[2] - self._before)
+        key, value = (each[:, :, first:last] for each in (key, value))
         queries, keys = query.shape[2], key.shape[2]
         seen = None if hidden is None else ~hidden
-        causal = self._cut.causal
-        if causal and queries < keys:
+        causal, before = self._cut.causal, keys if self._before is None else self._before
+        if causal and (queries < keys or before + 1 < keys):
             # The kernels' own causal mask begins at the first key, not at the last.
             seen = torch.ones(queries, keys, dtype=torch.bool, device=query.device)
-            seen = seen.tril(keys - queries)
+            seen = seen.tril(keys - queries).triu(keys - queries - before)
         with self._random_state():
             return F.scaled_dot_product_attention(
                 query,
@@ -120,7 +130,7 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
                 value,
                 attn_mask=seen,
                 dropout_p=self._dropout if self.training else 0.0,
-                is_causal=causal and queries == keys,
+                is_causal=causal and seen is None,
                 scale=self._scale,
                 enable_gqa=query.shape[1] != key.shape[1],
             )

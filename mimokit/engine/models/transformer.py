@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from mimokit.architecture.transformer import EPSILON, INIT_STD
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
-from mimokit.config.layer_architecture import Activation
+from mimokit.config.layer_architecture import Activation, windowed_layers
 from mimokit.config.user_code import NO_CODE, OwnModule, UserCode
 from mimokit.engine.inside_steps import tell_of_recomputation
 from mimokit.engine.megatron import (
@@ -169,6 +169,7 @@ def transformer_config(
             context_parallel_size=execution.context_parallel,
             sequence_parallel=execution.sequence_parallel,
             mrope_section=architecture.mrope_section,
+            **_windows(architecture),
             use_cpu_initialization=True,
             calculate_per_token_loss=True,
             bf16=execution.weights == "bf16",
@@ -182,6 +183,21 @@ def transformer_config(
             **expert_options(architecture, execution),
             **_NO_FUSED_KERNELS,
         )
+
+
+def _windows(architecture: ModuleArchitecture) -> dict[str, Any]:
+    """Return how many tokens before itself a token attends to, and in which layers it does.
+
+    A window as long as a sequence is none: Megatron's is causal, also in an encoder.
+    """
+    if architecture.window_size is None or architecture.window_size >= architecture.seq_length:
+        return {}
+    layers = architecture.num_layers
+    windowed = windowed_layers(layers, architecture.full_attention_layers)
+    return {
+        "window_size": (architecture.window_size - 1, 0),
+        "window_attn_skip_freq": [int(number in windowed) for number in range(1, layers + 1)],
+    }
 
 
 def _layer_options(architecture: ModuleArchitecture) -> dict[str, Any]:
@@ -220,7 +236,9 @@ def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
         attention.submodules.q_layernorm = attention.submodules.k_layernorm = HeadNorm
     execution = build.execution
     if execution.context_parallel > 1 or execution.samples_in_row:
-        attention.submodules.core_attention = _core_attention(execution, mask_type)
+        attention.submodules.core_attention = _core_attention(
+            execution, mask_type, windowed=architecture.window_size is not None
+        )
     attention.params = {"attn_mask_type": mask_type}
     qkv, output, inside = architecture.has_biases
     parts = attention.submodules
@@ -235,15 +253,15 @@ def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
     return spec
 
 
-def _core_attention(execution: ModuleExecution, mask_type: AttnMaskType) -> Any:
+def _core_attention(execution: ModuleExecution, mask_type: AttnMaskType, windowed: bool) -> Any:
     """Return the class of attention over sequences that ranks share, or that lie in a row.
 
-    Transformer Engine's has kernels for half precision, without masks of padding.
+    Transformer Engine's has kernels for half precision, without masks of padding or windows.
     """
     fused = transformer_engine_attention()
     unmasked = mask_type in (AttnMaskType.causal, AttnMaskType.no_mask)
     takes = unmasked and execution.weights != "fp32" and not execution.samples_in_row
-    return fused if fused is not None and takes else SequenceAttention
+    return fused if fused is not None and takes and not windowed else SequenceAttention
 
 
 def block_submodules(
