@@ -528,6 +528,17 @@ def experts_on_contexts() -> ExperimentConfig:
     return on_contexts(partial(_longer, make), images=2, language_module=2)
 
 
+BIASED = {"moe_router_enable_expert_bias": True, "moe_router_bias_update_rate": 0.05}
+
+
+def experts_with_bias_on_contexts() -> ExperimentConfig:
+    """Return biases of experts that a rank moves by the tokens of all contexts and replicas."""
+    make = partial(experts_config, (1, 1, 4), (1, 1, 4), **BIASED, **EVEN)
+    config = on_contexts(partial(_longer, make), images=2, language_module=2)
+    config.model.module_parallelisms[LANGUAGE].recompute_granularity = "full"
+    return config
+
+
 def experts_on_shared_stages(each: int = 2) -> ExperimentConfig:
     """Return experts in chunks of two stages, on two contexts each, that read samples in a row.
 
@@ -584,6 +595,13 @@ def _experts() -> Iterator[WholeRun]:
             "EP2 ETP2 on separate ranks, gathered",
             partial(experts_config, (1, 1, 1), (2, 1, 2), True, 1, 2, 2, "allgather"),
         ),
+        (
+            "a bias in EP2 of TP2 on two stages",
+            partial(
+                experts_config, (1, 1, 2), (2, 2, 1), True, 2, num_layers=4, **BIASED, **WITH_SHARED
+            ),
+        ),
+        ("a bias on contexts, recomputed", experts_with_bias_on_contexts),
         ("on stages of shared ranks", experts_on_shared_stages),
         ("of a decoder", expert_decoder_config),
     ):

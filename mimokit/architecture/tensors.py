@@ -57,12 +57,14 @@ class ModuleTensor:
         name: Megatron's, with the number that a layer has in the whole module.
         place: number of its layer, or the end of the pipeline that holds it.
         copy_of: the tensor that this one is a copy of, on another stage; only that one is saved.
+        trains: whether gradients move it, where its module is not frozen.
     """
 
     name: str
     cut: TensorCut
     place: int | End
     copy_of: str | None = None
+    trains: bool = True
 
     def is_on(self, stage: int, layers: tuple[Span, ...]) -> bool:
         """Whether a stage holds it."""
@@ -190,6 +192,8 @@ def _feed_forward(net: Transformer, ffn: int, name: str, number: int) -> Tensors
 def _experts(net: Transformer, moe: MixtureOfExperts, name: str, number: int) -> Tensors:
     """Yield router, experts by their numbers in the whole layer, and shared experts."""
     yield _uncut(f"{name}router.weight", number, moe.experts, net.hidden)
+    if moe.router_bias:
+        yield replace(_uncut(f"{name}router.expert_bias", number, moe.experts), trains=False)
     for expert in range(moe.experts):
         for row in _feed_forward(net, moe.ffn, f"{name}experts.local_experts.{expert}.", number):
             yield replace(row, cut=replace(row.cut, expert=expert, experts=moe.experts))

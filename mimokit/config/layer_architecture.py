@@ -208,7 +208,12 @@ class LayerArchitecture(ConfigModel):
     ones). None: 0."""
 
     moe_router_enable_expert_bias: bool | None = None
-    """The router has one bias per expert. None: no."""
+    """A token chooses experts by the sigmoids of its logits plus one bias per expert (DeepSeek-V3).
+    After a step the bias of experts that fewer tokens chose than the mean rises, that of others
+    falls. None: no."""
+
+    moe_router_bias_update_rate: Coefficient | None = None
+    """By how much it does. None: 0.001."""
 
     moe_shared_expert_gate: bool | None = None
     """The shared experts have a separate gate. None: no."""

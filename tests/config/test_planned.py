@@ -88,6 +88,16 @@ def test_nothing_of_them_is_written_unless_it_is_said() -> None:
             "whose weight would be 1",
         ),
         (LANGUAGE, {**EXPERTS, "first_k_dense_replace": 5}, "more than its 4 layers"),
+        (
+            LANGUAGE,
+            {**EXPERTS, "moe_router_enable_expert_bias": True, "moe_router_pre_softmax": True},
+            "with moe_router_enable_expert_bias scores are sigmoids",
+        ),
+        (
+            LANGUAGE,
+            {**EXPERTS, "moe_router_bias_update_rate": 0.1},
+            "but moe_router_enable_expert_bias is not given",
+        ),
         (LANGUAGE, {**EXPERTS, "moe_shared_expert_intermediate_size": 6}, "tensor_parallel 4"),
         (LANGUAGE, {"v_head_dim": 8}, "multi_latent_attention is not given"),
         (LANGUAGE, {**LATENT, "kv_lora_rank": None}, "multi_latent_attention needs it"),
@@ -296,9 +306,10 @@ def test_experts_that_count_padding_are_not_run_in_rows_without_it() -> None:
     with pytest.raises(ConfigError, match="allgather, which takes as many tokens of every rank"):
         check_runnable(load(content))
     del sizes["moe_token_dispatcher_type"]
-    content["model"]["module_architectures"][LANGUAGE]["moe_z_loss_coeff"] = 0.01
-    with pytest.raises(ConfigError, match="has a moe_z_loss_coeff, which counts the padding"):
-        check_runnable(load(content))
+    for field, value in (("moe_router_enable_expert_bias", True), ("moe_z_loss_coeff", 0.01)):
+        content["model"]["module_architectures"][LANGUAGE][field] = value
+        with pytest.raises(ConfigError, match=f"has a {field}, which counts the padding"):
+            check_runnable(load(content))
 
 
 def test_latent_attention_is_not_run() -> None:

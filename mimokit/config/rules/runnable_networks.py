@@ -19,7 +19,6 @@ _NOT_RUNNING: Mapping[str, object] = {
     "qk_head_dim": None,
     "qk_pos_emb_head_dim": None,
     "v_head_dim": None,
-    "moe_router_enable_expert_bias": False,
     "mtp_num_layers": 0,
     "temporal_patch_size": 1,
     "pooling_head": False,

@@ -102,6 +102,16 @@ def test_what_has_no_shapes_is_still_counted() -> None:
     assert plan.entries[0] > 2 * 2 * 4 * network.hidden_size**2
 
 
+def test_no_rank_trains_the_bias_of_a_router() -> None:
+    config = layout("homogeneous", sizes(dp=2), 4)
+    network = config.model.module_architectures["language"]
+    network.num_moe_experts, network.add_bias_linear = 4, False
+    network.moe_router_enable_expert_bias = True
+    plan = replicas(planned(with_strategy(config, name="diloco", replicas=2))[0])
+    names = [name for name, _ in plan.shards.ranks[0]]
+    assert not any("expert_bias" in name or "rest of stage" in name for name in names)
+
+
 def test_a_rank_trains_its_own_experts() -> None:
     config = layout("homogeneous", sizes(dp=2), 4)
     config.model.module_parallelisms["language"].expert_parallel = 2
