@@ -52,7 +52,12 @@ def _qwen2() -> Any:
 def _qwen3() -> Any:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
+    yarn = {
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "beta_fast": 2.0,
+        "original_max_position_embeddings": 16,
+    }  # fmt: skip
     sizes = {**GROUPED, "num_key_value_heads": 2, "head_dim": 8, "attention_bias": True}
+    sizes["rope_parameters"] = yarn
     return Qwen3ForCausalLM(Qwen3Config(**sizes))
 
 

@@ -22,6 +22,7 @@ from mimokit.config import (
     ModalityPresence,
     ModuleArchitecture,
     ModuleParallelismConfig,
+    RopeScaling,
     StrategyConfig,
 )
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
@@ -286,15 +287,59 @@ def _samples_in_rows() -> Iterator[WholeRun]:
     yield WholeRun(proves, "stages and a decoder", partial(in_rows, make))
 
 
+YARN = {
+    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
+    "mscale_all_dim": 0.5,
+}  # fmt: skip
+LATENT_ATTENTION = {
+    "multi_latent_attention": True, "kv_lora_rank": 12, "qk_head_dim": 8, "qk_pos_emb_head_dim": 4,
+    "v_head_dim": 6,
+}  # fmt: skip
+
+
+def latent_config() -> ExperimentConfig:
+    """Return two tensor-parallel ranks, on which all heads of a token share a rotary key."""
+    config = digits_config((2, 1), (2, 1))
+    return _changed(config, LANGUAGE, q_lora_rank=10, **LATENT_ATTENTION)
+
+
+def _latent_on_contexts() -> ExperimentConfig:
+    """Return samples in a row on two tensor and two context-parallel ranks."""
+    config = cut_along_sequences(partial(_longer, partial(digits_config, (2, 2), (2, 2))))
+    latent = {**LATENT_ATTENTION, "normalization": "RMSNorm", "add_bias_linear": False}
+    latent["rope_scaling"] = RopeScaling(**YARN)
+    make = partial(_changed, config, LANGUAGE, **latent)
+    return in_rows(partial(on_contexts, make, images=2, language_module=2))
+
+
+def _latent_with_experts() -> ExperimentConfig:
+    """Return two recomputed stages like DeepSeek-V3's, with biases of experts."""
+    latent = {**LATENT_ATTENTION, "q_lora_rank": 10, "num_query_groups": None}
+    sizes = (1, 1, 2), (2, 2, 1)
+    config = experts_config(*sizes, True, 2, num_layers=4, **BIASED, **latent)
+    config.model.module_parallelisms[LANGUAGE].recompute_granularity = "selective"
+    return config
+
+
+def _latent() -> Iterator[WholeRun]:
+    for name, make in (
+        ("biases, without slices", latent_config),
+        ("samples in a row on contexts", _latent_on_contexts),
+        ("experts on stages", _latent_with_experts),
+    ):
+        yield WholeRun("latent attention", name, make)
+
+
 WINDOWS = {"window_size": 6, "full_attention_layers": 2}
 """Most samples have more tokens; every other layer attends to all of them."""
 
 
 def windows_on_contexts() -> ExperimentConfig:
-    """Return samples in a row with windows, on two tensor and two context-parallel ranks."""
+    """Return samples in a row, with yarn, on two tensor and two context-parallel ranks."""
     make = partial(network_config, "qwen3", "clip", (2, 1, 2), (2, 1, 2))
     config = cut_along_sequences(partial(_longer, make))
-    config = on_contexts(lambda: _changed(config, LANGUAGE, **WINDOWS), images=2, language_module=2)
+    changed = partial(_changed, config, LANGUAGE, rope_scaling=RopeScaling(**YARN), **WINDOWS)
+    config = on_contexts(changed, images=2, language_module=2)
     return in_rows(lambda: config)
 
 
@@ -913,6 +958,7 @@ WHOLE_RUNS = (
     *_contexts(),
     *_samples_in_rows(),
     *_windows(),
+    *_latent(),
     *_images_of_any_size(),
     *_words(),
     *_decoders(),

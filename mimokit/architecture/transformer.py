@@ -225,11 +225,14 @@ def _attention(net: Transformer) -> tuple[int, int]:
 
 def _latent_attention(net: Transformer, mla: LatentAttention) -> tuple[int, int]:
     query = net.heads * (mla.nope_dim + mla.rope_dim)
-    compressions = net.hidden * (mla.kv_rank + mla.rope_dim) + mla.kv_rank
+    compressions = net.hidden * (mla.kv_rank + mla.rope_dim) + norm_parameters(
+        net.norm, mla.kv_rank
+    )
+    compressions += net.output_bias * net.hidden
     sharded = mla.kv_rank * net.heads * (mla.nope_dim + mla.v_dim)
     sharded += net.heads * mla.v_dim * net.hidden
     if mla.q_rank:
-        compressions += mla.q_rank * (net.hidden + 1)
+        compressions += mla.q_rank * net.hidden + norm_parameters(net.norm, mla.q_rank)
         sharded += mla.q_rank * query
     else:
         sharded += net.hidden * query

@@ -22,8 +22,8 @@ class RopeScaling(ConfigModel):
     model_config = ConfigDict(frozen=True)
 
     rope_type: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
-    """linear (positions are divided by factor) and llama3 (Llama 3.1) run, others are only
-    planned."""
+    """linear (positions are divided by factor), llama3 (Llama 3.1) and yarn (Peng et al. 2023,
+    arXiv 2309.00071) run, others are only planned."""
 
     factor: Annotated[float, Field(ge=1, le=1e6)] = 8.0
     """By which long wavelengths are stretched."""
@@ -35,7 +35,20 @@ class RopeScaling(ConfigModel):
     """llama3: wavelengths below original_max_position_embeddings divided by it stay."""
 
     original_max_position_embeddings: Size = 8192
-    """llama3: positions before stretching."""
+    """llama3, yarn: positions before stretching."""
+
+    beta_fast: Annotated[float, Field(gt=0, le=1e6)] = 32.0
+    """yarn: what turns more often than this over those positions stays."""
+
+    beta_slow: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    """yarn: what turns less often than this is stretched."""
+
+    mscale: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """yarn: how much queries and keys grow with factor. None: 1."""
+
+    mscale_all_dim: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """yarn: likewise, of their parts without positions in latent attention; of others the growth is
+    divided by that of this. None: not at all."""
 
 
 Coefficient = Annotated[float, Field(ge=0, le=1e6)]

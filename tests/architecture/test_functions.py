@@ -34,7 +34,11 @@ def test_rotary_positions_are_found_in_old_and_new_places() -> None:
     ("config", "obstacle"),
     [
         ({"hidden_act": "relu2"}, "its activation is 'relu2'; silu, gelu,"),
-        ({"rope_scaling": {"type": "yarn", "factor": 2}}, "its rotary scaling is 'yarn'; linear"),
+        ({"rope_scaling": {"type": "longrope"}}, "its rotary scaling is 'longrope'; linear"),
+        (
+            {"rope_scaling": {"type": "yarn", "attention_factor": 2, "truncate": False}},
+            "it sets attention_factor and truncate: false",
+        ),
         ({"partial_rotary_factor": 0.5}, "it sets partial_rotary_factor"),
         ({"model_type": "gpt2", "scale_attn_weights": False}, "it sets scale_attn_weights: false"),
     ],
@@ -49,6 +53,7 @@ def test_what_cannot_run_is_named(config: dict[str, Any], obstacle: str) -> None
     [
         {"hidden_act": "gelu_new"},
         {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}},
     ],
 )
 def test_what_can_run_has_no_obstacle(config: dict[str, Any]) -> None:

@@ -248,7 +248,7 @@ def test_what_only_is_planned_is_not_run(content: dict[str, Any], field: str) ->
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"rope_scaling": {"rope_type": "yarn"}}, "rope_type yarn, which can be planned"),
+        ({"rope_scaling": {"rope_type": "longrope"}}, "rope_type longrope, which can be planned"),
         ({"kv_channels": 5}, "rotate pairs of them; make it even"),
         ({**LEARNED, "max_position_embeddings": 9}, "is 9, fewer than the"),
     ],
@@ -312,9 +312,21 @@ def test_experts_that_count_padding_are_not_run_in_rows_without_it() -> None:
             check_runnable(load(content))
 
 
-def test_latent_attention_is_not_run() -> None:
-    with pytest.raises(ConfigError, match="multi_latent_attention is true, which can be planned"):
-        check_runnable(load(with_network(LANGUAGE, **LATENT)))
+@pytest.mark.parametrize(
+    ("module", "fields", "named"),
+    [
+        ("images", {}, "multi_latent_attention is true, which can be planned"),
+        (LANGUAGE, {"attention_dropout": 0.1}, "attention_dropout is given, which does not run wi"),
+        (LANGUAGE, LEARNED, "position_embedding_type is learned_absolute, which does not run with"),
+        (LANGUAGE, {"rope_scaling": {"rope_type": "linear"}}, "rope_scaling is given, which does"),
+        (LANGUAGE, {"qk_pos_emb_head_dim": 3}, "rotate pairs of dimensions; make it even"),
+    ],
+)
+def test_what_latent_attention_is_not_run_with(
+    module: str, fields: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=named):
+        check_runnable(load(with_network(module, **{**LATENT, **fields})))
 
 
 def test_what_is_said_as_it_runs_is_run() -> None:

@@ -12,7 +12,7 @@ from mimokit.units import listed
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "quick_gelu")
 """Activations that can run; "gelu" is the exact one, "quick_gelu" is x * sigmoid(1.702 x)."""
 
-SCALINGS = ("linear", "llama3")
+SCALINGS = ("linear", "llama3", "yarn")
 """Kinds of rotary scaling that can run."""
 
 
@@ -21,11 +21,15 @@ class RotaryScaling:
     """How rotary frequencies are changed for longer sequences.
 
     Attributes:
-        kind: "linear" divides all of them; "llama3" divides the low ones (Llama 3.1); any other is
-            as its file names it, and cannot run.
+        kind: "linear" divides all of them; "llama3" (Llama 3.1) and "yarn" (arXiv 2309.00071)
+            divide the low ones; any other is as its file names it, and cannot run.
         low: llama3: wavelengths longer than `original_positions / low` are divided by `factor`.
         high: llama3: wavelengths shorter than `original_positions / high` stay as they are.
-        original_positions: llama3: positions that the model was trained for at first.
+        original_positions: llama3, yarn: positions that the model was trained for at first.
+        fast: yarn: what turns more often than this over those positions stays as it is.
+        slow: yarn: what turns less often than this is divided.
+        growth: yarn: how much queries and keys grow with the factor; None: 1.
+        divided: yarn: likewise, by whose growth theirs is divided; None: by nothing.
     """
 
     kind: str
@@ -33,6 +37,10 @@ class RotaryScaling:
     low: float = 1.0
     high: float = 4.0
     original_positions: int = 8192
+    fast: float = 32.0
+    slow: float = 1.0
+    growth: float | None = None
+    divided: float | None = None
 
 
 @dataclass(frozen=True)
@@ -166,7 +174,7 @@ def _grouped(
         rotary_base=rotary.number_or("rope_theta", base),
         rotary_scaling=_scaling(rotary),
         positions=fields.size_or("max_position_embeddings", positions, least=1),
-        unknown=("partial_rotary_factor",) if _partial(fields, rotary) else (),
+        unknown=tuple(_unknown(fields, rotary)),
     )
 
 
@@ -174,6 +182,8 @@ def _scaling(rotary: Fields) -> RotaryScaling | None:
     kind = rotary.text("rope_type", rotary.text("type", "default"))
     if kind in ("default", "mrope"):  # mrope turns parts of a head with other axes
         return None
+    if kind == "yarn":
+        return _yarn(rotary)
     return RotaryScaling(
         kind,
         rotary.number_or("factor", 1.0),
@@ -183,9 +193,35 @@ def _scaling(rotary: Fields) -> RotaryScaling | None:
     )
 
 
+def _yarn(rotary: Fields) -> RotaryScaling:
+    growth, divided = (
+        rotary.number_or(name, 1.0) if name in rotary else None
+        for name in ("mscale", "mscale_all_dim")
+    )
+    return RotaryScaling(
+        "yarn",
+        rotary.number_or("factor", 1.0),
+        original_positions=rotary.size_or("original_max_position_embeddings", 8192, least=1),
+        fast=rotary.number_or("beta_fast", 32.0),
+        slow=rotary.number_or("beta_slow", 1.0),
+        growth=growth,
+        divided=divided,
+    )
+
+
 def _partial(fields: Fields, rotary: Fields) -> bool:
     share = fields.number_or("partial_rotary_factor", 1.0)
     return rotary.number_or("partial_rotary_factor", share) != 1.0
+
+
+def _unknown(fields: Fields, rotary: Fields) -> Iterator[str]:
+    """Yield the fields that change rotary positions, and that are set."""
+    if _partial(fields, rotary):
+        yield "partial_rotary_factor"
+    if "attention_factor" in rotary:
+        yield "attention_factor"
+    if not rotary.flag("truncate", default=True):
+        yield "truncate: false"
 
 
 def _gpt2_unknown(fields: Fields) -> Iterator[str]:

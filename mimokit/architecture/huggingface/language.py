@@ -127,6 +127,10 @@ def _scaling(functions: NetworkFunctions) -> RopeScaling | None:
         low_freq_factor=stated.low,
         high_freq_factor=stated.high,
         original_max_position_embeddings=stated.original_positions,
+        beta_fast=stated.fast,
+        beta_slow=stated.slow,
+        mscale=stated.growth,
+        mscale_all_dim=stated.divided,
     )
 
 

@@ -8,17 +8,11 @@ from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.messages import problem_at, written
 from mimokit.config.model import MimoParallelismConfig
-from mimokit.config.rules.facts import module_problem, network_path
+from mimokit.config.rules.facts import a_fix, module_problem, network_path
 from mimokit.units import counted
 
 _NOT_RUNNING: Mapping[str, object] = {
     "add_key_bias": True,
-    "multi_latent_attention": False,
-    "q_lora_rank": None,
-    "kv_lora_rank": None,
-    "qk_head_dim": None,
-    "qk_pos_emb_head_dim": None,
-    "v_head_dim": None,
     "mtp_num_layers": 0,
     "temporal_patch_size": 1,
     "pooling_head": False,
@@ -36,6 +30,7 @@ def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield from _planned(name, network)
         learned = name != model.llm_module_name and name not in model.decoder_module_names
         yield from _positions(name, network, learned, name == model.llm_module_name)
+        yield from _latent(name, network, learned)
         yield from _ends(name, network)
         if learned and network.modality != "text":
             yield from _windows(name, network)
@@ -98,12 +93,50 @@ def _positions(
         )
         yield module_problem(name, "kv_channels", network.head_dim, sentence)
     scaling = network.rope_scaling
-    if scaling is not None and scaling.rope_type not in ("linear", "llama3"):
+    if scaling is not None and scaling.rope_type not in ("linear", "llama3", "yarn"):
         sentence = (
             f"rope_scaling has the rope_type {scaling.rope_type}, which can be "
-            "planned but not run yet; linear and llama3 run."
+            "planned but not run yet; linear, llama3 and yarn run."
         )
         yield problem_at(network_path(name, "rope_scaling"), scaling.rope_type, sentence, None)
+    elif scaling is not None and scaling.rope_type == "yarn" and network.mrope_section is not None:
+        sentence = (
+            "rope_scaling has the rope_type yarn, which does not run with mrope_section; leave one "
+            "of them out."
+        )
+        yield problem_at(network_path(name, "rope_scaling"), "yarn", sentence, None)
+
+
+def _latent(name: str, network: ModuleArchitecture, encodes: bool) -> Iterator[Problem]:
+    """Yield what multi-latent attention does not run with: it has rotary positions of its own."""
+    if not network.multi_latent_attention:
+        return
+    if encodes:
+        path = network_path(name, "multi_latent_attention")
+        yield leave_out(name, "multi_latent_attention", True, path)
+        return
+    scaling, width = network.rope_scaling, network.qk_pos_emb_head_dim or 0
+    others = {
+        "mrope_section": network.mrope_section is not None,
+        "rope_scaling": scaling is not None and scaling.rope_type != "yarn",
+        "position_embedding_type": network.position_embedding_type == "learned_absolute",
+        "attention_dropout": bool(network.attention_dropout),
+    }
+    for field in (field for field, given in others.items() if given):
+        sentence = (
+            f"{field} is {written(value)}"
+            if isinstance(value := getattr(network, field), str)
+            else f"{field} is given"
+        )
+        sentence += ", which does not run with multi_latent_attention; leave it out."
+        fix = a_fix(network_path(name, field), None)
+        yield module_problem(name, field, value, sentence, fix)
+    if width % 2:
+        sentence = (
+            f"qk_pos_emb_head_dim is {width}, and rotary positions rotate pairs of dimensions; "
+            "make it even."
+        )
+        yield module_problem(name, "qk_pos_emb_head_dim", width, sentence)
 
 
 def _ends(name: str, network: ModuleArchitecture) -> Iterator[Problem]:

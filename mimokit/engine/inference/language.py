@@ -20,6 +20,7 @@ from mimokit.engine.inference.layers import (
     Tokens,
     Watch,
     frequencies,
+    growth,
     turns,
     unwatched,
 )
@@ -109,7 +110,11 @@ class LanguageShard(StackShard):
         places = torch.arange(before, before + new, device=self.device)
         positions = (places - batch.padding[:, None]).clamp(min=0)
         learned = self.model.positions
-        turned = None if learned else turns(positions, self._frequencies, self.dtype)
+        turned = (
+            None
+            if learned
+            else turns(positions, self._frequencies, self.dtype, growth(self.functions))
+        )
         sees_all = new == 1 and not batch.padded
         allowed = None if sees_all else _allowed(places, batch.padding, before + new)
         window = self.model.net.window

@@ -19,6 +19,7 @@ from mimokit.config.user_code import NO_CODE, OwnModule, UserCode
 from mimokit.engine.inside_steps import tell_of_recomputation
 from mimokit.engine.megatron import (
     AttnMaskType,
+    MLATransformerConfig,
     ModuleSpec,
     ProcessGroupCollection,
     SelfAttention,
@@ -39,6 +40,7 @@ from mimokit.engine.models.experts import (
     layer_with,
     tell_of_crossings,
 )
+from mimokit.engine.models.latent import latent_attention_spec, latent_options
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.parallel.sequence import HeadNorm, SliceNorm
 from mimokit.planning.execution import Dtype, ModuleExecution, Recompute
@@ -148,11 +150,13 @@ def transformer_config(
     gradients, which are divided by the global token count afterwards. Only under this rule is the
     result independent of the data parallel sizes.
     """
+    latent = bool(architecture.multi_latent_attention)
+    kind = MLATransformerConfig if latent else TransformerConfig
     chunks = execution.pipeline_parallel * execution.virtual_stages
     ends_count = architecture.num_layers % chunks != 0  # as in `stage_layers`
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about CUDA graph settings that are not used
-        return TransformerConfig(
+        return kind(
             num_layers=architecture.num_layers,
             hidden_size=architecture.hidden_size,
             ffn_hidden_size=architecture.feed_forward_size,
@@ -179,7 +183,7 @@ def transformer_config(
             hidden_dropout=architecture.hidden_dropout or 0.0,
             attention_dropout=architecture.attention_dropout or 0.0,
             **_RECOMPUTED[execution.recompute],
-            **_layer_options(architecture),
+            **{**_layer_options(architecture), **(latent_options(architecture) if latent else {})},
             **expert_options(architecture, execution),
             **_NO_FUSED_KERNELS,
         )
@@ -230,20 +234,12 @@ def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
     architecture = build.architecture
     spec = copy.deepcopy(get_gpt_layer_local_spec(normalization=architecture.normalization))
     spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = SliceNorm
-    attention = spec.submodules.self_attention
-    attention.module = GroupedSelfAttention
-    if architecture.qk_layernorm:
-        attention.submodules.q_layernorm = attention.submodules.k_layernorm = HeadNorm
-    execution = build.execution
-    if execution.context_parallel > 1 or execution.samples_in_row:
-        attention.submodules.core_attention = _core_attention(
-            execution, mask_type, windowed=architecture.window_size is not None
-        )
-    attention.params = {"attn_mask_type": mask_type}
-    qkv, output, inside = architecture.has_biases
-    parts = attention.submodules
-    if qkv != inside and not qkv:
-        parts.linear_qkv = _with_bias(parts.linear_qkv, qkv)
+    if architecture.multi_latent_attention:
+        spec.submodules.self_attention = latent_attention_spec(architecture, mask_type)
+    else:
+        _describe_attention(spec.submodules.self_attention, build, mask_type)
+    parts = spec.submodules.self_attention.submodules
+    _, output, inside = architecture.has_biases
     if output != inside:
         parts.linear_proj = _with_bias(parts.linear_proj, output)
     spec = seeded(spec, build.seed)
@@ -251,6 +247,21 @@ def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
         spec.params["experts"] = experts_spec(architecture)
         spec.params["dense_layers"] = architecture.dense_layers
     return spec
+
+
+def _describe_attention(attention: ModuleSpec, build: ModuleBuild, mask_type: AttnMaskType) -> None:
+    """Make the spec of grouped attention that of an architecture."""
+    architecture, execution = build.architecture, build.execution
+    attention.module, parts = GroupedSelfAttention, attention.submodules
+    attention.params = {"attn_mask_type": mask_type}
+    if architecture.qk_layernorm:
+        parts.q_layernorm = parts.k_layernorm = HeadNorm
+    if execution.context_parallel > 1 or execution.samples_in_row:
+        windowed = architecture.window_size is not None
+        parts.core_attention = _core_attention(execution, mask_type, windowed)
+    qkv, _, inside = architecture.has_biases
+    if qkv != inside and not qkv:
+        parts.linear_qkv = _with_bias(parts.linear_qkv, qkv)
 
 
 def _core_attention(execution: ModuleExecution, mask_type: AttnMaskType, windowed: bool) -> Any:
