@@ -647,6 +647,10 @@ def _experts() -> Iterator[WholeRun]:
             ),
         ),
         ("a bias on contexts, recomputed", experts_with_bias_on_contexts),
+        (
+            "EP2 of TP2 DP2, with biases",
+            partial(experts_config, (2, 1, 2), (2, 1, 2), count=2, add_bias_linear=True),
+        ),
         ("on stages of shared ranks", experts_on_shared_stages),
         ("of a decoder", expert_decoder_config),
     ):

@@ -218,6 +218,8 @@ def _feed_forward(net: Transformer, ffn: int, name: str, number: int) -> Tensors
 def _experts(net: Transformer, moe: MixtureOfExperts, name: str, number: int) -> Tensors:
     """Yield router, experts by their numbers in the whole layer, and shared experts."""
     yield _uncut(f"{name}router.weight", number, moe.experts, net.hidden)
+    if net.ffn_bias:
+        yield _uncut(f"{name}router.bias", number, moe.experts)
     if moe.router_bias:
         yield replace(_uncut(f"{name}router.expert_bias", number, moe.experts), trains=False)
     for expert in range(moe.experts):

@@ -181,7 +181,8 @@ def expert_layer(net: Transformer, moe: MixtureOfExperts) -> LayerParameters:
     if moe.shared_ffn:
         inner, outer = feed_forward(net.hidden, moe.shared_ffn, net.gated, net.ffn_bias)
         sharded, replicated = sharded + inner, replicated + outer
-    router = moe.experts * (net.hidden + moe.router_bias) + moe.shared_gate * net.hidden
+    router = moe.experts * (net.hidden + net.ffn_bias + moe.router_bias)
+    router += moe.shared_gate * net.hidden
     return LayerParameters(
         sharded,
         replicated + router + 2 * net.norm_parameters,

@@ -261,7 +261,18 @@ def test_positions_that_are_not_run(fields: dict[str, Any], named: str) -> None:
 @pytest.mark.parametrize(
     ("sizes", "module", "fields", "named"),
     [
-        ({}, LANGUAGE, EXPERTS, "experts are matrices without biases"),
+        (
+            {},
+            LANGUAGE,
+            {**EXPERTS, "moe_shared_expert_intermediate_size": 8},
+            "but shared experts have no biases; set it to false",
+        ),
+        (
+            {"expert_tensor_parallel": 2},
+            LANGUAGE,
+            EXPERTS,
+            "expert_tensor_parallel is 2, and experts that ranks share have no biases",
+        ),
         ({}, "images", EXPERTS, "a replica of an encoder may have none"),
         ({"expert_parallel": 2}, LANGUAGE, {}, "its network has no experts"),
         (

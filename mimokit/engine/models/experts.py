@@ -122,10 +122,21 @@ class SeededExperts(SequentialMLP):  # type: ignore[misc]
                 is_expert=True,
                 tp_group=self.tp_group,
             )
+            if config.add_bias_linear:
+                expert.linear_fc2.register_forward_hook(_copy_output)
             self.local_experts.append(expert)
         for parameter in self.parameters():
             parameter.allreduce = False
+            parameter.sequence_parallel = False  # an expert has all positions of its tokens
         torch.manual_seed(module_seed(of_layer, "after the experts"))
+
+
+def _copy_output(
+    layer: object, given: object, output: tuple[torch.Tensor, torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Let Megatron's expert add its bias in place, which autograd forbids on the view of a sum."""
+    values, bias = output
+    return values.clone(), bias
 
 
 class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
