@@ -330,6 +330,14 @@ def _latent() -> Iterator[WholeRun]:
         yield WholeRun("latent attention", name, make)
 
 
+def _keys_without_bias() -> Iterator[WholeRun]:
+    sizes = {"audio": (2, 2), LANGUAGE: (2, 2)}
+    config = multimodal_config(sizes, "colocated", num_microbatches=2, presence=PRESENCE)
+    config = _changed(config, LANGUAGE, num_query_groups=2, add_key_bias=False)
+    make = partial(_changed, config, "audio", add_key_bias=False)
+    yield WholeRun("keys without a bias", "in an encoder and behind it", make)
+
+
 WINDOWS = {"window_size": 6, "full_attention_layers": 2}
 """Most samples have more tokens; every other layer attends to all of them."""
 
@@ -963,6 +971,7 @@ WHOLE_RUNS = (
     *_samples_in_rows(),
     *_windows(),
     *_latent(),
+    *_keys_without_bias(),
     *_images_of_any_size(),
     *_words(),
     *_decoders(),

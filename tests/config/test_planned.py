@@ -258,6 +258,13 @@ def test_positions_that_are_not_run(fields: dict[str, Any], named: str) -> None:
         check_runnable(load(with_network(LANGUAGE, **fields)))
 
 
+def test_a_query_group_without_a_key_bias_is_on_one_rank() -> None:
+    content = with_network(LANGUAGE, num_query_groups=2, add_key_bias=False)
+    content["model"]["module_parallelisms"][LANGUAGE]["tensor_parallel"] = 4
+    with pytest.raises(ConfigError, match="its tensor_parallel 4 ranks share 2 query groups"):
+        check_runnable(load(content))
+
+
 @pytest.mark.parametrize(
     ("sizes", "module", "fields", "named"),
     [

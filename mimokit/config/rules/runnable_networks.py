@@ -12,7 +12,6 @@ from mimokit.config.rules.facts import a_fix, module_problem, network_path
 from mimokit.units import counted
 
 _NOT_RUNNING: Mapping[str, object] = {
-    "add_key_bias": True,
     "mtp_num_layers": 0,
     "temporal_patch_size": 1,
     "pooling_head": False,
@@ -31,6 +30,7 @@ def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
         learned = name != model.llm_module_name and name not in model.decoder_module_names
         yield from _positions(name, network, learned, name == model.llm_module_name)
         yield from _latent(name, network, learned)
+        yield from _key_bias(name, network, model.get_parallelism(name).tensor_parallel)
         yield from _ends(name, network)
         if learned and network.modality != "text":
             yield from _windows(name, network)
@@ -105,6 +105,20 @@ def _positions(
             "of them out."
         )
         yield problem_at(network_path(name, "rope_scaling"), "yarn", sentence, None)
+
+
+def _key_bias(name: str, network: ModuleArchitecture, ranks: int) -> Iterator[Problem]:
+    """Yield keys without a bias in query groups that ranks share."""
+    groups = network.num_query_groups or network.num_attention_heads
+    if network.add_key_bias is False and network.has_biases[0] and groups < ranks:
+        sentence = (
+            f"add_key_bias is false, but its tensor_parallel {ranks} ranks share "
+            f"{counted(groups, 'query group')}, each of which has to be on one rank; leave it out, "
+            f"or choose tensor_parallel of at most {groups}."
+        )
+        yield module_problem(
+            name, "add_key_bias", False, sentence, a_fix(network_path(name, "add_key_bias"), None)
+        )
 
 
 def _latent(name: str, network: ModuleArchitecture, encodes: bool) -> Iterator[Problem]:

@@ -40,6 +40,7 @@ from mimokit.engine.models.experts import (
     layer_with,
     tell_of_crossings,
 )
+from mimokit.engine.models.key_bias import LinearWithoutKeyBias
 from mimokit.engine.models.latent import latent_attention_spec, latent_options
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.parallel.sequence import HeadNorm, SliceNorm
@@ -262,6 +263,8 @@ def _describe_attention(attention: ModuleSpec, build: ModuleBuild, mask_type: At
     qkv, _, inside = architecture.has_biases
     if qkv != inside and not qkv:
         parts.linear_qkv = _with_bias(parts.linear_qkv, qkv)
+    elif qkv and architecture.add_key_bias is False:
+        parts.linear_qkv = LinearWithoutKeyBias
 
 
 def _core_attention(execution: ModuleExecution, mask_type: AttnMaskType, windowed: bool) -> Any:
