@@ -63,6 +63,25 @@ def test_check_catches_experts_that_are_summed_over_the_ranks_of_others(cluster)
     assert "local_experts" in report.worst_parameters[LANGUAGE]
 
 
+def _as_slices(original):
+    """Plant: Megatron's mark of a bias, whose gradient on a rank is of a slice of positions."""
+
+    def build(self, *args, **options):
+        original(self, *args, **options)
+        for expert in self.local_experts:
+            expert.linear_fc2.bias.sequence_parallel = True
+
+    return build
+
+
+def test_check_catches_biases_of_experts_that_are_summed_as_slices(cluster):
+    config = experts_config((2, 1, 1), (2, 1, 1), add_bias_linear=True)
+    target = "mimokit.engine.models.experts.SeededExperts.__init__"
+    report = _verified(cluster, config, target, _as_slices)
+    assert report.loss_differences[0] <= TOLERANCE, "the forward pass is right"
+    assert "linear_fc2.bias" in report.worst_parameters[LANGUAGE]
+
+
 def test_biases_follow_the_tokens_that_chose_experts():
     from mimokit.engine.models.experts import LayoutFreeRouter
 
