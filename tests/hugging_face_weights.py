@@ -37,20 +37,27 @@ def _mistral() -> Any:
     import torch
     from transformers import MistralConfig, MistralForCausalLM
 
-    return MistralForCausalLM(MistralConfig(**{**GROUPED, "head_dim": 8})).to(torch.bfloat16)
+    sizes = {**GROUPED, "head_dim": 8, "sliding_window": 4}
+    return MistralForCausalLM(MistralConfig(**sizes)).to(torch.bfloat16)
 
 
 def _qwen2() -> Any:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     sizes = {**GROUPED, "num_key_value_heads": 2, "tie_word_embeddings": True}
-    return Qwen2ForCausalLM(Qwen2Config(**sizes))
+    windows = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 2}
+    return Qwen2ForCausalLM(Qwen2Config(**sizes, **windows))
 
 
 def _qwen3() -> Any:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
+    yarn = {
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "beta_fast": 2.0,
+        "original_max_position_embeddings": 16,
+    }  # fmt: skip
     sizes = {**GROUPED, "num_key_value_heads": 2, "head_dim": 8, "attention_bias": True}
+    sizes["rope_parameters"] = yarn
     return Qwen3ForCausalLM(Qwen3Config(**sizes))
 
 
@@ -145,7 +152,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "llava": _llava,
 }
 """Name -> the maker of a model. Llama with biases, Qwen2 and Qwen3 have 2 groups, the other
-language models 4 (GPT-2: 8). Mistral is in bf16 and in several files, LLaVA in fp16."""
+language models 4 (GPT-2: 8). Mistral has windows, Qwen2 in its last layers; Mistral is in bf16 and
+in several files, LLaVA in fp16."""
 
 MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe")
 """Read by the module that starts from them; weights of whole models have no experts."""

@@ -22,6 +22,7 @@ from mimokit.config import (
     ModalityPresence,
     ModuleArchitecture,
     ModuleParallelismConfig,
+    RopeScaling,
     StrategyConfig,
 )
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
@@ -288,6 +289,90 @@ def _samples_in_rows() -> Iterator[WholeRun]:
     yield WholeRun(proves, "stages and a decoder", partial(in_rows, make))
 
 
+YARN = {
+    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
+    "mscale_all_dim": 0.5,
+}  # fmt: skip
+LATENT_ATTENTION = {
+    "multi_latent_attention": True, "kv_lora_rank": 12, "qk_head_dim": 8, "qk_pos_emb_head_dim": 4,
+    "v_head_dim": 6,
+}  # fmt: skip
+
+
+def latent_config() -> ExperimentConfig:
+    """Return two tensor-parallel ranks, on which all heads of a token share a rotary key."""
+    config = digits_config((2, 1), (2, 1))
+    return _changed(config, LANGUAGE, q_lora_rank=10, **LATENT_ATTENTION)
+
+
+def _latent_on_contexts() -> ExperimentConfig:
+    """Return samples in a row on two tensor and two context-parallel ranks."""
+    config = cut_along_sequences(partial(_longer, partial(digits_config, (2, 2), (2, 2))))
+    latent = {**LATENT_ATTENTION, "normalization": "RMSNorm", "add_bias_linear": False}
+    latent["rope_scaling"] = RopeScaling(**YARN)
+    make = partial(_changed, config, LANGUAGE, **latent)
+    return in_rows(partial(on_contexts, make, images=2, language_module=2))
+
+
+def _latent_with_experts() -> ExperimentConfig:
+    """Return two recomputed stages like DeepSeek-V3's, with biases of experts."""
+    latent = {**LATENT_ATTENTION, "q_lora_rank": 10, "num_query_groups": None}
+    sizes = (1, 1, 2), (2, 2, 1)
+    config = experts_config(*sizes, True, 2, num_layers=4, **BIASED, **latent)
+    config.model.module_parallelisms[LANGUAGE].recompute_granularity = "selective"
+    return config
+
+
+def _latent() -> Iterator[WholeRun]:
+    for name, make in (
+        ("biases, without slices", latent_config),
+        ("samples in a row on contexts", _latent_on_contexts),
+        ("experts on stages", _latent_with_experts),
+    ):
+        yield WholeRun("latent attention", name, make)
+
+
+def _keys_without_bias() -> Iterator[WholeRun]:
+    sizes = {"audio": (2, 2), LANGUAGE: (2, 2)}
+    config = multimodal_config(sizes, "colocated", num_microbatches=2, presence=PRESENCE)
+    config = _changed(config, LANGUAGE, num_query_groups=2, add_key_bias=False)
+    make = partial(_changed, config, "audio", add_key_bias=False)
+    yield WholeRun("keys without a bias", "in an encoder and behind it", make)
+
+
+WINDOWS = {"window_size": 6, "full_attention_layers": 2}
+"""Most samples have more tokens; every other layer attends to all of them."""
+
+
+def windows_on_contexts() -> ExperimentConfig:
+    """Return samples in a row, with yarn, on two tensor and two context-parallel ranks."""
+    make = partial(network_config, "qwen3", "clip", (2, 1, 2), (2, 1, 2))
+    config = cut_along_sequences(partial(_longer, make))
+    changed = partial(_changed, config, LANGUAGE, rope_scaling=RopeScaling(**YARN), **WINDOWS)
+    config = on_contexts(changed, images=2, language_module=2)
+    return in_rows(lambda: config)
+
+
+def _windows_in_chunks() -> ExperimentConfig:
+    """Return chunks of two stages, of which only the first has a layer without a window."""
+    config = _apart_in_chunks("1f1b")
+    return _changed(config, LANGUAGE, window_size=4, full_attention_layers=[1])
+
+
+def _windows_of_a_decoder() -> ExperimentConfig:
+    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 2), "writer": (2, 1, 1)}
+    return _changed(cut_along_sequences(partial(decoded_config, sizes, 2)), "writer", window_size=3)
+
+
+def _windows() -> Iterator[WholeRun]:
+    for name, make in (
+        ("samples in a row on contexts", windows_on_contexts),
+        ("chunks", _windows_in_chunks),
+        ("a decoder", _windows_of_a_decoder),
+    ):
+        yield WholeRun("windows", name, make)
+
+
 def ends_as_layers(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
     """Return a config whose language model deals its layers out with embedding and loss."""
     config = make()
@@ -498,8 +583,23 @@ def experts_on_contexts() -> ExperimentConfig:
     return on_contexts(partial(_longer, make), images=2, language_module=2)
 
 
-def experts_on_shared_stages() -> ExperimentConfig:
-    """Return experts in chunks of two stages, on two contexts each, that read samples in a row."""
+BIASED = {"moe_router_enable_expert_bias": True, "moe_router_bias_update_rate": 0.05}
+
+
+def experts_with_bias_on_contexts() -> ExperimentConfig:
+    """Return biases of experts that a rank moves by the tokens of all contexts and replicas."""
+    make = partial(experts_config, (1, 1, 4), (1, 1, 4), **BIASED, **EVEN)
+    config = on_contexts(partial(_longer, make), images=2, language_module=2)
+    config.model.module_parallelisms[LANGUAGE].recompute_granularity = "full"
+    return config
+
+
+def experts_on_shared_stages(each: int = 2) -> ExperimentConfig:
+    """Return experts in chunks of two stages, on two contexts each, that read samples in a row.
+
+    Args:
+        each: how many of the four experts a token takes.
+    """
     options = {"presence": PRESENCE, "layers": 4, "chunks": 2, "context_parallel": 2}
     config = shared_pipeline("colocated", (1, 2, 1), {"audio": (1, 4)}, 2, **options)
     config = with_experts(config, expert_parallel=2)
@@ -548,6 +648,17 @@ def _experts() -> Iterator[WholeRun]:
         (
             "EP2 ETP2 on separate ranks, gathered",
             partial(experts_config, (1, 1, 1), (2, 1, 2), True, 1, 2, 2, "allgather"),
+        ),
+        (
+            "a bias in EP2 of TP2 on two stages",
+            partial(
+                experts_config, (1, 1, 2), (2, 2, 1), True, 2, num_layers=4, **BIASED, **WITH_SHARED
+            ),
+        ),
+        ("a bias on contexts, recomputed", experts_with_bias_on_contexts),
+        (
+            "EP2 of TP2 DP2, with biases",
+            partial(experts_config, (2, 1, 2), (2, 1, 2), count=2, add_bias_linear=True),
         ),
         ("on stages of shared ranks", experts_on_shared_stages),
         ("of a decoder", expert_decoder_config),
@@ -931,6 +1042,9 @@ WHOLE_RUNS = (
     *_slices_of_sequences(),
     *_contexts(),
     *_samples_in_rows(),
+    *_windows(),
+    *_latent(),
+    *_keys_without_bias(),
     *_images_of_any_size(),
     *_words(),
     *_decoders(),

@@ -146,8 +146,15 @@ def read(
         if stated is None:
             description[row.own] = row.unset({**(known or {}), **description})
         else:
-            description[row.own] = NORMS[stated] if row.own == "norm" else stated
+            description[row.own] = _described(row, stated)
     return description
+
+
+def _described(row: NetworkField, value: Any) -> Any:
+    """Return a value as descriptions have it."""
+    if isinstance(value, list):
+        return tuple(value)
+    return NORMS[value] if row.own == "norm" else value
 
 
 def write(
@@ -167,4 +174,6 @@ def _written(row: NetworkField, value: Any) -> Any:
     """Return a value as files have it."""
     if isinstance(value, ConfigModel):
         return value.model_dump(mode="json")
+    if isinstance(value, tuple):
+        return list(value)
     return NORMALIZATIONS[value] if row.own == "norm" else value

@@ -1,7 +1,7 @@
 """The table of tensors: names, shapes, how each is cut, and which pipeline stage holds it.
 
-It is of the networks that mimokit's engine builds and of the weights that it reads. Latent
-attention, layers of multi-token prediction and projectors of inner layers are left out.
+It is of the networks that mimokit's engine builds and of the weights that it reads. Layers of
+multi-token prediction and projectors of inner layers are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ from mimokit.architecture.modules import (
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, stage_spans
 from mimokit.architecture.tensor_cut import Shape, Span, TensorCut
-from mimokit.architecture.transformer import MixtureOfExperts, Norm, Transformer
+from mimokit.architecture.transformer import (
+    LatentAttention,
+    MixtureOfExperts,
+    Norm,
+    Transformer,
+)
 
 PROJECTOR_NAME = "input_projections.0."
 """Where Megatron's modality submodules have the projector."""
@@ -58,12 +63,14 @@ class ModuleTensor:
         name: Megatron's, with the number that a layer has in the whole module.
         place: number of its layer, or the end of the pipeline that holds it.
         copy_of: the tensor that this one is a copy of, on another stage; only that one is saved.
+        trains: whether gradients move it, where its module is not frozen.
     """
 
     name: str
     cut: TensorCut
     place: int | End
     copy_of: str | None = None
+    trains: bool = True
 
     def is_on(self, stage: int, layers: tuple[Span, ...]) -> bool:
         """Whether a stage holds it."""
@@ -150,33 +157,54 @@ def _cut_inputs(name: str, place: int | End, shape: tuple[int, int], bias: bool)
 
 def _stack(net: Transformer, prefix: str) -> Tensors:
     """Yield the tensors of all layers."""
-    if net.mla is not None:
-        return
     for number in range(net.layers):
         yield from _layer(net, f"{prefix}decoder.layers.{number}.", number)
 
 
 def _layer(net: Transformer, name: str, number: int) -> Tensors:
-    """Yield the tensors of a layer.
-
-    Rows of `linear_qkv` are ordered by query group (its queries, its key, its value), so that equal
-    shares of rows are whole groups as long as the ranks divide them.
-    """
-    query, key, attention = net.heads * net.head_dim, net.kv_heads * net.head_dim, "self_attention."
-    bias = query + (1 + net.key_bias) * key if net.qkv_bias else None
-    qkv = query + 2 * key, net.hidden
+    """Yield the tensors of a layer."""
+    attention = f"{name}self_attention."
     yield from _norm(f"{name}input_layernorm", net.norm, net.hidden, number)
-    yield from _cut_outputs(f"{name}{attention}linear_qkv", number, qkv, bias)
-    if net.qk_norm:
-        for kind in ("q", "k"):
-            yield _uncut(f"{name}{attention}{kind}_layernorm.weight", number, net.head_dim)
-    output = net.hidden, query
-    yield from _cut_inputs(f"{name}{attention}linear_proj", number, output, net.output_bias)
+    if net.mla is None:
+        yield from _grouped(net, attention, number)
+    else:
+        yield from _latent(net, net.mla, attention, number)
+    output = net.hidden, net.heads * net.v_dim
+    yield from _cut_inputs(f"{attention}linear_proj", number, output, net.output_bias)
     yield from _norm(f"{name}pre_mlp_layernorm", net.norm, net.hidden, number)
     if net.moe is None or number < net.moe.dense_layers:
         yield from _feed_forward(net, net.ffn, f"{name}mlp.", number)
     else:
         yield from _experts(net, net.moe, f"{name}mlp.", number)
+
+
+def _grouped(net: Transformer, name: str, number: int) -> Tensors:
+    """Yield the matrix of queries, keys and values, and the norms over their heads.
+
+    Rows of `linear_qkv` are ordered by query group (its queries, its key, its value), so that equal
+    shares of rows are whole groups as long as the ranks divide them.
+    """
+    query, key = net.heads * net.head_dim, net.kv_heads * net.head_dim
+    bias = query + (1 + net.key_bias) * key if net.qkv_bias else None
+    yield from _cut_outputs(f"{name}linear_qkv", number, (query + 2 * key, net.hidden), bias)
+    if net.qk_norm:
+        for kind in ("q", "k"):
+            yield _uncut(f"{name}{kind}_layernorm.weight", number, net.head_dim)
+
+
+def _latent(net: Transformer, mla: LatentAttention, name: str, number: int) -> Tensors:
+    """Yield the matrices of latent attention: compressions are whole, ranks share the heads."""
+    query, both = net.heads * net.qk_dim, net.heads * (mla.nope_dim + mla.v_dim)
+    if mla.q_rank:
+        yield _uncut(f"{name}linear_q_down_proj.weight", number, mla.q_rank, net.hidden)
+        yield from _norm(f"{name}q_layernorm", net.norm, mla.q_rank, number)
+        yield from _cut_outputs(f"{name}linear_q_up_proj", number, (query, mla.q_rank), None)
+    else:
+        yield from _cut_outputs(f"{name}linear_q_proj", number, (query, net.hidden), None)
+    width = mla.kv_rank + mla.rope_dim
+    yield _uncut(f"{name}linear_kv_down_proj.weight", number, width, net.hidden)
+    yield from _norm(f"{name}kv_layernorm", net.norm, mla.kv_rank, number)
+    yield from _cut_outputs(f"{name}linear_kv_up_proj", number, (both, mla.kv_rank), None)
 
 
 def _feed_forward(net: Transformer, ffn: int, name: str, number: int) -> Tensors:
@@ -191,6 +219,10 @@ def _feed_forward(net: Transformer, ffn: int, name: str, number: int) -> Tensors
 def _experts(net: Transformer, moe: MixtureOfExperts, name: str, number: int) -> Tensors:
     """Yield router, experts by their numbers in the whole layer, and shared experts."""
     yield _uncut(f"{name}router.weight", number, moe.experts, net.hidden)
+    if net.ffn_bias:
+        yield _uncut(f"{name}router.bias", number, moe.experts)
+    if moe.router_bias:
+        yield replace(_uncut(f"{name}router.expert_bias", number, moe.experts), trains=False)
     for expert in range(moe.experts):
         for row in _feed_forward(net, moe.ffn, f"{name}experts.local_experts.{expert}.", number):
             yield replace(row, cut=replace(row.cut, expert=expert, experts=moe.experts))

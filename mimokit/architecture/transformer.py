@@ -8,9 +8,10 @@ exact.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
-from mimokit.config.layer_architecture import Activation
+from mimokit.config.layer_architecture import Activation, windowed_layers
 
 Norm = Literal["rms", "layer"]
 
@@ -72,7 +73,8 @@ class Transformer:
         key_bias: the key has a bias, too, if query and value have one.
         qk_norm: an RMSNorm over each head of query and key.
         window: tokens that most layers attend to at once; 0 for all.
-        full_attention_layers: layers without a window if there is one.
+        full_attention_layers: layers without a window if there is one: how many, or their numbers
+            from 1.
         activation: inside the feed-forward layer; None: silu if it is gated, else gelu.
         init_std: standard deviation of matrices before training.
         dropout: share of the outputs of attention and feed-forward layer that are dropped.
@@ -94,7 +96,7 @@ class Transformer:
     qk_norm: bool = False
     causal: bool = True
     window: int = 0
-    full_attention_layers: int = 0
+    full_attention_layers: int | tuple[int, ...] = 0
     activation: Activation | None = None
     epsilon: float = EPSILON
     init_std: float = INIT_STD
@@ -102,6 +104,13 @@ class Transformer:
     score_dropout: float = 0.0
     moe: MixtureOfExperts | None = None
     mla: LatentAttention | None = None
+
+    @cached_property
+    def windowed_layers(self) -> frozenset[int]:
+        """The numbers, from 1, of the layers with a window."""
+        return (
+            windowed_layers(self.layers, self.full_attention_layers) if self.window else frozenset()
+        )
 
     @property
     def qk_dim(self) -> int:
@@ -172,7 +181,8 @@ def expert_layer(net: Transformer, moe: MixtureOfExperts) -> LayerParameters:
     if moe.shared_ffn:
         inner, outer = feed_forward(net.hidden, moe.shared_ffn, net.gated, net.ffn_bias)
         sharded, replicated = sharded + inner, replicated + outer
-    router = moe.experts * (net.hidden + moe.router_bias) + moe.shared_gate * net.hidden
+    router = moe.experts * (net.hidden + net.ffn_bias + moe.router_bias)
+    router += moe.shared_gate * net.hidden
     return LayerParameters(
         sharded,
         replicated + router + 2 * net.norm_parameters,
@@ -216,11 +226,14 @@ def _attention(net: Transformer) -> tuple[int, int]:
 
 def _latent_attention(net: Transformer, mla: LatentAttention) -> tuple[int, int]:
     query = net.heads * (mla.nope_dim + mla.rope_dim)
-    compressions = net.hidden * (mla.kv_rank + mla.rope_dim) + mla.kv_rank
+    compressions = net.hidden * (mla.kv_rank + mla.rope_dim) + norm_parameters(
+        net.norm, mla.kv_rank
+    )
+    compressions += net.output_bias * net.hidden
     sharded = mla.kv_rank * net.heads * (mla.nope_dim + mla.v_dim)
     sharded += net.heads * mla.v_dim * net.hidden
     if mla.q_rank:
-        compressions += mla.q_rank * (net.hidden + 1)
+        compressions += mla.q_rank * net.hidden + norm_parameters(net.norm, mla.q_rank)
         sharded += mla.q_rank * query
     else:
         sharded += net.hidden * query

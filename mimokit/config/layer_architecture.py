@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -21,8 +22,8 @@ class RopeScaling(ConfigModel):
     model_config = ConfigDict(frozen=True)
 
     rope_type: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
-    """linear (positions are divided by factor) and llama3 (Llama 3.1) run, others are only
-    planned."""
+    """linear (positions are divided by factor), llama3 (Llama 3.1) and yarn (Peng et al. 2023,
+    arXiv 2309.00071) run, others are only planned."""
 
     factor: Annotated[float, Field(ge=1, le=1e6)] = 8.0
     """By which long wavelengths are stretched."""
@@ -34,10 +35,35 @@ class RopeScaling(ConfigModel):
     """llama3: wavelengths below original_max_position_embeddings divided by it stay."""
 
     original_max_position_embeddings: Size = 8192
-    """llama3: positions before stretching."""
+    """llama3, yarn: positions before stretching."""
+
+    beta_fast: Annotated[float, Field(gt=0, le=1e6)] = 32.0
+    """yarn: what turns more often than this over those positions stays."""
+
+    beta_slow: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    """yarn: what turns less often than this is stretched."""
+
+    mscale: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """yarn: how much queries and keys grow with factor. None: 1."""
+
+    mscale_all_dim: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """yarn: likewise, of their parts without positions in latent attention; of others the growth is
+    divided by that of this. None: not at all."""
 
 
 Coefficient = Annotated[float, Field(ge=0, le=1e6)]
+
+
+def windowed_layers(layers: int, without: int | Sequence[int] | None) -> frozenset[int]:
+    """Return the numbers, from 1, of the layers with a window, of which some are without it.
+
+    Args:
+        without: `full_attention_layers`.
+    """
+    if without is None or isinstance(without, int):
+        parts = without or 0
+        without = [-(-layers * part // parts) for part in range(1, parts + 1)]
+    return frozenset(range(1, layers + 1)).difference(without)
 
 
 class ProjectorArchitecture(ConfigModel):
@@ -153,10 +179,12 @@ class LayerArchitecture(ConfigModel):
     """An RMSNorm over each head of query and key. None: no."""
 
     window_size: Size | None = None
-    """Attention window of most layers, in tokens. None: no window."""
+    """Attention window of most layers, in tokens: a causal one ends with the token itself. None: no
+    window."""
 
-    full_attention_layers: SizeOrZero | None = None
-    """Layers without a window if window_size is set. None: 0."""
+    full_attention_layers: SizeOrZero | list[Size] | None = None
+    """Layers without a window if window_size is set: their numbers, from 1, or how many, the last
+    of as many equal parts each. None: 0."""
 
     multi_latent_attention: bool | None = None
     """Multi-latent attention (DeepSeek-V2), with the five widths below. None: no."""
@@ -193,7 +221,12 @@ class LayerArchitecture(ConfigModel):
     ones). None: 0."""
 
     moe_router_enable_expert_bias: bool | None = None
-    """The router has one bias per expert. None: no."""
+    """A token chooses experts by the sigmoids of its logits plus one bias per expert (DeepSeek-V3).
+    After a step the bias of experts that fewer tokens chose than the mean rises, that of others
+    falls. None: no."""
+
+    moe_router_bias_update_rate: Coefficient | None = None
+    """By how much it does. None: 0.001."""
 
     moe_shared_expert_gate: bool | None = None
     """The shared experts have a separate gate. None: no."""

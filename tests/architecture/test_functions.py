@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.functions import NetworkFunctions, RotaryScaling, functions_of
+from mimokit.architecture.huggingface.language import language_model
 from mimokit.config.errors import ConfigError
+from mimokit.config.layer_architecture import windowed_layers
 
 LLAMA = {"model_type": "llama", "rms_norm_eps": 1e-5, "max_position_embeddings": 131072}
 LLAMA3 = {
@@ -31,16 +34,12 @@ def test_rotary_positions_are_found_in_old_and_new_places() -> None:
     ("config", "obstacle"),
     [
         ({"hidden_act": "relu2"}, "its activation is 'relu2'; silu, gelu,"),
-        ({"rope_scaling": {"type": "yarn", "factor": 2}}, "its rotary scaling is 'yarn'; linear"),
-        ({"partial_rotary_factor": 0.5}, "it sets partial_rotary_factor"),
-        ({"model_type": "mistral", "sliding_window": 4096}, "a sliding window of 4,096 tokens"),
+        ({"rope_scaling": {"type": "longrope"}}, "its rotary scaling is 'longrope'; linear"),
         (
-            {
-                "model_type": "qwen2", "use_sliding_window": True, "sliding_window": 64,
-                "max_window_layers": 2, "num_hidden_layers": 4,
-            },
-            "a sliding window of 64 tokens",
+            {"rope_scaling": {"type": "yarn", "attention_factor": 2, "truncate": False}},
+            "it sets attention_factor and truncate: false",
         ),
+        ({"partial_rotary_factor": 0.5}, "it sets partial_rotary_factor"),
         ({"model_type": "gpt2", "scale_attn_weights": False}, "it sets scale_attn_weights: false"),
     ],
 )  # fmt: skip
@@ -52,15 +51,56 @@ def test_what_cannot_run_is_named(config: dict[str, Any], obstacle: str) -> None
 @pytest.mark.parametrize(
     "config",
     [
-        {"model_type": "mistral", "sliding_window": 131072},
-        {"model_type": "mistral", "sliding_window": None},
-        {"model_type": "qwen2", "sliding_window": 64, "use_sliding_window": False},
         {"hidden_act": "gelu_new"},
         {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}},
     ],
 )
 def test_what_can_run_has_no_obstacle(config: dict[str, Any]) -> None:
     assert not functions_of({**LLAMA, **config}).obstacles
+
+
+SLIDING = {"use_sliding_window": True, "sliding_window": 64}
+MIXED = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
+
+
+@pytest.mark.parametrize(
+    ("config", "window", "windowed"),
+    [
+        ({"model_type": "mistral", "sliding_window": 4096}, 4096, {1, 2, 3, 4}),
+        ({"model_type": "mistral", "sliding_window": None}, 0, set()),
+        ({"model_type": "qwen2", **SLIDING, "use_sliding_window": False}, 0, set()),
+        ({"model_type": "qwen2", **SLIDING}, 0, set()),
+        ({"model_type": "qwen2", **SLIDING, "max_window_layers": 3}, 64, {4}),
+        ({"model_type": "qwen3", **SLIDING, "layer_types": MIXED}, 64, {1, 3}),
+    ],
+)
+def test_windows_are_those_of_its_layers(
+    config: dict[str, Any], window: int, windowed: set[int]
+) -> None:
+    sizes = {
+        "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 4, "vocab_size": 9,
+        "intermediate_size": 16,
+    }  # fmt: skip
+    fields = Fields({**sizes, **config})
+    net = language_model(fields, config["model_type"], "x").net
+    fields.check()
+    assert (net.window, net.windowed_layers) == (window, windowed)
+
+
+def test_layers_of_an_unknown_kind_are_rejected() -> None:
+    fields = Fields({"model_type": "qwen2", **SLIDING, "layer_types": ["linear_attention"]})
+    language_model(fields, "qwen2", "x")
+    with pytest.raises(ConfigError, match="write a list of full_attention and sliding_attention"):
+        fields.check()
+
+
+def test_a_number_of_layers_without_a_window_is_spread() -> None:
+    """Qwen2.5-VL's 4 of 32 and Gemma 2's every other layer; the last of a part has none."""
+    assert set(range(1, 33)) - windowed_layers(32, 4) == {8, 16, 24, 32}
+    assert windowed_layers(4, 2) == {1, 3}
+    assert windowed_layers(4, [1]) == {2, 3, 4}
+    assert windowed_layers(2, None) == {1, 2}
 
 
 def test_a_field_of_the_wrong_type_is_rejected() -> None:

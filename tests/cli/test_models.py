@@ -121,8 +121,7 @@ def test_what_cannot_be_generated_is_rejected_in_a_sentence(
     ("name", "changed", "sentence"),
     [
         ("llama", {"hidden_act": "relu2"}, "its activation is 'relu2'"),
-        ("llama", {"rope_scaling": {"type": "yarn"}, "rope_parameters": None}, "'yarn'"),
-        ("mistral", {"sliding_window": 8}, "a sliding window of 8 tokens"),
+        ("llama", {"rope_scaling": {"type": "longrope"}, "rope_parameters": None}, "'longrope'"),
         ("llama", {"hidden_size": 64}, "config.json makes it"),
     ],
 )

@@ -43,10 +43,10 @@ def with_sizes(schedule: str = "1f1b", **fields: Any) -> dict[str, Any]:
 
 def test_a_plan_says_what_runs_reject() -> None:
     content = with_sizes()
-    content["model"]["module_architectures"][LANGUAGE]["window_size"] = 8
+    content["model"]["module_architectures"]["images"]["window_size"] = 2
     content["runtime"]["precision"] = "fp8"
     plan = mimokit.plan(content)
-    line = "`mimokit run` rejects this layout: language_module window_size 8; runtime precision fp8"
+    line = "`mimokit run` rejects this layout: images window_size 2; runtime precision fp8"
     assert line in " ".join(str(plan).split())
     assert line in plan._repr_html_()
     with pytest.raises(ConfigError) as refused:
@@ -87,10 +87,21 @@ def test_nothing_of_them_is_written_unless_it_is_said() -> None:
             "whose weight would be 1",
         ),
         (LANGUAGE, {**EXPERTS, "first_k_dense_replace": 5}, "more than its 4 layers"),
+        (
+            LANGUAGE,
+            {**EXPERTS, "moe_router_enable_expert_bias": True, "moe_router_pre_softmax": True},
+            "with moe_router_enable_expert_bias scores are sigmoids",
+        ),
+        (
+            LANGUAGE,
+            {**EXPERTS, "moe_router_bias_update_rate": 0.1},
+            "but moe_router_enable_expert_bias is not given",
+        ),
         (LANGUAGE, {**EXPERTS, "moe_shared_expert_intermediate_size": 6}, "tensor_parallel 4"),
         (LANGUAGE, {"v_head_dim": 8}, "multi_latent_attention is not given"),
         (LANGUAGE, {**LATENT, "kv_lora_rank": None}, "multi_latent_attention needs it"),
         (LANGUAGE, {"full_attention_layers": 1}, "window_size is not given"),
+        (LANGUAGE, {"window_size": 8, "full_attention_layers": [2, 5]}, "name those of 1 to 4"),
         (LANGUAGE, {"max_position_embeddings": 9}, "position_embedding_type is not"),
         (LANGUAGE, {**LEARNED, "rotary_base": 1e6}, "but its positions are learned"),
         ("images", {"rope_scaling": {"rope_type": "linear"}}, "but its positions are learned"),
@@ -208,7 +219,7 @@ def test_heads_of_their_own_width() -> None:
             put(with_sizes(rank_offset=2), f"{SIZES}.images", {**PIPELINE, **CHUNKED, **FIRST}),
             "virtual_pipeline_model_parallel_size",
         ),
-        (with_network(LANGUAGE, window_size=8), "window_size"),
+        (with_network("images", window_size=2), "window_size"),
         (with_network("images", **LEARNED, max_position_embeddings=3), "max_position_embeddings"),
         (with_network("images", projector={"deepstack_copies": 1}), "projector.deepstack_copies"),
         (put(sections(), "runtime.precision", "fp8"), "precision"),
@@ -229,7 +240,7 @@ def test_what_only_is_planned_is_not_run(content: dict[str, Any], field: str) ->
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"rope_scaling": {"rope_type": "yarn"}}, "rope_type yarn, which can be planned"),
+        ({"rope_scaling": {"rope_type": "longrope"}}, "rope_type longrope, which can be planned"),
         ({"kv_channels": 5}, "rotate pairs of them; make it even"),
         ({**LEARNED, "max_position_embeddings": 9}, "is 9, fewer than the"),
     ],
@@ -239,10 +250,28 @@ def test_positions_that_are_not_run(fields: dict[str, Any], named: str) -> None:
         check_runnable(load(with_network(LANGUAGE, **fields)))
 
 
+def test_a_query_group_without_a_key_bias_is_on_one_rank() -> None:
+    content = with_network(LANGUAGE, num_query_groups=2, add_key_bias=False)
+    content["model"]["module_parallelisms"][LANGUAGE]["tensor_parallel"] = 4
+    with pytest.raises(ConfigError, match="its tensor_parallel 4 ranks share 2 query groups"):
+        check_runnable(load(content))
+
+
 @pytest.mark.parametrize(
     ("sizes", "module", "fields", "named"),
     [
-        ({}, LANGUAGE, EXPERTS, "experts are matrices without biases"),
+        (
+            {},
+            LANGUAGE,
+            {**EXPERTS, "moe_shared_expert_intermediate_size": 8},
+            "but shared experts have no biases; set it to false",
+        ),
+        (
+            {"expert_tensor_parallel": 2},
+            LANGUAGE,
+            EXPERTS,
+            "expert_tensor_parallel is 2, and experts that ranks share have no biases",
+        ),
         ({}, "images", EXPERTS, "a replica of an encoder may have none"),
         ({"expert_parallel": 2}, LANGUAGE, {}, "its network has no experts"),
         (
@@ -287,14 +316,27 @@ def test_experts_that_count_padding_are_not_run_in_rows_without_it() -> None:
     with pytest.raises(ConfigError, match="allgather, which takes as many tokens of every rank"):
         check_runnable(load(content))
     del sizes["moe_token_dispatcher_type"]
-    content["model"]["module_architectures"][LANGUAGE]["moe_z_loss_coeff"] = 0.01
-    with pytest.raises(ConfigError, match="has a moe_z_loss_coeff, which counts the padding"):
-        check_runnable(load(content))
+    for field, value in (("moe_router_enable_expert_bias", True), ("moe_z_loss_coeff", 0.01)):
+        content["model"]["module_architectures"][LANGUAGE][field] = value
+        with pytest.raises(ConfigError, match=f"has a {field}, which counts the padding"):
+            check_runnable(load(content))
 
 
-def test_latent_attention_is_not_run() -> None:
-    with pytest.raises(ConfigError, match="multi_latent_attention is true, which can be planned"):
-        check_runnable(load(with_network(LANGUAGE, **LATENT)))
+@pytest.mark.parametrize(
+    ("module", "fields", "named"),
+    [
+        ("images", {}, "multi_latent_attention is true, which can be planned"),
+        (LANGUAGE, {"attention_dropout": 0.1}, "attention_dropout is given, which does not run wi"),
+        (LANGUAGE, LEARNED, "position_embedding_type is learned_absolute, which does not run with"),
+        (LANGUAGE, {"rope_scaling": {"rope_type": "linear"}}, "rope_scaling is given, which does"),
+        (LANGUAGE, {"qk_pos_emb_head_dim": 3}, "rotate pairs of dimensions; make it even"),
+    ],
+)
+def test_what_latent_attention_is_not_run_with(
+    module: str, fields: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=named):
+        check_runnable(load(with_network(module, **{**LATENT, **fields})))
 
 
 def test_what_is_said_as_it_runs_is_run() -> None:
@@ -304,7 +346,7 @@ def test_what_is_said_as_it_runs_is_run() -> None:
         "gated_linear_unit": False,
         "normalization": "LayerNorm",
         "add_bias_linear": True,
-        "window_size": 4096,
+        "window_size": 8,
     }
     for precision in ("fp32", "bf16"):
         content = put(with_network(LANGUAGE, **plain), "runtime.precision", precision)

@@ -217,8 +217,8 @@ def test_what_of_weights_does_not_run_is_said() -> None:
     config = weights_config("mistral", "clip_tower", "homogeneous", ONE, ONE)
     check_runnable(config)
     config = config.model_copy(deep=True)
-    config.model.get_architecture(LANGUAGE).window_size = 8
-    with pytest.raises(ConfigError, match=r"window_size is 8 in its weights, .* start it from"):
+    config.model.get_architecture("images").pooling_head = True
+    with pytest.raises(ConfigError, match=r"pooling_head is true in its weights, .* start it from"):
         check_runnable(config)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mimokit.config.base import LARGEST_SIZE
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.units import shown
+from mimokit.units import listed, shown
 
 
 class Fields:
@@ -82,6 +82,14 @@ class Fields:
         ):
             return value
         self.refuse(name, "write a list of whole numbers of at least 0")
+        return []
+
+    def words_of(self, name: str, known: Sequence[str]) -> list[str]:
+        """Return a list of texts, each one of those that are known; none if it is missing."""
+        value = self._values.get(name, [])
+        if isinstance(value, list) and all(word in known for word in value):
+            return value
+        self.refuse(name, f"write a list of {listed(known)}")
         return []
 
     def one_integer(self, name: str, default: int) -> int:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mimokit.architecture.huggingface.fields import Fields
-from mimokit.units import counted, listed
+from mimokit.units import listed
 
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "quick_gelu")
 """Activations that can run; "gelu" is the exact one, "quick_gelu" is x * sigmoid(1.702 x)."""
 
-SCALINGS = ("linear", "llama3")
+SCALINGS = ("linear", "llama3", "yarn")
 """Kinds of rotary scaling that can run."""
 
 
@@ -21,11 +21,15 @@ class RotaryScaling:
     """How rotary frequencies are changed for longer sequences.
 
     Attributes:
-        kind: "linear" divides all of them; "llama3" divides the low ones (Llama 3.1); any other is
-            as its file names it, and cannot run.
+        kind: "linear" divides all of them; "llama3" (Llama 3.1) and "yarn" (arXiv 2309.00071)
+            divide the low ones; any other is as its file names it, and cannot run.
         low: llama3: wavelengths longer than `original_positions / low` are divided by `factor`.
         high: llama3: wavelengths shorter than `original_positions / high` stay as they are.
-        original_positions: llama3: positions that the model was trained for at first.
+        original_positions: llama3, yarn: positions that the model was trained for at first.
+        fast: yarn: what turns more often than this over those positions stays as it is.
+        slow: yarn: what turns less often than this is divided.
+        growth: yarn: how much queries and keys grow with the factor; None: 1.
+        divided: yarn: likewise, by whose growth theirs is divided; None: by nothing.
     """
 
     kind: str
@@ -33,6 +37,10 @@ class RotaryScaling:
     low: float = 1.0
     high: float = 4.0
     original_positions: int = 8192
+    fast: float = 32.0
+    slow: float = 1.0
+    growth: float | None = None
+    divided: float | None = None
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,6 @@ class NetworkFunctions:
 
     Attributes:
         activation: one of `ACTIVATIONS`; any other is as its file names it, and cannot run.
-        window: tokens that attention reaches back over, itself included; 0 for all.
         positions: longest sequence in tokens; 0 where none is stated.
         unknown: fields of the file that change what is computed, and that cannot run.
     """
@@ -50,7 +57,6 @@ class NetworkFunctions:
     epsilon: float
     rotary_base: float = 10_000.0
     rotary_scaling: RotaryScaling | None = None
-    window: int = 0
     positions: int = 0
     unknown: tuple[str, ...] = ()
 
@@ -66,11 +72,6 @@ class NetworkFunctions:
         if scaling is not None and scaling.kind not in SCALINGS:
             fields["rotary_scaling"] = (
                 f"its rotary scaling is {scaling.kind!r}; {listed(SCALINGS)} can run"
-            )
-        if self.window and not 0 < self.positions <= self.window:
-            fields["window"] = (
-                f"its attention has a sliding window of {counted(self.window, 'token')}; a window "
-                "can run if it is as long as the longest sequence"
             )
         if self.unknown:
             fields["fields"] = f"it sets {listed(self.unknown)}, which cannot run"
@@ -172,9 +173,8 @@ def _grouped(
         fields.number_or("rms_norm_eps", epsilon),
         rotary_base=rotary.number_or("rope_theta", base),
         rotary_scaling=_scaling(rotary),
-        window=_window(fields, kind),
         positions=fields.size_or("max_position_embeddings", positions, least=1),
-        unknown=("partial_rotary_factor",) if _partial(fields, rotary) else (),
+        unknown=tuple(_unknown(fields, rotary)),
     )
 
 
@@ -182,6 +182,8 @@ def _scaling(rotary: Fields) -> RotaryScaling | None:
     kind = rotary.text("rope_type", rotary.text("type", "default"))
     if kind in ("default", "mrope"):  # mrope turns parts of a head with other axes
         return None
+    if kind == "yarn":
+        return _yarn(rotary)
     return RotaryScaling(
         kind,
         rotary.number_or("factor", 1.0),
@@ -191,21 +193,35 @@ def _scaling(rotary: Fields) -> RotaryScaling | None:
     )
 
 
+def _yarn(rotary: Fields) -> RotaryScaling:
+    growth, divided = (
+        rotary.number_or(name, 1.0) if name in rotary else None
+        for name in ("mscale", "mscale_all_dim")
+    )
+    return RotaryScaling(
+        "yarn",
+        rotary.number_or("factor", 1.0),
+        original_positions=rotary.size_or("original_max_position_embeddings", 8192, least=1),
+        fast=rotary.number_or("beta_fast", 32.0),
+        slow=rotary.number_or("beta_slow", 1.0),
+        growth=growth,
+        divided=divided,
+    )
+
+
 def _partial(fields: Fields, rotary: Fields) -> bool:
     share = fields.number_or("partial_rotary_factor", 1.0)
     return rotary.number_or("partial_rotary_factor", share) != 1.0
 
 
-def _window(fields: Fields, kind: str) -> int:
-    """Return the tokens of a sliding window; 0 for none."""
-    if kind == "llama":
-        return 0
-    if kind in ("mistral", "phi3"):
-        return fields.size_or("sliding_window", 0)
-    if not fields.flag("use_sliding_window"):
-        return 0
-    first = fields.size_or("max_window_layers", 28)  # layers before it attend to everything
-    return fields.size_or("sliding_window", 4096) if first < fields.size("num_hidden_layers") else 0
+def _unknown(fields: Fields, rotary: Fields) -> Iterator[str]:
+    """Yield the fields that change rotary positions, and that are set."""
+    if _partial(fields, rotary):
+        yield "partial_rotary_factor"
+    if "attention_factor" in rotary:
+        yield "attention_factor"
+    if not rotary.flag("truncate", default=True):
+        yield "truncate: false"
 
 
 def _gpt2_unknown(fields: Fields) -> Iterator[str]:

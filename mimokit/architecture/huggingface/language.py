@@ -76,10 +76,24 @@ def _grouped(fields: Fields, kind: str) -> Transformer:
         output_bias=bias and not qwen2,
         ffn_bias=fields.flag("mlp_bias"),
         qk_norm=kind.startswith("qwen3"),
-        window=functions_of_section(fields, kind).window,
         moe=moe,
+        **_windows(fields, kind),
         **_usual(fields, kind, gated=True),
     )
+
+
+def _windows(fields: Fields, kind: str) -> dict[str, Any]:
+    """Return the window of attention, in tokens, and the layers without it."""
+    if kind in ("mistral", "mixtral", "phi3"):
+        return {"window": fields.size_or("sliding_window", 0)}
+    if not kind.startswith("qwen") or not fields.flag("use_sliding_window"):
+        return {}
+    layers, window = fields.size("num_hidden_layers"), fields.size_or("sliding_window", 4096)
+    kinds = fields.words_of("layer_types", ("full_attention", "sliding_attention"))
+    first = 0 if kind == "qwen3_moe" else min(layers, fields.size_or("max_window_layers", 28))
+    stated = [number for number, of in enumerate(kinds, 1) if of == "full_attention"]
+    full = tuple(stated if kinds else range(1, first + 1))
+    return {"window": window, "full_attention_layers": full} if len(full) < layers else {}
 
 
 def _usual(fields: Fields, kind: str, gated: bool) -> dict[str, Any]:
@@ -113,6 +127,10 @@ def _scaling(functions: NetworkFunctions) -> RopeScaling | None:
         low_freq_factor=stated.low,
         high_freq_factor=stated.high,
         original_max_position_embeddings=stated.original_positions,
+        beta_fast=stated.fast,
+        beta_slow=stated.slow,
+        mscale=stated.growth,
+        mscale_all_dim=stated.divided,
     )
 
 

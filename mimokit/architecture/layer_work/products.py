@@ -92,10 +92,8 @@ def score_work(net: Transformer, sizes: ParallelSizes, seen: Numbers) -> Numbers
 def visible_tokens(net: Transformer, seq: Numbers) -> Numbers:
     """Return the number of tokens that a token attends to, averaged over tokens and layers."""
     share = 0.5 if net.causal else 1.0
-    if not net.window:
-        return share * seq
-    full = net.full_attention_layers / net.layers
-    return full * share * seq + (1 - full) * np.minimum(net.window, share * seq)
+    windowed = len(net.windowed_layers) / net.layers
+    return (1 - windowed) * share * seq + windowed * np.minimum(net.window, share * seq)
 
 
 def _weights(net: Transformer, moe: MixtureOfExperts | None) -> float:

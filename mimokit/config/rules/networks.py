@@ -24,6 +24,7 @@ _OF_EXPERTS = (
     "moe_shared_expert_intermediate_size",
     "first_k_dense_replace",
     "moe_router_enable_expert_bias",
+    "moe_router_bias_update_rate",
     "moe_shared_expert_gate",
     "moe_router_pre_softmax",
     "moe_router_load_balancing_type",
@@ -50,6 +51,8 @@ def network_problems(context: ValidationContext) -> Iterator[Problem]:
         if network.num_moe_experts is not None:
             shared = "moe_shared_expert_intermediate_size"
             yield from _together(name, network, shared, ("moe_shared_expert_gate",))
+            rate = ("moe_router_bias_update_rate",)
+            yield from _together(name, network, "moe_router_enable_expert_bias", rate)
         yield from _latent(name, network)
         yield from _numbers(name, network)
         yield from _together(name, network, "window_size", ("full_attention_layers",))
@@ -175,18 +178,33 @@ def _numbers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
             experts,
             f"fewer than the {visited or 2} that a token visits (moe_router_topk); lower that.",
         )
+    if network.moe_router_enable_expert_bias and network.moe_router_pre_softmax is not None:
+        what = "but with moe_router_enable_expert_bias scores are sigmoids; leave it out."
+        stated = network.moe_router_pre_softmax
+        yield _problem(name, "moe_router_pre_softmax", stated, what, True)
     if visited == 1 and network.moe_router_pre_softmax is False:
         what = "but a token visits one expert (moe_router_topk), whose weight would be 1; leave it "
         yield _problem(name, "moe_router_pre_softmax", False, f"{what}out.", True)
     for field in ("first_k_dense_replace", "full_attention_layers"):
         value = getattr(network, field)
-        if value is not None and value > network.num_layers:
+        if isinstance(value, int) and value > network.num_layers:
             yield _problem(
                 name,
                 field,
                 value,
                 f"more than its {counted(network.num_layers, 'layer')}; lower it.",
             )
+    yield from _numbered_layers(name, network)
+
+
+def _numbered_layers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    numbers = network.full_attention_layers
+    if isinstance(numbers, list) and max(numbers, default=0) > network.num_layers:
+        sentence = (
+            f"full_attention_layers names layer {max(numbers)}, but it has "
+            f"{counted(network.num_layers, 'layer')}; name those of 1 to {network.num_layers}."
+        )
+        yield module_problem(name, "full_attention_layers", numbers, sentence)
 
 
 def _positions(

@@ -31,7 +31,7 @@ def unrunnable_experts(model: MimoParallelismConfig) -> Iterator[Problem]:
                 network_path(name, "num_moe_experts"), network.num_moe_experts, sentence, None
             )
         else:
-            yield from _biases(name, network)
+            yield from _biases(name, network, sizes)
             yield from () if sizes is None else _sequence(name, sizes)
 
 
@@ -43,13 +43,17 @@ def _without_experts(name: str, sizes: ModuleParallelismConfig) -> Iterator[Prob
             yield problem_at(size_path(name, field), value, sentence, 1)
 
 
-def _biases(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    if network.has_biases[-1]:
+def _biases(
+    name: str, network: ModuleArchitecture, sizes: ModuleParallelismConfig | None
+) -> Iterator[Problem]:
+    """Yield biases where Megatron has none: in shared experts, and in experts that ranks share."""
+    cut = 1 if sizes is None else sizes.expert_tensor_parallel or 1
+    why = f"expert_tensor_parallel is {cut}, and experts that ranks share" if cut > 1 else None
+    if network.moe_shared_expert_intermediate_size:
+        why = "shared experts"
+    if network.has_biases[-1] and why is not None:
         stated = network.add_bias_linear
-        sentence = (
-            "add_bias_linear is not false, but experts are matrices without biases; set it to "
-            "false."
-        )
+        sentence = f"add_bias_linear is not false, but {why} have no biases; set it to false."
         yield problem_at(network_path(name, "add_bias_linear"), stated, sentence, False)
 
 

@@ -8,7 +8,7 @@ from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.messages import problem_at, written
 from mimokit.config.model import MimoParallelismConfig
-from mimokit.config.rules.facts import leave_out, module_problem, network_path
+from mimokit.config.rules.facts import a_fix, leave_out, module_problem, network_path
 from mimokit.config.rules.runnable_encoders import (
     learned_positions,
     turning_positions,
@@ -17,16 +17,6 @@ from mimokit.config.rules.runnable_encoders import (
 from mimokit.units import counted
 
 _NOT_RUNNING: Mapping[str, object] = {
-    "add_key_bias": True,
-    "window_size": None,
-    "full_attention_layers": 0,
-    "multi_latent_attention": False,
-    "q_lora_rank": None,
-    "kv_lora_rank": None,
-    "qk_head_dim": None,
-    "qk_pos_emb_head_dim": None,
-    "v_head_dim": None,
-    "moe_router_enable_expert_bias": False,
     "mtp_num_layers": 0,
     "temporal_patch_size": 1,
     "pooling_head": False,
@@ -45,14 +35,17 @@ def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield from _positions(name, network, learned, name == model.llm_module_name)
         if learned and model.llm_module_name in model.module_architectures:
             yield from unrunnable_projector(model, name)
+        yield from _latent(name, network, learned)
+        yield from _key_bias(name, network, model.get_parallelism(name).tensor_parallel)
+        if learned and network.modality != "text":
+            yield from _windows(name, network)
 
 
 def _planned(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield fields that are only planned; a window at least as long as a sequence is none."""
+    """Yield fields that are only planned."""
     for field, plain in _NOT_RUNNING.items():
         value = getattr(network, field)
-        wide = field == "window_size" and value is not None and value >= network.seq_length
-        if value is None or value == plain or wide:
+        if value is None or value == plain:
             continue
         if network.weights is not None:
             sentence = (
@@ -62,6 +55,13 @@ def _planned(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
             yield module_problem(name, field, value, sentence)
         else:
             yield leave_out(name, field, value, network_path(name, field))
+
+
+def _windows(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    """Yield windows of encoders of images and sound, whose tokens also attend to later ones."""
+    window = network.window_size
+    if window is not None and window < network.seq_length:
+        yield leave_out(name, "window_size", window, network_path(name, "window_size"))
 
 
 def _positions(
@@ -100,9 +100,61 @@ def _positions(
         )
         yield module_problem(name, "kv_channels", network.head_dim, sentence)
     scaling = network.rope_scaling
-    if scaling is not None and scaling.rope_type not in ("linear", "llama3"):
+    if scaling is not None and scaling.rope_type not in ("linear", "llama3", "yarn"):
         sentence = (
             f"rope_scaling has the rope_type {scaling.rope_type}, which can be "
-            "planned but not run yet; linear and llama3 run."
+            "planned but not run yet; linear, llama3 and yarn run."
         )
         yield problem_at(network_path(name, "rope_scaling"), scaling.rope_type, sentence, None)
+    elif scaling is not None and scaling.rope_type == "yarn" and network.mrope_section is not None:
+        sentence = (
+            "rope_scaling has the rope_type yarn, which does not run with mrope_section; leave one "
+            "of them out."
+        )
+        yield problem_at(network_path(name, "rope_scaling"), "yarn", sentence, None)
+
+
+def _key_bias(name: str, network: ModuleArchitecture, ranks: int) -> Iterator[Problem]:
+    """Yield keys without a bias in query groups that ranks share."""
+    groups = network.num_query_groups or network.num_attention_heads
+    if network.add_key_bias is False and network.has_biases[0] and groups < ranks:
+        sentence = (
+            f"add_key_bias is false, but its tensor_parallel {ranks} ranks share "
+            f"{counted(groups, 'query group')}, each of which has to be on one rank; leave it out, "
+            f"or choose tensor_parallel of at most {groups}."
+        )
+        yield module_problem(
+            name, "add_key_bias", False, sentence, a_fix(network_path(name, "add_key_bias"), None)
+        )
+
+
+def _latent(name: str, network: ModuleArchitecture, encodes: bool) -> Iterator[Problem]:
+    """Yield what multi-latent attention does not run with: it has rotary positions of its own."""
+    if not network.multi_latent_attention:
+        return
+    if encodes:
+        path = network_path(name, "multi_latent_attention")
+        yield leave_out(name, "multi_latent_attention", True, path)
+        return
+    scaling, width = network.rope_scaling, network.qk_pos_emb_head_dim or 0
+    others = {
+        "mrope_section": network.mrope_section is not None,
+        "rope_scaling": scaling is not None and scaling.rope_type != "yarn",
+        "position_embedding_type": network.position_embedding_type == "learned_absolute",
+        "attention_dropout": bool(network.attention_dropout),
+    }
+    for field in (field for field, given in others.items() if given):
+        sentence = (
+            f"{field} is {written(value)}"
+            if isinstance(value := getattr(network, field), str)
+            else f"{field} is given"
+        )
+        sentence += ", which does not run with multi_latent_attention; leave it out."
+        fix = a_fix(network_path(name, field), None)
+        yield module_problem(name, field, value, sentence, fix)
+    if width % 2:
+        sentence = (
+            f"qk_pos_emb_head_dim is {width}, and rotary positions rotate pairs of dimensions; "
+            "make it even."
+        )
+        yield module_problem(name, "qk_pos_emb_head_dim", width, sentence)

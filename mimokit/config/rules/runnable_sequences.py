@@ -27,12 +27,20 @@ def uneven_sequences(model: MimoParallelismConfig, data: DataConfig | None) -> I
         yield from _context(name, sizes, tokens) or _slices(name, sizes, tokens)
 
 
+_COUNTING_PADDING = (
+    "moe_aux_loss_coeff",
+    "moe_z_loss_coeff",
+    "moe_expert_capacity_factor",
+    "moe_router_enable_expert_bias",
+)
+
+
 def samples_in_row(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:
     """Yield experts whose choice or loss depends on padding, which a row of samples has not."""
     network = model.module_architectures.get(model.llm_module_name)
     if data is None or network is None or not data.pack_sequences_in_batch:
         return
-    for field in ("moe_aux_loss_coeff", "moe_z_loss_coeff", "moe_expert_capacity_factor"):
+    for field in _COUNTING_PADDING:
         if network.num_moe_experts is not None and getattr(network, field):
             sentence = (
                 f"pack_sequences_in_batch is true, but '{model.llm_module_name}' has a {field}, "

@@ -20,6 +20,7 @@ from mimokit.engine.inference.layers import (
     Tokens,
     Watch,
     frequencies,
+    growth,
     turns,
     unwatched,
 )
@@ -109,10 +110,16 @@ class LanguageShard(StackShard):
         places = torch.arange(before, before + new, device=self.device)
         positions = (places - batch.padding[:, None]).clamp(min=0)
         learned = self.model.positions
-        turned = None if learned else turns(positions, self._frequencies, self.dtype)
+        turned = (
+            None
+            if learned
+            else turns(positions, self._frequencies, self.dtype, growth(self.functions))
+        )
         sees_all = new == 1 and not batch.padded
         allowed = None if sees_all else _allowed(places, batch.padding, before + new)
-        tokens = Tokens(allowed, turned)
+        window = self.model.net.window
+        windowed = _allowed(places, batch.padding, before + new, window) if window else None
+        tokens = Tokens(allowed, windowed, turned)
         if hidden is None:
             hidden = self._embedded(batch.ids, positions)
             watch(EMBEDDING, hidden)
@@ -143,12 +150,16 @@ class LanguageShard(StackShard):
         return gathered(logits, self.group).movedim(0, -2).flatten(-2)[..., : self.model.vocab]
 
 
-def _allowed(places: torch.Tensor, padding: torch.Tensor, tokens: int) -> torch.Tensor:
+def _allowed(
+    places: torch.Tensor, padding: torch.Tensor, tokens: int, window: int = 0
+) -> torch.Tensor:
     """Return which tokens attend to which: [batch, 1, new tokens, all tokens].
 
     Padding attends to itself, since a softmax over nothing is not a number.
     """
     columns = torch.arange(tokens, device=places.device)
     earlier = columns <= places[:, None]
+    if window:
+        earlier &= columns > places[:, None] - window
     real = columns >= padding[:, None, None]
     return ((earlier & real) | (columns == places[:, None]))[:, None]

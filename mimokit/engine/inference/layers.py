@@ -32,7 +32,36 @@ def frequencies(width: int, functions: NetworkFunctions) -> torch.Tensor:
     scaling = functions.rotary_scaling
     if scaling is None:
         return plain
+    if scaling.kind == "yarn":
+        return _yarn(plain, functions.rotary_base, scaling)
     return plain / scaling.factor if scaling.kind == "linear" else _llama3(plain, scaling)
+
+
+def _yarn(plain: torch.Tensor, base: float, scaling: RotaryScaling) -> torch.Tensor:
+    """Divide the frequencies of pairs behind those that turn often, blend between."""
+    pairs = len(plain)
+
+    def pair(turns: float) -> float:
+        """Return the number of the pair that turns so often over the original positions."""
+        longest = scaling.original_positions / (turns * 2 * math.pi)
+        return pairs * math.log(longest) / math.log(base)
+
+    first, last = max(0, math.floor(pair(scaling.fast))), math.ceil(pair(scaling.slow))
+    last = min(last, 2 * pairs - 1)
+    width = last - first if last != first else 0.001
+    divided = ((torch.arange(pairs, dtype=torch.float32) - first) / width).clamp(0, 1)
+    return plain * (1 - divided) + plain / scaling.factor * divided
+
+
+def growth(functions: NetworkFunctions) -> float:
+    """Return by how much rotary positions multiply queries and keys."""
+    scaling = functions.rotary_scaling
+    if scaling is None or scaling.kind != "yarn":
+        return 1.0
+    logarithm = 0.1 * math.log(scaling.factor)
+    if scaling.growth is None or scaling.divided is None:
+        return logarithm + 1
+    return (logarithm * scaling.growth + 1) / (logarithm * scaling.divided + 1)
 
 
 def _llama3(plain: torch.Tensor, scaling: RotaryScaling) -> torch.Tensor:
@@ -42,14 +71,16 @@ def _llama3(plain: torch.Tensor, scaling: RotaryScaling) -> torch.Tensor:
     return plain * (kept + (1 - kept) / scaling.factor)
 
 
-def turns(positions: torch.Tensor, each: torch.Tensor, dtype: torch.dtype) -> Turns:
+def turns(
+    positions: torch.Tensor, each: torch.Tensor, dtype: torch.dtype, growth: float = 1.0
+) -> Turns:
     """Return the cosines and sines of the angles of tokens at positions [batch, tokens].
 
     Both are [batch, tokens, 1, 1, width of a head], with equal halves; `each` is of `frequencies`.
     """
     half = positions[..., None, None, None].float() * each
     angles = torch.cat((half, half), dim=-1)
-    return angles.cos().to(dtype), angles.sin().to(dtype)
+    return (angles.cos() * growth).to(dtype), (angles.sin() * growth).to(dtype)
 
 
 def rotated(heads: torch.Tensor, turned: Turns) -> torch.Tensor:
@@ -120,10 +151,12 @@ class Tokens:
 
     Attributes:
         allowed: [batch, 1, new tokens, all tokens]: which tokens attend to which; None: all to all.
+        windowed: likewise, in layers with a window.
         turned: rotary positions of the new tokens, if there are some.
     """
 
     allowed: torch.Tensor | None = None
+    windowed: torch.Tensor | None = None
     turned: Turns | None = None
 
 
@@ -207,7 +240,8 @@ class Layers:
         value = value.transpose(1, 2)
         if cache is not None:
             key, value = cache.extended(number, key, value)
-        mixed = _mixed(query, key, value, tokens.allowed)
+        windowed = number + 1 in self.net.windowed_layers
+        mixed = _mixed(query, key, value, tokens.windowed if windowed else tokens.allowed)
         return self._row(mixed, f"{name}.linear_proj")
 
     def _heads(self, hidden: torch.Tensor, name: str) -> tuple[torch.Tensor, torch.Tensor]:

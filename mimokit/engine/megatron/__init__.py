@@ -45,6 +45,10 @@ with quick_import():
     from megatron.core.transformer.moe.moe_layer import MoELayer
     from megatron.core.transformer.moe.moe_utils import MoEAuxLossAutoScaler
     from megatron.core.transformer.moe.router import TopKRouter
+    from megatron.core.transformer.multi_latent_attention import (
+        MLASelfAttention,
+        MLASelfAttentionSubmodules,
+    )
     from megatron.core.transformer.spec_utils import ModuleSpec, build_module
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
     from megatron.core.transformer.transformer_block import (
@@ -52,11 +56,15 @@ with quick_import():
         TransformerBlockSubmodules,
         get_num_layers_to_build,
     )
-    from megatron.core.transformer.transformer_config import TransformerConfig
+    from megatron.core.transformer.transformer_config import (
+        MLATransformerConfig,
+        TransformerConfig,
+    )
     from megatron.core.transformer.transformer_layer import (
         TransformerLayer,
         get_transformer_layer_offset,
     )
+    from megatron.core.transformer.utils import is_layer_window_attention
 
     from mimokit.engine.megatron.collectives import take_new_names
     from mimokit.engine.megatron.experts import (
@@ -65,6 +73,7 @@ with quick_import():
         without_transformer_engine,
     )
     from mimokit.engine.megatron.kernels import transformer_engine_attention
+    from mimokit.engine.megatron.latent import WholeLinear, take_whole_linear
     from mimokit.engine.megatron.state import (
         ensure_memory_buffer,
         forget_rotary_embeddings,
@@ -75,6 +84,7 @@ with quick_import():
 
 without_transformer_engine()
 take_new_names()
+take_whole_linear()
 if CPU_ONLY:
     patch_functions()
 
@@ -99,6 +109,9 @@ __all__ = [
     "DistributedDataParallelConfig",
     "GPTModel",
     "HyperCommGrid",
+    "MLASelfAttention",
+    "MLASelfAttentionSubmodules",
+    "MLATransformerConfig",
     "MLPSubmodules",
     "MegatronModule",
     "MimoModel",
@@ -122,6 +135,7 @@ __all__ = [
     "VocabParallelCrossEntropy",
     "VocabUtility",
     "WeightProducts",
+    "WholeLinear",
     "WrappedTorchNorm",
     "build_module",
     "ensure_memory_buffer",
@@ -129,6 +143,7 @@ __all__ = [
     "get_gpt_layer_local_spec",
     "get_num_layers_to_build",
     "get_transformer_layer_offset",
+    "is_layer_window_attention",
     "of_class",
     "parallel_state",
     "scale_auxiliary_losses",

@@ -89,6 +89,7 @@ def patch_functions() -> None:
     # softmax then makes a causal one with device="cuda".
     fused_softmax.get_default_causal_mask = _causal_mask
     utils.get_default_causal_mask = _causal_mask
+    fused_softmax.get_sliding_window_causal_mask = _window_mask
     on_cpu(torch.cuda.current_stream())
     # It pins memory and calls `.cuda()`.
     rotary_pos_embedding.get_pos_emb_on_this_cp_rank = _positions_on_rank
@@ -110,3 +111,10 @@ def _positions_on_rank(
 def _causal_mask(tokens: int) -> torch.Tensor:
     """Return a mask [tokens, tokens] that is True where a token would attend to a later one."""
     return torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
+
+
+def _window_mask(queries: int, keys: int, window: tuple[int, int]) -> torch.Tensor:
+    """Return a mask [queries, keys] that is True where a query would look out of its window."""
+    before, after = window
+    seen = torch.ones(queries, keys, dtype=torch.bool).triu(keys - queries - before)
+    return ~seen.tril(keys - queries + after)

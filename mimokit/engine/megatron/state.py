@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from megatron.core import parallel_state
 from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
+from megatron.core.models.common.embeddings.yarn_rotary_pos_embedding import YarnRotaryEmbedding
 from megatron.core.tensor_parallel import random as _random
 from megatron.core.transformer.moe.moe_utils import MoEAuxLossAutoScaler
 
@@ -29,6 +30,7 @@ def forget_rotary_embeddings() -> None:
     `RotaryEmbedding.forward` is an `lru_cache` with the module among its keys.
     """
     RotaryEmbedding.forward.cache_clear()
+    YarnRotaryEmbedding.forward.cache_clear()
 
 
 def scale_auxiliary_losses(scale: float) -> None:

@@ -20,6 +20,7 @@ from mimokit.engine.megatron import (
     PackedSeqParams,
     ProcessGroupCollection,
     TransformerConfig,
+    is_layer_window_attention,
     tensor_parallel,
 )
 from mimokit.engine.models.dropout import AttentionDropout
@@ -33,6 +34,7 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
     and every rank keeps its part.
 
     Args:
+        layer_number: in the whole module, from 1; decides whether it has the window of a config.
         attn_mask_type: causal; otherwise a position attends to all that no mask hides.
         options: others that Megatron passes, of which this has no use.
 
@@ -56,6 +58,11 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
         self._cut = SequenceCut(config, pg_collection, attn_mask_type == AttnMaskType.causal)
         self._scale = softmax_scale
         self.attention_dropout: AttentionDropout | None = None
+        self._before: int | None = None
+        if is_layer_window_attention(
+            config.window_size, config.window_attn_skip_freq, layer_number
+        ):
+            self._before, _ = config.window_size
 
     def forward(
         self,
@@ -108,22 +115,26 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
     ) -> torch.Tensor:
         """Return the output of a span: [samples, heads, queries, width]."""
         query = query[:, :, slice(*span.queries)]
-        key, value = (each[:, :, slice(*span.keys)] for each in (key, value))
+        first, last = span.keys
+        if self._before is not None:
+            first = max(first, last - query.shape[2] - self._before)
+        key, value = (each[:, :, first:last] for each in (key, value))
         queries, keys = query.shape[2], key.shape[2]
         seen = None if hidden is None else ~hidden
+        before = keys if self._before is None else self._before
         causal, drops = self._cut.causal, self.training and self.attention_dropout is not None
-        if causal and (drops or queries < keys):
+        if causal and (drops or queries < keys or before + 1 < keys):
             # The kernels' own causal mask begins at the first key, not at the last.
             seen = torch.ones(queries, keys, dtype=torch.bool, device=query.device)
-            seen = seen.tril(keys - queries)
+            seen = seen.tril(keys - queries).triu(keys - queries - before)
         if drops:
-            return self._dropping(span, query, key, value, seen)
+            return self._dropping(replace(span, keys=(first, last)), query, key, value, seen)
         return F.scaled_dot_product_attention(
             query,
             key,
             value,
             attn_mask=seen,
-            is_causal=causal and queries == keys,
+            is_causal=causal and seen is None,
             scale=self._scale,
             enable_gqa=query.shape[1] != key.shape[1],
         )

@@ -39,6 +39,9 @@ from mimokit.engine.models.routing import LayerRouting, Routing, TokenPlaces, pl
 from mimokit.engine.parallel.context import SequenceCut
 from mimokit.planning.execution import ModuleExecution
 
+EXPERT_BIAS_UPDATE_RATE = 1e-3
+"""Of Megatron's `TransformerConfig.moe_router_bias_update_rate`, and of DeepSeek-V3."""
+
 
 def expert_options(network: ModuleArchitecture, execution: ModuleExecution) -> dict[str, Any]:
     """Return what of Megatron's configuration concerns the experts of a module that has some."""
@@ -51,7 +54,7 @@ def expert_options(network: ModuleArchitecture, execution: ModuleExecution) -> d
         "moe_shared_expert_intermediate_size": network.moe_shared_expert_intermediate_size,
         "moe_shared_expert_gate": bool(network.moe_shared_expert_gate),
         "moe_router_dtype": "fp32",
-        "moe_router_pre_softmax": network.scores_before_choice,
+        **_scores(network),
         "moe_router_load_balancing_type": network.moe_router_load_balancing_type or "aux_loss",
         "moe_aux_loss_coeff": network.moe_aux_loss_coeff or 0.0,
         "moe_z_loss_coeff": network.moe_z_loss_coeff or None,
@@ -60,6 +63,18 @@ def expert_options(network: ModuleArchitecture, execution: ModuleExecution) -> d
         "moe_permute_fusion": False,
         MEGATRON_FIELDS[Axis.EXPERT]: execution.expert_parallel,
         MEGATRON_FIELDS[Axis.EXPERT_TENSOR]: execution.expert_tensor_parallel,
+    }
+
+
+def _scores(network: ModuleArchitecture) -> dict[str, Any]:
+    """Return how a router makes scores of logits."""
+    if not network.moe_router_enable_expert_bias:
+        return {"moe_router_pre_softmax": network.scores_before_choice}
+    rate = network.moe_router_bias_update_rate
+    return {
+        "moe_router_enable_expert_bias": True,
+        "moe_router_score_function": "sigmoid",
+        "moe_router_bias_update_rate": EXPERT_BIAS_UPDATE_RATE if rate is None else rate,
     }
 
 
@@ -111,10 +126,21 @@ class SeededExperts(SequentialMLP):  # type: ignore[misc]
                 is_expert=True,
                 tp_group=self.tp_group,
             )
+            if config.add_bias_linear:
+                expert.linear_fc2.register_forward_hook(_copy_output)
             self.local_experts.append(expert)
         for parameter in self.parameters():
             parameter.allreduce = False
+            parameter.sequence_parallel = False  # an expert has all positions of its tokens
         torch.manual_seed(module_seed(of_layer, "after the experts"))
+
+
+def _copy_output(
+    layer: object, given: object, output: tuple[torch.Tensor, torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Let Megatron's expert add its bias in place, which autograd forbids on the view of a sum."""
+    values, bias = output
+    return values.clone(), bias
 
 
 class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
@@ -127,8 +153,12 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
     An expert takes at most its capacity of tokens of a sample, those with the largest scores, where
     Megatron's own takes as many of all tokens of a rank.
 
+    The bias of experts is a weight that nothing trains, so that checkpoints and comparisons have
+    it. Megatron's own is a buffer, and the tokens that move it are those of its global groups.
+
     Attributes:
         load: how many tokens of this rank went to each expert since it was last set to zero.
+        chosen: how many tokens of this rank chose each expert since the bias was last moved.
     """
 
     def __init__(
@@ -141,8 +171,12 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         self.sequence_group = pg_collection.tp_cp
         self.cut = SequenceCut(config, pg_collection, causal=True)
         self.load = torch.zeros(config.num_moe_experts, dtype=torch.int64, device=rank_device())
+        self.chosen = torch.zeros_like(self.load)
         if self.routing_type == "aux_loss":
             self.tp_cp_group = self.tp_dp_cp_group
+        bias: torch.Tensor | None = self._buffers.pop("expert_bias", None)
+        if bias is not None:
+            self.expert_bias = torch.nn.Parameter(bias, requires_grad=False)
 
     def attach_and_log_load_balancing_loss(
         self,
@@ -175,12 +209,29 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
             self.router_replay.places = self._places(len(logits))
             self.router_replay.counts = self._counts
         scores, chosen = super().routing(logits, *args, **options)
+        if self._counts:
+            self.chosen += chosen.detach().sum(0).to(self.chosen.device)
         if self.capacity_factor is not None:
             chosen = chosen & self._have_room(scores.detach().reshape_as(logits))
             scores = scores * chosen
         if self._counts:
             self.load += chosen.detach().sum(0)
         return scores, chosen
+
+    @torch.no_grad()
+    def update_expert_bias(self) -> None:
+        """Raise the bias of experts that fewer tokens chose than the mean, lower that of others.
+
+        By Wang et al. 2024, "Auxiliary-Loss-Free Load Balancing" (arXiv 2408.15664). Collective
+        over the ranks with tokens of the module; nothing where its router has no bias or is frozen.
+        """
+        if self.expert_bias is None or not self.weight.requires_grad:
+            return
+        chosen = self.chosen.to(self.expert_bias.device)
+        torch.distributed.all_reduce(chosen, group=self.tp_dp_cp_group)
+        fewer = chosen.sum() - chosen * len(chosen)
+        self.expert_bias.add_(self.config.moe_router_bias_update_rate * fewer.sign())
+        self.chosen.zero_()
 
     @property
     def _counts(self) -> bool:

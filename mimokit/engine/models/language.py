@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from mimokit.architecture.modules import ROTARY_BASE
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut, padded_vocabulary
-from mimokit.config import RopeScaling
+from mimokit.config import ModuleArchitecture, RopeScaling
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import AttnMaskType, GPTModel, ModuleSpec, TransformerConfig
 from mimokit.engine.models.attention import lengths_of
@@ -62,8 +62,10 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
         scaling: RopeScaling | None = None,
         **options: Any,
     ) -> None:
+        if scaling is not None and scaling.rope_type == "yarn":
+            _set_yarn(options["config"], scaling)
         super().__init__(**_with_norms(options))
-        if self.position_embedding_type == "mrope":  # Megatron gives it the global groups
+        if self.position_embedding_type in ("mrope", "yarn"):  # Megatron gives it global groups
             self.rotary_pos_emb.cp_group = self.pg_collection.cp
         if scaling is not None and scaling.rope_type == "llama3":
             self.rotary_pos_emb.inv_freq = self.rotary_pos_emb._apply_scaling(
@@ -184,6 +186,15 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
             dist.all_reduce(weight.main_grad, group=self.embd_group)  # type: ignore[attr-defined]
 
 
+def _set_yarn(config: TransformerConfig, scaling: RopeScaling) -> None:
+    """Tell Megatron's model and attention how to stretch positions, by fields without a class."""
+    config.yarn_rotary_scaling_factor = scaling.factor
+    config.yarn_original_max_position_embeddings = scaling.original_max_position_embeddings
+    config.yarn_beta_fast, config.yarn_beta_slow = scaling.beta_fast, scaling.beta_slow
+    config.yarn_mscale, config.yarn_mscale_all_dim = scaling.mscale, scaling.mscale_all_dim
+    config.yarn_correction_range_round_to_int = True
+
+
 def _with_norms(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a `GPTModel` whose layers are those of a stage, with their norm."""
     spec = options["transformer_layer_spec"]
@@ -222,7 +233,6 @@ def language_model_spec(build: ModuleBuild) -> ModuleSpec:
     if multiple is not None:
         words = int(padded_vocabulary(words, multiple, build.execution.tensor_parallel))
         padding = Vocabulary(network.vocab_size, multiple, build.seed)
-    positions = "learned_absolute" if network.has_learned_positions(by_default=False) else None
     linear = scaling.factor if scaling is not None and scaling.rope_type == "linear" else None
     return ModuleSpec(
         module=TiedGPTModel,
@@ -231,19 +241,29 @@ def language_model_spec(build: ModuleBuild) -> ModuleSpec:
             "transformer_layer_spec": layer_spec(build, AttnMaskType.causal),
             "vocab_size": words,
             "max_sequence_length": network.max_position_embeddings or network.seq_length,
-            "position_embedding_type": positions or ("mrope" if network.mrope_section else "rope"),
+            "position_embedding_type": _kind_of_positions(network),
             "rotary_base": network.rotary_base or ROTARY_BASE,
             "seq_len_interpolation_factor": linear,
             "share_embeddings_and_output_weights": network.tied_embeddings,
             "scatter_embedding_sequence_parallel": False,  # the stage cuts words and rows together
             "padding": padding,
-            "scaling": scaling,
+            "scaling": None if network.multi_latent_attention else scaling,
             "pre_process": True,
             "post_process": True,
             "vp_stage": None,
             "pg_collection": None,
         },
     )
+
+
+def _kind_of_positions(network: ModuleArchitecture) -> str:
+    """Return what Megatron calls the positions of a language model."""
+    if network.has_learned_positions(by_default=False):
+        return "learned_absolute"
+    scaling = network.rope_scaling
+    if scaling is not None and scaling.rope_type == "yarn" and not network.multi_latent_attention:
+        return "yarn"
+    return "mrope" if network.mrope_section else "rope"
 
 
 class TextDecoder(GPTModel):  # type: ignore[misc]

@@ -171,10 +171,12 @@ class MimoModelProvider:
     def _freeze(self, model: SeededMimoModel, plan: LayoutPlan) -> None:
         for name, module in model.parts():
             execution = plan.executions[name]
-            module.requires_grad_(not execution.is_frozen)
+            frozen = [module] if execution.is_frozen else []
             if name in model.modality_submodules:
-                module.encoders.requires_grad_("encoder" not in execution.frozen_parts)
-                module.input_projections.requires_grad_("projector" not in execution.frozen_parts)
+                parts = {"encoder": module.encoders, "projector": module.input_projections}
+                frozen += [parts[part] for part in execution.frozen_parts]
+            for part in frozen:
+                part.requires_grad_(False)
 
     def _set_shards(self, name: str, module: torch.nn.Module, place: ShardPlace) -> None:
         parameters = named_parameters(module)

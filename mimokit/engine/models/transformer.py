@@ -14,12 +14,13 @@ import torch.nn.functional as F
 
 from mimokit.architecture.transformer import EPSILON, INIT_STD
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
-from mimokit.config.layer_architecture import Activation
+from mimokit.config.layer_architecture import Activation, windowed_layers
 from mimokit.config.user_code import NO_CODE, OwnModule, UserCode
 from mimokit.engine.inside_steps import tell_of_recomputation
 from mimokit.engine.megatron import (
     CPU_ONLY,
     AttnMaskType,
+    MLATransformerConfig,
     ModuleSpec,
     ProcessGroupCollection,
     SelfAttention,
@@ -40,6 +41,8 @@ from mimokit.engine.models.experts import (
     layer_with,
     tell_of_crossings,
 )
+from mimokit.engine.models.key_bias import LinearWithoutKeyBias
+from mimokit.engine.models.latent import latent_attention_spec, latent_options
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.parallel.sequence import HeadNorm, SliceNorm
 from mimokit.planning.execution import Dtype, ModuleExecution, Recompute
@@ -149,11 +152,13 @@ def transformer_config(
     gradients, which are divided by the global token count afterwards. Only under this rule is the
     result independent of the data parallel sizes.
     """
+    latent = bool(architecture.multi_latent_attention)
+    kind = MLATransformerConfig if latent else TransformerConfig
     chunks = execution.pipeline_parallel * execution.virtual_stages
     ends_count = architecture.num_layers % chunks != 0  # as in `stage_layers`
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about CUDA graph settings that are not used
-        return TransformerConfig(
+        return kind(
             num_layers=architecture.num_layers,
             hidden_size=architecture.hidden_size,
             ffn_hidden_size=architecture.feed_forward_size,
@@ -170,6 +175,7 @@ def transformer_config(
             context_parallel_size=execution.context_parallel,
             sequence_parallel=execution.sequence_parallel,
             mrope_section=architecture.mrope_section,
+            **_windows(architecture),
             use_cpu_initialization=True,
             calculate_per_token_loss=True,
             bf16=execution.weights == "bf16",
@@ -179,10 +185,25 @@ def transformer_config(
             hidden_dropout=architecture.hidden_dropout or 0.0,
             attention_dropout=architecture.attention_dropout or 0.0,
             **_RECOMPUTED[execution.recompute],
-            **_layer_options(architecture),
+            **{**_layer_options(architecture), **(latent_options(architecture) if latent else {})},
             **expert_options(architecture, execution),
             **_NO_FUSED_KERNELS,
         )
+
+
+def _windows(architecture: ModuleArchitecture) -> dict[str, Any]:
+    """Return how many tokens before itself a token attends to, and in which layers it does.
+
+    A window as long as a sequence is none: Megatron's is causal, also in an encoder.
+    """
+    if architecture.window_size is None or architecture.window_size >= architecture.seq_length:
+        return {}
+    layers = architecture.num_layers
+    windowed = windowed_layers(layers, architecture.full_attention_layers)
+    return {
+        "window_size": (architecture.window_size - 1, 0),
+        "window_attn_skip_freq": [int(number in windowed) for number in range(1, layers + 1)],
+    }
 
 
 def _layer_options(architecture: ModuleArchitecture) -> dict[str, Any]:
@@ -216,19 +237,12 @@ def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
     architecture = build.architecture
     spec = copy.deepcopy(get_gpt_layer_local_spec(normalization=architecture.normalization))
     spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = SliceNorm
-    attention = spec.submodules.self_attention
-    attention.module = GroupedSelfAttention
-    if architecture.qk_layernorm:
-        attention.submodules.q_layernorm = attention.submodules.k_layernorm = HeadNorm
-    execution = build.execution
-    if build.fused_attention or execution.context_parallel > 1 or execution.samples_in_row:
-        drops = bool(architecture.attention_dropout)
-        attention.submodules.core_attention = _core_attention(execution, mask_type, drops)
-    attention.params = {"attn_mask_type": mask_type}
-    qkv, output, inside = architecture.has_biases
-    parts = attention.submodules
-    if qkv != inside and not qkv:
-        parts.linear_qkv = _with_bias(parts.linear_qkv, qkv)
+    if architecture.multi_latent_attention:
+        spec.submodules.self_attention = latent_attention_spec(architecture, mask_type)
+    else:
+        _describe_attention(spec.submodules.self_attention, build, mask_type)
+    parts = spec.submodules.self_attention.submodules
+    _, output, inside = architecture.has_biases
     if output != inside:
         parts.linear_proj = _with_bias(parts.linear_proj, output)
     spec = seeded(spec, build.seed)
@@ -238,16 +252,35 @@ def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
     return spec
 
 
-def _core_attention(execution: ModuleExecution, mask_type: AttnMaskType, drops: bool) -> Any:
+def _describe_attention(attention: ModuleSpec, build: ModuleBuild, mask_type: AttnMaskType) -> None:
+    """Make the spec of grouped attention that of an architecture."""
+    architecture, execution = build.architecture, build.execution
+    attention.module, parts = GroupedSelfAttention, attention.submodules
+    attention.params = {"attn_mask_type": mask_type}
+    if architecture.qk_layernorm:
+        parts.q_layernorm = parts.k_layernorm = HeadNorm
+    if build.fused_attention or execution.context_parallel > 1 or execution.samples_in_row:
+        own = bool(architecture.attention_dropout) or architecture.window_size is not None
+        parts.core_attention = _core_attention(execution, mask_type, own)
+    qkv, _, inside = architecture.has_biases
+    if qkv != inside and not qkv:
+        parts.linear_qkv = _with_bias(parts.linear_qkv, qkv)
+    elif qkv and architecture.add_key_bias is False:
+        parts.linear_qkv = LinearWithoutKeyBias
+
+
+def _core_attention(execution: ModuleExecution, mask_type: AttnMaskType, own: bool) -> Any:
     """Return the class of attention over sequences that ranks share, or that lie in a row.
 
-    Transformer Engine's has kernels for half precision, without masks of padding, which draw what
-    they drop themselves.
+    Transformer Engine's has kernels for half precision, without masks of padding.
+
+    Args:
+        own: it has a window, or drops what Transformer Engine would draw itself.
     """
     fused = transformer_engine_attention()
     unmasked = mask_type in (AttnMaskType.causal, AttnMaskType.no_mask)
     takes = unmasked and execution.weights != "fp32" and not execution.samples_in_row
-    return fused if fused is not None and takes and not drops else SequenceAttention
+    return fused if fused is not None and takes and not own else SequenceAttention
 
 
 def block_submodules(

@@ -199,6 +199,13 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         if sync is not None:
             sync()
 
+    def update_expert_biases(self) -> None:
+        """Move the biases of experts by the tokens of the step. Collective over its ranks."""
+        for part in self.module.modules():
+            update = getattr(part, "update_expert_bias", None)
+            if update is not None:
+                update()
+
     def _make_backward_post_hook(self, param: torch.nn.Parameter) -> Callable[..., None]:
         """Return Megatron's hook, which this object keeps and C++ does not.
 

@@ -73,9 +73,9 @@ def finalize_model_grads(
     """Sum gradients over data parallel ranks and divide by the global token count. Collective.
 
     Call it after the last micro-batch, before the optimizer step. Tied embeddings on two pipeline
-    stages, and gradients of slices of a sequence, are added as well. Dividing by the sum of
-    `ModuleDataParallel.num_tokens` over all ranks makes the step the gradient of the mean loss per
-    token, whatever the data parallel sizes are.
+    stages, and gradients of slices of a sequence, are added as well, and biases of experts are
+    moved. Dividing by the sum of `ModuleDataParallel.num_tokens` over all ranks makes the step the
+    gradient of the mean loss per token, whatever the data parallel sizes are.
 
     Args:
         iteration: accepted because the documents pass it; not used.
@@ -96,6 +96,7 @@ def finalize_model_grads(
             module.finish_grad_sync()
             module.sum_gradients_of_slices()
             module.sync_tied_embeddings()
+            module.update_expert_biases()
         module.scale_gradients(one_over(total))
         module.gradient_order.reduced()
     if watcher is not None:

@@ -28,7 +28,7 @@ from mimokit.engine.data.iterators import iterate_batches
 from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.device import rank_device, without_tf32
 from mimokit.engine.megatron import ProcessGroupCollection, scale_auxiliary_losses
-from mimokit.engine.models.experts import route
+from mimokit.engine.models.experts import route, routers_of
 from mimokit.engine.models.language import TextDecoder, text_decoder_spec
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
@@ -239,7 +239,8 @@ def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> TextDecoder:
     round_weights(decoder, build.execution)
     cuts = cuts_of(decoder_head(build.name, build.architecture, build.language))
     set_shards(build.name, dict(decoder.named_parameters()), cuts, ShardPlace())
-    decoder.requires_grad_(not build.architecture.is_frozen)
+    if build.architecture.is_frozen:
+        decoder.requires_grad_(False)
     return decoder
 
 
@@ -312,6 +313,9 @@ class OneProcess:
             self._add_gradients()
             loss_sum += float(loss.detach())
             tokens += counted
+        for _, module in self.model.parts():
+            for router in routers_of(module).values():
+                router.update_expert_bias()
         self.model.step += 1
         self.tokens = tokens or 1.0
         for parameter in self._stepped():

@@ -86,7 +86,10 @@ def predicted_memory(config: ExperimentConfig) -> Predicted:
 
 
 def _fused_modules(config: ExperimentConfig) -> frozenset[str]:
-    """Return the modules whose attention keeps no scores: on contexts, and of samples in a row."""
+    """Return the modules whose attention keeps no scores.
+
+    It is that on contexts, of samples in a row, and latent attention.
+    """
     model = config.model
     rows = config.data.pack_sequences_in_batch
     return frozenset(
@@ -94,4 +97,5 @@ def _fused_modules(config: ExperimentConfig) -> frozenset[str]:
         for name in model.module_parallelisms
         if model.get_parallelism(name).context_parallel > 1
         or (rows and name not in model.encoder_module_names)
+        or model.get_architecture(name).multi_latent_attention
     )

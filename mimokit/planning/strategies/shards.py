@@ -164,13 +164,14 @@ def _on_stage(
     network = config.model.get_architecture(module.name)
     partly = isinstance(module, EncoderBranch) or network.is_frozen
     frozen = network.frozen_parts if partly else frozenset()
-    cuts = {
-        f"{module.name}.{tensor.copy_of or tensor.name}": tensor.cut
+    tensors = [
+        tensor
         for tensor in stage_tensors(module, sizes, stage)
         if _part_of(module, tensor.name) not in frozen
-    }
+    ]
+    cuts = {f"{module.name}.{row.copy_of or row.name}": row.cut for row in tensors if row.trains}
     place = ranks.shard_place(ranks.stage(stage)[0])
-    shards = [cut.at(place) for cut in cuts.values()]
+    shards = [row.cut.at(place) for row in tensors]
     with_shapes = sum(math.prod(shard.shape) for shard in shards if shard.is_held)
     # Parts of networks that are planned but cannot run yet have no shapes.
     rest = max(0, _trained(module, frozen, sizes, stage) - with_shapes)

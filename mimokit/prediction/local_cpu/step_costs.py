@@ -178,6 +178,7 @@ def _check(config: ExperimentConfig) -> None:
             "a text head": architecture.modality == "text" and name != config.model.llm_module_name,
             "frozen": architecture.frozen,
             "a mixture of experts": architecture.num_moe_experts is not None,
+            "of multi-latent attention": bool(architecture.multi_latent_attention),
             "sharded over context-parallel ranks": sizes.context_parallel > 1,
             "sharded over expert-parallel ranks": sizes.expert_parallel > 1,
         }

@@ -95,8 +95,14 @@ LLAMA3 = {
 }  # fmt: skip
 
 
+YARN = {
+    "rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "beta_fast": 4.0, "mscale": 0.7,
+    "mscale_all_dim": 0.2, "original_max_position_embeddings": 16,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "rope", [LLAMA3, {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0}]
+    "rope", [LLAMA3, YARN, {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0}]
 )
 def test_rotary_scaling_is_that_of_hugging_face(rope: dict[str, Any], tmp_path: Path) -> None:
     for file in checkpoint("mistral").iterdir():  # 8 dimensions a head: all bands of llama3

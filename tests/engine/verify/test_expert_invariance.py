@@ -24,7 +24,7 @@ from tests.invariance import TOLERANCE, assert_computes_the_same, oracle_of
 from tests.layouts_experts import BALANCED, experts_config, frozen_experts_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
-from tests.whole_runs import in_precision, whole_runs
+from tests.whole_runs import BIASED, in_precision, whole_runs
 
 
 @whole_runs("experts")
@@ -71,6 +71,58 @@ def test_check_catches_experts_that_are_summed_over_the_ranks_of_others(cluster)
     assert report.loss_differences[0] <= TOLERANCE, "the forward pass is right"
     assert report.gradient_differences[0][LANGUAGE] > 0.1
     assert "local_experts" in report.worst_parameters[LANGUAGE]
+
+
+def _as_slices(original):
+    """Plant: Megatron's mark of a bias, whose gradient on a rank is of a slice of positions."""
+
+    def build(self, *args, **options):
+        original(self, *args, **options)
+        for expert in self.local_experts:
+            expert.linear_fc2.bias.sequence_parallel = True
+
+    return build
+
+
+def test_check_catches_biases_of_experts_that_are_summed_as_slices(cluster):
+    config = experts_config((2, 1, 1), (2, 1, 1), add_bias_linear=True)
+    target = "mimokit.engine.models.experts.SeededExperts.__init__"
+    report = _verified(cluster, config, target, _as_slices)
+    assert report.loss_differences[0] <= TOLERANCE, "the forward pass is right"
+    assert "linear_fc2.bias" in report.worst_parameters[LANGUAGE]
+
+
+def test_biases_follow_the_tokens_that_chose_experts():
+    from mimokit.engine.models.experts import LayoutFreeRouter
+
+    router = SimpleNamespace(
+        expert_bias=torch.tensor([0.0, 0.1, 0.2, 0.3]), weight=SimpleNamespace(requires_grad=True),
+        chosen=torch.tensor([3, 5, 4, 4]), tp_dp_cp_group=None,
+        config=SimpleNamespace(moe_router_bias_update_rate=0.01),
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.distributed, "all_reduce", lambda counts, group: None)
+        LayoutFreeRouter.update_expert_bias(router)
+    assert router.expert_bias.tolist() == pytest.approx([0.01, 0.09, 0.2, 0.3])
+    assert not router.chosen.any()
+
+
+def _of_a_replica(original):
+    """Plant: a replica moves biases by its own tokens."""
+
+    def update(self):
+        self.tp_dp_cp_group = self.tp_group
+        original(self)
+
+    return update
+
+
+def test_check_catches_biases_of_a_replica(cluster):
+    config = experts_config((1, 1, 2), (1, 1, 2), **BIASED, num_moe_experts=16)
+    target = "mimokit.engine.models.experts.LayoutFreeRouter.update_expert_bias"
+    report = _verified(cluster, config, target, _of_a_replica)
+    assert report.gradient_differences[0][LANGUAGE] <= TOLERANCE, "the next step would differ"
+    assert "expert_bias" in report.worst_parameters[LANGUAGE]
 
 
 def _own_tokens(original):

@@ -75,7 +75,6 @@ def test_networks_that_cannot_run_are_rejected(tmp_path: Path) -> None:
             {"model_type": "llava", "text_config": {}, "vision_config": {"hidden_act": "relu"}},
             "its activation is 'relu'",
         ),
-        ({"model_type": "mistral", "sliding_window": 8}, "a sliding window of 8 tokens"),
         ({"model_type": "llama", "hidden_act": "relu"}, "its activation is 'relu'"),
     ):
         with pytest.raises(ConfigError, match=sentence):

@@ -85,21 +85,26 @@ def test_fragments_are_chosen_for_the_whole_model() -> None:
     assert plan.entries[2] != plan.entries[4]
 
 
-LATENT = {"kv_lora_rank": 8, "qk_head_dim": 8, "qk_pos_emb_head_dim": 4, "v_head_dim": 8}
-
-
 def test_what_has_no_shapes_is_still_counted() -> None:
-    """Latent attention is planned and does not run; its number is known, its shapes are not."""
+    """Multi-token prediction is planned and does not run; its number is known, not its shapes."""
     config = layout("homogeneous", sizes(dp=2), 4)
     network = config.model.module_architectures["language"]
-    network.num_layers, network.multi_latent_attention = 2, True
-    for field, width in LATENT.items():
-        setattr(network, field, width)
+    network.num_layers, network.mtp_num_layers = 2, 1
     plan = replicas(planned(with_strategy(config, name="diloco", replicas=2))[0])
     names = [name for name, _ in plan.shards.ranks[0]]
     assert "language.rest of stage 0.matrix" in names
     assert not any("decoder.layers" in name for name in names if name.startswith("language"))
     assert plan.entries[0] > 2 * 2 * 4 * network.hidden_size**2
+
+
+def test_no_rank_trains_the_bias_of_a_router() -> None:
+    config = layout("homogeneous", sizes(dp=2), 4)
+    network = config.model.module_architectures["language"]
+    network.num_moe_experts, network.add_bias_linear = 4, False
+    network.moe_router_enable_expert_bias = True
+    plan = replicas(planned(with_strategy(config, name="diloco", replicas=2))[0])
+    names = [name for name, _ in plan.shards.ranks[0]]
+    assert not any("expert_bias" in name or "rest of stage" in name for name in names)
 
 
 def test_a_rank_trains_its_own_experts() -> None:

@@ -182,11 +182,18 @@ def test_cores_that_rest_at_handovers_make_a_step_longer() -> None:
     )
 
 
+LATENT = {
+    "multi_latent_attention": True, "kv_lora_rank": 8, "qk_head_dim": 8, "qk_pos_emb_head_dim": 4,
+    "v_head_dim": 8,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("name", "fields", "what"),
     [
         ("images", {"frozen": True}, "frozen"),
         ("language_module", {"num_moe_experts": 4}, "a mixture of experts"),
+        ("language_module", LATENT, "of multi-latent attention"),
     ],
 )
 def test_what_was_not_calibrated_is_refused(name: str, fields: dict[str, Any], what: str) -> None:
