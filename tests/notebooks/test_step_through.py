@@ -26,3 +26,6 @@ def test_the_steps_are_drawn_and_only_the_planted_fault_is_red(tmp_path):
     assert "forward of audio for micro-batch 0" in audio
     assert "micro-batch 1" not in audio
     assert "rank 0 to rank 2: planned what rank 0 has" in printed(notebook, "print(difference)")
+    assert printed(notebook, "explain(cluster") == "100% of its norm, 1e-05 is allowed\n"
+    (culprit,) = [cell for cell in notebook.cells if "show_culprit(cluster" in cell.source]
+    assert sum("image/svg+xml" in output.get("data", {}) for output in culprit.outputs) == 2

@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from mimokit.engine.parallel.chunks import chunks_of_rank
-from mimokit.engine.parallel.marks import cut_by_marks, is_cut
+from mimokit.engine.parallel.marks import cut_by_marks, is_cut, is_expert
 from mimokit.engine.rounding import nudge_weights
 from mimokit.result_files import WatchFile, whole_file
 
@@ -106,7 +106,9 @@ class _Recorder:
         self._calls_of_step: dict[int, int] = {}
         self._numbers = numbers_in_whole(model)
         self._names = {p: self._name(name) for name, p in model.named_parameters()}
-        self._of_all, self._of_calls = _of_groups(groups), _of_sequence(groups)
+        self._of_calls = {**_of_groups(groups), **_of_sequence(groups)}
+        self._of_experts = {self._name(name): about for name, about in _of_experts(model).items()}
+        self._of_parameters = dict(_of_parameters(model, groups))
         self._drops: set[str] = set()
         self._steps_parameters = False
 
@@ -157,14 +159,14 @@ class _Recorder:
             self._drops.add(operation)
         if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
             cut = _cut_of_output(module, self._groups)
-            self._keep(self._call, operation, FORWARD, cut, tensor)
+            self._keep(self._call, operation, FORWARD, cut, _as_given(tensor, given))
 
     def _gradients(self, optimizer: Any, *_: Any) -> None:
         for parameter, name in self._names.items():
             gradient = getattr(parameter, "main_grad", None)
             gradient = parameter.grad if gradient is None else gradient
             if gradient is not None:
-                self._keep(0, name, GRADIENT, _marked(parameter, self._groups), gradient)
+                self._keep(0, name, GRADIENT, self._of_parameters[parameter], gradient)
 
     def _weights(self, optimizer: Any, *_: Any) -> None:
         self._keep_weights(WEIGHT)
@@ -172,7 +174,7 @@ class _Recorder:
 
     def _keep_weights(self, phase: str) -> None:
         for parameter, name in self._names.items():
-            self._keep(0, name, phase, _marked(parameter, self._groups), parameter)
+            self._keep(0, name, phase, self._of_parameters[parameter], parameter)
 
     @torch.no_grad()
     def _keep(
@@ -182,7 +184,7 @@ class _Recorder:
             return
         known: dict[str, Any] = {
             "step": self.step, "call": call, "operation": operation, "phase": phase,
-            **self._of_all, **(self._of_calls if phase in (FORWARD, BACKWARD) else {}), **cut,
+            **(self._of_call(operation, cut) if phase in (FORWARD, BACKWARD) else cut),
         }  # fmt: skip
         key = tuple(known[name] for name in _KEYS)
         if key in self._seen:
@@ -195,6 +197,13 @@ class _Recorder:
         known |= {"tensor": name, "dtype": str(tensor.dtype).removeprefix("torch.")}
         self._index.append(known)
         self._tensors[name] = tensor.detach().to("cpu", torch.float32, copy=True).contiguous()
+
+    def _of_call(self, operation: str, cut: dict[str, Any]) -> dict[str, Any]:
+        """Return what is known of a tensor of a module; experts have tokens of several ranks."""
+        for outer, about in self._of_experts.items():
+            if operation == outer or operation.startswith(f"{outer}."):
+                return about
+        return {**self._of_calls, **cut}
 
     def write(self, folder: Path, recording: str) -> None:
         """Write the files of this rank; the JSON last, so that a cut off recording has none.
@@ -261,13 +270,43 @@ def _of_placements(tensor: DTensor) -> dict[str, Any]:
     return {"whole": list(tensor.shape), "offset": list(offset), "summand": summand}
 
 
-def _marked(parameter: torch.nn.Parameter, groups: Groups) -> dict[str, Any]:
-    """Return how Megatron's marks say that a parameter is cut."""
-    if not is_cut(parameter) or "tp" not in groups:
-        return {}
-    cut = cut_by_marks(parameter, groups["tp"].size())
-    assert cut.dimension is not None  # it is cut
-    return _share(cut.dimension, groups["tp"], cut.parts)
+def _of_parameters(
+    model: torch.nn.Module, groups: Groups
+) -> Iterator[tuple[torch.nn.Parameter, dict[str, Any]]]:
+    """Yield how Megatron's marks say that each parameter is cut.
+
+    Experts are cut by ranks of their own, and each is on one of those that they spread over.
+    """
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            own = groups
+            if is_expert(parameter) and getattr(module, "tp_group", None) is not None:
+                own = {**groups, "tp": module.tp_group}  # type: ignore[dict-item]
+            cut = {}
+            if is_cut(parameter) and "tp" in own:
+                marked = cut_by_marks(parameter, own["tp"].size())
+                assert marked.dimension is not None  # it is cut
+                cut = _share(marked.dimension, own["tp"], marked.parts)
+            yield parameter, {**_of_groups(own), **cut}
+
+
+def _of_experts(model: torch.nn.Module) -> dict[str, dict[str, Any]]:
+    """Return path -> which ranks the tokens of experts come from, and in which order."""
+    return {
+        f"{path}.experts": {"experts": dist.get_process_group_ranks(module.ep_group)}
+        for path, module in model.named_modules()
+        if getattr(module, "local_expert_indices", None) and hasattr(module, "ep_group")
+    }
+
+
+def _as_given(tensor: torch.Tensor, given: Any) -> torch.Tensor:
+    """Return an output with both dimensions of [positions, samples, …] that it has as one."""
+    first = given[0] if given else None
+    if not isinstance(first, torch.Tensor) or first.dim() != 3 or tensor.dim() != 2:
+        return tensor
+    positions, samples, _ = first.shape
+    is_flat = len(tensor) == positions * samples
+    return tensor.reshape(positions, samples, tensor.shape[1]) if is_flat else tensor
 
 
 def _cut_of_output(module: torch.nn.Module, groups: Groups) -> dict[str, Any]:

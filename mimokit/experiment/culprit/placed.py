@@ -80,7 +80,7 @@ class Apart:
     def deviating(self, allowed: float) -> tuple[int, ...]:
         """Return the ranks whose part differs by more than is allowed, or else the most."""
         least = min(allowed, max(self.ranks.values(), default=0.0) * (1 - 1e-6))
-        return tuple(rank for rank, difference in self.ranks.items() if not difference <= least)
+        return tuple(sorted(rank for rank, apart in self.ranks.items() if not apart <= least))
 
 
 def apart(whole: Array, placed: Placed, norm: float, factor: float = 1.0) -> Apart:
@@ -123,11 +123,11 @@ def placed(
     which makes the two most alike. Where both have equally many parts of the same shape, each is
     compared with its counterpart.
     """
+    if "experts" in parts[0].about and _noted("experts", parts) != _noted("experts", others):
+        return None, None  # rows in another order
     one, two = _counterparts(parts), _counterparts(others)
-    alike = len({each.shape for each in (*one, *two)}) == 1 and _contexts(parts) == _contexts(
-        others
-    )
-    if len(one) == len(two) > 1 and alike:
+    alike = len({each.shape for each in (*one, *two)}) == 1
+    if len(one) == len(two) > 1 and alike and _noted("chunks", parts) == _noted("chunks", others):
         return _stacked(one), _stacked(two)
     pairs = [
         (first, second)
@@ -182,9 +182,9 @@ def _groupings(parts: Sequence[RecordedPart]) -> Iterator[list[Placed]]:
         yield from _by_contexts(groups, parts) if "context" in about else [groups]
 
 
-def _contexts(parts: Sequence[RecordedPart]) -> list[Any]:
-    """Return which chunks of which sequences the ranks have."""
-    return [part.about.get("chunks") for part in parts]
+def _noted(what: str, parts: Sequence[RecordedPart]) -> list[Any]:
+    """Return what ranks have noted of the order of their rows."""
+    return [part.about.get(what) for part in parts]
 
 
 def _by_contexts(groups: Sequence[Placed], parts: Sequence[RecordedPart]) -> Iterator[list[Placed]]:

@@ -24,6 +24,9 @@ import mimokit
 SAMPLES, WIDTH = 8, 16
 TENSOR_PARALLEL = 2
 
+NEXT_TO_EACH_OTHER, APART = "tp-cp-ep-dp-pp", "dp-cp-ep-tp-pp"
+"""Orders of Megatron's parallel sizes: where ranks that share a matrix lie."""
+
 LOOPS = {"ddp": ("ddp", ""), "dtensor": ("dtensor", ""), "wrong": ("ddp", "scale")}
 """Name of a recording -> the kind of its loop, and a fault."""
 
@@ -91,17 +94,23 @@ class Setting:
             of Megatron-LM 7452.
         smoothing: of labels, in a loss outside of the model, which counts the words of a shard:
             finding 1. 0: the loss of the model.
-        fault: the last feed-forward layer adds up what ranks have twice; where ranks share
-            sequences, the second one exchanges the chunks of its keys in the last attention.
+        fault: "doubled": the last feed-forward layer adds up what ranks have twice; "exchanged":
+            the second of the ranks that share a sequence exchanges the chunks of its keys in the
+            last attention; "summed": gradients of the last experts are summed over all replicas.
         stages: of a pipeline.
+        experts: ranks that a mixture of four experts spreads over; None: there is none.
         contexts: ranks that share a sequence, in attention of mimokit.
+        ahead: a layer predicts one token further ahead, and samples count up to different lengths,
+            so that replicas do not count equally many tokens: finding 3.
     """
 
     gathers_logits: bool = False
     smoothing: float = 0.0
-    fault: bool = False
+    fault: str = ""
     stages: int = 1
     contexts: int = 1
+    experts: int | None = None
+    ahead: bool = False
 
 
 RIGHT, SMOOTH = Setting(), Setting(smoothing=0.1)
@@ -120,7 +129,10 @@ def train_gpt(folder: Path, ranks: int, nudge: int | None = None, setting: Setti
         finalize_model_grads,
     )
     from megatron.core.models.gpt import GPTModel
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.gpt.gpt_layer_specs import (
+        get_gpt_layer_local_spec,
+        get_gpt_mtp_block_spec,
+    )
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
     from megatron.core.pipeline_parallel import get_forward_backward_func
     from megatron.core.tensor_parallel import vocab_parallel_cross_entropy
@@ -132,8 +144,9 @@ def train_gpt(folder: Path, ranks: int, nudge: int | None = None, setting: Setti
     # Without dropout nothing draws from these states, which are those of GPUs.
     CudaRNGStatesTracker.fork = lambda *_: nullcontext()  # type: ignore[method-assign]
     parallel_state.initialize_model_parallel(
-        ranks, setting.stages, context_parallel_size=setting.contexts
-    )
+        ranks, setting.stages, context_parallel_size=setting.contexts,
+        expert_model_parallel_size=setting.experts or 1,
+    )  # fmt: skip
     stage = parallel_state.get_pipeline_model_parallel_rank()
     replicas = parallel_state.get_data_parallel_world_size()
     torch.manual_seed(1)
@@ -142,35 +155,39 @@ def train_gpt(folder: Path, ranks: int, nudge: int | None = None, setting: Setti
         tensor_model_parallel_size=ranks, pipeline_model_parallel_size=setting.stages,
         context_parallel_size=setting.contexts, pipeline_dtype=torch.float32,
         hidden_dropout=0.0, attention_dropout=0.0,
-        finalize_model_grads_func=finalize_model_grads,
+        finalize_model_grads_func=finalize_model_grads, **_of_experts(setting),
+        mtp_num_layers=1 if setting.ahead else None, calculate_per_token_loss=setting.ahead,
     )  # fmt: skip
-    layer = get_gpt_layer_local_spec()
+    layer = get_gpt_layer_local_spec(num_experts=config.num_moe_experts)
     if setting.contexts > 1:
         layer.submodules.self_attention.submodules.core_attention = SequenceAttention
     model = GPTModel(
         config, layer, vocab_size=64, max_sequence_length=WIDTH,
         parallel_output=not setting.gathers_logits, pre_process=stage == 0,
         post_process=stage == setting.stages - 1,
+        mtp_block_spec=get_gpt_mtp_block_spec(config, layer, False) if setting.ahead else None,
     )  # fmt: skip
-    _draw(model, ranks, stage * (2 // setting.stages))
+    tensor = parallel_state.get_tensor_model_parallel_group()
+    _draw(model, tensor, stage * (2 // setting.stages))
     context = parallel_state.get_context_parallel_rank()
-    if setting.fault and setting.contexts > 1 and context == 1:
-        core = model.decoder.layers[-1].self_attention.core_attention
-        core.register_forward_pre_hook(_exchange_chunks)
-    elif setting.fault and setting.contexts == 1 and stage == setting.stages - 1:
-        last = model.decoder.layers[-1].mlp.linear_fc2
-        last.register_forward_hook(lambda module, args, output: (2 * output[0], output[1]))
+    if setting.fault:
+        _plant(model, setting.fault, context)
     model = DistributedDataParallel(config, DistributedDataParallelConfig(), model)
     optimizer = get_megatron_optimizer(OptimizerConfig(lr=0.1, clip_grad=0.0), [model])
     words = torch.randint(
         0, 64, (2, SAMPLES, WIDTH + 1), generator=torch.Generator().manual_seed(2)
     ).chunk(replicas, 1)[parallel_state.get_data_parallel_rank()]
     held = _of_context(torch.arange(WIDTH), setting.contexts, context)
+    lengths = (3 + torch.arange(SAMPLES)).chunk(replicas)[parallel_state.get_data_parallel_rank()]
 
     def forward_step(batches: Any, model: Any) -> Any:
         batch = next(batches)
         given, labels = batch[:, held], batch[:, held + 1]
         places = held.expand(len(batch), -1)
+        if setting.ahead:
+            counts = (places < lengths[:, None]).float()
+            losses = model(given, places, None, labels=labels, loss_mask=counts)
+            return losses, lambda output: ((output * counts).sum(), counts.sum().int(), {})
         if not setting.smoothing:
             losses = model(given, places, None, labels=labels)
             return losses, lambda output: (output.mean() / setting.contexts, {})
@@ -193,10 +210,37 @@ def train_gpt(folder: Path, ranks: int, nudge: int | None = None, setting: Setti
     parallel_state.destroy_model_parallel()
 
 
+def _of_experts(setting: Setting) -> dict[str, Any]:
+    """Return what of a config concerns experts, to which tokens are sent directly."""
+    if setting.experts is None:
+        return {}
+    return {
+        "num_moe_experts": 4, "moe_router_topk": 2, "moe_ffn_hidden_size": WIDTH,
+        "moe_token_dispatcher_type": "alltoall", "moe_router_load_balancing_type": "none",
+        "expert_model_parallel_size": setting.experts, "add_bias_linear": False,
+    }  # fmt: skip
+
+
 def _of_context(whole: torch.Tensor, ranks: int, rank: int) -> torch.Tensor:
     """Return the part of a rank, of two chunks as Megatron cuts a sequence."""
     chunks = whole.chunk(2 * ranks)
     return torch.cat((chunks[rank], chunks[-1 - rank]))
+
+
+def _plant(model: Any, fault: str, context: int) -> None:
+    """Plant a fault of a `Setting` in the last layer; only the last stage doubles a sum."""
+    last = model.decoder.layers[-1]
+    if fault == "doubled" and model.post_process:
+        last.mlp.linear_fc2.register_forward_hook(_double)
+    elif fault == "exchanged" and context == 1:
+        last.self_attention.core_attention.register_forward_pre_hook(_exchange_chunks)
+    elif fault == "summed":
+        for parameter in last.mlp.experts.parameters():
+            parameter.allreduce = True
+
+
+def _double(module: Any, args: Any, output: Any) -> Any:
+    return 2 * output[0], output[1]
 
 
 def _exchange_chunks(module: Any, args: Any) -> Any:
@@ -204,24 +248,82 @@ def _exchange_chunks(module: Any, args: Any) -> Any:
     return query, *(torch.cat(each.chunk(2)[::-1]) for each in (key, value)), *others
 
 
-def _draw(model: Any, ranks: int, first_layer: int) -> None:
-    """Draw every matrix from its name in the whole model, so that no layout changes it."""
+def _draw(model: Any, tensor: Any, first_layer: int = 0) -> None:
+    """Draw every matrix from its name in the whole model, so that no layout changes it.
+
+    Args:
+        tensor: the group of the ranks that share each matrix, but for those of experts.
+    """
     from megatron.core import parallel_state
 
-    rank = parallel_state.get_tensor_model_parallel_rank()
+    of_rank = 4 // parallel_state.get_expert_model_parallel_world_size()
+    first_expert = of_rank * parallel_state.get_expert_model_parallel_rank()
     for name, parameter in model.named_parameters():
         if parameter.dim() < 2:
             continue
         whole = re.sub(
             r"layers\.(\d+)", lambda found: f"layers.{int(found[1]) + first_layer}", name
         )
+        whole = re.sub(
+            r"experts\.(\d+)", lambda found: f"experts.{int(found[1]) + first_expert}", whole
+        )
+        ranks = tensor.size() if ".experts." not in name else 1
         cut = getattr(parameter, "partition_dim", -1) if ranks > 1 else -1
         shape = list(parameter.shape)
         if cut >= 0:
             shape[cut] *= ranks
         drawn = torch.randn(shape, generator=torch.Generator().manual_seed(crc32(whole.encode())))
         with torch.no_grad():
-            parameter.copy_(0.02 * (drawn.chunk(ranks, cut)[rank] if cut >= 0 else drawn))
+            own = drawn.chunk(ranks, cut)[tensor.rank()] if cut >= 0 else drawn
+            parameter.copy_(0.02 * own)
+
+
+def train_padded(folder: Path, ranks: int, order: str = NEXT_TO_EACH_OTHER) -> None:
+    """Run Megatron's GPTModel with experts, whose router is told what padding is; record it.
+
+    The model is given its groups. Megatron cuts the mask over those of its global state, which are
+    of ranks next to each other: finding 5.
+
+    Args:
+        ranks: that share each matrix and slices of a sequence.
+        order: of the parallel sizes in the model's groups.
+    """
+    from megatron.core import parallel_state
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.process_groups_config import ProcessGroupCollection
+    from megatron.core.transformer import TransformerConfig
+    from megatron.core.transformer.moe.moe_utils import MoEAuxLossAutoScaler
+    from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+
+    from mimokit.engine.parallel.sequence import SliceNorm
+
+    torch.manual_seed(1)
+    sizes = {"tensor_model_parallel_size": ranks, "expert_tensor_parallel_size": 1}
+    parallel_state.initialize_model_parallel(**sizes, order=order)
+    groups = ProcessGroupCollection.use_mpu_process_groups()
+    parallel_state.destroy_model_parallel()
+    parallel_state.initialize_model_parallel(**sizes)
+    config = TransformerConfig(
+        num_layers=1, hidden_size=WIDTH, num_attention_heads=4, use_cpu_initialization=True,
+        hidden_dropout=0.0, attention_dropout=0.0, sequence_parallel=ranks > 1, **sizes,
+        **{**_of_experts(Setting(experts=1)), "moe_router_load_balancing_type": "seq_aux_loss"},
+        moe_aux_loss_coeff=1.0,
+    )  # fmt: skip
+    layer = get_gpt_layer_local_spec(num_experts=config.num_moe_experts)
+    # Megatron's own norm without Transformer Engine takes no slices of a sequence.
+    layer.submodules.input_layernorm = layer.submodules.pre_mlp_layernorm = SliceNorm
+    layers = TransformerBlockSubmodules(layer_specs=[layer], layer_norm=SliceNorm)
+    model = GPTModel(config, layers, vocab_size=64, max_sequence_length=WIDTH, pg_collection=groups)
+    _draw(model, groups.tp)
+    words = torch.randint(0, 64, (SAMPLES, WIDTH), generator=torch.Generator().manual_seed(2))
+    words = words.chunk(groups.dp.size())[groups.dp.rank()]
+    places = torch.arange(WIDTH).expand(len(words), -1)
+    MoEAuxLossAutoScaler.set_loss_scale(torch.ones(1))  # it keeps that of an earlier loop
+    with mimokit.watch(model, folder, groups={"tp": groups.tp, "cp": groups.cp}):
+        logits = model(words, places, None, padding_mask=places >= 9)
+        (logits.square().sum() / logits.size(0)).backward()
+    parallel_state.destroy_model_parallel()
 
 
 def train_positions(folder: Path, rank: int, ranks: int, routed: bool | None = None) -> None:
@@ -315,6 +417,9 @@ if __name__ == "__main__":
         with OnCpu():
             for name, nudge in GPT_OF_ONE.items():
                 train_gpt(Path(folder) / name, 1, nudge)
+            train_gpt(Path(folder) / "experts of one", 1, setting=Setting(experts=1))
+            train_gpt(Path(folder) / "ahead of one", 1, setting=Setting(ahead=True))
+            train_padded(Path(folder) / "mask of one", 1)
             train_gpt(Path(folder) / "smooth of one", 1, setting=SMOOTH)
             train_positions(Path(folder) / "positions of one", 0, 1)
             train_positions(Path(folder) / "routed of one", 0, 1, routed=False)
@@ -323,11 +428,16 @@ if __name__ == "__main__":
         with OnCpu():
             train_gpt(Path(folder) / "gpt", TENSOR_PARALLEL)
             train_gpt(Path(folder) / "stages", TENSOR_PARALLEL, setting=Setting(stages=2))
-            wrong = Setting(fault=True, stages=2)
+            wrong = Setting(fault="doubled", stages=2)
             train_gpt(Path(folder) / "wrong gpt", TENSOR_PARALLEL, setting=wrong)
-            for name, fault in (("contexts", False), ("wrong contexts", True)):
+            for name, fault in (("contexts", ""), ("wrong contexts", "exchanged")):
                 shared = Setting(contexts=2, fault=fault)
                 train_gpt(Path(folder) / name, TENSOR_PARALLEL, setting=shared)
+            train_padded(Path(folder) / "mask", TENSOR_PARALLEL)
+            train_padded(Path(folder) / "mask of others", TENSOR_PARALLEL, APART)
+            train_gpt(Path(folder) / "ahead", 1, setting=Setting(ahead=True))
+            for name, fault in (("experts", ""), ("wrong experts", "summed")):
+                train_gpt(Path(folder) / name, 1, setting=Setting(experts=2, fault=fault))
             gathered = Setting(gathers_logits=True)
             train_gpt(Path(folder) / "gathered", TENSOR_PARALLEL, setting=gathered)
             train_gpt(Path(folder) / "smooth", TENSOR_PARALLEL, setting=SMOOTH)

@@ -63,7 +63,10 @@ def test_megatrons_own_loop_computes_what_one_process_computes(recorded: Path, l
     one, roundings = recorded / "gpt of one", [recorded / "rounding 1", recorded / "rounding 2"]
     found = mimokit.compare(one, recorded / layout, roundings)
     assert found.passed, found.verdict
-    assert (found.unlike, found.untold) == (((), ()), ())
+    assert found.untold == ()
+    unlike = [name for names in found.unlike for name in names]
+    inside = [name for name in unlike if ".core_attention." in name and layout == "contexts"]
+    assert unlike == inside, "attention of mimokit has no modules"
     assert {one.key[1] for one in found.compared} == {0, 1}, "both micro-batches"
     if layout == "gpt":
         guessed = mimokit.compare(one, recorded / layout)
@@ -76,6 +79,25 @@ def test_a_fault_in_a_later_stage_of_megatrons_own_loop_is_named(recorded: Path)
     assert "is the output of decoder.layers.1.mlp.linear_fc2 on ranks 2, 3, by 1.0e+00; a " in (
         wrong.verdict
     )
+
+
+def test_experts_are_compared_whole_and_gradients_over_another_group_are_named(
+    recorded: Path,
+) -> None:
+    one = recorded / "experts of one"
+    right = mimokit.compare(one, recorded / "experts")
+    assert right.passed, right.verdict
+    assert right.unlike == ((), ())
+    assert all(".mlp.experts" in name for name in right.untold), "tokens in another order"
+    known = {found.key[3] for found in right.compared if found.key[2] == "gradient"}
+    experts = {name for name in known if name.endswith("linear_fc2.weight")}
+    assert len(experts) == 8, "four of each layer"
+    assert "decoder.layers.1.mlp.router" in {found.key[3] for found in right.compared}
+    wrong = mimokit.compare(one, recorded / "wrong experts")
+    assert (
+        "is the gradient of decoder.layers.1.mlp.experts.local_experts.0.linear_fc1.weight on "
+        "ranks 0, 2, by"
+    ) in wrong.verdict
 
 
 def test_chunks_of_a_sequence_in_another_order_are_named(recorded: Path) -> None:
@@ -105,6 +127,25 @@ def test_published_bugs_of_megatron_are_named(
     recorded: Path, one: str, two: str, named: str
 ) -> None:
     assert named in mimokit.compare(recorded / one, recorded / two).verdict
+
+
+def test_tokens_further_ahead_that_each_replica_counts_are_named(recorded: Path) -> None:
+    """Finding 3: 0.16.1 adds up, 0.19.2 divides by what a replica has."""
+    found = mimokit.compare(recorded / "ahead of one", recorded / "ahead")
+    if version("megatron-core").startswith("0.16."):
+        assert found.first.key[2] == "weight", "Adam divides a gradient of rounding noise"
+    else:
+        named = "is the gradient from mtp.layers.0.final_layernorm on ranks 0, 1, 2, 3, by 7.4e-02"
+        assert named in found.verdict
+
+
+def test_a_mask_of_padding_over_another_group_is_named(recorded: Path) -> None:
+    """Finding 5, where the groups of a model are not those of Megatron's global state."""
+    right = mimokit.compare(recorded / "mask of one", recorded / "mask")
+    assert right.passed, right.verdict
+    wrong = mimokit.compare(recorded / "mask of one", recorded / "mask of others")
+    named = "is the gradient from decoder.layers.0.mlp.router on ranks 0, 1, 2, 3, by 1.8e+00"
+    assert named in wrong.verdict
 
 
 def test_a_router_that_counts_rightly_computes_what_one_process_computes(recorded: Path) -> None:

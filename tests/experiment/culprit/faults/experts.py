@@ -116,7 +116,7 @@ FAULTS = (
     ),
     Fault(
         "tokens go to the experts of others", spread, DISPATCHER + "dispatch_preprocess",
-        _to_others, LANGUAGE, "layers.0.mlp.dispatch", FORWARD,
+        _to_others, LANGUAGE, "layers.0.mlp.dispatch", FORWARD, "rows are not complete on any rank",
     ),
     Fault(
         "tokens arrive one place off", spread, DISPATCHER + "token_dispatch",
