@@ -46,7 +46,7 @@ ITERATIONS = 2
 SAMPLES = 1_000_000
 RANKS = 8
 SHORTER = 10
-MOST_MB = 20.0
+MOST_MB = 100.0
 
 Looks = Mapping[int, Mapping[str, Footprint]]
 """Number of runs -> process -> what it holds then."""
