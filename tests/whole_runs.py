@@ -800,7 +800,6 @@ def _replicas() -> Iterator[WholeRun]:
     two = partial(digits_config, (1, 2), (1, 2))
     states, layers = (_With(two, ("images", LANGUAGE), how) for how in (SHARDED_STATES, IN_FULL))
     for name, layout, strategy in (
-        ("simple_reduce, shared states", states, {"name": "simple_reduce"}),
         ("diloco, shared states", states, {"name": "diloco", "H": 2, "outer_optimizer": OUTER}),
         ("sparse_loco, full shards", layers, {"name": "sparse_loco", **CHUNKS}),
     ):

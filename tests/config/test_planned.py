@@ -355,13 +355,14 @@ def test_what_is_said_as_it_runs_is_run() -> None:
 
 
 @pytest.mark.parametrize("field", ["use_distributed_optimizer", "use_megatron_fsdp"])
-def test_replicas_step_whole_matrices_under_demo(field: str) -> None:
+def test_some_strategies_need_whole_gradients(field: str) -> None:
     content = with_sizes(**{field: True})
     content["strategy"] = {"name": "diloco", "replicas": 2}
     check_runnable(load(content))
-    content["strategy"] = {"name": "demo", "replicas": 2}
-    with pytest.raises(ConfigError, match="is an optimizer of whole matrices, of which ranks have"):
-        check_runnable(load(content))
+    for name, what in (("demo", "steps whole matrices"), ("simple_reduce", "whole gradients")):
+        content["strategy"] = {"name": name, "replicas": 2}
+        with pytest.raises(ConfigError, match=f"{what}, of which ranks have shards then"):
+            check_runnable(load(content))
 
 
 def test_bf16_needs_main_weights() -> None:

@@ -60,9 +60,7 @@ class ReplicaExchange:
                 update.step_by(self.strategy.optim)
             else:
                 self.strategy._init_exchange(*place)
-        # Where states are sharded, a rank has reduced gradients of its entries alone.
-        self._stepped = [main_weight(parameter) for parameter in trained.parameters]
-        self._bucket = Bucket(self._stepped)
+        self._bucket = Bucket(self._parameters)
 
     def reduce_gradients(self) -> StepGenerator[None]:
         """Average the gradients over the replicas, if the strategy does that. Collective."""
@@ -70,8 +68,8 @@ class ReplicaExchange:
             return
         yield Step(StepKind.EXCHANGE)
         with self._update.reduced_gradients(), communicate.among(self.peers.group):
-            if self._stepped:
-                mean_of_gradients(self._stepped, self._bucket, self.peers.plan.replicas)
+            if self._parameters:
+                mean_of_gradients(self._parameters, self._bucket, self.peers.plan.replicas)
 
     def step(self) -> StepGenerator[None]:
         """Yield the steps of the update: the optimizer, what is due. Collective among the peers.
@@ -221,21 +219,15 @@ class Trained:
 
     Attributes:
         shard: the weights that are exchanged, in the most bits that there are of them.
-        parameters: of the model, in the same order.
         gathered: those of which ranks have shards, which are gathered for an exchange.
     """
 
     shard: Shard
-    parameters: Sequence[torch.nn.Parameter]
     gathered: Sequence[GatheredWeight]
 
 
-def trained_on_rank(modules: Mapping[str, ModuleDataParallel], strategy: StrategyConfig) -> Trained:
-    """Return what trains on this rank. Collective over the ranks of the replica.
-
-    Gradients are exchanged as they are reduced, and nothing is gathered for them.
-    """
-    exchanges_weights = strategy.name != "simple_reduce"
+def trained_on_rank(modules: Mapping[str, ModuleDataParallel]) -> Trained:
+    """Return what trains on this rank. Collective over the ranks of the replica."""
     parameters = {
         f"{module}.{path}": parameter
         for module, wrapped in modules.items()
@@ -246,7 +238,7 @@ def trained_on_rank(modules: Mapping[str, ModuleDataParallel], strategy: Strateg
     gathered = {
         name: GatheredWeight.of(parameter)
         for name, parameter in parameters.items()
-        if exchanges_weights and state_shard(parameter) is not None and not _is_whole(parameter)
+        if state_shard(parameter) is not None and not _is_whole(parameter)
     }
     exchanged = {
         name: gathered[name].whole if name in gathered else _whole_weight(parameter)
@@ -257,7 +249,7 @@ def trained_on_rank(modules: Mapping[str, ModuleDataParallel], strategy: Strateg
         name: tuple(shape) for rank in gather_json(wholes) for name, shape in rank.items()
     }
     shard = Shard(exchanged, shards, in_order(everywhere))
-    return Trained(shard, list(parameters.values()), list(gathered.values()))
+    return Trained(shard, list(gathered.values()))
 
 
 def _is_whole(parameter: torch.nn.Parameter) -> bool:
