@@ -118,6 +118,8 @@ def test_the_json_of_a_verification_is_the_same() -> None:
         "weight_rounding",
         "precision",
         "yardstick",
+        "rerouted",
+        "nearly_tied",
     }
 
 

@@ -78,7 +78,7 @@ def test_nothing_is_unpickled_of_a_message_with_another_key(
                 SENDERS[socket](session, door, cluster, LeavesAFolder(left))
             time.sleep(0.2)
     assert [path.name for path in tmp_path.iterdir()] == ["heard"]
-    assert len(cluster.run(describe_rank)) == len(cluster)
+    assert len(cluster.run(describe_rank, world_size=len(cluster))) == len(cluster)
 
 
 def _apply(session: Session, door: zmq.Socket[bytes], cluster: Any, content: object) -> None:

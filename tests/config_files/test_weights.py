@@ -186,13 +186,6 @@ def test_a_tower_in_a_llava_ends_where_its_features_are_taken(
         prepared(config)
 
 
-def test_frames_are_not_shared_with_a_class_token_in_the_output() -> None:
-    config = llava_config("clip_full", "homogeneous", {"data_parallel": 2}, {"data_parallel": 2})
-    config.runtime.patch_type = ["vit_frame_parallel"]
-    with pytest.raises(ConfigError, match="keep_class_token is true, but vit_frame_parallel"):
-        check_runnable(config)
-
-
 def test_a_prefix_chooses_between_two_models(tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 

