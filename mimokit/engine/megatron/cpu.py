@@ -110,7 +110,8 @@ def _positions_on_rank(
 
 def _causal_mask(tokens: int) -> torch.Tensor:
     """Return a mask [tokens, tokens] that is True where a token would attend to a later one."""
-    return torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
+    device = torch.cuda.current_device()
+    return torch.ones(tokens, tokens, dtype=torch.bool, device=device).triu(1)
 
 
 def _window_mask(queries: int, keys: int, window: tuple[int, int]) -> torch.Tensor:
