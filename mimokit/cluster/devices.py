@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.world import EngineFacts
 from mimokit.units import counted
+from mimokit.versions import version_of
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 HIDDEN = {VISIBLE: ""}
@@ -86,10 +86,8 @@ def _check_counts(facts: Sequence[EngineFacts]) -> None:
 
 def gpus_of_host() -> int:
     """Count the GPUs that engines of this process would see, without opening one."""
-    try:
-        if version("torch").endswith("+cpu"):
-            return 0
-    except PackageNotFoundError:
+    torch = version_of("torch")
+    if torch is None or torch.endswith("+cpu"):
         return 0
     chosen = os.environ.get(VISIBLE)
     if chosen is not None:

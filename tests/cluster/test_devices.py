@@ -77,11 +77,11 @@ def test_a_rank_joins_and_computes_on_the_gpu_that_its_backend_was_chosen_for(
 
 
 def test_gpus_are_counted_without_opening_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "version", lambda _: "2.13.0")
+    monkeypatch.setattr(devices, "version_of", lambda _: "2.13.0")
     for value, count in (("0,1,3", 3), ("", 0), ("-1", 0), ("GPU-4f, GPU-a0", 2)):
         monkeypatch.setenv(devices.VISIBLE, value)
         assert gpus_of_host() == count
-    monkeypatch.setattr(devices, "version", lambda _: "2.13.0+cpu")
+    monkeypatch.setattr(devices, "version_of", lambda _: "2.13.0+cpu")
     assert gpus_of_host() == 0
 
 

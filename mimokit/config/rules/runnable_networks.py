@@ -129,7 +129,7 @@ def _key_bias(name: str, network: ModuleArchitecture, ranks: int) -> Iterator[Pr
 
 
 def _latent(name: str, network: ModuleArchitecture, encodes: bool) -> Iterator[Problem]:
-    """Yield what multi-latent attention does not run with: it has rotary positions of its own."""
+    """Yield fields that multi-latent attention, which rotates a part of each head, rejects."""
     if not network.multi_latent_attention:
         return
     if encodes:

@@ -35,7 +35,7 @@ class WholeLinear(torch.nn.Module):
         self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
 
     def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """Return the product, and that there is no bias to be added later."""
+        """Return the product, and None in place of a bias."""
         return F.linear(hidden, self.weight), None
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 
 from packaging.version import InvalidVersion, Version
+
+from mimokit.versions import version_of
 
 OLDEST, NEWEST = "0.16.1", "0.19.2"
 UNTESTED_ALLOWED = "MIMOKIT_UNTESTED_MEGATRON"
@@ -24,13 +25,13 @@ def installed_version() -> str:
     Raises:
         ImportError: if there is none.
     """
-    try:
-        return version("megatron-core")
-    except PackageNotFoundError:
+    installed = version_of("megatron-core")
+    if installed is None:
         raise ImportError(
             "megatron-core is not installed; mimokit's engine needs "
             f"{OLDEST} on Python 3.11, {NEWEST} on newer ones: pip install megatron-core."
-        ) from None
+        )
+    return installed
 
 
 def check_version(installed: str, environment: Mapping[str, str] = os.environ) -> None:

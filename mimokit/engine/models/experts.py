@@ -247,28 +247,21 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         return places_of_tokens(rows, tokens, replace(self.cut, lengths=lengths))
 
     def _apply_aux_loss(
-        self,
-        probs: torch.Tensor,
-        scores: torch.Tensor,
-        chosen: torch.Tensor,
-        *args: Any,
-        **options: Any,
+        self, probs: Any, scores: Any, chosen: torch.Tensor, *args: Any, **options: Any
     ) -> torch.Tensor:
         """Attach the loss of the experts that were taken, which Megatron chooses again for it."""
-        chosen = chosen if self.router_replay is None else self.router_replay.chosen
+        chosen = self._taken(chosen)
         return super()._apply_aux_loss(probs, scores, chosen, *args, **options)  # type: ignore[no-any-return]
 
     def _apply_seq_aux_loss(
-        self,
-        probs: torch.Tensor,
-        scores: torch.Tensor,
-        chosen: torch.Tensor,
-        *args: Any,
-        **options: Any,
+        self, probs: Any, scores: Any, chosen: torch.Tensor, *args: Any, **options: Any
     ) -> torch.Tensor:
         """Attach the loss of each sample likewise."""
-        chosen = chosen if self.router_replay is None else self.router_replay.chosen
+        chosen = self._taken(chosen)
         return super()._apply_seq_aux_loss(probs, scores, chosen, *args, **options)  # type: ignore[no-any-return]
+
+    def _taken(self, chosen: torch.Tensor) -> torch.Tensor:
+        return chosen if self.router_replay is None else self.router_replay.chosen
 
     def _have_room(self, scores: torch.Tensor) -> torch.Tensor:
         """Return which tokens of a sample are among the best of an expert, [tokens, experts].

@@ -28,7 +28,7 @@ class LinearWithoutKeyBias(ColumnParallelLinear):  # type: ignore[misc]
         self.bias = bias
 
     def forward(self, hidden: torch.Tensor, *args: Any, **options: Any) -> Any:
-        """Return queries, keys and values, and that there is no bias to be added later."""
+        """Return queries, keys and values, biases added, and None in place of a bias."""
         output, bias = super().forward(hidden, *args, **options)
         of_groups = bias.view(-1, self._heads + 1, self._width)
         queries, value = of_groups[:, :-1], of_groups[:, -1:]

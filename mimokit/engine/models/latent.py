@@ -22,6 +22,7 @@ from mimokit.engine.megatron import (
     WholeLinear,
 )
 from mimokit.engine.models.attention import SequenceAttention
+from mimokit.engine.parallel.context import for_all_ranks
 from mimokit.engine.parallel.sequence import SliceNorm
 
 
@@ -57,23 +58,8 @@ class LatentSelfAttention(MLASelfAttention):  # type: ignore[misc]
         """Let the gradient of the rotary key be summed over the ranks."""
         widths = [self.config.kv_lora_rank, self.config.qk_pos_emb_head_dim]
         compressed, key = torch.split(output[0], widths, dim=-1)
-        key = _SumGradient.apply(key, self.pg_collection.tp)  # type: ignore[no-untyped-call]
+        key = for_all_ranks(key, self.pg_collection.tp)
         return torch.cat((compressed, key), dim=-1), None
-
-
-class _SumGradient(torch.autograd.Function):
-    """Megatron's `copy_to_tensor_model_parallel_region` loses the sum of a gradient in strides."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-        ctx.group = group
-        return tensor.view_as(tensor)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        total = gradient.contiguous()
-        dist.all_reduce(total, group=ctx.group)
-        return total, None
 
 
 def _on_group(linear: type, group: dist.ProcessGroup) -> type:

@@ -76,8 +76,8 @@ class ProjectorStack(MegatronModule):  # type: ignore[misc]
 
     Attributes:
         inside: widths between the matrices.
-        piece: width of the norm in front; a row is as many pieces of it, each normalized. None:
-            there is no norm.
+        piece: width of the norm in front; a row is cut into pieces of that width, and each is
+            normalized. None: nothing is normalized.
     """
 
     inside: tuple[int, ...] = ()

@@ -184,14 +184,29 @@ class SequenceCut:
         return positions.to(tensor.device)
 
 
-def for_all_contexts(rows: torch.Tensor, context_group: dist.ProcessGroup) -> torch.Tensor:
-    """Return rows that every context-parallel rank has whole and uses a part of.
+class _SumGradient(torch.autograd.Function):
+    """Megatron's `copy_to_tensor_model_parallel_region` loses the sum of a gradient in strides."""
 
-    Backward the parts of their gradient are summed, so that every rank has it whole.
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+        ctx.group = group
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        total = gradient.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, group=ctx.group)
+        return total, None
+
+
+def for_all_ranks(tensor: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    """Return a tensor that every rank of a group has whole and uses a part of.
+
+    Backward the parts of its gradient are summed, so that every rank has it whole.
     """
-    if context_group.size() == 1:
-        return rows
-    return tensor_parallel.copy_to_tensor_model_parallel_region(rows, group=context_group)  # type: ignore[no-any-return]
+    if group.size() == 1:
+        return tensor
+    return _SumGradient.apply(tensor, group)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _ShareGradient(torch.autograd.Function):

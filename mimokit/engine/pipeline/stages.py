@@ -27,7 +27,7 @@ from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_axis_positions
 from mimokit.engine.models.rng import computing_other_rows
 from mimokit.engine.models.transformer import causal_mask
-from mimokit.engine.parallel.context import SequenceCut, alike_on_contexts, for_all_contexts
+from mimokit.engine.parallel.context import SequenceCut, alike_on_contexts, for_all_ranks
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import loss_sum, vocab_parallel_cross_entropy
 from mimokit.engine.parallel.row import SampleRow, row_of
@@ -276,7 +276,7 @@ class _LogitsStage(ModuleStage):
 
     def _rows(self, rows: torch.Tensor) -> torch.Tensor:
         """Return rows of another module, of which each rank of this one uses a part."""
-        return for_all_contexts(rows, self.wrapped.module.pg_collection.cp)
+        return for_all_ranks(rows, self.wrapped.module.pg_collection.cp)
 
     def _mask(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the causal mask of all tokens, for hidden states of this rank."""

@@ -275,7 +275,7 @@ def _of_parameters(
 ) -> Iterator[tuple[torch.nn.Parameter, dict[str, Any]]]:
     """Yield how Megatron's marks say that each parameter is cut.
 
-    Experts are cut by ranks of their own, and each is on one of those that they spread over.
+    An expert is cut over the expert tensor parallel group, and belongs to one expert parallel rank.
     """
     for module in model.modules():
         for parameter in module.parameters(recurse=False):

@@ -53,7 +53,7 @@ FAULTS = {
     # What every context-parallel rank computes alike counts once for each.
     "mimokit.engine.pipeline.stages.alike_on_contexts": lambda original: lambda rows, group: rows,
     # An encoder learns from the tokens of one rank alone.
-    "mimokit.engine.pipeline.stages.for_all_contexts": lambda original: lambda rows, group: rows,
+    "mimokit.engine.pipeline.stages.for_all_ranks": lambda original: lambda rows, group: rows,
 }
 
 
@@ -82,3 +82,28 @@ def test_check_catches_a_norm_over_replicas_alone(cluster):
     assert "Most differs the norm of all gradients before clipping" in report.verdict
     assert report.verdict.startswith("images TP2 CP2 DP1, language_module TP2 CP2 DP1: ")
     assert not report.passed
+
+
+def _gradient_in_strides() -> tuple[list[list[float]], list[list[float]]]:
+    """Return the gradient of a tensor that is used transposed, by our function and Megatron's."""
+    import torch
+    import torch.distributed as dist
+
+    from mimokit.engine.megatron import tensor_parallel
+    from mimokit.engine.parallel.context import for_all_ranks
+
+    found = []
+    theirs = tensor_parallel.copy_to_tensor_model_parallel_region
+    for share in (for_all_ranks, lambda tensor, group: theirs(tensor, group=group)):
+        tensor = torch.ones(2, 3, requires_grad=True)
+        gradient = torch.arange(6.0).reshape(3, 2).t()
+        share(tensor, dist.group.WORLD).backward(gradient)
+        found.append(tensor.grad.tolist())
+    return found[0], found[1]
+
+
+def test_gradients_in_strides_are_summed(cluster):
+    whole = [[0.0, 4.0, 8.0], [2.0, 6.0, 10.0]]
+    for ours, theirs in cluster.run(_gradient_in_strides, world_size=2):
+        assert ours == whole
+        assert theirs != whole, "Megatron's sum is lost: without this, its function would do"

@@ -69,7 +69,7 @@ FAULTS = (
     ),
     Fault(
         "an encoder learns from the tokens of one context", learned_positions_on_contexts,
-        STAGES + "for_all_contexts", lambda original: lambda rows, group: rows,
+        STAGES + "for_all_ranks", lambda original: lambda rows, group: rows,
         IMAGES, "rows", BACKWARD,
     ),
 )  # fmt: skip
