@@ -20,6 +20,9 @@ class RankSide(Protocol):
     def emit(self, sample: Mapping[str, Any]) -> None:
         """Send one sample to the client."""
 
+    def flush(self) -> None:
+        """Send the samples that wait for others; returns when they have left."""
+
 
 _current: RankSide | None = None
 _waits = 0
@@ -43,6 +46,12 @@ def emit(sample: Mapping[str, Any]) -> None:
     """
     if _current is not None:
         _current.emit(sample)
+
+
+def flush() -> None:
+    """Send the samples that wait for others; they have left this process when it returns."""
+    if _current is not None:
+        _current.flush()
 
 
 def should_stop() -> bool:

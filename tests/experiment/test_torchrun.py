@@ -41,7 +41,7 @@ from mimokit.samples import (
     to_wire,
 )
 from tests.charts.fakes import samples
-from tests.experiment.torchrun_faults import KILLED, RAISES
+from tests.experiment.torchrun_faults import KILLED, RAISES, STAYS
 from tests.layouts import digits_config
 
 ROOT = Path(__file__).parents[2]
@@ -154,13 +154,14 @@ def test_without_torchrun_it_says_how_to_start_it(monkeypatch: pytest.MonkeyPatc
 
 
 def test_ranks_end_with_the_agent_of_their_job_and_keep_their_rows(tmp_path: Path) -> None:
-    config = digits_config((1, 2), (2, 1), num_iterations=100_000, learning_rate=1e-3)
+    """Also a rank that hangs when it leaves its world, as here rank 1."""
+    config = digits_config((1, 2), (2, 1), num_iterations=100_000, learning_rate=STAYS)
     (tmp_path / "long.yaml").write_text(config.to_yaml())
     arguments = ("--experiments-dir", tmp_path, "--results-dir", tmp_path / "results")
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     with (tmp_path / "out").open("w") as out:
         agent = subprocess.Popen(
-            [*command, "-m", "mimokit.experiment", *map(str, arguments)],
+            [*command, "-m", "tests.experiment.torchrun_faults", *map(str, arguments)],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=out,

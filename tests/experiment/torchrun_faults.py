@@ -10,12 +10,15 @@ from typing import Any
 
 import typer
 
+import mimokit.cluster.torchrun.member as member
 import mimokit.engine.data.sources as sources
+from mimokit.cluster.worker.membership import Membership
 from mimokit.config import ExperimentConfig
 from mimokit.experiment.__main__ import main
 
-RAISES, KILLED = 0.011, 0.012
-"""Learning rates with which rank 1 raises, or is killed, when it loads its third batch."""
+RAISES, KILLED, STAYS = 0.011, 0.012, 0.013
+"""Learning rates with which rank 1 raises or is killed when it loads its third batch, or cannot
+leave its world from then on."""
 
 _default = sources.default_data
 
@@ -32,6 +35,9 @@ def _faulty(config: ExperimentConfig) -> sources.TrainingData:
             if config.runtime.learning_rate == KILLED:
                 time.sleep(1.0)  # several batches: the samples of earlier steps have left
                 os.kill(os.getpid(), signal.SIGKILL)
+            if config.runtime.learning_rate == STAYS:
+                member.EXIT_SECONDS = 3
+                Membership.leave = lambda self: time.sleep(1e6)  # type: ignore[method-assign]
         return data.collate_fn(samples)
 
     return sources.TrainingData(data.name, data.train, collate)

@@ -45,6 +45,9 @@ class OwnSink:
         self._sent += 1
         self._run.received(0, [pickle.dumps(dict(message))])
 
+    def flush(self) -> None:
+        """Nothing waits."""
+
     def close(self) -> int:
         """Return the number of messages."""
         return self._sent

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from mimokit.cluster import rank as rank_side
 from mimokit.cluster.devices import choose_backend
 from mimokit.cluster.errors import ClusterError
+from mimokit.cluster.patience import slowdown
 from mimokit.cluster.torchrun.messages import RankWork, Task, message_to_json, outcome_to_json
 from mimokit.cluster.torchrun.store import AGENT_GONE, JobStore
 from mimokit.cluster.worker.membership import Membership, describe
@@ -27,7 +28,9 @@ COLLECTIVE_SECONDS = 300.0
 BATCH_SECONDS = 0.1
 """How long a sample may wait for others before it is sent."""
 LAST_SECONDS = 10.0
-"""How long a rank may take to end once its agent is gone."""
+"""How long the work of a rank may take to end once the agent of the job is gone."""
+EXIT_SECONDS = 60
+"""How long its process may."""
 
 
 class Sink(Protocol):
@@ -35,6 +38,9 @@ class Sink(Protocol):
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Take a message of `samples.to_wire`."""
+
+    def flush(self) -> None:
+        """Send what waits."""
 
     def close(self) -> int:
         """Send the rest; return the number of messages."""
@@ -62,15 +68,16 @@ class StoreSink:
     def close(self) -> int:
         """Send the rest; return the number of messages."""
         self._closed.set()
-        self._flush()
+        self.flush()
         return self._sent
 
     def _tick(self) -> None:
         with contextlib.suppress(ClusterError):  # the rank hears of that elsewhere
             while not self._closed.wait(BATCH_SECONDS):
-                self._flush()
+                self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Send what waits."""
         with self._lock:
             if self._waiting:
                 self._store.put(f"{self._prefix}/{self._batches}", json.dumps(self._waiting))
@@ -89,6 +96,10 @@ class _Side:
     def emit(self, sample: Mapping[str, Any]) -> None:
         """Send one sample."""
         self._sink.send(sample)
+
+    def flush(self) -> None:
+        """Send the samples that wait."""
+        self._sink.flush()
 
 
 class Member:
@@ -212,7 +223,7 @@ class Member:
                 self._say_where(number)
                 heard = self._agent_is_gone() or self._store.look(f"abort/{number}") is not None
             except ClusterError:
-                self._orphan = heard = True
+                heard = self._be_orphan()
             if heard and number not in self._aborted:
                 self.abort(number)
             if self._orphan:
@@ -226,8 +237,14 @@ class Member:
 
     def _agent_is_gone(self) -> bool:
         """Whether the process that has started this rank has ended."""
-        self._orphan = self._orphan or os.getppid() != self._agent
-        return self._orphan
+        return self._orphan or (os.getppid() != self._agent and self._be_orphan())
+
+    def _be_orphan(self) -> bool:
+        """End with this job, also where leaving its world or the interpreter's own end hangs."""
+        if not self._orphan:
+            self._orphan = True
+            signal.alarm(int(EXIT_SECONDS * slowdown()))
+        return True
 
     def _raise_if_aborted(self) -> None:
         if self._running in self._aborted:

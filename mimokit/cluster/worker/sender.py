@@ -14,6 +14,8 @@ BATCH_SECONDS = 0.1
 """Least time between two messages in seconds; samples wait for the next one together."""
 BATCH_SIZE = 256
 """How many samples leave at once without waiting."""
+PASSED_SECONDS = 10.0
+"""How long the thread of the kernel that sends messages may be behind."""
 DATA_KEY = "mimokit.samples"
 
 
@@ -43,6 +45,13 @@ class SampleSender:
     def close(self) -> None:
         """Send the rest; nothing may be added afterwards."""
         self.send()
+
+    def flush(self) -> None:
+        """Send what waits; returns when the kernel's own thread has passed it on."""
+        self.send()
+        passed = threading.Event()
+        self._kernel.iopub_socket.schedule(passed.set)
+        passed.wait(PASSED_SECONDS)
 
     def send(self) -> None:
         """Send what waits."""

@@ -47,6 +47,10 @@ class RankRun:
         """Send one sample to the client."""
         self.sender.add(sample)
 
+    def flush(self) -> None:
+        """Send the samples that wait; returns when they have left."""
+        self.sender.flush()
+
 
 class EngineSession:
     """What an engine keeps from one run to the next."""

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.architecture.tensor_cut import Shape
-from mimokit.cluster.rank import waiting
+from mimokit.cluster.rank import flush, waiting
 from mimokit.config import ExperimentConfig
 from mimokit.engine.checkpoints.files import BlocksByFile, sync, write_files
 from mimokit.engine.checkpoints.state import (
@@ -146,6 +146,8 @@ class Saver:
             return
         assert self._thread is not None
         alive = self._thread.is_alive()
+        if not alive:
+            flush()  # a run that goes on from this checkpoint does not compute these rows again
         writing, failed = self._sums(alive, self._error is not None)
         if writing:
             return

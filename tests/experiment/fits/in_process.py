@@ -60,6 +60,8 @@ class ThreadRun:
             for callback in self._callbacks:
                 callback(kept)
 
+    def flush(self) -> None: ...
+
     def on_sample(self, callback: Callable[[Any], object]) -> None:
         with self._lock:
             for sample in self.samples:
