@@ -185,7 +185,10 @@ class SequenceCut:
 
 
 class _SumGradient(torch.autograd.Function):
-    """Megatron's `copy_to_tensor_model_parallel_region` loses the sum of a gradient in strides."""
+    """Adds up also a gradient in strides.
+
+    `copy_to_tensor_model_parallel_region` of megatron-core 0.16.1 loses its sum.
+    """
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
