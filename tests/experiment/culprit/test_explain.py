@@ -80,6 +80,16 @@ def test_a_right_layout_whose_replicas_have_no_items_has_no_culprit(cluster):
     assert report.passed, report.verdict
 
 
+def test_samples_in_a_row_are_compared_layer_by_layer(cluster):
+    """Right experts on ranks that share a row and its stages; decoders; then a planted fault."""
+    right = explain(cluster, numbered_config(197), steps=1)
+    assert right.passed, right.verdict
+    assert right.not_compared == ()
+    (fault,) = (fault for fault in FAULTS if fault.name == "a sample of a row sees the one before")
+    found = fault.explained(cluster)
+    assert not fault.wrong(found), fault.wrong(found)
+
+
 def test_right_decoders_of_packed_samples_have_no_culprit(cluster):
     config = numbered_config(92)
     model = config.model

@@ -197,10 +197,10 @@ class _Layers:
         computed = rows_computed()
         if computed is None:
             return None
-        batch = len(computed.samples)
-        known = not in_row and batch and hidden.dim() == 3 and hidden.shape[1] == batch
+        batch = len(computed.samples) if computed.row is None else 1
+        known = in_row == (computed.row is not None) and batch and hidden.dim() == 3
         held = None
-        if known:
+        if known and hidden.shape[1] == batch:
             places = places_of_layer(self.cut, computed, len(hidden), self.positions)
             if self.positions is None:
                 lengths = self.recorder.lengths

@@ -60,9 +60,13 @@ class RowPlaces:
 
     @cached_property
     def numbered(self) -> tuple[list[int], torch.Tensor]:
-        """The samples, ascending, and for every row the index of its sample."""
-        samples, index = np.unique(self.samples, return_inverse=True)
-        return samples.tolist(), torch.from_numpy(index.reshape(-1))
+        """The samples of which it has more than padding, ascending, and the index of every row.
+
+        Rows of padding, of whose samples nothing may be here, have the index of any other.
+        """
+        samples = np.unique(self.samples[self.rows >= 0])
+        index = np.searchsorted(samples, self.samples)
+        return samples.tolist(), torch.from_numpy(np.minimum(index, max(0, len(samples) - 1)))
 
 
 def places_of_layer(
@@ -70,45 +74,55 @@ def places_of_layer(
 ) -> tuple[RowPlaces, RowPlaces]:
     """Return the places of hidden states [rows, columns of the batch, …], and those in a matrix.
 
-    With sequence parallelism tensor-parallel ranks share positions outside of matrices.
+    Samples in a row are one column. With sequence parallelism tensor-parallel ranks share
+    positions outside of matrices.
 
     Args:
         rows: first dimension of the hidden states on this rank.
         positions: of an item; what ranks have besides is padding. None: there is none.
     """
     batch = tuple(zip(computed.samples.tolist(), computed.items.tolist(), strict=True))
-    rank, context, padded = cut.groups.cp.rank(), cut.context, rows * cut.parts
-    own = _places(
-        batch, padded, padded if positions is None else positions, context, rank, cut.causal
-    )
-    if cut.parts == context:
+    padded = rows * cut.parts
+    lengths = (padded,) if computed.row is None else computed.row.lengths
+    held = _positions(lengths, cut.context, cut.groups.cp.rank(), cut.causal)
+    if computed.row is None:
+        own = _places(batch, held, padded if positions is None else positions)
+    else:
+        own = _places_in_row(batch, held, lengths)
+    if cut.parts == cut.context:
         return own, own
-    size, place = rows * len(batch), cut.groups.tp.rank()
+    size, place = len(own.rows) * cut.context // cut.parts, cut.groups.tp.rank()
     part = slice(place * size, (place + 1) * size)
     return RowPlaces(own.samples[part], own.rows[part]), own
 
 
+def _positions(lengths: tuple[int, ...], context: int, rank: int, causal: bool) -> tuple[int, ...]:
+    """Return the positions of a row of sequences that a context-parallel rank has."""
+    if context == 1:
+        return tuple(range(sum(lengths)))
+    return tuple(positions_of_rank(lengths, context, rank, causal).tolist())
+
+
 @lru_cache(maxsize=64)
-def _places(
-    batch: tuple[tuple[int, int], ...],
-    padded: int,
-    positions: int,
-    context: int,
-    rank: int,
-    causal: bool,
-) -> RowPlaces:
+def _places(batch: tuple[tuple[int, int], ...], held: tuple[int, ...], positions: int) -> RowPlaces:
     """Return the places of [positions of a context-parallel rank, columns of the batch].
 
     Args:
-        padded: positions of an item with padding, which all ranks share evenly.
+        held: positions of an item, some of them its padding.
     """
     samples, items = np.array(batch, np.int64).reshape(-1, 2).T
-    if context == 1:
-        own = np.arange(padded)
-    else:
-        own = positions_of_rank((padded,), context, rank, causal).numpy()
+    own = np.array(held, np.int64)
     rows = np.where(own[:, None] < positions, own[:, None] + ITEM * items[None], -1)
-    return RowPlaces(np.tile(samples, len(own)), rows.reshape(-1).astype(np.int64))
+    return RowPlaces(np.tile(samples, len(own)), rows.reshape(-1))
+
+
+@lru_cache(maxsize=64)
+def _places_in_row(
+    batch: tuple[tuple[int, int], ...], held: tuple[int, ...], lengths: tuple[int, ...]
+) -> RowPlaces:
+    """Return the places of samples one after another, of which a rank has these."""
+    own, whole = np.array(held, np.int64), places_of_rows([sample for sample, _ in batch], lengths)
+    return RowPlaces(whole.samples[own], whole.rows[own])
 
 
 def places_of_rows(samples: Sequence[int], counts: Sequence[int]) -> RowPlaces:

@@ -61,7 +61,8 @@ class Recorder:
             columns: place of every column in the whole tensor; None: the rank has all columns.
             share: of a sum that is not complete; see `Sketches`.
         """
-        if not tensor.numel():  # no sample of this rank has an item
+        samples, index = places.numbered
+        if not tensor.numel() or not samples:  # no sample of this rank has an item, or a token here
             return
         rows = tensor.detach().reshape(len(places.rows), -1).to("cpu", torch.float64)
         seam = Seam(self.step, module, operation, phase)
@@ -71,7 +72,6 @@ class Recorder:
             rows = rows.masked_fill(torch.from_numpy(columns < 0)[None], 0.0)
         if places.padding is not None:
             rows = rows.masked_fill(places.padding, 0.0)
-        samples, index = places.numbered
         found = self._of(seam, share)
         if samples[0] in found.samples:
             return  # recomputed

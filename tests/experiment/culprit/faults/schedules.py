@@ -9,7 +9,6 @@ from mimokit.config.runtime import ZERO_BUBBLE
 from mimokit.planning.seams import SeamPhase
 from tests.experiment.culprit.faults.crossings import SEND
 from tests.experiment.culprit.faults.fault import (
-    BACKWARD,
     FORWARD,
     IMAGES,
     LANGUAGE,
@@ -151,7 +150,7 @@ FAULTS = (
     Fault(
         "a sample of a row sees the one before", lambda: in_rows(replicas),
         "mimokit.engine.parallel.row.SampleRow.params", _one_sample_of_two,
-        IMAGES, "rows", BACKWARD, code=r"pipeline/stages\.py:\d+$",
+        LANGUAGE, "layers.0.self_attention.core_attention", FORWARD,
     ),
     Fault(
         "full shards that are not scaled", lambda: with_sizes(replicas(), BOTH, **IN_FULL),
