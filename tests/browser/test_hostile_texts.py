@@ -34,6 +34,8 @@ from mimokit_widgets import (
 from tests.analysis.planted_runs import Planted, write_run
 from tests.charts.fakes import samples
 from tests.charts.plans import plan
+from tests.charts.test_charts import REPORT
+from tests.experiment.culprit.reports import CULPRIT
 from tests.layouts_apart import apart_config
 from tests.sparse_weights import small_checkpoint
 from tests.widgets.fake_cluster import FakeCluster, other_values
@@ -52,7 +54,7 @@ FOUND = """() => ({
 
 def renamed(value: Any) -> Any:
     """Return a value in which the language model, or what is called like it, has a hostile name."""
-    if isinstance(value, str):
+    if type(value) is str:
         return value.replace(MODULE, HOSTILE)
     if is_dataclass(value) and not isinstance(value, type):
         given = [field.name for field in fields(value) if field.init]
@@ -102,6 +104,18 @@ def test_names_of_modules_in_views_of_plans(browser_page: Page, tmp_path: Path) 
     views = [RankMap(hostile), BatchSplit(hostile), TimelineView(plan=renamed(apart))]
     for part in [hostile._repr_html_(), *(view._in_html() for view in views)]:
         assert looked_at(browser_page, tmp_path, [part]) == NOTHING
+
+
+def test_names_in_reports(browser_page: Page, tmp_path: Path) -> None:
+    verified = {"layout": {HOSTILE: "DP 8"}} | {
+        kind: tuple({HOSTILE: one["images"]} for one in getattr(REPORT, kind))
+        for kind in ("gradient_differences", "weight_differences")
+    }
+    found = renamed(CULPRIT)
+    assert HOSTILE in {one.seam.module for one in found.compared}
+    named = replace(found, name=HOSTILE, not_compared=(found.compared[-1].seam,))
+    for report in (replace(REPORT, **verified), named):
+        assert looked_at(browser_page, tmp_path, [report._repr_html_()]) == NOTHING
 
 
 @pytest.mark.parametrize("view", ["traffic", "planner", "found", "weights"])
