@@ -51,7 +51,7 @@ TOWERS: dict[str, dict[str, Any]] = {
         "projector": {"hidden_sizes": [24, 20], "normalization": "RMSNorm", "norm_size": 16},
     },
     "linear": {
-        **TOWER, "num_registers": 1, "position_embedding_type": "rope",
+        **TOWER, "temporal_patch_size": 3, "num_registers": 1, "position_embedding_type": "rope",
         "projector": {"hidden_sizes": [], "normalization": "LayerNorm"},
     },
 }  # fmt: skip

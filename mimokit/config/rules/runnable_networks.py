@@ -18,7 +18,6 @@ from mimokit.units import counted
 
 _NOT_RUNNING: Mapping[str, object] = {
     "mtp_num_layers": 0,
-    "temporal_patch_size": 1,
     "pooling_head": False,
 }
 """Field of a network that does not run yet -> the value with which it runs, next to None.

@@ -60,7 +60,7 @@ class VisionTransformer(Encoder):
         self._base = None if table else rotary_base
         if part.first:
             self.patch_embedding = torch.nn.Linear(
-                geometry.num_channels * geometry.patch_size**2, config.hidden_size, bias=patch_bias
+                geometry.features, config.hidden_size, bias=patch_bias
             )
             if table:
                 self.position_embedding = self._vectors(table)
@@ -223,8 +223,7 @@ class AnySizeVisionTransformer(VisionTransformer):
         """Patches to [positions of the largest image, images, hidden]; on the first stage.
 
         Args:
-            hidden_states: [patches of all images, channels x patch size^2], in the order of
-                `cut_patches`.
+            hidden_states: [patches of all images, features], in the order of `cut_patches`.
             grid_thw: [images, 3]: frames (1), rows and columns of every image, in patches.
 
         Raises:
