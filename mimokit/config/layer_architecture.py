@@ -256,4 +256,5 @@ class LayerArchitecture(ConfigModel):
     """Frames per patch; an image is repeated to so many, as in Qwen2-VL. None: 1."""
 
     pooling_head: bool | None = None
-    """SigLIP's pooling head: one attention layer and one feed-forward layer. None: no."""
+    """SigLIP's pooling head, which makes one row of an image: one attention layer and one
+    feed-forward layer. None: no."""
