@@ -47,7 +47,13 @@ def architectures(**fields: Any) -> dict[str, ModuleArchitecture]:
             num_registers=2,
         ),
         "qwen": ModuleArchitecture(
-            **small, seq_length=16, image_size=16, patch_size=4, merge_size=2, any_image_size=True
+            **small,
+            seq_length=16,
+            image_size=16,
+            patch_size=4,
+            temporal_patch_size=2,
+            merge_size=2,
+            any_image_size=True,
         ),
         "words": ModuleArchitecture(
             **{**small, "seq_length": 12, "vocab_size": 16, "modal_type": "text"}

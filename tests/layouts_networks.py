@@ -50,8 +50,11 @@ TOWERS: dict[str, dict[str, Any]] = {
         **TOWER, "position_embedding_type": "learned_absolute", "max_position_embeddings": 9,
         "projector": {"hidden_sizes": [24, 20], "normalization": "RMSNorm", "norm_size": 16},
     },
+    "pooled": {
+        **TOWER, "class_token": True, "activation_func": "gelu_tanh", "pooling_head": True,
+    },
     "linear": {
-        **TOWER, "num_registers": 1, "position_embedding_type": "rope",
+        **TOWER, "temporal_patch_size": 3, "num_registers": 1, "position_embedding_type": "rope",
         "projector": {"hidden_sizes": [], "normalization": "LayerNorm"},
     },
 }  # fmt: skip
@@ -77,6 +80,8 @@ def network_config(
     for name, fields in networks.items():
         config.model.module_architectures[name] = ModuleArchitecture(**fields)
     config.data.vocab_size = LANGUAGES[language]["vocab_size"]
+    if config.model.get_architecture("images").pooling_head:
+        config.data.image_seq_length = 8
     config.name = f"{language} {tower}"
     config.finalize()
     return config

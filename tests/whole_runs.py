@@ -126,6 +126,8 @@ def _networks() -> Iterator[WholeRun]:
         ("geglu", "clip", (1, 1, 2), (2, 1, 1), False),
         ("llama", "stacked", (2, 1, 1), (1, 2, 1), True),
         ("qwen2", "linear", (2, 1, 1), (1, 1, 2), False),
+        ("qwen2", "pooled", (2, 1, 2), (4, 1, 1), False),
+        ("llama", "pooled", (2, 2, 1), (1, 2, 1), True),
     ]:
         make = partial(network_config, language, tower, images, words, apart=apart)
         yield WholeRun("networks", f"{language} {tower} {_written((images, words))}", make)
@@ -712,6 +714,10 @@ def class_tokens_on_stages() -> ExperimentConfig:
     return _changed(config, "clip", keep_class_token=True)
 
 
+def _pooled_on_stages() -> ExperimentConfig:
+    return _changed(class_tokens_on_stages(), "clip", keep_class_token=False, pooling_head=True)
+
+
 def _frames() -> Iterator[WholeRun]:
     equal = {"qwen": (2, 2), LANGUAGE: (2, 2)}
     apart = {"qwen": (1, 1, 4), LANGUAGE: (1, 2, 2)}
@@ -726,6 +732,7 @@ def _frames() -> Iterator[WholeRun]:
         ("separate ranks, another order", partial(apart_multimodal_config, apart, **_QWEN, **both)),
         ("fan-out, images of one size", fan_out),
         ("stages with a class token that is kept", class_tokens_on_stages),
+        ("stages with a pooling head", _pooled_on_stages),
         ("stages, any size, dropout", partial(_dropping, any_size_on_stages)),
         ("stages on shared ranks", frames_on_shared_stages),
     ):

@@ -89,7 +89,7 @@ def _behind_layers(branch: EncoderBranch, length: float, rows: float | None) -> 
     projector, pooled = branch.projector, 0.0
     if isinstance(encoder, VisionEncoder) and encoder.head == "attention":
         once = 2 * width**2 + sum(feed_forward(width, encoder.net.ffn, gated=False, bias=False))
-        pooled = 2.0 * width**2 + once / length
+        pooled, rows = 2.0 * width**2 + once / length, 1.0
     if rows is None:
         rows = length * width / projector.widths[0]
     return pooled + projector.matrices * (1 + projector.copies) * rows / length

@@ -136,6 +136,8 @@ class VisionEncoder:
 
     def tokens(self, height: int | None = None, width: int | None = None) -> int:
         """Return the tokens that one image becomes in the language model."""
+        if self.head == "attention":
+            return 1
         return self.patches(height, width) // self.merge**2 + self.keeps_class_token
 
 

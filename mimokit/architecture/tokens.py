@@ -22,6 +22,8 @@ class ImageGeometry:
         extra_positions: learned positions before the patches (class token and registers),
             which become no tokens.
         keeps_first: the first of them, the class token, becomes one.
+        frames_per_patch: frames of a patch; an image stands for so many equal ones.
+        pools: all positions become one token.
         any_size: an image may have fewer rows and columns, and comes with their number.
     """
 
@@ -33,6 +35,13 @@ class ImageGeometry:
     extra_positions: int = 0
     any_size: bool = False
     keeps_first: bool = False
+    frames_per_patch: int = 1
+    pools: bool = False
+
+    @property
+    def features(self) -> int:
+        """Numbers of a patch, which the first layer takes."""
+        return self.num_channels * self.frames_per_patch * self.patch_size**2
 
     @property
     def height(self) -> int:
@@ -57,7 +66,7 @@ class ImageGeometry:
     @property
     def tokens(self) -> int:
         """Tokens per image in the language model."""
-        return self.patches // self.merge_size**2 + self.keeps_first
+        return 1 if self.pools else self.patches // self.merge_size**2 + self.keeps_first
 
 
 def image_geometry(architecture: ModuleArchitecture) -> ImageGeometry:
@@ -90,6 +99,8 @@ def image_geometry(architecture: ModuleArchitecture) -> ImageGeometry:
         extra,
         architecture.any_image_size,
         architecture.keep_class_token,
+        architecture.temporal_patch_size or 1,
+        architecture.pooling_head is True,
     )
 
 

@@ -253,7 +253,8 @@ class LayerArchitecture(ConfigModel):
     """Layers of multi-token prediction. None: 0."""
 
     temporal_patch_size: Size | None = None
-    """Video frames per patch. None: 1."""
+    """Frames per patch; an image is repeated to so many, as in Qwen2-VL. None: 1."""
 
     pooling_head: bool | None = None
-    """SigLIP's pooling head: one attention layer and one feed-forward layer. None: no."""
+    """SigLIP's pooling head, which makes one row of an image: one attention layer and one
+    feed-forward layer. None: no."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mimokit.config import ModalityPresence
+from mimokit.config.rules.runnable_encoders import unrunnable_pooling
 from tests.config.sections import load, network, only, problems, put, sections
 
 LANGUAGE = "language_module"
@@ -162,6 +163,25 @@ def test_what_a_class_token_cannot_stay_in_the_output_with(
     content = put(three_encoders(), "model.module_architectures.clip.keep_class_token", True)
     put(content, f"model.module_architectures.clip.{other}", value)
     assert f"keep_class_token is true, but {why}; leave it out." in only(problems(content)).sentence
+
+
+@pytest.mark.parametrize(
+    ("other", "value", "why"),
+    [
+        ("any_image_size", True, "any_image_size"),
+        ("merge_size", 2, "merge_size 2"),
+        ("keep_class_token", True, "keep_class_token"),
+        ("kv_channels", 3, "5 heads, which do not divide hidden_size"),
+    ],
+)
+def test_what_a_pooling_head_does_not_run_with(other: str, value: object, why: str) -> None:
+    content = put(three_encoders(), "model.module_architectures.clip.pooling_head", True)
+    put(content, f"model.module_architectures.clip.{other}", value)
+    config = load(content)
+    if other == "kv_channels":
+        config.model.get_architecture("clip").num_attention_heads = 5
+    (problem, *_) = unrunnable_pooling("clip", config.model.get_architecture("clip"))
+    assert f"pooling_head is true, which does not run with {why}" in problem.sentence
 
 
 def text_head() -> dict[str, Any]:

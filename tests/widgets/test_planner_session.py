@@ -359,11 +359,10 @@ def test_every_number_has_a_formula_that_ends_in_it() -> None:
     )
     assert figures["tokens"]["value"] == "262,144"
     assert figures["bubble"]["value"] == f"{max(driver.plan.pipeline.timeline().bubble):.1%}"
-    pooling = ["model", "module_architectures", "images", "pooling_head"]
-    driver.send("flag", path=pooling, on=True)
+    driver.type("model.module_architectures.images.window_size", "8")
     rejected = {figure["key"]: figure for figure in driver.screen.state["figures"]}["rejected"]
     assert (rejected["label"], rejected["value"]) == ("fields that `mimokit run` rejects", "1")
-    assert "pooling_head" in rejected["formula"]
+    assert "window_size" in rejected["formula"]
     colocated = Driver()
     figures = {figure["key"]: figure for figure in colocated.screen.state["figures"]}
     moved = colocated.plan.bridges[0].bytes_forward

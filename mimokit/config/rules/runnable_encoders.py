@@ -36,6 +36,22 @@ def learned_positions(name: str, network: ModuleArchitecture, table: int) -> Ite
         yield leave_out(name, field, table, network_path(name, field))
 
 
+def unrunnable_pooling(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    """Yield what a head that makes one row of an image does not run with."""
+    heads, width = network.num_attention_heads, network.hidden_size
+    wrong = {
+        "weights": network.weights is not None,
+        "any_image_size": network.any_image_size,
+        f"merge_size {network.merge_size}": network.merge_size > 1,
+        "keep_class_token": network.keep_class_token,
+        f"{counted(heads, 'head')}, which do not divide hidden_size {width}": bool(width % heads),
+    }
+    for what in (what for what, given in wrong.items() if given and network.pooling_head):
+        sentence = f"pooling_head is true, which does not run with {what}; leave it out."
+        fix = a_fix(network_path(name, "pooling_head"), None)
+        yield module_problem(name, "pooling_head", True, sentence, fix)
+
+
 def unrunnable_projector(model: MimoParallelismConfig, name: str) -> Iterator[Problem]:
     """Yield projectors of inner layers, and widths that cannot be cut."""
     network, language = model.get_architecture(name), model.get_architecture(model.llm_module_name)

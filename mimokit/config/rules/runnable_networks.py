@@ -12,15 +12,12 @@ from mimokit.config.rules.facts import a_fix, leave_out, module_problem, network
 from mimokit.config.rules.runnable_encoders import (
     learned_positions,
     turning_positions,
+    unrunnable_pooling,
     unrunnable_projector,
 )
 from mimokit.units import counted
 
-_NOT_RUNNING: Mapping[str, object] = {
-    "mtp_num_layers": 0,
-    "temporal_patch_size": 1,
-    "pooling_head": False,
-}
+_NOT_RUNNING: Mapping[str, object] = {"mtp_num_layers": 0}
 """Field of a network that does not run yet -> the value with which it runs, next to None.
 
 A feature that becomes runnable takes its rows away; nothing else says what runs.
@@ -39,6 +36,7 @@ def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield from _key_bias(name, network, model.get_parallelism(name).tensor_parallel)
         if learned and network.modality != "text":
             yield from _windows(name, network)
+            yield from unrunnable_pooling(name, network)
 
 
 def _planned(name: str, network: ModuleArchitecture) -> Iterator[Problem]:

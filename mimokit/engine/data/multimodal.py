@@ -236,8 +236,8 @@ def _grids(encoder: EncoderInputs, samples: Sequence[MultimodalSample]) -> torch
 
 
 def _patches(images: torch.Tensor, grids: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
-    """Return the concatenated patches of all images: [patches, channels x patch size^2]."""
-    parts = [images.new_zeros(0, geometry.num_channels * geometry.patch_size**2)]
+    """Return the concatenated patches of all images: [patches, features]."""
+    parts = [images.new_zeros(0, geometry.features)]
     for image, (_, rows, columns) in zip(images, grids.tolist(), strict=True):
         cropped = image[:, : rows * geometry.patch_size, : columns * geometry.patch_size]
         parts.append(cut_patches(cropped[None], geometry)[0])

@@ -153,9 +153,11 @@ class _ImagesOfOneSize(_Images):
         return {"pixel_values": rows.reshape(size)}, context
 
     def give_back(self, context: FrameContext | None, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the tokens of this rank's images; a class token stands for all of an image."""
+        """Return the tokens of this rank's images; one that is pooled, or a class token, stands for
+        all of an image.
+        """
         shape = self._shape
-        parts, scales = [tokens], [shape.merge_size**2]
+        parts, scales = [tokens], [shape.patches if shape.pools else shape.merge_size**2]
         if shape.keeps_first:
             images = tokens.reshape(-1, shape.tokens, tokens.shape[-1])
             parts = [images[:, 0], images[:, 1:].flatten(0, 1)]

@@ -19,13 +19,19 @@ ITEM_TOKENS = "tokens_per_item"
 
 
 def cut_patches(images: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
-    """Cut images [images, (channels,) height, width] to [images, patches, features]."""
+    """Cut images [images, (channels,) height, width] to [images, patches, features].
+
+    The features of a patch are channels x frames x rows x columns, in the order of the weights of a
+    `Conv3d`. As in Qwen2-VL's processor, all frames of an image are the image.
+    """
     patch, merge, channels = geometry.patch_size, geometry.merge_size, geometry.num_channels
+    frames = geometry.frames_per_patch
     number, (height, width) = len(images), images.shape[-2:]
     rows, columns = height // patch // merge, width // patch // merge
     cut = images.reshape(number, channels, rows, merge, patch, columns, merge, patch)
-    ordered = cut.permute(0, 2, 5, 3, 6, 1, 4, 7)
-    return ordered.reshape(number, rows * columns * merge**2, channels * patch**2)
+    ordered = cut.permute(0, 2, 5, 3, 6, 1, 4, 7).unsqueeze(6)
+    repeated = ordered.expand(*[-1] * 6, frames, -1, -1)
+    return repeated.reshape(number, rows * columns * merge**2, geometry.features)
 
 
 def no_images(geometry: ImageGeometry, device: torch.device) -> dict[str, torch.Tensor]:
@@ -36,9 +42,8 @@ def no_images(geometry: ImageGeometry, device: torch.device) -> dict[str, torch.
 
 def no_patches(geometry: ImageGeometry, device: torch.device) -> dict[str, torch.Tensor]:
     """Return 0 images of any size, as encoders take them."""
-    features = geometry.num_channels * geometry.patch_size**2
     return {
-        "hidden_states": torch.zeros(0, features, device=device),
+        "hidden_states": torch.zeros(0, geometry.features, device=device),
         GRID: torch.zeros(0, 3, dtype=torch.int64, device=device),
     }
 

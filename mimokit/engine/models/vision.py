@@ -26,6 +26,7 @@ from mimokit.engine.models.patches import (
     no_patches,
     tokens_of_grid,
 )
+from mimokit.engine.models.pooling import PoolingHead
 from mimokit.engine.models.transformer import StagePart
 
 
@@ -60,7 +61,7 @@ class VisionTransformer(Encoder):
         self._base = None if table else rotary_base
         if part.first:
             self.patch_embedding = torch.nn.Linear(
-                geometry.num_channels * geometry.patch_size**2, config.hidden_size, bias=patch_bias
+                geometry.features, config.hidden_size, bias=patch_bias
             )
             if table:
                 self.position_embedding = self._vectors(table)
@@ -69,6 +70,8 @@ class VisionTransformer(Encoder):
             if geometry.extra_positions > class_token:
                 self.registers = self._vectors(geometry.extra_positions - class_token)
         self._build_layers(layer_spec, outer_norms, pg_collection)
+        if geometry.pools and part.last:
+            self.head = PoolingHead(config)
 
     def embed(self, pixel_values: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """Images to [positions, images, hidden]; on the first stage.
@@ -146,6 +149,8 @@ class VisionTransformer(Encoder):
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, images, hidden] to [images * tokens, merge_size^2 * hidden].
 
+        A pooling head attends to class token and registers, too.
+
         Raises:
             ValueError: if the number of tokens of an image in the batch differs.
         """
@@ -154,6 +159,8 @@ class VisionTransformer(Encoder):
                 f"The batch says that images become {sizes.tolist()} tokens, but the encoder makes "
                 f"{self.geometry.tokens} of each."
             )
+        if self.geometry.pools:
+            return self.head(hidden)  # type: ignore[no-any-return]
         patches = hidden[self.geometry.extra_positions :]
         if self.geometry.keeps_first:
             patches = torch.cat([hidden[:1], patches])
@@ -223,8 +230,7 @@ class AnySizeVisionTransformer(VisionTransformer):
         """Patches to [positions of the largest image, images, hidden]; on the first stage.
 
         Args:
-            hidden_states: [patches of all images, channels x patch size^2], in the order of
-                `cut_patches`.
+            hidden_states: [patches of all images, features], in the order of `cut_patches`.
             grid_thw: [images, 3]: frames (1), rows and columns of every image, in patches.
 
         Raises:

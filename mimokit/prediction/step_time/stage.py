@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mimokit.architecture.layer_work.products import visible_tokens
-from mimokit.architecture.modules import EncoderBranch, LanguageModel, VisionEncoder
+from mimokit.architecture.modules import Encoder, EncoderBranch, LanguageModel, VisionEncoder
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_SELECTIVE,
@@ -179,11 +179,19 @@ def _further(
 def _projector(
     branch: EncoderBranch, sizes: ParallelSizes, tokens: Numbers, system: System
 ) -> Term:
-    merge = branch.encoder.merge**2 if isinstance(branch.encoder, VisionEncoder) else 1
+    merged = _positions_of_a_row(branch.encoder)
     matrices = branch.projector.matrices * (1 + branch.projector.copies)
-    operations = 2 * tokens / merge * matrices / sizes.tensor
+    operations = 2 * tokens / merged * matrices / sizes.tensor
     work = (system.operations(operations),)
     return added("matrix", "projector", work, operations=operations, launches=1.0)
+
+
+def _positions_of_a_row(encoder: Encoder) -> int:
+    if not isinstance(encoder, VisionEncoder):
+        return 1
+    if encoder.head == "attention":
+        return encoder.patches() + encoder.class_token + encoder.registers
+    return encoder.merge**2
 
 
 def _patches(branch: EncoderBranch, tokens: Numbers, system: System) -> Term:

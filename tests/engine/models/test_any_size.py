@@ -27,7 +27,7 @@ def test_scans_have_sizes_of_their_own():
     inputs = batch["modality_inputs"]["qwen"]["vit_encoder"]
     sizes = {tuple(grid) for grid in inputs["grid_thw"].tolist()}
     assert sizes == {(1, 2, 2), (1, 2, 4), (1, 4, 2), (1, 4, 4)}
-    assert inputs["hidden_states"].shape == (int(inputs["grid_thw"].prod(1).sum()), 16)
+    assert inputs["hidden_states"].shape == (int(inputs["grid_thw"].prod(1).sum()), 32)
     assert torch.equal(inputs["tokens_per_item"], inputs["grid_thw"].prod(1) // 4)
     assert batch["position_ids"].shape == (3, 32, 48)
     check_tokens(batch, SPECIAL_TOKENS, dict.fromkeys(SPECIAL_TOKENS, 4))
@@ -64,7 +64,7 @@ def _rows(cluster, patches, grid, plain=None):
 def test_an_image_becomes_its_own_rows_whatever_is_beside_it(cluster):
     generator = torch.Generator().manual_seed(5)
     grid = torch.tensor([[1, 2, 4], [1, 4, 4], [1, 2, 2]])
-    parts = [torch.rand(int(one.prod()), 16, generator=generator) for one in grid]
+    parts = [torch.rand(int(one.prod()), 32, generator=generator) for one in grid]
     together = _rows(cluster, torch.cat(parts), grid)
     assert together.shape == (2 + 4 + 1, 4 * 32)
     alone = [_rows(cluster, part, one[None]) for part, one in zip(parts, grid, strict=True)]
@@ -84,6 +84,22 @@ def test_a_largest_image_is_one_of_an_encoder_that_takes_one_size(cluster):
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
 
 
+def test_the_first_layer_is_a_convolution_over_repeated_images():
+    from mimokit.architecture.tokens import image_geometry
+    from mimokit.engine.models.patches import cut_patches
+
+    config, _, _ = _batch(1)
+    network = config.model.get_architecture("qwen")
+    network = network.model_copy(update={"num_channels": 3, "temporal_patch_size": 2})
+    images = torch.rand(5, 3, 16, 16, generator=torch.Generator().manual_seed(7))
+    convolution = torch.nn.Conv3d(3, 32, kernel_size=(2, 4, 4), stride=(2, 4, 4))
+    repeated = images[:, :, None].repeat(1, 1, 2, 1, 1)
+    squares = convolution(repeated).reshape(5, 32, 2, 2, 2, 2).permute(0, 2, 4, 3, 5, 1)
+    patches = cut_patches(images, image_geometry(network))
+    found = torch.nn.functional.linear(patches, convolution.weight.flatten(1), convolution.bias)
+    torch.testing.assert_close(found, squares.reshape(5, 16, 32))
+
+
 @pytest.mark.parametrize(
     ("grid", "sentence"),
     [
@@ -95,7 +111,7 @@ def test_a_largest_image_is_one_of_an_encoder_that_takes_one_size(cluster):
 )
 def test_grids_that_the_encoder_cannot_take_are_refused(cluster, grid, sentence):
     with pytest.raises(RankError, match=sentence):
-        _rows(cluster, torch.zeros(12, 16), torch.tensor(grid))
+        _rows(cluster, torch.zeros(12, 32), torch.tensor(grid))
 
 
 @whole_runs("images of any size on shared ranks")

@@ -34,6 +34,28 @@ def _hear(plan, config, features, tokens):
         return encoder(input_features=features, tokens_per_item=tokens)
 
 
+def test_a_pooling_head_is_that_of_siglip():
+    from transformers import SiglipVisionConfig
+    from transformers.models.siglip import modeling_siglip
+
+    from mimokit.engine.megatron import TransformerConfig
+    from mimokit.engine.models.pooling import PoolingHead
+
+    sizes = {"hidden_size": 32, "num_attention_heads": 4}
+    config = SiglipVisionConfig(**sizes, intermediate_size=48, hidden_act="gelu")
+    theirs = modeling_siglip.SiglipMultiheadAttentionPoolingHead(config)
+    torch.nn.init.normal_(theirs.probe)
+    ours = PoolingHead(
+        TransformerConfig(
+            **sizes, num_layers=1, ffn_hidden_size=48, layernorm_epsilon=config.layer_norm_eps,
+            activation_func=torch.nn.functional.gelu,
+        )
+    )  # fmt: skip
+    ours.load_state_dict(theirs.state_dict())
+    hidden = torch.randn(5, 7, 32, generator=torch.Generator().manual_seed(4))
+    torch.testing.assert_close(ours(hidden.transpose(0, 1)), theirs(hidden))
+
+
 def _recordings(*lengths):
     generator = torch.Generator().manual_seed(3)
     features = torch.zeros(len(lengths), 20, 48)

@@ -1,0 +1,36 @@
+"""SigLIP's pooling of an image's patches: a learned query attends to them, then a residual MLP."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from mimokit.engine.megatron import TransformerConfig
+from mimokit.engine.parallel.sequence import SliceNorm
+
+
+class PoolingHead(torch.nn.Module):
+    """Pools positions by attention (Zhai et al. 2023, arXiv 2303.15343); whole on every rank.
+
+    Parameters have the names of Hugging Face's `SiglipMultiheadAttentionPoolingHead`.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        width, inside = config.hidden_size, config.ffn_hidden_size
+        self.probe = torch.nn.Parameter(torch.empty(1, 1, width))
+        config.init_method(self.probe)
+        self.attention = torch.nn.MultiheadAttention(width, config.num_attention_heads)
+        plain = replace(config, sequence_parallel=False, normalization="LayerNorm")
+        self.layernorm = SliceNorm(plain, width, eps=config.layernorm_epsilon)
+        linear = torch.nn.Linear
+        self.mlp = torch.nn.ModuleDict({"fc1": linear(width, inside), "fc2": linear(inside, width)})
+        self._activation = config.activation_func
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[positions, images, hidden] to [images, hidden]."""
+        query = self.probe.expand(-1, hidden.shape[1], -1)
+        pooled, _ = self.attention(query, hidden, hidden, need_weights=False)
+        inner = self._activation(self.mlp["fc1"](self.layernorm(pooled)))
+        return (pooled + self.mlp["fc2"](inner))[0]  # type: ignore[no-any-return]
