@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from mimokit.config import ExperimentConfig, ModuleArchitecture
@@ -70,11 +72,18 @@ def frozen_experts_config() -> ExperimentConfig:
     return with_experts(config, expert_parallel=2)
 
 
-def with_experts(config: ExperimentConfig, **sizes: Any) -> ExperimentConfig:
-    """Return a config whose language model has experts, and these sizes in addition."""
+def with_experts(
+    config: ExperimentConfig, fields: Mapping[str, Any] = MappingProxyType({}), **sizes: Any
+) -> ExperimentConfig:
+    """Return a config whose language model has experts, and these fields and sizes in addition."""
     network = config.model.get_architecture(LANGUAGE)
     experts = {name: MIXTURE[name] for name in MIXTURE if "moe" in name}
-    stated = {**network.model_dump(exclude_unset=True), **experts, "add_bias_linear": False}
+    stated = {
+        **network.model_dump(exclude_unset=True),
+        **experts,
+        "add_bias_linear": False,
+        **fields,
+    }
     return _with_experts(config, LANGUAGE, sizes, stated)
 
 

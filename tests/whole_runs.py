@@ -608,6 +608,20 @@ def experts_on_shared_stages(each: int = 2) -> ExperimentConfig:
     return in_rows(_With(lambda: config, (LANGUAGE,), {"recompute_granularity": "selective"}))
 
 
+def balanced_rows_on_stages() -> ExperimentConfig:
+    """Return stages of two contexts each, whose experts balance rows of unequal samples."""
+    options = {"presence": PRESENCE, "layers": 4, "context_parallel": 2}
+    config = shared_pipeline("colocated", (1, 2, 1), {"audio": (1, 4)}, 2, **options)
+    return in_rows(partial(with_experts, config, {**BIASED, **EVEN}, expert_parallel=2))
+
+
+def balanced_rows_of_replicas() -> ExperimentConfig:
+    """Return replicas of two tensor ranks, whose experts balance each of their samples."""
+    by_sample = {"moe_router_load_balancing_type": "seq_aux_loss"}
+    make = partial(experts_config, (2, 1, 2), (2, 1, 2), count=2, **{**EVEN, **by_sample})
+    return in_rows(make)
+
+
 def _experts() -> Iterator[WholeRun]:
     by_sample = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.2}
     one_each = {"moe_router_topk": 1, "num_moe_experts": 4}
@@ -663,6 +677,8 @@ def _experts() -> Iterator[WholeRun]:
             partial(experts_config, (2, 1, 2), (2, 1, 2), count=2, add_bias_linear=True),
         ),
         ("on stages of shared ranks", experts_on_shared_stages),
+        ("rows with losses, capacity and a bias on stages", balanced_rows_on_stages),
+        ("rows with a loss of each sample", balanced_rows_of_replicas),
         ("of a decoder", expert_decoder_config),
     ):
         yield WholeRun("experts", name, make)

@@ -167,6 +167,19 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes):
         return self.moe_ffn_hidden_size or self.feed_forward_size
 
     @property
+    def counts_tokens(self) -> bool:
+        """Whether routers of experts compare tokens with others, of which none may be padding."""
+        if self.num_moe_experts is None or self.builder is not None:
+            return False
+        numbers = (
+            self.moe_aux_loss_coeff,
+            self.moe_z_loss_coeff,
+            self.moe_expert_capacity_factor,
+            self.moe_router_enable_expert_bias,
+        )
+        return any(numbers)
+
+    @property
     def scores_before_choice(self) -> bool:
         """Whether a router's scores are a softmax over all experts (moe_router_pre_softmax)."""
         if self.moe_router_pre_softmax is None:

@@ -147,8 +147,8 @@ def _lengths(model: dict[str, Any], data: dict[str, Any]) -> dict[str, str]:
         if field in data:
             continue
         length = _number(_network(model, module), "seq_length")
-        network = _network(model, module) or {}
-        kept, pooled = (network.get(f) is True for f in ("keep_class_token", "pooling_head"))
+        given = _network(model, module) or {}
+        kept, pooled = (given.get(name) is True for name in ("keep_class_token", "pooling_head"))
         data[field] = default if length is None else 1 if pooled else length + kept
         if length is not None:
             derived[f"data.{field}"] = f"model.module_architectures.{module}.seq_length"

@@ -11,6 +11,7 @@ from mimokit.config import ConfigError, check_runnable
 from mimokit.config.layer_architecture import LayerArchitecture
 from mimokit.config.parallelism import ModuleParallelismConfig
 from tests.config.sections import load, network, only, problems, put, sections
+from tests.layouts_experts import expert_decoder_config
 
 LANGUAGE = "language_module"
 SIZES = "model.module_parallelisms"
@@ -306,20 +307,25 @@ def test_positions_of_encoders_need_not_divide_and_sequences_do() -> None:
     assert "cuts its 126 tokens into 4 unequal pieces" in found[0].sentence
 
 
-def test_experts_that_count_padding_are_not_run_in_rows_without_it() -> None:
-    content = with_network(LANGUAGE, **EXPERTS, add_bias_linear=False)
+def test_rows_run_with_experts_but_those_that_are_gathered() -> None:
+    fields = {"moe_router_enable_expert_bias": True, "moe_z_loss_coeff": 0.01}
+    content = with_network(LANGUAGE, **EXPERTS, **fields, add_bias_linear=False)
     content["data"]["pack_sequences_in_batch"] = True
-    content["model"]["module_parallelisms"][LANGUAGE]["sequence_parallel"] = True
-    check_runnable(load(content))
     sizes = content["model"]["module_parallelisms"][LANGUAGE]
+    sizes["sequence_parallel"] = True
+    check_runnable(load(content))
     sizes["moe_token_dispatcher_type"] = "allgather"
     with pytest.raises(ConfigError, match="allgather, which takes as many tokens of every rank"):
         check_runnable(load(content))
-    del sizes["moe_token_dispatcher_type"]
-    for field, value in (("moe_router_enable_expert_bias", True), ("moe_z_loss_coeff", 0.01)):
-        content["model"]["module_architectures"][LANGUAGE][field] = value
-        with pytest.raises(ConfigError, match=f"has a {field}, which counts the padding"):
-            check_runnable(load(content))
+
+
+def test_rows_do_not_run_before_a_decoder_whose_experts_count_padding() -> None:
+    config = expert_decoder_config()
+    config.data.pack_sequences_in_batch = True
+    check_runnable(config)
+    config.model.module_architectures["writer"].moe_aux_loss_coeff = 0.1
+    with pytest.raises(ConfigError, match="the experts of 'writer' count the padding of samples"):
+        check_runnable(config)
 
 
 @pytest.mark.parametrize(

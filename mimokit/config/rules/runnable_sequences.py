@@ -27,26 +27,20 @@ def uneven_sequences(model: MimoParallelismConfig, data: DataConfig | None) -> I
         yield from _context(name, sizes, tokens) or _slices(name, sizes, tokens)
 
 
-_COUNTING_PADDING = (
-    "moe_aux_loss_coeff",
-    "moe_z_loss_coeff",
-    "moe_expert_capacity_factor",
-    "moe_router_enable_expert_bias",
-)
-
-
 def samples_in_row(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:
-    """Yield experts whose choice or loss depends on padding, which a row of samples has not."""
-    network = model.module_architectures.get(model.llm_module_name)
-    if data is None or network is None or not data.pack_sequences_in_batch:
+    """Yield experts that need as many tokens of every rank, and decoders that count padding."""
+    if data is None or not data.pack_sequences_in_batch:
         return
-    for field in _COUNTING_PADDING:
-        if network.num_moe_experts is not None and getattr(network, field):
+    for name in model.decoder_module_names:
+        network = model.module_architectures.get(name)
+        if network is not None and network.counts_tokens and name != model.llm_module_name:
             sentence = (
-                f"pack_sequences_in_batch is true, but '{model.llm_module_name}' has a {field}, "
-                "which counts the padding of samples, too; leave one of them out."
+                f"pack_sequences_in_batch is true, but the experts of '{name}' count the padding "
+                "of samples, too; leave out their losses, capacity and bias, or set it to false."
             )
             yield problem_at("data.pack_sequences_in_batch", True, sentence, False)
+    if model.llm_module_name not in model.module_architectures:
+        return
     if model.get_parallelism(model.llm_module_name).moe_token_dispatcher_type == "allgather":
         sentence = (
             f"pack_sequences_in_batch is true, but '{model.llm_module_name}' has the "

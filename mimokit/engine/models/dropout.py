@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from mimokit.engine.megatron import AttnMaskType, ProcessGroupCollection, TransformerLayer
-from mimokit.engine.models.rng import MaskRows, rows_computed
+from mimokit.engine.models.rng import MaskRows, row_computed, rows_computed
 from mimokit.engine.parallel.context import KeySpan, SequenceCut
 from mimokit.engine.parallel.row import SampleRow
 
@@ -84,7 +84,7 @@ class _Site:
         if rows is None:
             return torch.nn.functional.dropout(values, self._probability)
         limit = _LOWEST + round(self._probability * _RANGE)
-        dropped = dropped_of(self._rows(rows), rows.row) < limit
+        dropped = dropped_of(self._rows(rows), row_computed()) < limit
         return values.masked_fill(dropped, 0.0) / (1 - self._probability)
 
     def _rows(self, rows: MaskRows) -> torch.Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ from mimokit.engine.megatron import (
     submodules_of,
     tensor_parallel,
 )
-from mimokit.engine.models.rng import module_seed, rows_computed
+from mimokit.engine.models.rng import lengths_computed, module_seed, row_computed, rows_computed
 from mimokit.engine.models.routing import LayerRouting, Routing, TokenPlaces, places_of_tokens
 from mimokit.engine.parallel.context import SequenceCut
 from mimokit.planning.execution import ModuleExecution
@@ -149,6 +149,7 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
     Losses are attached as sums over tokens, as the loss of a micro-batch is one; a step divides
     both by its tokens. An auxiliary loss is over the tokens of a micro-batch on all replicas, or
     over each sample (`seq_aux_loss`); Megatron's own counts the tokens of a replica, or of a rank.
+    Where a stage says how long samples are, padding counts nowhere: a row of samples has less.
 
     An expert takes at most its capacity of tokens of a sample, those with the largest scores, where
     Megatron's own takes as many of all tokens of a rank.
@@ -161,6 +162,8 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         chosen: how many tokens of this rank chose each expert since the bias was last moved.
     """
 
+    _tokens: _Tokens
+
     def __init__(
         self, config: TransformerConfig, pg_collection: ProcessGroupCollection, **options: Any
     ) -> None:
@@ -172,24 +175,9 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         self.cut = SequenceCut(config, pg_collection, causal=True)
         self.load = torch.zeros(config.num_moe_experts, dtype=torch.int64, device=rank_device())
         self.chosen = torch.zeros_like(self.load)
-        if self.routing_type == "aux_loss":
-            self.tp_cp_group = self.tp_dp_cp_group
         bias: torch.Tensor | None = self._buffers.pop("expert_bias", None)
         if bias is not None:
             self.expert_bias = torch.nn.Parameter(bias, requires_grad=False)
-
-    def attach_and_log_load_balancing_loss(
-        self,
-        activation: torch.Tensor,
-        aux_loss_coeff: float,
-        aux_loss: torch.Tensor,
-        aux_loss_name: str,
-        reduce_group: torch.distributed.ProcessGroup,
-        **_: Any,
-    ) -> torch.Tensor:
-        """Attach this rank's share of a loss, times the tokens of which the whole is a mean."""
-        tokens = activation.shape[0] * reduce_group.size()
-        return MoEAuxLossAutoScaler.apply(activation, aux_loss * tokens)  # type: ignore[no-any-return]
 
     def apply_z_loss(
         self, logits: torch.Tensor, padding_mask: torch.Tensor | None = None
@@ -198,21 +186,24 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         coefficient = self.config.moe_z_loss_coeff
         if coefficient is None or not self._counts:
             return logits
-        loss = coefficient * torch.logsumexp(logits, dim=-1).square().sum()
+        squares = torch.logsumexp(logits, dim=-1).square()
+        loss = coefficient * (squares * self._tokens.count).sum()
         return MoEAuxLossAutoScaler.apply(logits, loss)  # type: ignore[no-any-return]
 
     def routing(
         self, logits: torch.Tensor, *args: Any, **options: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return scores and choices, [tokens x samples, experts], of logits by token and sample."""
+        self._tokens = self._tokens_of(logits)
         if self.router_replay is not None:
             self.router_replay.places = self._places(len(logits))
             self.router_replay.counts = self._counts
         scores, chosen = super().routing(logits, *args, **options)
         if self._counts:
-            self.chosen += chosen.detach().sum(0).to(self.chosen.device)
+            counted = chosen.detach() & self._tokens.count[:, None]
+            self.chosen += counted.sum(0).to(self.chosen.device)
         if self.capacity_factor is not None:
-            chosen = chosen & self._have_room(scores.detach().reshape_as(logits))
+            chosen = chosen & self._have_room(scores.detach())
             scores = scores * chosen
         if self._counts:
             self.load += chosen.detach().sum(0)
@@ -243,45 +234,108 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         rows = rows_computed()
         if rows is None:
             return None
-        lengths = None if rows.row is None else rows.row.lengths
-        return places_of_tokens(rows, tokens, replace(self.cut, lengths=lengths))
+        return self._places_of(rows.samples.to("cpu", torch.int64), tokens)
+
+    def _places_of(self, samples: torch.Tensor, tokens: int) -> TokenPlaces:
+        row = row_computed()
+        cut = replace(self.cut, lengths=None if row is None else row.lengths)
+        return places_of_tokens(samples, tokens, cut)
+
+    def _tokens_of(self, logits: torch.Tensor) -> _Tokens:
+        """Return the tokens of a pass; all count where no stage says how many of a sample do."""
+        lengths, row = lengths_computed(), row_computed()
+        number = logits.shape[1] if row is None else len(row.lengths)
+        places = self._places_of(torch.arange(number), len(logits))
+        samples = places.samples.to(logits.device)
+        if lengths is None:
+            return _Tokens(samples, torch.ones_like(samples, dtype=torch.bool), number)
+        count = places.positions < torch.tensor(lengths)[places.samples]
+        return _Tokens(samples, count.to(logits.device), number)
 
     def _apply_aux_loss(
-        self, probs: Any, scores: Any, chosen: torch.Tensor, *args: Any, **options: Any
+        self, probs: torch.Tensor, scores: torch.Tensor, chosen: torch.Tensor, *_: Any, **__: Any
     ) -> torch.Tensor:
-        """Attach the loss of the experts that were taken, which Megatron chooses again for it."""
-        chosen = self._taken(chosen)
-        return super()._apply_aux_loss(probs, scores, chosen, *args, **options)  # type: ignore[no-any-return]
+        """Attach the loss of a micro-batch on all replicas (Switch, arXiv 2101.03961)."""
+        together = torch.zeros_like(self._tokens.samples)
+        return self._balanced("aux_loss", self.tp_dp_cp_group, together, probs, scores, chosen)
 
     def _apply_seq_aux_loss(
-        self, probs: Any, scores: Any, chosen: torch.Tensor, *args: Any, **options: Any
+        self, probs: torch.Tensor, scores: torch.Tensor, chosen: torch.Tensor, *_: Any, **__: Any
     ) -> torch.Tensor:
         """Attach the loss of each sample likewise."""
-        chosen = self._taken(chosen)
-        return super()._apply_seq_aux_loss(probs, scores, chosen, *args, **options)  # type: ignore[no-any-return]
+        group, samples = self.sequence_group, self._tokens.samples
+        return self._balanced("seq_aux_loss", group, samples, probs, scores, chosen)
 
-    def _taken(self, chosen: torch.Tensor) -> torch.Tensor:
-        return chosen if self.router_replay is None else self.router_replay.chosen
+    def _balanced(
+        self,
+        kind: str,
+        group: torch.distributed.ProcessGroup,
+        parts: torch.Tensor,
+        probs: torch.Tensor,
+        scores: torch.Tensor,
+        chosen: torch.Tensor,
+    ) -> torch.Tensor:
+        """Attach this rank's share of a loss, times the tokens of which the whole is a mean.
+
+        Args:
+            parts: the part of the tokens that a token is balanced in, [tokens] int64.
+            scores: [tokens, experts].
+            chosen: likewise, by the scores alone.
+        """
+        coefficient = self.get_aux_loss_coeff(kind)
+        if coefficient == 0:
+            return probs
+        if self.router_replay is not None:
+            chosen = self.router_replay.chosen
+        sums = scores.new_zeros(self._tokens.number, self.num_experts)
+        counts = torch.zeros_like(sums).index_add(
+            0, parts, (chosen & self._tokens.count[:, None]).to(sums.dtype)
+        )
+        torch.distributed.all_reduce(counts, group=group)
+        sums = sums.index_add(0, parts, scores * self._tokens.count[:, None])
+        tokens = (counts.sum(1) / self.topk).clamp(min=1)
+        loss = ((sums * counts).sum(1) / tokens).sum() * self.num_experts / self.topk
+        return MoEAuxLossAutoScaler.apply(probs, coefficient * loss)  # type: ignore[no-any-return]
 
     def _have_room(self, scores: torch.Tensor) -> torch.Tensor:
         """Return which tokens of a sample are among the best of an expert, [tokens, experts].
 
         Args:
-            scores: [tokens of this rank, samples, experts], 0 where an expert was not chosen.
+            scores: [tokens of this rank, experts], 0 where an expert was not chosen.
         """
-        group = self.sequence_group
-        whole: torch.Tensor = tensor_parallel.gather_from_sequence_parallel_region(
-            scores, group=group
+        group, own = self.sequence_group, self._tokens
+        whole, samples, count = (
+            tensor_parallel.gather_from_sequence_parallel_region(each, group=group)
+            for each in (scores, own.samples, own.count.long())
         )
-        even = len(whole) * self.topk / self.num_experts
-        capacity = min(len(whole), math.ceil(even * self.capacity_factor))
-        best = whole.topk(capacity, dim=0)
-        room = torch.zeros_like(whole, dtype=torch.bool).scatter(0, best.indices, True)
-        of_rank = room.tensor_split(group.size())[group.rank()].flatten(0, 1)
+        room = torch.zeros_like(whole, dtype=torch.bool)
+        border = whole.new_zeros(own.number, self.num_experts)
+        for sample in range(own.number):
+            held = ((samples == sample) & (count > 0)).nonzero().flatten()
+            even = len(held) * self.topk / self.num_experts
+            capacity = min(len(held), math.ceil(even * self.capacity_factor))
+            best = whole[held].topk(capacity, dim=0)
+            room[held] = torch.zeros_like(room[held]).scatter(0, best.indices, True)
+            border[sample] = best.values.amin(0)
+        of_rank = room.tensor_split(group.size())[group.rank()]
         if self.router_replay is None:
             return of_rank  # type: ignore[no-any-return]
-        border = best.values.amin(0).repeat(len(scores), 1)
-        return self.router_replay.room(scores.flatten(0, 1), of_rank, border)  # type: ignore[no-any-return]
+        return self.router_replay.room(scores, of_rank, border[own.samples])  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """The tokens of a pass, of all of its samples.
+
+    Attributes:
+        samples: index of the sample of every token, [tokens] int64.
+        count: which tokens are no padding, [tokens] bool.
+        number: of samples.
+    """
+
+    samples: torch.Tensor
+    count: torch.Tensor
+    number: int
 
 
 def shares_experts(config: TransformerConfig) -> bool:

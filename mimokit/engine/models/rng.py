@@ -38,12 +38,10 @@ class MaskRows:
         step: optimizer steps before this one.
         pairs: number of every row's sample in the global batch, and of the row among the items of
             its sample.
-        row: in which the samples are, one after another; None: each is a column of the batch.
     """
 
     step: int
     pairs: Sequence[tuple[int, int]]
-    row: SampleRow | None = None
 
     @property
     def samples(self) -> torch.Tensor:
@@ -76,10 +74,17 @@ def mask_rows(step: int, samples: Sequence[int], items: Sequence[int] | None = N
 
 @dataclass(frozen=True)
 class _Computed:
-    """What a rank computes at the moment: a module, and of which samples."""
+    """What a rank computes at the moment: a module, of which samples, and how long these are.
+
+    Attributes:
+        lengths: tokens of the samples without padding.
+        row: in which they are, one after another; None: each is a column of the batch.
+    """
 
     module: str = ""
     rows: MaskRows | None = None
+    lengths: Sequence[int] | None = None
+    row: SampleRow | None = None
 
 
 def _state() -> torch.Tensor:
@@ -149,10 +154,26 @@ class ModuleRngTracker:
         """The samples that are computed at the moment; None where no schedule says it."""
         return self._computed.rows
 
+    @property
+    def lengths(self) -> Sequence[int] | None:
+        """Tokens of these samples without padding; None where all tokens count."""
+        return self._computed.lengths
+
+    @property
+    def row(self) -> SampleRow | None:
+        """The row in which these samples are; None: each is a column of the batch."""
+        return self._computed.row
+
     @contextlib.contextmanager
-    def computing(self, module: str, rows: MaskRows | None = None) -> Iterator[None]:
+    def computing(
+        self,
+        module: str,
+        rows: MaskRows | None = None,
+        lengths: Sequence[int] | None = None,
+        row: SampleRow | None = None,
+    ) -> Iterator[None]:
         """Inside the block `fork()` uses the state of this module."""
-        before, self._computed = self._computed, _Computed(module, rows)
+        before, self._computed = self._computed, _Computed(module, rows, lengths, row)
         try:
             yield
         finally:
@@ -220,6 +241,25 @@ def computing_other_rows(**changes: Any) -> Iterator[None]:
 def rows_computed() -> MaskRows | None:
     """Return the samples that this rank computes at the moment, also where it recomputes."""
     return _TRACKER.rows
+
+
+@contextlib.contextmanager
+def computing_lengths(
+    lengths: Sequence[int] | None, row: SampleRow | None = None
+) -> Iterator[None]:
+    """Run a block in which samples have as many tokens without padding, and may be in a row."""
+    with _TRACKER.computing(_TRACKER.module, _TRACKER.rows, lengths, row):
+        yield
+
+
+def lengths_computed() -> Sequence[int] | None:
+    """Return the tokens of the samples that this rank computes; None: padding is not known."""
+    return _TRACKER.lengths
+
+
+def row_computed() -> SampleRow | None:
+    """Return the row of the samples that this rank computes; None: they are in none."""
+    return _TRACKER.row
 
 
 def default_state() -> torch.Tensor:

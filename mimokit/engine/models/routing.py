@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import torch
 
-from mimokit.engine.models.rng import MaskRows
 from mimokit.engine.parallel.context import SequenceCut
 from mimokit.planning.expert_choices import (
     CHOSEN,
@@ -42,9 +41,13 @@ class TokenPlaces:
             yield sample, (self.samples == sample).nonzero().flatten()
 
 
-def places_of_tokens(rows: MaskRows, tokens: int, cut: SequenceCut) -> TokenPlaces:
-    """Return the places of what a rank has between layers, [tokens, samples] or in a row."""
-    samples = rows.samples.to("cpu", torch.int64)
+def places_of_tokens(samples: torch.Tensor, tokens: int, cut: SequenceCut) -> TokenPlaces:
+    """Return the places of what a rank has between layers, [tokens, samples] or in a row.
+
+    Args:
+        samples: their numbers, [samples] int64, on the CPU.
+        tokens: of this rank.
+    """
     held = cut.on_rank(torch.arange(tokens * cut.parts))
     if cut.lengths is None:
         return TokenPlaces(samples.repeat(tokens), held.repeat_interleave(len(samples)))

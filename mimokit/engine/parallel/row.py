@@ -6,12 +6,18 @@ evenly.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 
 from mimokit.engine.megatron import PackedSeqParams
+
+
+def bounds_of(lengths: Sequence[int]) -> torch.Tensor:
+    """Return where every sample begins, and where the last one ends: [samples + 1], int64."""
+    return F.pad(torch.tensor(lengths).cumsum(0), (1, 0))
 
 
 class _OneRank:
@@ -45,7 +51,7 @@ class SampleRow:
     @property
     def bounds(self) -> torch.Tensor:
         """The first place of every sample, and the end of the row: [samples + 1], int64."""
-        return F.pad(torch.tensor(self.lengths).cumsum(0), (1, 0))
+        return bounds_of(self.lengths)
 
     @property
     def positions(self) -> torch.Tensor:
@@ -91,8 +97,3 @@ class SampleRow:
 def _behind(dimensions: int, places: int) -> list[int]:
     """Return the padding behind the first of some dimensions, as torch takes it."""
     return [0, 0] * (dimensions - 1) + [0, places]
-
-
-def row_of(bounds: torch.Tensor) -> SampleRow:
-    """Return the row of its bounds."""
-    return SampleRow(tuple(bounds.diff().tolist()))

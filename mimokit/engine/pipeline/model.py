@@ -226,4 +226,5 @@ def _stage(
         loss_func=code.loss_func,
         chunk=stage.place // plan.modules[name].pipeline_parallel,
         in_row=plan.executions[name].samples_in_row,
+        with_lengths=network.counts_tokens,
     )

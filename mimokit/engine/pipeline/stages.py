@@ -25,12 +25,12 @@ from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import shares_experts
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_axis_positions
-from mimokit.engine.models.rng import computing_other_rows
+from mimokit.engine.models.rng import computing_lengths
 from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.context import SequenceCut, alike_on_contexts, for_all_ranks
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import loss_sum, vocab_parallel_cross_entropy
-from mimokit.engine.parallel.row import SampleRow, row_of
+from mimokit.engine.parallel.row import SampleRow, bounds_of
 from mimokit.engine.pipeline.base_stage import (
     ModuleStage,
     Shapes,
@@ -307,6 +307,15 @@ def _by_sample(hidden: torch.Tensor, row: SampleRow | None, batch: Batch) -> tor
     return row.take_apart(hidden[:, 0], batch["input_ids"].shape[1])
 
 
+def _laid(packed: Packed, row: SampleRow) -> Packed:
+    """Put samples in a row of as many tokens as they need."""
+    hidden = row.lay(packed.hidden.transpose(0, 1))[:, None]
+    positions = packed.position_ids
+    if positions is not None:  # [3, samples, tokens]
+        positions = row.lay(positions.permute(1, 2, 0)).T[:, None].contiguous()
+    return replace(packed, hidden=hidden, attention_mask=None, position_ids=positions)
+
+
 class LanguageStage(_LogitsStage):
     """A stage of the language model: words and rows of other modules in, logits out.
 
@@ -321,6 +330,7 @@ class LanguageStage(_LogitsStage):
         feeds: other modules receive its hidden states.
         chunk: of those on this rank that the stage is.
         in_row: the samples of a micro-batch are in a row, without padding.
+        with_lengths: each stage knows how long samples are without padding, as in a row.
     """
 
     def __init__(
@@ -337,6 +347,7 @@ class LanguageStage(_LogitsStage):
         loss_func: OwnLoss | None = None,
         chunk: int = 0,
         in_row: bool = False,
+        with_lengths: bool = False,
     ) -> None:
         super().__init__(name, wrapped, first, last)
         self._model = model
@@ -347,14 +358,19 @@ class LanguageStage(_LogitsStage):
         self._loss_func = loss_func
         self._part = chunks_of(wrapped.module)[chunk]
         self._in_row = in_row
+        self._with_lengths = with_lengths or in_row
 
     def _forward(self, given: StageInput) -> StageOutput:
+        lengths = self._lengths(given)
         row = None
+        if self._in_row:
+            assert lengths is not None
+            row = SampleRow.of(lengths, self._cut_of().divisor)
         if self.first:
             assert given.batch is not None
             packed = self._pack(given.batch, given)
-            if self._in_row:
-                packed, row = self._laid_in_row(packed, given.batch)
+            if row is not None:
+                packed = _laid(packed, row)
             combined, mask, positions = packed.hidden, packed.attention_mask, packed.position_ids
             combined = self._cut_of(row).on_rank(combined)
             if torch.is_grad_enabled() and shares_experts(self.wrapped.module.config):
@@ -364,14 +380,12 @@ class LanguageStage(_LogitsStage):
         else:
             ((edge, hidden),) = given.hidden.items()
             self._part.set_input_tensor(hidden)
-            integers = list(given.integers.get(edge, ()))
-            row = row_of(integers.pop()) if self._in_row else None
             combined, mask = None, self._mask(hidden) if row is None else None
-            positions = integers[0] if integers else None
+            positions = given.integers[edge][0] if self._three_axes else None
         options = {}
         if row is not None:
             options["packed_seq_params"] = row.params(next(self.wrapped.parameters()).device)
-        with hidden_states_of(self._part) as hidden_states, computing_other_rows(row=row):
+        with hidden_states_of(self._part) as hidden_states, computing_lengths(lengths, row):
             output = self._part(
                 input_ids=None,
                 position_ids=positions,
@@ -380,7 +394,7 @@ class LanguageStage(_LogitsStage):
                 **options,
             )
         if not self.last:
-            bounds = None if row is None else row.bounds.to(output.device)
+            bounds = None if lengths is None else bounds_of(lengths).to(output.device)
             return StageOutput(output, [], tuple(t for t in (positions, bounds) if t is not None))
         if not self._feeds:
             return StageOutput(output, [], logits=output, row=row)
@@ -390,15 +404,16 @@ class LanguageStage(_LogitsStage):
         samples, tokens = rows.shape[:2]
         return StageOutput(rows.flatten(0, 1), [[tokens] * samples], logits=output, row=row)
 
-    def _laid_in_row(self, packed: Packed, batch: Batch) -> tuple[Packed, SampleRow]:
-        """Put the samples in a row of as many tokens as they need."""
-        lengths = sample_lengths(batch, self._model.special_token_ids.values())
-        row = SampleRow.of(lengths, self._cut_of().divisor)
-        hidden = row.lay(packed.hidden.transpose(0, 1))[:, None]
-        positions = packed.position_ids
-        if positions is not None:  # [3, samples, tokens]
-            positions = row.lay(positions.permute(1, 2, 0)).T[:, None].contiguous()
-        return replace(packed, hidden=hidden, attention_mask=None, position_ids=positions), row
+    def _lengths(self, given: StageInput) -> list[int] | None:
+        """Return the tokens of the samples without padding, if stages have to know them."""
+        if not self._with_lengths:
+            return None
+        if self.first:
+            assert given.batch is not None
+            return sample_lengths(given.batch, self._model.special_token_ids.values())
+        (integers,) = given.integers.values()
+        lengths: list[int] = integers[-1].diff().tolist()
+        return lengths
 
     def _pack(self, batch: Batch, given: StageInput) -> Packed:
         """Pack words and the rows of all modules that are present in this micro-batch."""
@@ -432,7 +447,7 @@ class LanguageStage(_LogitsStage):
         if self.last and self._feeds:
             return meta_like((1, width), self.dtype), meta_like((1,), torch.int64)
         positions = (meta_like((3, 1, 1), torch.int64),) if self._three_axes else ()
-        if self._in_row:
+        if self._with_lengths:
             positions = (*positions, meta_like((2,), torch.int64))
         if not self.first:
             return (hidden[0], *positions)

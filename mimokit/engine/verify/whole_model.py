@@ -9,12 +9,19 @@ import torch
 
 from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.config.user_code import UserCode
-from mimokit.engine.data.batch import ITEMS, Batch, in_dtype, targets_of, tensors_by_encoder
+from mimokit.engine.data.batch import (
+    ITEMS,
+    Batch,
+    in_dtype,
+    sample_lengths,
+    targets_of,
+    tensors_by_encoder,
+)
 from mimokit.engine.data.check import check_call
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.models.language import TextDecoder, hidden_states_of
-from mimokit.engine.models.rng import mask_rows, random_state_of
+from mimokit.engine.models.rng import computing_lengths, mask_rows, random_state_of
 from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.loss import sum_and_tokens
 from mimokit.engine.parallel.marks import shard_of
@@ -54,6 +61,7 @@ class WholeModel(torch.nn.Module):
         self._code, self._words = code, words
         self._mimo = [mimo]  # not a module of this one: its parts are
         self._items: dict[str, Sequence[int]] = {}
+        self._lengths: Sequence[int] | None = None
         for name, module in self.parts():
             module.forward = self._with_rows(name, module.forward)
 
@@ -62,7 +70,8 @@ class WholeModel(torch.nn.Module):
 
         def drawn(*given: Any, **named: Any) -> Any:
             rows = mask_rows(self.step, self.samples, self._items.get(name))
-            with random_state_of("", rows):
+            lengths = self._lengths if name == self.language_module_name else None
+            with random_state_of("", rows), computing_lengths(lengths):
                 return forward(*given, **named)
 
         return drawn
@@ -96,6 +105,7 @@ class WholeModel(torch.nn.Module):
 
     def loss_sum(self, batch: Batch) -> tuple[torch.Tensor, float]:
         """Return the sum of all losses of a micro-batch and their number of tokens."""
+        self._lengths = sample_lengths(batch, self._mimo[0].special_token_ids.values())
         total, counted = self._language_loss(batch)
         for name, decoder in self.text_decoders.items():
             labels, loss_mask = targets_of(batch, name)

@@ -76,7 +76,7 @@ def plan_slots(
         three_axes: modules that send integers of three axes: encoders of images that differ in size
             (their grids), a language model with such positions (from stage to stage).
         text_heads: modules that read words for the language model: their texts differ in length.
-        in_row: modules that compute samples in a row, whose bounds their stages send.
+        in_row: modules whose stages send the bounds of samples in a row without padding.
 
     Raises:
         KeyError: a module has no modality.

@@ -65,8 +65,8 @@ FAULTS = {
     ),
     "a row as one sample": (
         dropping_in_rows,
-        "mimokit.engine.pipeline.stages.computing_other_rows",
-        lambda original: lambda row: original(row=row and type(row)((sum(row.lengths),))),
+        "mimokit.engine.pipeline.stages.computing_lengths",
+        lambda original: lambda own, row: original(own, row and type(row)((sum(row.lengths),))),
     ),
     "samples as replicas take them": (
         dropping_in_another_order,

@@ -24,7 +24,7 @@ from tests.invariance import TOLERANCE, assert_computes_the_same, oracle_of
 from tests.layouts_experts import BALANCED, experts_config, frozen_experts_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
-from tests.whole_runs import BIASED, in_precision, whole_runs
+from tests.whole_runs import BIASED, balanced_rows_on_stages, in_precision, whole_runs
 
 
 @whole_runs("experts")
@@ -126,19 +126,13 @@ def test_check_catches_biases_of_a_replica(cluster):
 
 
 def _own_tokens(original):
-    """Plant: Megatron's scale of an auxiliary loss, which is that of this rank's tokens."""
-
-    def attach(self, activation, coefficient, loss, name, group, **options):
-        from mimokit.engine.megatron import MoEAuxLossAutoScaler
-
-        return MoEAuxLossAutoScaler.apply(activation, loss * activation.shape[0])
-
-    return attach
+    """Plant: a rank balances the tokens of its own."""
+    return lambda self, kind, group, *given: original(self, kind, self.tp_group, *given)
 
 
 def test_check_catches_an_auxiliary_loss_of_a_rank_s_own_tokens(cluster):
     config = experts_config((1, 1, 2), (1, 1, 2), moe_aux_loss_coeff=0.5)
-    target = "mimokit.engine.models.experts.LayoutFreeRouter.attach_and_log_load_balancing_loss"
+    target = "mimokit.engine.models.experts.LayoutFreeRouter._balanced"
     report = _verified(cluster, config, target, _own_tokens)
     assert report.loss_differences[0] <= TOLERANCE, "the forward pass is right"
     assert report.gradient_differences[0][LANGUAGE] > 1e-2
@@ -146,7 +140,24 @@ def test_check_catches_an_auxiliary_loss_of_a_rank_s_own_tokens(cluster):
 
 def _of_all_samples(original):
     """Plant: an expert takes its share of the tokens of a rank, not of each sample."""
-    return lambda self, scores: original(self, scores.flatten(0, 1)[:, None])
+
+    def room(self, scores):
+        together = torch.zeros_like(self._tokens.samples)
+        self._tokens = replace(self._tokens, samples=together, number=1)
+        return original(self, scores)
+
+    return room
+
+
+def test_check_catches_padding_that_counts(cluster):
+    """Rows of samples have less of it than one process, in every stage and on every context."""
+    config = balanced_rows_on_stages()
+    oracle = oracle_of(cluster, config)
+    target = "mimokit.engine.models.experts.lengths_computed"
+    with planted(cluster, target, lambda original: lambda: None, 4):
+        report = verify(cluster, config, steps=1, oracle=oracle)
+    assert report.gradient_differences[0][LANGUAGE] > 1e-3
+    assert not report.passed
 
 
 def test_check_catches_a_capacity_of_a_rank_s_own_tokens(cluster):

@@ -18,7 +18,7 @@ from mimokit.engine.megatron import (
 )
 from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.encoder import Encoder
-from mimokit.engine.models.rng import rows_computed
+from mimokit.engine.models.rng import row_computed, rows_computed
 from mimokit.engine.models.weights import modules_of_whole
 from mimokit.engine.parallel.context import SequenceCut
 from mimokit.engine.verify.seams.columns import Columns, columns_of
@@ -194,14 +194,14 @@ class _Layers:
 
     def _note(self, hidden: Any, *, in_row: bool) -> _LayerRows | None:
         """Note the places of hidden states [positions, batch, hidden]; None: not known."""
-        computed = rows_computed()
+        computed, row = rows_computed(), row_computed()
         if computed is None:
             return None
-        batch = len(computed.samples) if computed.row is None else 1
-        known = in_row == (computed.row is not None) and batch and hidden.dim() == 3
+        batch = len(computed.samples) if row is None else 1
+        known = in_row == (row is not None) and batch and hidden.dim() == 3
         held = None
         if known and hidden.shape[1] == batch:
-            places = places_of_layer(self.cut, computed, len(hidden), self.positions)
+            places = places_of_layer(self.cut, computed, row, len(hidden), self.positions)
             if self.positions is None:
                 lengths = self.recorder.lengths
                 places = places[0].without_padding(lengths), places[1].without_padding(lengths)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from mimokit.engine.models.rng import MaskRows
 from mimokit.engine.parallel.context import SequenceCut, positions_of_rank
+from mimokit.engine.parallel.row import SampleRow
 from mimokit.engine.verify.seams.signs import row_numbers, row_signs
 
 ITEM = 1 << 20
@@ -70,22 +71,26 @@ class RowPlaces:
 
 
 def places_of_layer(
-    cut: SequenceCut, computed: MaskRows, rows: int, positions: int | None = None
+    cut: SequenceCut,
+    computed: MaskRows,
+    row: SampleRow | None,
+    rows: int,
+    positions: int | None = None,
 ) -> tuple[RowPlaces, RowPlaces]:
     """Return the places of hidden states [rows, columns of the batch, …], and those in a matrix.
 
-    Samples in a row are one column. With sequence parallelism tensor-parallel ranks share
-    positions outside of matrices.
+    With sequence parallelism tensor-parallel ranks share positions outside of matrices.
 
     Args:
+        row: in which the samples are, which is one column then; None: they are in none.
         rows: first dimension of the hidden states on this rank.
         positions: of an item; what ranks have besides is padding. None: there is none.
     """
     batch = tuple(zip(computed.samples.tolist(), computed.items.tolist(), strict=True))
     padded = rows * cut.parts
-    lengths = (padded,) if computed.row is None else computed.row.lengths
+    lengths = (padded,) if row is None else row.lengths
     held = _positions(lengths, cut.context, cut.groups.cp.rank(), cut.causal)
-    if computed.row is None:
+    if row is None:
         own = _places(batch, held, padded if positions is None else positions)
     else:
         own = _places_in_row(batch, held, lengths)
