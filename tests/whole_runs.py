@@ -616,10 +616,13 @@ def balanced_rows_on_stages() -> ExperimentConfig:
 
 
 def balanced_rows_of_replicas() -> ExperimentConfig:
-    """Return replicas of two tensor ranks, whose experts balance each of their samples."""
-    by_sample = {"moe_router_load_balancing_type": "seq_aux_loss"}
-    make = partial(experts_config, (2, 1, 2), (2, 1, 2), count=2, **{**EVEN, **by_sample})
-    return in_rows(make)
+    """Return replicas of two tensor ranks, whose experts gather and balance their samples."""
+    sizes = {"audio": (1, 4), LANGUAGE: (2, 2)}
+    config = multimodal_config(sizes, "colocated", num_microbatches=2, presence=SOME)
+    options = {**EVEN, "moe_router_load_balancing_type": "seq_aux_loss"}
+    cut = {"expert_parallel": 2, "expert_tensor_parallel": 2, "sequence_parallel": True}
+    gathered = {**cut, "moe_token_dispatcher_type": "allgather"}
+    return in_rows(partial(with_experts, config, options, **gathered))
 
 
 def _experts() -> Iterator[WholeRun]:

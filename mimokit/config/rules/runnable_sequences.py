@@ -28,7 +28,7 @@ def uneven_sequences(model: MimoParallelismConfig, data: DataConfig | None) -> I
 
 
 def samples_in_row(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:
-    """Yield experts that need as many tokens of every rank, and decoders that count padding."""
+    """Yield decoders whose experts count the padding of samples in a row."""
     if data is None or not data.pack_sequences_in_batch:
         return
     for name in model.decoder_module_names:
@@ -39,15 +39,6 @@ def samples_in_row(model: MimoParallelismConfig, data: DataConfig | None) -> Ite
                 "of samples, too; leave out their losses, capacity and bias, or set it to false."
             )
             yield problem_at("data.pack_sequences_in_batch", True, sentence, False)
-    if model.llm_module_name not in model.module_architectures:
-        return
-    if model.get_parallelism(model.llm_module_name).moe_token_dispatcher_type == "allgather":
-        sentence = (
-            f"pack_sequences_in_batch is true, but '{model.llm_module_name}' has the "
-            "moe_token_dispatcher_type allgather, which takes as many tokens of every rank, and "
-            "rows differ; leave one of them out."
-        )
-        yield problem_at("data.pack_sequences_in_batch", True, sentence, False)
 
 
 def _context(name: str, sizes: ModuleParallelismConfig, tokens: int) -> list[Problem]:

@@ -45,6 +45,7 @@ with quick_import():
     from megatron.core.transformer.moe.moe_layer import MoELayer
     from megatron.core.transformer.moe.moe_utils import MoEAuxLossAutoScaler
     from megatron.core.transformer.moe.router import TopKRouter
+    from megatron.core.transformer.moe.token_dispatcher import MoEAllGatherTokenDispatcher
     from megatron.core.transformer.multi_latent_attention import (
         MLASelfAttention,
         MLASelfAttentionSubmodules,
@@ -116,6 +117,7 @@ __all__ = [
     "MegatronModule",
     "MimoModel",
     "MimoModelConfig",
+    "MoEAllGatherTokenDispatcher",
     "MoEAuxLossAutoScaler",
     "MoELayer",
     "ModalitySubmodules",

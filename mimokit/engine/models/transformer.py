@@ -34,6 +34,7 @@ from mimokit.engine.megatron import (
     transformer_engine_attention,
 )
 from mimokit.engine.models.attention import SequenceAttention
+from mimokit.engine.models.dispatch import gather_rows
 from mimokit.engine.models.dropout import set_dropout
 from mimokit.engine.models.experts import (
     expert_options,
@@ -334,6 +335,7 @@ class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
         torch.manual_seed(initial_seed + number)
         super().__init__(config, submodules, *args, **options)
         set_dropout(self, initial_seed + number, options["pg_collection"])
+        gather_rows(self.mlp, options["pg_collection"])
         tell_of_crossings(self.mlp)
         if config.recompute_granularity is not None:
             whole = config.recompute_granularity == "full"
