@@ -59,6 +59,13 @@ INSIDE = (
 )  # fmt: skip
 
 
+def _recorders_left() -> int:
+    import gc
+
+    gc.collect()
+    return sum(type(one).__name__ == "Recorder" for one in gc.get_objects())
+
+
 def test_what_is_wrong_inside_of_experts_and_projectors_is_named(cluster):
     """Experts on two ranks that share sequences and compute layers again; then planted faults."""
     config = experts_config((1, 1, 2), (2, 1, 1))
@@ -66,6 +73,7 @@ def test_what_is_wrong_inside_of_experts_and_projectors_is_named(cluster):
     right = explain(cluster, config, steps=STEPS)
     assert right.passed, right.verdict
     assert right.not_compared == ()
+    assert cluster.run(_recorders_left, world_size=2) == [0, 0], "nothing keeps a model"
     inside = {one.seam.operation.rpartition(".")[2] for one in right.compared}
     assert inside >= {"logits", "routing", "dispatch", "activation", "combine", "linear_fc2"}
     for fault in (fault for fault in FAULTS if fault.name in INSIDE):

@@ -72,12 +72,12 @@ class MixtureHooks:
         own = hidden.view_as(hidden)
         logits: torch.Tensor = original(own)
         self._gradient("router.logits", own, self.now())
-        self._record("router.logits", SeamPhase.FORWARD, logits, self.now())
+        self._output("router.logits", logits, self.now())
         self._gradient("router.routing", logits, self.now())
         return logits
 
     def _routed(self, router: Any, given: Any, output: Any) -> None:
-        self._record("router.routing", SeamPhase.FORWARD, output[0], self.now())
+        self._output("router.routing", output[0], self.now())
 
     def _leave(self, messenger: Any, original: Any, hidden: Any, chosen: Any, shares: Any) -> Any:
         """Send the places of the tokens first. Collective."""
@@ -87,7 +87,7 @@ class MixtureHooks:
             sent = torch.from_numpy(np.stack((places.samples, places.rows), 1)).to(sent)
         with torch.no_grad():
             sent = sent.reshape(*hidden.shape[:-1], 2)
-            sent, ones = messenger.dispatch_preprocess(sent, chosen, shares)
+            sent, ones = messenger.dispatch_preprocess(sent, chosen, shares.detach())
             sent, ones = messenger.token_dispatch(sent, ones)
             sent, counts, _ = messenger.dispatch_postprocess(sent, ones)
         numbers = sent.cpu().numpy().astype(np.int64)
@@ -105,14 +105,14 @@ class MixtureHooks:
         return original(own, chosen, shares)
 
     def _arrive(self, experts: Any, given: Any) -> None:
-        self._record("dispatch", SeamPhase.FORWARD, given[0], self.all_visits)
+        self._output("dispatch", given[0], self.all_visits)
 
     def _return(self, experts: Any, given: Any, output: Any) -> None:
         self._gradient("combine", output[0], self.all_visits)
 
     def _combine(self, original: Any, *given: Any) -> torch.Tensor:
         output: torch.Tensor = original(*given)
-        self._record("combine", SeamPhase.FORWARD, output, self.now())
+        self._output("combine", output, self.now())
         return output
 
     def _at_expert(self, place: int) -> RowPlaces | None:
@@ -134,17 +134,17 @@ class MixtureHooks:
             return (own, *given[1:])
 
         def after_first(module: Any, given: Any, output: Any) -> None:
-            self._record(f"{name}.linear_fc1", SeamPhase.FORWARD, output[0], now(), above)
+            self._output(f"{name}.linear_fc1", output[0], now(), above)
             self._gradient(f"{name}.activation", output[0], now(), above)
 
         def before_second(module: Any, given: Any) -> Any:
             own = given[0].view_as(given[0])
-            self._record(f"{name}.activation", SeamPhase.FORWARD, own, now(), below)
+            self._output(f"{name}.activation", own, now(), below)
             self._gradient(f"{name}.linear_fc2", own, now(), below)
             return (own, *given[1:])
 
         def after_second(module: Any, given: Any, output: Any) -> None:
-            self._record(f"{name}.linear_fc2", SeamPhase.FORWARD, output[0], now(), share=share)
+            self._output(f"{name}.linear_fc2", output[0], now(), share=share)
 
         first.register_forward_pre_hook(before_first)
         first.register_forward_hook(after_first)
@@ -155,22 +155,29 @@ class MixtureHooks:
         self, name: str, tensor: torch.Tensor, places: RowPlaces | None,
         columns: Columns = None, share: str = "",
     ) -> None:  # fmt: skip
+        """Record the gradient that arrives at a tensor.
+
+        The hook does not hold the layer, whose dispatcher keeps a tensor of the same graph.
+        """
         if torch.is_grad_enabled() and tensor.requires_grad:
+            of = self.recorder, self.module, f"{self.operation}.{name}", SeamPhase.BACKWARD
+            tensor.register_hook(partial(_record, *of, places, columns, share))  # type: ignore[no-untyped-call]
 
-            def arrived(gradient: torch.Tensor) -> None:
-                self._record(name, SeamPhase.BACKWARD, gradient, places, columns, share)
-
-            tensor.register_hook(arrived)  # type: ignore[no-untyped-call]
-
-    def _record(
-        self, name: str, phase: SeamPhase, tensor: torch.Tensor, places: RowPlaces | None,
+    def _output(
+        self, name: str, tensor: torch.Tensor, places: RowPlaces | None,
         columns: Columns = None, share: str = "",
     ) -> None:  # fmt: skip
-        """Record a tensor of which each row is a token, if its places are known."""
-        width = tensor.shape[-1]
-        if places is None or not len(places.rows) or tensor.numel() != width * len(places.rows):
-            return
-        operation = f"{self.operation}.{name}"
-        if phase == SeamPhase.FORWARD:
-            self.recorder.note_line(self.module, operation)
-        self.recorder.tensor(self.module, operation, phase, tensor, places, columns, share)
+        operation, phase = f"{self.operation}.{name}", SeamPhase.FORWARD
+        self.recorder.note_line(self.module, operation)
+        _record(self.recorder, self.module, operation, phase, places, columns, share, tensor)
+
+
+def _record(
+    recorder: Recorder, module: str, operation: str, phase: SeamPhase, places: RowPlaces | None,
+    columns: Columns, share: str, tensor: torch.Tensor,
+) -> None:  # fmt: skip
+    """Record a tensor of which each row is a token, if its places are known."""
+    width = tensor.shape[-1]
+    if places is None or not len(places.rows) or tensor.numel() != width * len(places.rows):
+        return
+    recorder.tensor(module, operation, phase, tensor, places, columns, share)

@@ -91,10 +91,16 @@ class ProjectorHooks:
         for one in kept:
             if len(one.tensor) != len(places.rows):
                 continue
-            if one.phase == SeamPhase.FORWARD:
-                self._record(one, places, "", one.tensor)
-            elif torch.is_grad_enabled() and one.tensor.requires_grad:
-                one.tensor.register_hook(partial(self._record, one, places, self.share))  # type: ignore[no-untyped-call]
+            operation, phase, tensor, columns = one
+            if phase == SeamPhase.FORWARD:
+                self._record(operation, phase, places, columns, "", tensor)
+            elif torch.is_grad_enabled() and tensor.requires_grad:
+                # A hook that held its own tensor would keep it, and all that led to it, for good.
+                hook = partial(self._record, operation, phase, places, columns, self.share)
+                tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
-    def _record(self, of: _Kept, places: RowPlaces, share: str, tensor: torch.Tensor) -> None:
-        self.recorder.tensor(self.module, of.operation, of.phase, tensor, places, of.columns, share)
+    def _record(
+        self, operation: str, phase: SeamPhase, places: RowPlaces, columns: Columns, share: str,
+        tensor: torch.Tensor,
+    ) -> None:  # fmt: skip
+        self.recorder.tensor(self.module, operation, phase, tensor, places, columns, share)
