@@ -73,7 +73,7 @@ def test_positions_that_ranks_have_as_padding_are_left_out():
     def recording(tensor: torch.Tensor, ranks: int, rank: int) -> Recording:
         groups = SimpleNamespace(cp=SimpleNamespace(size=lambda: ranks, rank=lambda: rank))
         cut = SequenceCut(SimpleNamespace(sequence_parallel=False), groups, causal=False)
-        places, _ = places_of_layer(cut, computed, len(tensor), positions=5)
+        places, _ = places_of_layer(cut, computed, None, len(tensor), positions=5)
         recorder = Recorder(wholes=[seam])
         recorder.tensor("images", "layer", SeamPhase.FORWARD, tensor, places)
         return recorder.recording
