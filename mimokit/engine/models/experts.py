@@ -329,7 +329,7 @@ class _Tokens:
 
     Attributes:
         samples: index of the sample of every token, [tokens] int64.
-        count: which tokens are no padding, [tokens] bool.
+        count: False for padding, [tokens] bool.
         number: of samples.
     """
 
