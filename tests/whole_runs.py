@@ -1038,8 +1038,8 @@ def _optimizers() -> Iterator[WholeRun]:
     shares = {"clip": (1, 4), "audio": (2, 2), "words": (1, 4), LANGUAGE: (2, 2)}
     make = partial(multimodal_config, shares, "colocated", num_microbatches=2, presence=PRESENCE)
     sliced = _With(make, ("audio",), {"sequence_parallel": True})
-    dropping = partial(_dropping, _With(sliced, tuple(shares), IN_FULL))
-    yield WholeRun(proves, "colocated, without items and with dropout", dropping)
+    dropping = partial(_dropping, _With(sliced, tuple(shares), {**IN_FULL, **OVERLAPPED}))
+    yield WholeRun(proves, "colocated, without items and with dropout", dropping, STEPS)
     stages = _With(partial(apart_config, (1, 2, 2), (1, 2, 2), 2), ("images", LANGUAGE), IN_FULL)
     again = _With(stages, (LANGUAGE,), {"recompute_granularity": "full"})
     yield WholeRun(proves, "stages", again)

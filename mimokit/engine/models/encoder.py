@@ -170,9 +170,10 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     def _without_items(self, hidden: torch.Tensor) -> torch.Tensor:
         """Run the layers, in whose weights other ranks have shares, and return no items.
 
-        Backward they then have gradients of zero.
+        Backward they then have gradients of zero, as has what embeds items: a reduction of
+        gradients may wait for those of both.
         """
-        item = hidden.new_zeros(len(hidden), 1, hidden.shape[2]).requires_grad_()
+        item = hidden.new_zeros(len(hidden), 1, hidden.shape[2]).requires_grad_() + hidden.sum()
         with computing_other_rows(pairs=[(0, 0)]):
             return self.run_layers(item)[:, :0]
 
