@@ -52,6 +52,11 @@ def test_a_right_layout_has_no_culprit_and_planted_ones_are_named(cluster):
         assert str(found).splitlines()[-1].strip()
 
 
+def test_weights_that_begin_unlike_need_no_step(cluster):
+    (fault,) = (fault for fault in FAULTS if fault.name == "weights of another seed")
+    assert not fault.wrong(fault.explained(cluster))
+
+
 INSIDE = (
     "tokens go to the experts of others", "tokens take all of an expert",
     "the gradient from the second matrix of experts is doubled",

@@ -57,7 +57,7 @@ def record_layout(
         routing = Routing()
         for name, wrapped in state.model.modules().items():
             hook_module(recorder, name, wrapped.module)
-            if reference.choices[0].experts:
+            if any(choices.experts for choices in reference.choices):
                 route(name, wrapped.module, routing)
         if state.model.forward_step is None:
             _watch_stages(recorder, state.model)

@@ -65,7 +65,7 @@ FAULTS = (
     Fault(
         "rows that all contexts compute alike counted by each", learned_positions_on_contexts,
         STAGES + "alike_on_contexts", lambda original: lambda rows, group: rows,
-        IMAGES, ".output", BACKWARD, "context_parallel",
+        IMAGES, "projector.linear_fc2", BACKWARD, "context_parallel",
     ),
     Fault(
         "an encoder learns from the tokens of one context", learned_positions_on_contexts,

@@ -65,7 +65,7 @@ def _without_shares(original: Any) -> Any:
 def _scaled_routing(original: Any) -> Any:
     def routing(self: Any, *args: Any, **named: Any) -> Any:
         shares, chosen = original(self, *args, **named)
-        return 1.01 * shares, chosen
+        return 1.5 * shares, chosen
 
     return routing
 
@@ -86,9 +86,7 @@ def _projector_scaled(name: str, original: Any) -> Any:
 
     def forward(self: Any, *args: Any, **named: Any) -> Any:
         def change(module: Any, given: Any, output: Any = None) -> Any:
-            return (
-                (1.01 * given[0], *given[1:]) if output is None else (1.01 * output[0], output[1])
-            )
+            return (1.5 * given[0], *given[1:]) if output is None else (1.5 * output[0], output[1])
 
         first, second = self.encoder.linear_fc1, self.encoder.linear_fc2
         handle = {
@@ -106,13 +104,13 @@ def _projector_scaled(name: str, original: Any) -> Any:
 FAULTS = (
     Fault(
         "logits of a router are scaled", spread,
-        MOE + "router.Router.gating", partial(scaled, 1.01),
-        LANGUAGE, "layers.0.mlp.router.logits", FORWARD, "1.01 times",
+        MOE + "router.Router.gating", partial(scaled, 1.5),
+        LANGUAGE, "layers.0.mlp.router.logits", FORWARD, "1.5 times",
     ),
     Fault(
         "shares of experts are scaled", spread,
         "mimokit.engine.models.experts.LayoutFreeRouter.routing", _scaled_routing,
-        LANGUAGE, "layers.0.mlp.router.routing", FORWARD, "1.01 times",
+        LANGUAGE, "layers.0.mlp.router.routing", FORWARD, "1.5 times",
     ),
     Fault(
         "tokens go to the experts of others", spread, DISPATCHER + "dispatch_preprocess",
@@ -124,8 +122,8 @@ FAULTS = (
     ),
     Fault(
         "the first matrix of experts is scaled", spread,
-        LAYERS + "ColumnParallelLinear.forward", partial(_of_experts, 1.01),
-        LANGUAGE, "experts.local_experts.0.linear_fc1", FORWARD, "1.01 times",
+        LAYERS + "ColumnParallelLinear.forward", partial(_of_experts, 1.5),
+        LANGUAGE, "experts.local_experts.0.linear_fc1", FORWARD, "1.5 times",
     ),
     Fault(
         "tokens take all of an expert", spread, MLP, _without_shares,
@@ -133,8 +131,8 @@ FAULTS = (
     ),
     Fault(
         "the second matrix of experts is scaled", spread,
-        LAYERS + "RowParallelLinear.forward", partial(_of_experts, 1.01),
-        LANGUAGE, "experts.local_experts.0.linear_fc2", FORWARD, "1.01 times",
+        LAYERS + "RowParallelLinear.forward", partial(_of_experts, 1.5),
+        LANGUAGE, "experts.local_experts.0.linear_fc2", FORWARD, "1.5 times",
     ),
     Fault(
         "the gradient from the second matrix of experts is doubled", spread,
@@ -146,7 +144,7 @@ FAULTS = (
             f"{name} of a projector is scaled", parts,
             "megatron.core.models.vision.multimodal_projector.MultimodalProjector.forward",
             partial(_projector_scaled, name),
-            IMAGES, f"projector.{name}", FORWARD, "1.01 times",
+            IMAGES, f"projector.{name}", FORWARD, "1.5 times",
         )
         for name in ("linear_fc1", "activation", "linear_fc2")
     ),
