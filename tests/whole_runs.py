@@ -363,7 +363,9 @@ def _windows_in_chunks() -> ExperimentConfig:
 
 def _windows_of_a_decoder() -> ExperimentConfig:
     sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 2), "writer": (2, 1, 1)}
-    return _changed(cut_along_sequences(partial(decoded_config, sizes, 2)), "writer", window_size=3)
+    config = cut_along_sequences(partial(decoded_config, sizes, 2))
+    fields = {"rope_scaling": RopeScaling(**YARN), "rotary_base": 1000}
+    return _changed(config, "writer", window_size=3, **fields)
 
 
 def _windows() -> Iterator[WholeRun]:
@@ -625,6 +627,18 @@ def balanced_rows_of_replicas() -> ExperimentConfig:
     return in_rows(partial(with_experts, config, options, **gathered))
 
 
+def balanced_decoder_on_stages() -> ExperimentConfig:
+    """Return rows of stages before stages of tensor ranks, whose experts balance them."""
+    return in_rows(partial(expert_decoder_config, (1, 2, 1), (2, 2, 1), **BIASED, **EVEN))
+
+
+def _balanced_decoder_on_contexts() -> ExperimentConfig:
+    """Return experts on two contexts that balance samples which come with their padding."""
+    fields = {**EVEN, "moe_router_load_balancing_type": "seq_aux_loss"}
+    make = partial(expert_decoder_config, (2, 1, 1), (1, 1, 4), **fields)
+    return on_contexts(partial(_longer, make), writer=2)
+
+
 def _experts() -> Iterator[WholeRun]:
     by_sample = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.2}
     one_each = {"moe_router_topk": 1, "num_moe_experts": 4}
@@ -683,6 +697,8 @@ def _experts() -> Iterator[WholeRun]:
         ("rows with losses, capacity and a bias on stages", balanced_rows_on_stages),
         ("rows with a loss of each sample", balanced_rows_of_replicas),
         ("of a decoder", expert_decoder_config),
+        ("of a decoder that balances rows of stages", balanced_decoder_on_stages),
+        ("of a decoder that balances samples on contexts", _balanced_decoder_on_contexts),
     ):
         yield WholeRun("experts", name, make)
 
