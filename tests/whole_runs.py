@@ -295,6 +295,7 @@ YARN = {
     "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
     "mscale_all_dim": 0.5,
 }  # fmt: skip
+DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.2}
 LATENT_ATTENTION = {
     "multi_latent_attention": True, "kv_lora_rank": 12, "qk_head_dim": 8, "qk_pos_emb_head_dim": 4,
     "v_head_dim": 6,
@@ -308,17 +309,17 @@ def latent_config() -> ExperimentConfig:
 
 
 def _latent_on_contexts() -> ExperimentConfig:
-    """Return samples in a row on two tensor and two context-parallel ranks."""
+    """Return samples in a row on two tensor and two context-parallel ranks, which drop numbers."""
     config = cut_along_sequences(partial(_longer, partial(digits_config, (2, 2), (2, 2))))
-    latent = {**LATENT_ATTENTION, "normalization": "RMSNorm", "add_bias_linear": False}
+    latent = {**LATENT_ATTENTION, "normalization": "RMSNorm", "add_bias_linear": False, **DROPOUT}
     latent["rope_scaling"] = RopeScaling(**YARN)
     make = partial(_changed, config, LANGUAGE, **latent)
     return in_rows(partial(on_contexts, make, images=2, language_module=2))
 
 
 def _latent_with_experts() -> ExperimentConfig:
-    """Return two recomputed stages like DeepSeek-V3's, with biases of experts."""
-    latent = {**LATENT_ATTENTION, "q_lora_rank": 10, "num_query_groups": None}
+    """Return two recomputed stages like DeepSeek-V3's, with biases of experts and dropout."""
+    latent = {**LATENT_ATTENTION, "q_lora_rank": 10, "num_query_groups": None, **DROPOUT}
     sizes = (1, 1, 2), (2, 2, 1)
     config = experts_config(*sizes, True, 2, num_layers=4, **BIASED, **latent)
     config.model.module_parallelisms[LANGUAGE].recompute_granularity = "selective"
@@ -858,9 +859,6 @@ class _ReplicasOf:
 
     def __call__(self) -> ExperimentConfig:
         return with_strategy(self.layout(), **self.strategy)
-
-
-DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.2}
 
 
 def recomputed(config: ExperimentConfig, **granularity: str) -> ExperimentConfig:

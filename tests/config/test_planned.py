@@ -321,7 +321,6 @@ def test_rows_run_with_experts() -> None:
     ("module", "fields", "named"),
     [
         ("images", {}, "multi_latent_attention is true, which can be planned"),
-        (LANGUAGE, {"attention_dropout": 0.1}, "attention_dropout is given, which does not run wi"),
         (LANGUAGE, LEARNED, "position_embedding_type is learned_absolute, which does not run with"),
         (LANGUAGE, {"rope_scaling": {"rope_type": "linear"}}, "rope_scaling is given, which does"),
         (LANGUAGE, {"qk_pos_emb_head_dim": 3}, "rotate pairs of dimensions; make it even"),

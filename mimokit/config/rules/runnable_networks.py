@@ -139,7 +139,6 @@ def _latent(name: str, network: ModuleArchitecture, encodes: bool) -> Iterator[P
         "mrope_section": network.mrope_section is not None,
         "rope_scaling": scaling is not None and scaling.rope_type != "yarn",
         "position_embedding_type": network.position_embedding_type == "learned_absolute",
-        "attention_dropout": bool(network.attention_dropout),
     }
     for field in (field for field, given in others.items() if given):
         sentence = (
