@@ -192,7 +192,9 @@ def _slices_of_sequences() -> Iterator[WholeRun]:
     grouped = partial(_grouped, make)
     yield WholeRun(proves, "fewer groups than ranks", partial(cut_along_sequences, grouped))
     apart = {"qwen": (2, 2, 1), LANGUAGE: (2, 2, 1)}
-    make = partial(apart_multimodal_config, apart, 2, three_axes=True, presence=SOME)
+    config = apart_multimodal_config(apart, 2, three_axes=True, presence=SOME)
+    stretched = RopeScaling(rope_type="llama3", original_max_position_embeddings=16)
+    make = partial(_changed, config, LANGUAGE, rope_scaling=stretched)
     yield WholeRun(proves, "stages", partial(cut_along_sequences, make))
     behind = {"images": (2, 1, 1), LANGUAGE: (2, 1, 2), "writer": (2, 1, 1)}
     make = partial(decoded_config, behind, 2)
@@ -252,13 +254,20 @@ def in_rows(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
     return config
 
 
+YARN = {
+    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
+    "mscale_all_dim": 0.5,
+}  # fmt: skip
+
+
 def three_axes_in_rows() -> ExperimentConfig:
-    """Return samples in a row with positions of three axes, on context and tensor ranks."""
+    """Return samples in a row, with yarn on three axes, on context and tensor ranks."""
     sizes = {"qwen": (1, 4), LANGUAGE: (2, 2)}
     make = partial(
         multimodal_config, sizes, "colocated", num_microbatches=2, presence=SOME, three_axes=True
     )
     config = cut_along_sequences(partial(_grouped, make))
+    config = _changed(config, LANGUAGE, rope_scaling=RopeScaling(**YARN))
     return in_rows(partial(on_contexts, lambda: config, language_module=2))
 
 
@@ -291,10 +300,6 @@ def _samples_in_rows() -> Iterator[WholeRun]:
     yield WholeRun(proves, "stages and a decoder", partial(in_rows, make))
 
 
-YARN = {
-    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
-    "mscale_all_dim": 0.5,
-}  # fmt: skip
 DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.2}
 LATENT_ATTENTION = {
     "multi_latent_attention": True, "kv_lora_rank": 12, "qk_head_dim": 8, "qk_pos_emb_head_dim": 4,

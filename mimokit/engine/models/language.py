@@ -19,7 +19,9 @@ from mimokit.engine.megatron import (
     GPTModel,
     ModuleSpec,
     PackedSeqParams,
+    RotaryEmbedding,
     TransformerConfig,
+    YarnRotaryEmbedding,
 )
 from mimokit.engine.models.attention import lengths_of
 from mimokit.engine.models.transformer import (
@@ -196,14 +198,37 @@ def _stretch(model: GPTModel, scaling: RopeScaling | None) -> None:
     """Give rotary positions the groups of their model, and the scaling that Megatron leaves out."""
     if model.position_embedding_type in ("mrope", "yarn"):  # Megatron gives it global groups
         model.rotary_pos_emb.cp_group = model.pg_collection.cp
-    if scaling is not None and scaling.rope_type == "llama3":
-        model.rotary_pos_emb.inv_freq = model.rotary_pos_emb._apply_scaling(
-            model.rotary_pos_emb.inv_freq,
+    if scaling is None:
+        return
+    positions = model.rotary_pos_emb
+    if scaling.rope_type == "llama3":
+        positions.inv_freq = RotaryEmbedding._apply_scaling(
+            positions,
+            positions.inv_freq,
             scaling.factor,
             scaling.low_freq_factor,
             scaling.high_freq_factor,
             scaling.original_max_position_embeddings,
         )
+    elif scaling.rope_type == "yarn" and model.position_embedding_type == "mrope":
+        positions.inv_freq = _yarn_frequencies(model, scaling).to(positions.inv_freq.device)
+
+
+def _yarn_frequencies(model: GPTModel, scaling: RopeScaling) -> torch.Tensor:
+    """Return the angles at position 1, [width of a head / 2]; attention applies the growth."""
+    stretched = YarnRotaryEmbedding(
+        model.config.kv_channels,
+        rotary_base=model.rotary_base,
+        use_cpu_initialization=True,
+        scaling_factor=scaling.factor,
+        original_max_position_embeddings=scaling.original_max_position_embeddings,
+        beta_fast=scaling.beta_fast,
+        beta_slow=scaling.beta_slow,
+        cp_group=model.pg_collection.cp,
+    )
+    angles, _ = stretched.get_emb(2)
+    pairs: torch.Tensor = angles[1, 0, 0].chunk(2)[0]
+    return pairs
 
 
 def _with_norms(options: dict[str, Any]) -> dict[str, Any]:
@@ -279,10 +304,11 @@ def _kind_of_positions(network: ModuleArchitecture) -> str:
     """Return what Megatron calls the positions of a language model."""
     if network.has_learned_positions(by_default=False):
         return "learned_absolute"
+    if network.mrope_section:
+        return "mrope"
     scaling = network.rope_scaling
-    if scaling is not None and scaling.rope_type == "yarn" and not network.multi_latent_attention:
-        return "yarn"
-    return "mrope" if network.mrope_section else "rope"
+    yarn = scaling is not None and scaling.rope_type == "yarn"
+    return "yarn" if yarn and not network.multi_latent_attention else "rope"
 
 
 class TextDecoder(GPTModel):  # type: ignore[misc]
