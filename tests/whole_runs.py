@@ -976,6 +976,7 @@ def _precisions() -> Iterator[WholeRun]:
         ("shared frames", frames_by_fan_in),
         ("experts in chunks, contexts and rows", experts_on_shared_stages),
         ("experts with a capacity on contexts", experts_on_contexts),
+        ("experts of a decoder, in rows", balanced_decoder_on_stages),
     ):
         yield WholeRun("bf16", name, partial(in_precision, make, "bf16"))
     replicas = _ReplicasOf(
