@@ -58,11 +58,20 @@ def experts_config(
     return _with_experts(config, LANGUAGE, sizes, {**MIXTURE, **network})
 
 
-def expert_decoder_config() -> ExperimentConfig:
-    """Return a decoder with experts on two ranks, behind a language model without any."""
-    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 1), "writer": (1, 1, 2)}
-    network = {**MIXTURE, "modal_type": "text"}
-    return _with_experts(decoded_config(sizes, 2), "writer", {"expert_parallel": 2}, network)
+def expert_decoder_config(
+    language: Sizes = (1, 1, 1), writer: Sizes = (1, 1, 2), **fields: Any
+) -> ExperimentConfig:
+    """Return a decoder with experts on two ranks, behind a language model without any.
+
+    Args:
+        language: (tensor, pipeline, data parallel).
+        writer: likewise, of the decoder.
+        fields: of its network that are not those of `MIXTURE`.
+    """
+    sizes = {"images": (1, 1, 1), LANGUAGE: language, "writer": writer}
+    chosen = {"expert_parallel": 2, "sequence_parallel": writer[0] > 1 or None}
+    network = {**MIXTURE, "modal_type": "text", **fields}
+    return _with_experts(decoded_config(sizes, 2), "writer", chosen, network)
 
 
 def frozen_experts_config() -> ExperimentConfig:

@@ -192,7 +192,9 @@ def _slices_of_sequences() -> Iterator[WholeRun]:
     grouped = partial(_grouped, make)
     yield WholeRun(proves, "fewer groups than ranks", partial(cut_along_sequences, grouped))
     apart = {"qwen": (2, 2, 1), LANGUAGE: (2, 2, 1)}
-    make = partial(apart_multimodal_config, apart, 2, three_axes=True, presence=SOME)
+    config = apart_multimodal_config(apart, 2, three_axes=True, presence=SOME)
+    stretched = RopeScaling(rope_type="llama3", original_max_position_embeddings=16)
+    make = partial(_changed, config, LANGUAGE, rope_scaling=stretched)
     yield WholeRun(proves, "stages", partial(cut_along_sequences, make))
     behind = {"images": (2, 1, 1), LANGUAGE: (2, 1, 2), "writer": (2, 1, 1)}
     make = partial(decoded_config, behind, 2)
@@ -252,13 +254,20 @@ def in_rows(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
     return config
 
 
+YARN = {
+    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
+    "mscale_all_dim": 0.5,
+}  # fmt: skip
+
+
 def three_axes_in_rows() -> ExperimentConfig:
-    """Return samples in a row with positions of three axes, on context and tensor ranks."""
+    """Return samples in a row, with yarn on three axes, on context and tensor ranks."""
     sizes = {"qwen": (1, 4), LANGUAGE: (2, 2)}
     make = partial(
         multimodal_config, sizes, "colocated", num_microbatches=2, presence=SOME, three_axes=True
     )
     config = cut_along_sequences(partial(_grouped, make))
+    config = _changed(config, LANGUAGE, rope_scaling=RopeScaling(**YARN))
     return in_rows(partial(on_contexts, lambda: config, language_module=2))
 
 
@@ -291,10 +300,7 @@ def _samples_in_rows() -> Iterator[WholeRun]:
     yield WholeRun(proves, "stages and a decoder", partial(in_rows, make))
 
 
-YARN = {
-    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
-    "mscale_all_dim": 0.5,
-}  # fmt: skip
+DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.2}
 LATENT_ATTENTION = {
     "multi_latent_attention": True, "kv_lora_rank": 12, "qk_head_dim": 8, "qk_pos_emb_head_dim": 4,
     "v_head_dim": 6,
@@ -308,17 +314,17 @@ def latent_config() -> ExperimentConfig:
 
 
 def _latent_on_contexts() -> ExperimentConfig:
-    """Return samples in a row on two tensor and two context-parallel ranks."""
+    """Return samples in a row on two tensor and two context-parallel ranks, which drop numbers."""
     config = cut_along_sequences(partial(_longer, partial(digits_config, (2, 2), (2, 2))))
-    latent = {**LATENT_ATTENTION, "normalization": "RMSNorm", "add_bias_linear": False}
+    latent = {**LATENT_ATTENTION, "normalization": "RMSNorm", "add_bias_linear": False, **DROPOUT}
     latent["rope_scaling"] = RopeScaling(**YARN)
     make = partial(_changed, config, LANGUAGE, **latent)
     return in_rows(partial(on_contexts, make, images=2, language_module=2))
 
 
 def _latent_with_experts() -> ExperimentConfig:
-    """Return two recomputed stages like DeepSeek-V3's, with biases of experts."""
-    latent = {**LATENT_ATTENTION, "q_lora_rank": 10, "num_query_groups": None}
+    """Return two recomputed stages like DeepSeek-V3's, with biases of experts and dropout."""
+    latent = {**LATENT_ATTENTION, "q_lora_rank": 10, "num_query_groups": None, **DROPOUT}
     sizes = (1, 1, 2), (2, 2, 1)
     config = experts_config(*sizes, True, 2, num_layers=4, **BIASED, **latent)
     config.model.module_parallelisms[LANGUAGE].recompute_granularity = "selective"
@@ -363,7 +369,9 @@ def _windows_in_chunks() -> ExperimentConfig:
 
 def _windows_of_a_decoder() -> ExperimentConfig:
     sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 2), "writer": (2, 1, 1)}
-    return _changed(cut_along_sequences(partial(decoded_config, sizes, 2)), "writer", window_size=3)
+    config = cut_along_sequences(partial(decoded_config, sizes, 2))
+    fields = {"rope_scaling": RopeScaling(**YARN), "rotary_base": 1000}
+    return _changed(config, "writer", window_size=3, **fields)
 
 
 def _windows() -> Iterator[WholeRun]:
@@ -625,6 +633,18 @@ def balanced_rows_of_replicas() -> ExperimentConfig:
     return in_rows(partial(with_experts, config, options, **gathered))
 
 
+def balanced_decoder_on_stages() -> ExperimentConfig:
+    """Return rows of stages before stages of tensor ranks, whose experts balance them."""
+    return in_rows(partial(expert_decoder_config, (1, 2, 1), (2, 2, 1), **BIASED, **EVEN))
+
+
+def _balanced_decoder_on_contexts() -> ExperimentConfig:
+    """Return experts on two contexts that balance samples which come with their padding."""
+    fields = {**EVEN, "moe_router_load_balancing_type": "seq_aux_loss"}
+    make = partial(expert_decoder_config, (2, 1, 1), (1, 1, 4), **fields)
+    return on_contexts(partial(_longer, make), writer=2)
+
+
 def _experts() -> Iterator[WholeRun]:
     by_sample = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.2}
     one_each = {"moe_router_topk": 1, "num_moe_experts": 4}
@@ -683,6 +703,8 @@ def _experts() -> Iterator[WholeRun]:
         ("rows with losses, capacity and a bias on stages", balanced_rows_on_stages),
         ("rows with a loss of each sample", balanced_rows_of_replicas),
         ("of a decoder", expert_decoder_config),
+        ("of a decoder that balances rows of stages", balanced_decoder_on_stages),
+        ("of a decoder that balances samples on contexts", _balanced_decoder_on_contexts),
     ):
         yield WholeRun("experts", name, make)
 
@@ -844,9 +866,6 @@ class _ReplicasOf:
         return with_strategy(self.layout(), **self.strategy)
 
 
-DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.2}
-
-
 def recomputed(config: ExperimentConfig, **granularity: str) -> ExperimentConfig:
     """Return a config whose networks drop numbers, and whose modules recompute."""
     for name, module in config.model.module_parallelisms.items():
@@ -957,6 +976,7 @@ def _precisions() -> Iterator[WholeRun]:
         ("shared frames", frames_by_fan_in),
         ("experts in chunks, contexts and rows", experts_on_shared_stages),
         ("experts with a capacity on contexts", experts_on_contexts),
+        ("experts of a decoder, in rows", balanced_decoder_on_stages),
     ):
         yield WholeRun("bf16", name, partial(in_precision, make, "bf16"))
     replicas = _ReplicasOf(

@@ -54,9 +54,9 @@ class DataConfig(ConfigModel):
     """Tokens per sample of an encoder that modality_seq_lengths leaves out."""
 
     pack_sequences_in_batch: bool = False
-    """The language model computes the samples of a micro-batch in one row, without the padding
-    between them. No sample attends to another. cu_seqlens of a batch says where samples begin;
-    without it, a sample ends with its last label that counts."""
+    """The language model, and text decoders behind it, compute the samples of a micro-batch in one
+    row, without the padding between them. No sample attends to another. cu_seqlens of a batch says
+    where samples begin; without it, a sample ends with its last label that counts."""
 
     vocab_size: Positive
     """Token ids are [0, vocab_size); placeholders may be larger."""

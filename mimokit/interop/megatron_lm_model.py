@@ -61,6 +61,7 @@ def _net(options: Options) -> Transformer:
         ffn_bias=bias,
         qk_norm="qk-layernorm" in options,
         window=_window(options),
+        full_attention_layers=_without_window(options, layers),
         epsilon=real(options, "norm-epsilon", EPSILON),
         init_std=real(options, "init-method-std", INIT_STD),
         moe=_experts(options, ffn, layers) if "num-experts" in options else None,
@@ -83,6 +84,42 @@ def _window(options: Options) -> int:
     """Return the tokens of a sliding window: those to the left, and the token itself."""
     before = whole_number(word(options, "window-size").strip("()").split(",")[0])
     return 0 if before is None else before + 1
+
+
+def _without_window(options: Options, layers: int) -> int | tuple[int, ...]:
+    """Return the numbers, from 1, of the layers that attend to all tokens next to a window.
+
+    Megatron writes `4` for every fourth layer, or a pattern such as `([1]*3+[0])*8`, where 0 is
+    such a layer.
+
+    Raises:
+        ConfigError: it is neither, or a pattern for another number of layers.
+    """
+    frequency = word(options, "window-attn-skip-freq")
+    if not frequency or not _window(options):
+        return 0
+    every = whole_number(frequency)
+    if every:
+        return tuple(range(every, layers + 1, every))
+    pattern = _pattern(frequency.replace(" ", ""), layers)
+    if pattern is None:
+        sentence = (
+            f"--window-attn-skip-freq is {shown(frequency)}; give a number, or a pattern of "
+            f"{layers} layers such as ([1]*3+[0]*1)*{max(1, layers // 4)}, where 0 has no window."
+        )
+        raise refused(MEGATRON_LM, "window-attn-skip-freq", frequency, sentence)
+    return tuple(number for number, entry in enumerate(pattern, 1) if entry == "0")
+
+
+def _pattern(plain: str, layers: int) -> list[str] | None:
+    """Return the entries of a pattern of lists that are added and repeated, one for each layer."""
+    repeated = re.fullmatch(r"\(([^()]*)\)(?:\*(\d+))?", plain)
+    inside, times = (repeated.group(1), repeated.group(2)) if repeated else (plain, None)
+    runs = [_run(part) for part in inside.split("+")]
+    rounds, each = whole_number(times or "1"), sum(len(entries) * again for entries, again in runs)
+    if rounds is None or each * rounds != layers or not all(all(own) for own, _ in runs):
+        return None
+    return [entry for entries, again in runs for entry in entries * again] * rounds
 
 
 def _experts(options: Options, ffn: int, layers: int) -> MixtureOfExperts:

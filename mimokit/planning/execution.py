@@ -158,9 +158,7 @@ def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecu
         expert_tensor_parallel=ranks.expert_tensor_parallel,
         token_dispatcher=stated.in_runs("moe_token_dispatcher_type"),
         sequence_parallel=ranks.tensor_parallel > 1 and stated.in_runs("sequence_parallel"),
-        samples_in_row=(
-            config.data.pack_sequences_in_batch and ranks.module == config.model.llm_module_name
-        ),
+        samples_in_row=_are_in_row(config, ranks.module),
         recompute=cast(Recompute, stated.in_runs("recompute_granularity")),
         precision=precision,
         weights=_WEIGHTS.get(precision, "bf16"),
@@ -174,3 +172,15 @@ def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecu
         learning_rate=None if section is None else section.lr,
         weight_decay=None if section is None else section.weight_decay,
     )
+
+
+def _are_in_row(config: ExperimentConfig, module: str) -> bool:
+    """Whether a module computes samples in a row: text decoders also where experts count tokens.
+
+    The language model sends all text decoders the same rows, without padding then.
+    """
+    model, packed = config.model, config.data.pack_sequences_in_batch
+    if module not in model.decoder_module_names:
+        return packed and module == model.llm_module_name
+    networks = map(model.module_architectures.get, model.decoder_module_names)
+    return packed or any(network is not None and network.counts_tokens for network in networks)

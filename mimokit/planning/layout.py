@@ -95,8 +95,9 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
         data.num_microbatches,
         topology,
     )
-    counts_tokens = model.get_architecture(model.llm_module_name).counts_tokens
-    sends_lengths = data.pack_sequences_in_batch or counts_tokens
+    in_row = [name for name, execution in executions.items() if execution.samples_in_row]
+    if model.get_architecture(model.llm_module_name).counts_tokens:
+        in_row.append(model.llm_module_name)
     return LayoutPlan(
         world_size=world.world_size * config.replicas,
         deployment_mode=model.deployment_mode,
@@ -133,7 +134,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
                 for name, network in model.module_architectures.items()
                 if network.any_image_size or network.mrope_section is not None
             ],
-            [model.llm_module_name] if sends_lengths else (),
+            in_row,
             config.runtime.encoder_microbatches_of(batch.num_microbatches),
             executions[model.llm_module_name].virtual_stages,
             config.runtime.pipeline_order,

@@ -43,7 +43,12 @@ def timed(
     try:
         task = _task(config, plan.world_size)
         check_precision(task.system.hardware, task.workload)
-        return tuple(replace(batch, forecast=_forecast(task, batch)) for batch in batches)
+        model = config.model
+        sized = {batch.encoder: model.get_architecture(batch.encoder) for batch in batches}
+        return tuple(
+            replace(batch, forecast=_forecast(task, batch, sized[batch.encoder].any_image_size))
+            for batch in batches
+        )
     except ConfigError as error:
         why = f"Encoder times are not estimated: {error.problems[0].sentence}"
         return tuple(replace(batch, unknown=why) for batch in batches)
@@ -62,14 +67,19 @@ def _task(config: ExperimentConfig, world_size: int) -> PredictionTask:
     )
 
 
-def _forecast(task: PredictionTask, batch: BatchFrames) -> FrameForecast:
+def _forecast(task: PredictionTask, batch: BatchFrames, as_patches: bool) -> FrameForecast:
+    """Return what sharing frames saves.
+
+    Args:
+        as_patches: images of any size are, each as often as a patch has frames; others are pixels.
+    """
     branch = _branch(task, batch.encoder)
     per_frame, base = frame_seconds(task, batch)
     per_node = max(1, task.system.hardware.domain_ranks // len(batch.ranks[0]))
     return forecast_frames(
         batch.patches_read,
         FrameCost(per_patch=0.0, per_frame=max(per_frame, LEAST_SECONDS)),
-        _links(task, branch, batch),
+        _links(task, branch, batch, as_patches),
         base=base,
         ranks_per_node=min(per_node, len(batch.ranks)),
     )
@@ -101,15 +111,18 @@ def _branch(task: PredictionTask, encoder: str) -> EncoderBranch:
     return next(branch for branch in branches_of(task.model) if branch.name == encoder)
 
 
-def _links(task: PredictionTask, branch: EncoderBranch, batch: BatchFrames) -> FrameLinks:
+def _links(
+    task: PredictionTask, branch: EncoderBranch, batch: BatchFrames, as_patches: bool
+) -> FrameLinks:
     encoder = branch.encoder
     assert isinstance(encoder, VisionEncoder), "frames are those of vision encoders"
     number = 4.0 if task.workload.precision == "fp32" else 2.0
+    times = encoder.frames_per_patch if as_patches else 1
     bandwidth, latency = _link(task.system.hardware, batch)
     return FrameLinks(
         bytes_per_second=bandwidth,
         latency=latency,
-        input_bytes=number * encoder.channels * encoder.frames_per_patch * encoder.patch_size**2,
+        input_bytes=number * encoder.channels * times * encoder.patch_size**2,
         output_bytes=number * encoder.net.hidden,
         trained=batch.encoder not in task.workload.frozen,
     )

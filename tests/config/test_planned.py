@@ -11,7 +11,6 @@ from mimokit.config import ConfigError, check_runnable
 from mimokit.config.layer_architecture import LayerArchitecture
 from mimokit.config.parallelism import ModuleParallelismConfig
 from tests.config.sections import load, network, only, problems, put, sections
-from tests.layouts_experts import expert_decoder_config
 
 LANGUAGE = "language_module"
 SIZES = "model.module_parallelisms"
@@ -318,20 +317,10 @@ def test_rows_run_with_experts() -> None:
     check_runnable(load(content))
 
 
-def test_rows_do_not_run_before_a_decoder_whose_experts_count_padding() -> None:
-    config = expert_decoder_config()
-    config.data.pack_sequences_in_batch = True
-    check_runnable(config)
-    config.model.module_architectures["writer"].moe_aux_loss_coeff = 0.1
-    with pytest.raises(ConfigError, match="the experts of 'writer' count the padding of samples"):
-        check_runnable(config)
-
-
 @pytest.mark.parametrize(
     ("module", "fields", "named"),
     [
         ("images", {}, "multi_latent_attention is true, which can be planned"),
-        (LANGUAGE, {"attention_dropout": 0.1}, "attention_dropout is given, which does not run wi"),
         (LANGUAGE, LEARNED, "position_embedding_type is learned_absolute, which does not run with"),
         (LANGUAGE, {"rope_scaling": {"rope_type": "linear"}}, "rope_scaling is given, which does"),
         (LANGUAGE, {"qk_pos_emb_head_dim": 3}, "rotate pairs of dimensions; make it even"),

@@ -174,10 +174,35 @@ def test_a_window_of_thousands_of_digits_is_none() -> None:
     assert found.model.net.window == 0
 
 
+@pytest.mark.parametrize(
+    ("frequency", "without"),
+    [
+        ("4", (4, 8, 12, 16, 20, 24, 28, 32)),
+        ("'([1]*15+[0]*1)*2'", (16, 32)),
+        ("[1]*31+[0]", (32,)),
+        ("'([0,1]*16)'", tuple(range(1, 33, 2))),
+    ],
+)
+def test_layers_without_a_window_are_read(frequency: str, without: tuple[int, ...]) -> None:
+    flags = f" --window-size (127,0) --window-attn-skip-freq {frequency} #"
+    found = from_megatron_arguments(LLAMA.replace("#", flags))
+    assert found.model is not None
+    assert found.model.net.full_attention_layers == without
+    assert found.model.net.windowed_layers == {*range(1, 33)}.difference(without)
+
+
+@pytest.mark.parametrize("frequency", ["[1]*3", "0", "often", "'([1]*3+[0])*9'", "[1]*9999999999"])
+def test_patterns_of_windows_that_fit_no_layers_are_rejected(frequency: str) -> None:
+    flags = f" --window-size (127,0) --window-attn-skip-freq {frequency} #"
+    with pytest.raises(ConfigError, match=r"window-attn-skip-freq is .* pattern of 32 layers"):
+        from_megatron_arguments(LLAMA.replace("#", flags))
+
+
 WORDS = st.sampled_from(
     [
         *LLAMA.split(), *DEEPSEEK.split(), "-1", "0", "[1]", LONG, "'", "=", "--", "--=", "١٢",
-        "--moe-layer-freq", "--window-size", "--num-experts", "[0]*9999999999", "()", "²",
+        "--moe-layer-freq", "--window-size", "--window-attn-skip-freq", "(3,0)",
+        "--num-experts", "[0]*9999999999", "()", "²",
     ]
 )  # fmt: skip
 

@@ -51,6 +51,18 @@ def test_uneven_frames_are_worth_sharing() -> None:
     assert found.patches_between.sum() == 576 * sum(UNEVEN)
 
 
+@pytest.mark.parametrize(("any_size", "times"), [(False, 1), (True, 2)])
+def test_images_of_one_size_travel_once(any_size: bool, times: int) -> None:
+    config = videos(UNEVEN)
+    network = config.model.module_architectures["images"]
+    network.temporal_patch_size, network.any_image_size = 2, any_size
+    (batch,) = mimokit.plan(config).frames
+    assert batch.forecast is not None
+    assert batch.forecast.links is not None
+    pixels = network.num_channels * network.patch_size**2
+    assert batch.forecast.links.input_bytes == 2 * times * pixels
+
+
 def test_a_patch_without_effect_is_said_by_the_plan() -> None:
     config = load_preset("llava_7b_homogeneous")
     config.runtime.patch_type = [FRAME_PARALLEL]

@@ -222,7 +222,8 @@ def _positions(
         )
         return
     language = name == context.model.llm_module_name
-    if not network.has_learned_positions(by_default=not language):
+    encodes = not language and name not in context.model.decoder_module_names
+    if not network.has_learned_positions(by_default=encodes):
         return
     for rotary in (*_OF_ROTARY, "mrope_section") if language else _OF_ROTARY:
         if getattr(network, rotary) is not None:

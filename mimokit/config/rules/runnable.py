@@ -20,7 +20,7 @@ from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import CHUNKS, VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_experts import unrunnable_experts
 from mimokit.config.rules.runnable_networks import unrunnable_networks
-from mimokit.config.rules.runnable_sequences import samples_in_row, uneven_sequences
+from mimokit.config.rules.runnable_sequences import uneven_sequences
 from mimokit.config.runtime import (
     FRAME_PARALLEL,
     PRECISION_OF_RUNS,
@@ -55,7 +55,6 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
     data = config.data if isinstance(config, ExperimentConfig) else None
     problems += _graph_problems(model, data)
     problems += uneven_sequences(model, data)
-    problems += samples_in_row(model, data)
     if isinstance(config, ExperimentConfig):
         problems += tag_problems(model, config.data)
         problems += _precision(config)

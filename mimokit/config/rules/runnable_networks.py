@@ -104,12 +104,6 @@ def _positions(
             "planned but not run yet; linear, llama3 and yarn run."
         )
         yield problem_at(network_path(name, "rope_scaling"), scaling.rope_type, sentence, None)
-    elif scaling is not None and scaling.rope_type == "yarn" and network.mrope_section is not None:
-        sentence = (
-            "rope_scaling has the rope_type yarn, which does not run with mrope_section; leave one "
-            "of them out."
-        )
-        yield problem_at(network_path(name, "rope_scaling"), "yarn", sentence, None)
 
 
 def _key_bias(name: str, network: ModuleArchitecture, ranks: int) -> Iterator[Problem]:
@@ -139,7 +133,6 @@ def _latent(name: str, network: ModuleArchitecture, encodes: bool) -> Iterator[P
         "mrope_section": network.mrope_section is not None,
         "rope_scaling": scaling is not None and scaling.rope_type != "yarn",
         "position_embedding_type": network.position_embedding_type == "learned_absolute",
-        "attention_dropout": bool(network.attention_dropout),
     }
     for field in (field for field, given in others.items() if given):
         sentence = (

@@ -1,4 +1,4 @@
-"""Sequences that ranks cannot share evenly in a run, and samples that cannot be in a row.
+"""Sequences that ranks cannot share evenly in a run.
 
 Sequences of encoders are padded. Predictions suppose that those of text decoders are, too; that of
 the language module has to divide for both (`mimokit.config.rules.module_rules`).
@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Problem
-from mimokit.config.messages import problem_at
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.facts import a_fix, module_problem, size_path
@@ -25,20 +24,6 @@ def uneven_sequences(model: MimoParallelismConfig, data: DataConfig | None) -> I
         sizes = model.get_parallelism(name)
         tokens = network.positions if data is None else data.seq_length
         yield from _context(name, sizes, tokens) or _slices(name, sizes, tokens)
-
-
-def samples_in_row(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:
-    """Yield decoders whose experts count the padding of samples in a row."""
-    if data is None or not data.pack_sequences_in_batch:
-        return
-    for name in model.decoder_module_names:
-        network = model.module_architectures.get(name)
-        if network is not None and network.counts_tokens and name != model.llm_module_name:
-            sentence = (
-                f"pack_sequences_in_batch is true, but the experts of '{name}' count the padding "
-                "of samples, too; leave out their losses, capacity and bias, or set it to false."
-            )
-            yield problem_at("data.pack_sequences_in_batch", True, sentence, False)
 
 
 def _context(name: str, sizes: ModuleParallelismConfig, tokens: int) -> list[Problem]:

@@ -143,6 +143,9 @@ def _copy_output(
     return values.clone(), bias
 
 
+_NO_POSITION = torch.iinfo(torch.int64).max
+
+
 class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
     """Megatron's `TopKRouter`, whose losses and dropped tokens do not depend on the layout.
 
@@ -234,7 +237,12 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         rows = rows_computed()
         if rows is None:
             return None
-        return self._places_of(rows.samples.to("cpu", torch.int64), tokens)
+        places = self._places_of(rows.samples.to("cpu", torch.int64), tokens)
+        if row_computed() is None:
+            return places
+        # The padding that a row keeps is not always that of one process: it is not compared.
+        beyond = places.positions.masked_fill(~self._tokens.count.cpu(), _NO_POSITION)
+        return replace(places, positions=beyond)
 
     def _places_of(self, samples: torch.Tensor, tokens: int) -> TokenPlaces:
         row = row_computed()

@@ -14,7 +14,15 @@ from mimokit.architecture.modules import ROTARY_BASE
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut, padded_vocabulary
 from mimokit.config import ModuleArchitecture, RopeScaling
 from mimokit.engine.device import rank_device
-from mimokit.engine.megatron import AttnMaskType, GPTModel, ModuleSpec, TransformerConfig
+from mimokit.engine.megatron import (
+    AttnMaskType,
+    GPTModel,
+    ModuleSpec,
+    PackedSeqParams,
+    RotaryEmbedding,
+    TransformerConfig,
+    YarnRotaryEmbedding,
+)
 from mimokit.engine.models.attention import lengths_of
 from mimokit.engine.models.transformer import (
     WHOLE,
@@ -65,16 +73,7 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
         if scaling is not None and scaling.rope_type == "yarn":
             _set_yarn(options["config"], scaling)
         super().__init__(**_with_norms(options))
-        if self.position_embedding_type in ("mrope", "yarn"):  # Megatron gives it global groups
-            self.rotary_pos_emb.cp_group = self.pg_collection.cp
-        if scaling is not None and scaling.rope_type == "llama3":
-            self.rotary_pos_emb.inv_freq = self.rotary_pos_emb._apply_scaling(
-                self.rotary_pos_emb.inv_freq,
-                scaling.factor,
-                scaling.low_freq_factor,
-                scaling.high_freq_factor,
-                scaling.original_max_position_embeddings,
-            )
+        _stretch(self, scaling)
         if self.pre_process:
             self.embedding.add_position_embedding = False  # `forward` adds them
             # Words alone pass here, without the rows of other modules between them.
@@ -195,6 +194,43 @@ def _set_yarn(config: TransformerConfig, scaling: RopeScaling) -> None:
     config.yarn_correction_range_round_to_int = True
 
 
+def _stretch(model: GPTModel, scaling: RopeScaling | None) -> None:
+    """Give rotary positions the groups of their model, and the scaling that Megatron leaves out."""
+    if model.position_embedding_type in ("mrope", "yarn"):  # Megatron gives it global groups
+        model.rotary_pos_emb.cp_group = model.pg_collection.cp
+    if scaling is None:
+        return
+    positions = model.rotary_pos_emb
+    if scaling.rope_type == "llama3":
+        positions.inv_freq = RotaryEmbedding._apply_scaling(
+            positions,
+            positions.inv_freq,
+            scaling.factor,
+            scaling.low_freq_factor,
+            scaling.high_freq_factor,
+            scaling.original_max_position_embeddings,
+        )
+    elif scaling.rope_type == "yarn" and model.position_embedding_type == "mrope":
+        positions.inv_freq = _yarn_frequencies(model, scaling).to(positions.inv_freq.device)
+
+
+def _yarn_frequencies(model: GPTModel, scaling: RopeScaling) -> torch.Tensor:
+    """Return the angles at position 1, [width of a head / 2]; attention applies the growth."""
+    stretched = YarnRotaryEmbedding(
+        model.config.kv_channels,
+        rotary_base=model.rotary_base,
+        use_cpu_initialization=True,
+        scaling_factor=scaling.factor,
+        original_max_position_embeddings=scaling.original_max_position_embeddings,
+        beta_fast=scaling.beta_fast,
+        beta_slow=scaling.beta_slow,
+        cp_group=model.pg_collection.cp,
+    )
+    angles, _ = stretched.get_emb(2)
+    pairs: torch.Tensor = angles[1, 0, 0].chunk(2)[0]
+    return pairs
+
+
 def _with_norms(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a `GPTModel` whose layers are those of a stage, with their norm."""
     spec = options["transformer_layer_spec"]
@@ -228,26 +264,21 @@ def language_model_spec(build: ModuleBuild) -> ModuleSpec:
     Positions of three axes must be passed to the model.
     """
     network = build.architecture
-    multiple, scaling = network.vocabulary_multiple, network.rope_scaling
+    multiple = network.vocabulary_multiple
     words, padding = network.vocab_size, None
     if multiple is not None:
         words = int(padded_vocabulary(words, multiple, build.execution.tensor_parallel))
         padding = Vocabulary(network.vocab_size, multiple, build.seed)
-    linear = scaling.factor if scaling is not None and scaling.rope_type == "linear" else None
     return ModuleSpec(
         module=TiedGPTModel,
         params={
             "config": build.config,
             "transformer_layer_spec": layer_spec(build, AttnMaskType.causal),
             "vocab_size": words,
-            "max_sequence_length": network.max_position_embeddings or network.seq_length,
-            "position_embedding_type": _kind_of_positions(network),
-            "rotary_base": network.rotary_base or ROTARY_BASE,
-            "seq_len_interpolation_factor": linear,
+            **_positions(network),
             "share_embeddings_and_output_weights": network.tied_embeddings,
             "scatter_embedding_sequence_parallel": False,  # the stage cuts words and rows together
             "padding": padding,
-            "scaling": None if network.multi_latent_attention else scaling,
             "pre_process": True,
             "post_process": True,
             "vp_stage": None,
@@ -256,14 +287,28 @@ def language_model_spec(build: ModuleBuild) -> ModuleSpec:
     )
 
 
+def _positions(network: ModuleArchitecture) -> dict[str, Any]:
+    """Return what of a model concerns positions; latent attention scales its own."""
+    scaling = None if network.multi_latent_attention else network.rope_scaling
+    linear = scaling.factor if scaling is not None and scaling.rope_type == "linear" else None
+    return {
+        "max_sequence_length": network.max_position_embeddings or network.seq_length,
+        "position_embedding_type": _kind_of_positions(network),
+        "rotary_base": network.rotary_base or ROTARY_BASE,
+        "seq_len_interpolation_factor": linear,
+        "scaling": scaling,
+    }
+
+
 def _kind_of_positions(network: ModuleArchitecture) -> str:
     """Return what Megatron calls the positions of a language model."""
     if network.has_learned_positions(by_default=False):
         return "learned_absolute"
+    if network.mrope_section:
+        return "mrope"
     scaling = network.rope_scaling
-    if scaling is not None and scaling.rope_type == "yarn" and not network.multi_latent_attention:
-        return "yarn"
-    return "mrope" if network.mrope_section else "rope"
+    yarn = scaling is not None and scaling.rope_type == "yarn"
+    return "yarn" if yarn and not network.multi_latent_attention else "rope"
 
 
 class TextDecoder(GPTModel):  # type: ignore[misc]
@@ -283,10 +328,14 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
         input_size: int,
         initial_seed: int,
         part: StagePart,
+        scaling: RopeScaling | None = None,
         **options: Any,
     ) -> None:
+        if scaling is not None and scaling.rope_type == "yarn":
+            _set_yarn(config, scaling)
         options = _with_norms({**options, "config": config})
         super().__init__(pre_process=False, post_process=part.last, **options)
+        _stretch(self, scaling)
         self.part = part
         if part.first:
             torch.manual_seed(initial_seed)
@@ -295,13 +344,19 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
             if config.sequence_parallel:
                 mark_of_slice([self.projection])
 
-    def forward(self, hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        packed_seq_params: PackedSeqParams | None = None,
+    ) -> torch.Tensor:
         """Run the part of this stage.
 
         Args:
             hidden: [tokens of this rank, samples, width]; the width is that of the rows on the
                 first stage.
             attention_mask: [1, 1, tokens, tokens], True where attention is forbidden.
+            packed_seq_params: of samples in a row, which are one then and have no mask.
 
         Returns:
             [tokens, samples, hidden]; on the last stage logits [samples, tokens, vocabulary / TP].
@@ -310,14 +365,20 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
             hidden = torch.nn.functional.linear(hidden, self.projection)
         self.set_input_tensor(hidden)
         output: torch.Tensor = super().forward(
-            input_ids=None, position_ids=None, attention_mask=attention_mask
+            input_ids=None,
+            position_ids=None,
+            attention_mask=attention_mask,
+            packed_seq_params=packed_seq_params,
         )
         return output
 
 
 def text_decoder_spec(build: ModuleBuild) -> ModuleSpec:
-    """Return the spec of a decoder; the provider injects groups and stage."""
-    network = build.architecture
+    """Return the spec of a decoder; the provider injects groups and stage.
+
+    Row n of a sample has position n, on every axis.
+    """
+    network = build.architecture.model_copy(update={"mrope_section": None})
     return ModuleSpec(
         module=TextDecoder,
         params={
@@ -327,8 +388,7 @@ def text_decoder_spec(build: ModuleBuild) -> ModuleSpec:
             "part": WHOLE,
             "transformer_layer_spec": layer_spec(build, AttnMaskType.causal),
             "vocab_size": network.vocab_size,
-            "max_sequence_length": network.seq_length,
-            "position_embedding_type": "rope",
+            **_positions(network),
             "pg_collection": None,
         },
     )

@@ -68,6 +68,11 @@ class SampleRow:
         values = self._with_padding(values)
         return torch.cat([own[:length] for own, length in zip(values, self.lengths, strict=True)])
 
+    def lengthened(self, rows: torch.Tensor, lengths: list[int]) -> torch.Tensor:
+        """Return [places, …] of samples of these lengths one after another, [rows, …]."""
+        parts = zip(torch.split(rows, lengths), self.lengths, strict=True)
+        return torch.cat([F.pad(own, _behind(own.dim(), most - len(own))) for own, most in parts])
+
     def take_apart(self, row: torch.Tensor, tokens: int) -> torch.Tensor:
         """Return [samples, tokens, …] of a row, 0 where it has no place."""
         most = max(tokens, *self.lengths)

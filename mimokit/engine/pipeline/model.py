@@ -204,7 +204,8 @@ def _stage(
     network = config.get_architecture(name)
     if name in config.decoder_module_names:
         width = config.get_architecture(config.llm_module_name).hidden_size
-        return DecoderStage(name, wrapped, first, last, width)
+        in_row = plan.executions[name].samples_in_row
+        return DecoderStage(name, wrapped, first, last, width, in_row)
     if name in config.encoder_module_names:
         kind, tokens = encoder_kind(network), tokens_per_item(network)
         if not all(isinstance(one, Encoder) for one in wrapped.module.encoders.values()):
@@ -227,4 +228,5 @@ def _stage(
         chunk=stage.place // plan.modules[name].pipeline_parallel,
         in_row=plan.executions[name].samples_in_row,
         with_lengths=network.counts_tokens,
+        feeds_rows=any(plan.executions[fed].samples_in_row for fed in plan.topology[name]),
     )

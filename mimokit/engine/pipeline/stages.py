@@ -330,6 +330,7 @@ class LanguageStage(_LogitsStage):
         feeds: other modules receive its hidden states.
         chunk: of those on this rank that the stage is.
         in_row: the samples of a micro-batch are in a row, without padding.
+        feeds_rows: modules behind take no padding.
         with_lengths: each stage knows how long samples are without padding, as in a row.
     """
 
@@ -348,6 +349,7 @@ class LanguageStage(_LogitsStage):
         chunk: int = 0,
         in_row: bool = False,
         with_lengths: bool = False,
+        feeds_rows: bool = False,
     ) -> None:
         super().__init__(name, wrapped, first, last)
         self._model = model
@@ -359,6 +361,7 @@ class LanguageStage(_LogitsStage):
         self._part = chunks_of(wrapped.module)[chunk]
         self._in_row = in_row
         self._with_lengths = with_lengths or in_row
+        self._feeds_rows = feeds_rows
 
     def _forward(self, given: StageInput) -> StageOutput:
         lengths = self._lengths(given)
@@ -401,8 +404,16 @@ class LanguageStage(_LogitsStage):
         assert given.batch is not None
         whole = self._cut_of(row).whole(hidden_states[-1], summed=False)
         rows = _by_sample(whole, row, given.batch)
-        samples, tokens = rows.shape[:2]
-        return StageOutput(rows.flatten(0, 1), [[tokens] * samples], logits=output, row=row)
+        counts = self._rows_of_samples(given.batch)
+        sent = torch.cat([own[:count] for own, count in zip(rows, counts, strict=True)])
+        return StageOutput(sent, [counts], logits=output, row=row)
+
+    def _rows_of_samples(self, batch: Batch) -> list[int]:
+        """Return how many tokens of every sample the modules behind take."""
+        if self._feeds_rows:
+            return sample_lengths(batch, self._model.special_token_ids.values())
+        samples, tokens = batch["input_ids"].shape
+        return [tokens] * samples
 
     def _lengths(self, given: StageInput) -> list[int] | None:
         """Return the tokens of the samples without padding, if stages have to know them."""
@@ -475,16 +486,26 @@ class DecoderStage(_LogitsStage):
 
     Args:
         input_size: width of the rows of the language model.
+        in_row: samples are computed in a row, without padding.
     """
 
     def __init__(
-        self, name: str, wrapped: ModuleDataParallel, first: bool, last: bool, input_size: int
+        self,
+        name: str,
+        wrapped: ModuleDataParallel,
+        first: bool,
+        last: bool,
+        input_size: int,
+        in_row: bool = False,
     ) -> None:
         super().__init__(name, wrapped, first, last)
         self._input_size = input_size
+        self._in_row = in_row
 
     def _forward(self, given: StageInput) -> StageOutput:
         ((edge, hidden),) = given.hidden.items()
+        if self._in_row:
+            return self._forward_row(given, edge, hidden)
         if self.first:  # rows are in sample order, with equally many per sample
             samples, width = len(given.counts[edge][0]), hidden.shape[-1]
             hidden = self._rows(hidden).reshape(samples, -1, width).transpose(0, 1)
@@ -492,13 +513,28 @@ class DecoderStage(_LogitsStage):
         output = self.wrapped(hidden, self._mask(hidden))
         return StageOutput(output, [], logits=output if self.last else None)
 
+    def _forward_row(self, given: StageInput, edge: int, hidden: torch.Tensor) -> StageOutput:
+        """Do the same with samples in a row, of whose tokens all count."""
+        bounds = given.integers.get(edge)
+        lengths = bounds[-1].diff().tolist() if bounds else given.counts[edge][0]
+        row = SampleRow.of(lengths, self._cut_of().divisor)
+        if self.first:
+            laid = row.lengthened(self._rows(hidden), lengths)[:, None]
+            hidden = self._cut_of(row).on_rank(laid.contiguous())
+        with computing_lengths(lengths, row):
+            output = self.wrapped(hidden, None, row.params(hidden.device))
+        if self.last:
+            return StageOutput(output, [], logits=output, row=row)
+        return StageOutput(output, [], (bounds_of(lengths).to(output.device),))
+
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
         """Return the shapes for one token."""
         width = int(self.wrapped.module.config.hidden_size)
         for shapes in given.values():
             width_taken = self._input_size if self.first else width
             hidden_of(shapes, width_taken, self.dtype, self.name)
-        return (meta_like((1, 1, width), self.dtype),)
+        bounds = (meta_like((2,), torch.int64),) if self._in_row else ()
+        return (meta_like((1, 1, width), self.dtype), *bounds)
 
     def _targets(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         return targets_of(batch, self.name)

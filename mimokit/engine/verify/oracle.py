@@ -278,9 +278,9 @@ class OneProcess:
         }
         self._plan, self._runtime = plan, config.inner_runtime
         data = data_of(source, config)
-        batches = iterate_batches(
-            plan, config.data, 0, data.train, data.collate_fn, config.runtime.seed
-        )
+        # One process puts no samples in a row, but reads what may say how long they are.
+        read = config.data.model_copy(update={"pack_sequences_in_batch": True})
+        batches = iterate_batches(plan, read, 0, data.train, data.collate_fn, config.runtime.seed)
         assert batches is not None
         self._batches = batches
         networks = {**config.model.module_architectures, **decoders}

@@ -70,7 +70,7 @@ class WholeModel(torch.nn.Module):
 
         def drawn(*given: Any, **named: Any) -> Any:
             rows = mask_rows(self.step, self.samples, self._items.get(name))
-            lengths = self._lengths if name == self.language_module_name else None
+            lengths = None if name in self.modality_submodules else self._lengths
             with random_state_of("", rows), computing_lengths(lengths):
                 return forward(*given, **named)
 

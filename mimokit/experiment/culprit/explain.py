@@ -54,8 +54,10 @@ class Side:
 
     @property
     def in_row(self) -> bool:
-        """Whether samples are put in a row, without padding."""
-        return self.config.data.pack_sequences_in_batch
+        """Whether a module puts samples in a row, without padding."""
+        return any(
+            execution.samples_in_row for execution in plan_layout(self.config).executions.values()
+        )
 
     def plan(self, cluster: EngineCluster) -> LayoutPlan:
         """Return the plan of a layout."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mimokit.config import ModuleArchitecture
+from mimokit.config import ModuleArchitecture, RopeScaling
 from mimokit.planning.execution import ModuleExecution
 from tests.layouts import digits_config
 
@@ -145,3 +145,18 @@ def _tensor_parallel(plan, config):
     (encoder,) = model.modality_submodules["images"].encoders.values()
     sizes = {"images": encoder.config, "language_module": model.language_model.config}
     return {name: config.tensor_model_parallel_size for name, config in sizes.items()}
+
+
+@pytest.mark.parametrize("scaling", ["linear", "llama3", "yarn"])
+def test_positions_of_a_text_decoder_are_those_of_its_network(scaling) -> None:
+    from dataclasses import replace
+
+    stretched = RopeScaling(rope_type=scaling, factor=4.0, original_max_position_embeddings=8)
+    network = LANGUAGE.model_copy(update={"rotary_base": 77, "rope_scaling": stretched})
+    _, *builders = _builders().values()
+    language, behind = (spec_of(replace(b, architecture=network)).params for b, spec_of in builders)
+    assert behind["rotary_base"] == 77
+    assert behind["seq_len_interpolation_factor"] == (4.0 if scaling == "linear" else None)
+    assert behind["scaling"] is language["scaling"] is stretched
+    for field in ("position_embedding_type", "max_sequence_length"):
+        assert behind[field] == language[field]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -35,11 +37,36 @@ def test_samples_are_laid_in_a_row_and_taken_apart(lengths, divisor):
     laid = row.lay(samples)
     assert len(laid) == sum(row.lengths)
     assert torch.equal(row.take_apart(laid, 9), samples)
+    needed = torch.cat([own[:length] for own, length in zip(samples, lengths, strict=True)])
+    assert torch.equal(row.lengthened(needed, lengths), laid)
 
 
 @whole_runs("samples in a row")
 def test_a_row_computes_what_one_process_computes(cluster, run):
     assert_computes_the_same(cluster, run.make())
+
+
+def _with_bounds(config):
+    """Return digits in batches that say how long samples are: by two tokens longer than needed."""
+    from mimokit.engine.data.batch import sample_lengths
+    from mimokit.engine.data.sources import DigitData
+    from mimokit.engine.parallel.row import bounds_of
+
+    data = DigitData()(config)
+
+    def collate(samples):
+        batch = data.collate_fn(samples)
+        tokens = batch["input_ids"].shape[1]
+        longer = [min(tokens, length + 2) for length in sample_lengths(batch, [])]
+        return {**batch, "cu_seqlens": bounds_of(longer)}
+
+    return replace(data, collate_fn=collate)
+
+
+def test_a_batch_that_says_how_long_samples_are_is_compared(cluster):
+    config = in_rows(learned_positions_on_contexts)
+    report = verify(cluster, config, steps=1, data=_with_bounds)
+    assert report.passed, report.verdict
 
 
 def _one_sample(original):

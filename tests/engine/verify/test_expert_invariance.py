@@ -24,7 +24,13 @@ from tests.invariance import TOLERANCE, assert_computes_the_same, oracle_of
 from tests.layouts_experts import BALANCED, experts_config, frozen_experts_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
-from tests.whole_runs import BIASED, balanced_rows_on_stages, in_precision, whole_runs
+from tests.whole_runs import (
+    BIASED,
+    balanced_decoder_on_stages,
+    balanced_rows_on_stages,
+    in_precision,
+    whole_runs,
+)
 
 
 @whole_runs("experts")
@@ -51,6 +57,20 @@ def _verified(cluster, config, target, make):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert not report.passed
     return report
+
+
+def _all_tokens(original):
+    """Plant: all tokens of a sample are needed, also its padding."""
+    return lambda batch, placeholders: [batch["input_ids"].shape[1]] * len(batch["input_ids"])
+
+
+def test_check_catches_padding_that_the_experts_of_a_decoder_count(cluster):
+    config = balanced_decoder_on_stages()
+    oracle = oracle_of(cluster, config)
+    with planted(cluster, "mimokit.engine.pipeline.stages.sample_lengths", _all_tokens, 7):
+        report = verify(cluster, config, steps=1, oracle=oracle)
+    assert report.gradient_differences[0]["writer"] > 1e-3
+    assert not report.passed
 
 
 def _unmarked(original):
