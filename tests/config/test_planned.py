@@ -217,7 +217,7 @@ def test_heads_of_their_own_width() -> None:
     ("content", "field"),
     [
         (
-            put(with_sizes(rank_offset=2), f"{SIZES}.images", {**PIPELINE, **CHUNKED, **FIRST}),
+            sections({**PIPELINE, **CHUNKED, **FIRST}, {**PIPELINE, **FIRST}, "colocated"),
             "virtual_pipeline_model_parallel_size",
         ),
         (with_network("images", window_size=2), "window_size"),

@@ -73,7 +73,9 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
 
 
 def _planned_sizes(name: str, model: MimoParallelismConfig) -> Iterator[Problem]:
-    """Yield chunks of another module than the language module."""
+    """Yield chunks of colocated encoders, which compute micro-batch by micro-batch in a phase."""
+    if model.deployment_mode == "heterogeneous":
+        return
     homogeneous = model.deployment_mode == "homogeneous"
     encodes = name in model.encoder_module_names
     executed_as = model.llm_module_name if homogeneous and encodes else name
