@@ -145,3 +145,16 @@ def _tensor_parallel(plan, config):
     (encoder,) = model.modality_submodules["images"].encoders.values()
     sizes = {"images": encoder.config, "language_module": model.language_model.config}
     return {name: config.tensor_model_parallel_size for name, config in sizes.items()}
+
+
+def test_the_projector_of_an_encoder_in_chunks_is_whole() -> None:
+    """It is described with the layers of the language model, which chunks need not divide."""
+    from mimokit.engine.models.specs import encoder_spec
+    from mimokit.engine.models.transformer import ModuleBuild
+
+    execution = ModuleExecution(pipeline_parallel=2, virtual_stages=2)
+    images, language = (net.model_copy(update={"num_layers": n})
+                        for net, n in ((IMAGES, 4), (LANGUAGE, 3)))  # fmt: skip
+    encoder, projector = _configs(encoder_spec(ModuleBuild("i", execution, images, language, 7)))
+    assert encoder.virtual_pipeline_model_parallel_size == 2
+    assert projector.virtual_pipeline_model_parallel_size is None
