@@ -53,6 +53,8 @@ def drawn_config(draws: random.Random) -> ExperimentConfig:
             config.finalize()
             check_runnable(config)
             if mimokit.plan(config).world_size <= MOST_RANKS:
+                _vary_chunks(draws, config)
+                check_runnable(config.finalize())
                 return config
         except (ConfigError, ZeroDivisionError):
             continue
@@ -172,6 +174,21 @@ def _vary_language(draws: random.Random, config: ExperimentConfig) -> None:
         config.runtime.pipeline_order = "gpipe" if chunks > 1 else draws.choice(("gpipe", "zb-h1"))
     fields["init_std"] = draws.choice((0.02, 0.05, 0.2))  # large weights have large gradients
     networks[LANGUAGE] = network.model_copy(update=fields)
+
+
+def _vary_chunks(draws: random.Random, config: ExperimentConfig) -> None:
+    """Draw chunks of encoders and decoders on ranks of their own."""
+    model = config.model
+    if model.deployment_mode != "heterogeneous" or config.runtime.pipeline_order == "zb-h1":
+        return
+    for name, sizes in model.module_parallelisms.items():
+        stages, network = sizes.pipeline_parallel, model.module_architectures[name]
+        if name == LANGUAGE or stages == 1 or config.data.num_microbatches % stages:
+            continue
+        if draws.random() < 0.5:
+            sizes.virtual_pipeline_model_parallel_size = 2
+            layers = network.model_copy(update={"num_layers": 2 * stages})
+            model.module_architectures[name] = layers
 
 
 def _as_language_of_all(config: ExperimentConfig) -> None:

@@ -63,6 +63,7 @@ def whole_runs(proves: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("run", chosen, ids=[run.name for run in chosen])
 
 
+RECOMPUTED = {"recompute_granularity": "full", "overlap_grad_reduce": True}
 # (tensor, data) of encoder and language model, on shared ranks.
 SHARED_RANKS = [
     ((1, 4), (1, 4)),
@@ -472,6 +473,14 @@ def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
     for order in ("1f1b", "gpipe"):
         make = partial(_apart_in_chunks, order)
         yield WholeRun(proves, f"heterogeneous, {order}", make)
+    for name, *chunked_apart in (
+        ("encoder", {"images": 2}, {}),
+        ("encoder and language model, recomputed", {"images": 2, LANGUAGE: 2}, RECOMPUTED),
+        ("decoder", {"writer": 2}, {}),
+        ("all", {"images": 2, LANGUAGE: 2, "writer": 2}, {"pipeline_order": "gpipe"}),
+    ):
+        make = partial(_modules_in_chunks, *chunked_apart)
+        yield WholeRun(proves, f"heterogeneous, chunks of {name}", make)
 
 
 def _weights_later() -> ExperimentConfig:
@@ -494,6 +503,24 @@ def _apart_in_chunks(order: str, replicas: int = 1) -> ExperimentConfig:
     language = config.model.module_parallelisms[LANGUAGE]
     language.virtual_pipeline_model_parallel_size = 2
     config.runtime.pipeline_order = order
+    return config.finalize()
+
+
+def _modules_in_chunks(chunks: Mapping[str, int], fields: Mapping[str, Any]) -> ExperimentConfig:
+    """Return modules of 2 stages each, some of which have several chunks, of a layer each.
+
+    Args:
+        fields: of these modules, and pipeline_order.
+    """
+    sizes = dict.fromkeys(("images", LANGUAGE, *({"writer"} & {*chunks})), (1, 2, 1))
+    own = {name: value for name, value in fields.items() if name != "pipeline_order"}
+    config = decoded_config(sizes, 4, pipeline_order=fields.get("pipeline_order"))
+    for name, count in chunks.items():
+        config = _changed(config, name, num_layers=2 * count)
+        module = config.model.module_parallelisms[name]
+        module.virtual_pipeline_model_parallel_size = count
+        for field, value in own.items():
+            setattr(module, field, value)
     return config.finalize()
 
 

@@ -67,7 +67,7 @@ class ModuleParallelismConfig(ConfigModel):
     by every rank. None: alltoall."""
 
     virtual_pipeline_model_parallel_size: ParallelSize | None = None
-    """Chunks of layers per stage, interleaved; only those of the language model run. None: 1."""
+    """Chunks of layers per stage, interleaved; those of colocated encoders do not run. None: 1."""
 
     recompute_granularity: Literal["selective", "full"] | None = None
     """selective: the backward pass recomputes the attention core. full: it recomputes whole

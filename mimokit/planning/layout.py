@@ -136,7 +136,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
             ],
             in_row,
             config.runtime.encoder_microbatches_of(batch.num_microbatches),
-            executions[model.llm_module_name].virtual_stages,
+            {name: execution.virtual_stages for name, execution in executions.items()},
             config.runtime.pipeline_order,
         ),
         replicas=plan_replicas(config, modules, world.world_size),

@@ -144,7 +144,7 @@ def plan_program(
     three_axes: Collection[str] = (),
     in_row: Collection[str] = (),
     encoder_microbatches: int = 1,
-    virtual_stages: int = 1,
+    virtual_stages: Mapping[str, int] | None = None,
     pipeline_order: PipelineOrder | None = None,
 ) -> PipelinePlan:
     """Return what every rank does in a step: 1F1B, or without stages the order of shared ranks.
@@ -158,7 +158,8 @@ def plan_program(
         frozen, absent: see `plan_schedule`.
         three_axes, in_row: see `plan_slots`.
         encoder_microbatches: for which colocated encoders run before the language module does.
-        virtual_stages: chunks of the language module on each of its sets of ranks.
+        virtual_stages: module -> chunks on each of its sets of ranks, 1 where it is missing. Of
+            modules on shared ranks only the language module has several.
         pipeline_order: None: 1F1B.
 
     Raises:
@@ -166,9 +167,10 @@ def plan_program(
     """
     language = modules[llm_module_name]
     kinds: dict[str, Modality] = {**modalities, llm_module_name: "text"}
+    chunks = dict(virtual_stages or {})
     if mode == "heterogeneous":
         cut = {name: module.pipeline_parallel for name, module in modules.items()}
-        graph = stage_graph(topology, cut, {llm_module_name: virtual_stages})
+        graph = stage_graph(topology, cut, chunks)
     elif language.pipeline_parallel == 1:
         names = [*(name for name in modules if name != llm_module_name), llm_module_name]
         passes = encoder_microbatches if mode == "colocated" else 1
@@ -177,12 +179,13 @@ def plan_program(
         )
     else:
         cut = {llm_module_name: language.pipeline_parallel}
-        graph = stage_graph({llm_module_name: ()}, cut, {llm_module_name: virtual_stages})
+        graph = stage_graph({llm_module_name: ()}, cut, chunks)
     ranks = tuple(modules[stage.module].stage(stage.place) for stage in graph.stages)
     names = [name for name, _ in graph.topology]
     encoders = upstream(topology, llm_module_name)
     text_heads = frozenset(name for name in encoders if kinds.get(name) == "text")
-    order: Order = interleaved if virtual_stages > 1 else one_forward_one_backward
+    several = any(len(stages) > 1 for stages in graph.workers)
+    order: Order = interleaved if several else one_forward_one_backward
     if pipeline_order is not None:
         order = ORDERS.get(pipeline_order, order)
     alone = order
@@ -222,7 +225,7 @@ def plan_program(
         topology,
         names,
         language.pipeline_parallel,
-        virtual_stages,
+        chunks.get(llm_module_name, 1),
         1 if shared.inside else language.pipeline_parallel,
         staged - {llm_module_name},
     )

@@ -83,7 +83,7 @@ def encoder_alive(
         return through
     if language.order == GPIPE:
         return encoder.micro_batches
-    deepest = reduce(np.maximum, (other.sizes.pipeline for other in encoders))
+    deepest = reduce(np.maximum, (micro_batches_through(e.sizes, count) for e in encoders))
     ahead = np.minimum(count, through + deepest)
     return encoder.micro_batches * ahead / count
 

@@ -34,8 +34,8 @@ def simulated_passes(
 ) -> float | None:
     """Return the seconds of all forward and backward passes of a step, bridges included.
 
-    None without a pipeline, and if the schedule plan does not cover the layout: interleaved chunks,
-    a fraction of a micro-batch, or more than `MOST_EVENTS`.
+    None without a pipeline, and if the schedule plan does not cover the layout: interleaved chunks
+    of the language model, a fraction of a micro-batch, or more than `MOST_EVENTS`.
     """
     sizes, count = language.sizes, float(language.micro_batches)
     stages = int(sizes.pipeline)

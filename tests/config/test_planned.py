@@ -179,6 +179,9 @@ def test_gradients_of_weights_are_apart_in_stages_of_one_chunk() -> None:
     assert found.field == "pipeline_order"
     assert "stages of 'language_module' have 2 chunks" in found.sentence
     assert problems(put(with_sizes(), "runtime.pipeline_order", "zb-h1")) == ()
+    content = sections({**PIPELINE, **CHUNKED, **FIRST}, {**PIPELINE, "rank_offset": 2}, "1f1b")
+    found = only(problems(put(content, "runtime.pipeline_order", "zb-h1")))
+    assert "stages of 'images' have 2 chunks" in found.sentence
 
 
 def test_layers_are_dealt_with_both_ends() -> None:
@@ -216,7 +219,7 @@ def test_heads_of_their_own_width() -> None:
     ("content", "field"),
     [
         (
-            put(with_sizes(rank_offset=2), f"{SIZES}.images", {**PIPELINE, **CHUNKED, **FIRST}),
+            sections({**PIPELINE, **CHUNKED, **FIRST}, {**PIPELINE, **FIRST}, "three_phase"),
             "virtual_pipeline_model_parallel_size",
         ),
         (with_network("images", window_size=2), "window_size"),

@@ -72,15 +72,11 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
 
 
 def _planned_sizes(name: str, model: MimoParallelismConfig) -> Iterator[Problem]:
-    """Yield chunks of another module than the language module."""
-    homogeneous = model.deployment_mode == "homogeneous"
-    encodes = name in model.encoder_module_names
-    executed_as = model.llm_module_name if homogeneous and encodes else name
-    sizes = model.module_parallelisms[executed_as]
-    path = f"model.module_parallelisms.{executed_as}"
-    chunks = sizes.in_runs(CHUNKS)
-    if chunks > 1 and executed_as != model.llm_module_name:
-        yield leave_out(name, CHUNKS, chunks, f"{path}.{CHUNKS}")
+    """Yield chunks of colocated encoders, which compute micro-batch by micro-batch in a phase."""
+    chunks = model.module_parallelisms[name].in_runs(CHUNKS)
+    colocated = model.deployment_mode == "colocated" and name != model.llm_module_name
+    if chunks > 1 and colocated:
+        yield leave_out(name, CHUNKS, chunks, f"model.module_parallelisms.{name}.{CHUNKS}")
 
 
 def _precision(config: ExperimentConfig) -> Iterator[Problem]:

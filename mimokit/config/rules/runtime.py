@@ -73,10 +73,11 @@ def _rounds(count: int, context: ValidationContext) -> Iterator[Problem]:
 
 def _pipeline_order(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
     """Yield an order that is of stages with one chunk each, where there are several."""
-    name, path = context.model.llm_module_name, "runtime.pipeline_order"
+    path = "runtime.pipeline_order"
     if runtime.pipeline_order != ZERO_BUBBLE or not context.is_valid(path):
         return
-    if name in context.cuts and context.has_valid_sizes(name) and context.cuts[name].virtual > 1:
+    sized = [name for name in context.cuts if context.has_valid_sizes(name)]
+    for name in (name for name in sized if context.cuts[name].virtual > 1):
         sentence = (
             f"pipeline_order is '{ZERO_BUBBLE}', but stages of '{name}' have "
             f"{context.cuts[name].virtual} chunks, and that order is of stages with one; leave "

@@ -118,11 +118,12 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         self._cut = SequenceCut(self.config, groups, mask_type == AttnMaskType.causal)
         self.decoder = TransformerBlock(
             config=self.config,
-            spec=block_submodules(layer_spec, self.config, groups),
+            spec=block_submodules(layer_spec, self.config, groups, self.part.chunk),
             post_layer_norm=outer_norms.after,
             pre_process=self.part.first,
             post_process=self.part.last,
             pg_collection=groups,
+            vp_stage=self.part.chunk,
         )
 
     def forward(

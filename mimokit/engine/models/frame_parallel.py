@@ -24,6 +24,7 @@ from mimokit.engine.frames import (
 )
 from mimokit.engine.frames.messages import gather_integers
 from mimokit.engine.megatron import ProcessGroupCollection
+from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.encoder import SharedItems
 from mimokit.engine.models.patches import GRID
 from mimokit.engine.models.rng import computing_other_rows, rows_computed
@@ -55,8 +56,9 @@ def patch_encoders(
     for name in config.model.encoder_module_names:
         kind = encoder_kind(config.model.get_architecture(name))
         if name in modules and kind in MODELS:
-            encoder = modules[name].module.encoders[kind.name]
-            apply_patch(MODELS[kind], encoder, FrameParallel(groups[name].dp, SAME_COST))
+            for chunk in chunks_of(modules[name].module):
+                how = FrameParallel(groups[name].dp, SAME_COST)
+                apply_patch(MODELS[kind], chunk.encoders[kind.name], how)
 
 
 class _Images(SharedItems):

@@ -386,6 +386,7 @@ def text_decoder_spec(build: ModuleBuild) -> ModuleSpec:
             "input_size": build.language.hidden_size,
             "initial_seed": build.seed,
             "part": WHOLE,
+            "vp_stage": None,
             "transformer_layer_spec": layer_spec(build, AttnMaskType.causal),
             "vocab_size": network.vocab_size,
             **_positions(network),

@@ -49,7 +49,9 @@ def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
         normalization=stated.normalization,
     )
     # All of it is on the last stage, and its rows are not cut along the sequence.
-    execution = replace(build.execution, pipeline_parallel=1, sequence_parallel=False)
+    execution = replace(
+        build.execution, pipeline_parallel=1, virtual_stages=1, sequence_parallel=False
+    )
     width = stated.norm_size or build.architecture.hidden_size
     norm = None if stated.normalization is None else width
     first = ColumnParallelLinear if plain else ProjectorStack.of(inside, norm)

@@ -25,7 +25,7 @@ from mimokit.engine.megatron import (
     build_module,
     ensure_memory_buffer,
 )
-from mimokit.engine.models.chunks import LanguageChunks
+from mimokit.engine.models.chunks import ModuleChunks, built, chunks_of
 from mimokit.engine.models.described import described
 from mimokit.engine.models.rng import module_seed, seed_modules
 from mimokit.engine.models.transformer import DTYPES, StagePart, round_weights
@@ -148,12 +148,12 @@ class MimoModelProvider:
     def _build(
         self, plan: LayoutPlan, groups: Mapping[str, ProcessGroupCollection]
     ) -> SeededMimoModel:
-        """Build the modules for which this rank has groups, the language model in chunks."""
+        """Build the modules for which this rank has groups, some of them in chunks."""
         language = self.mimo_parallelism_config.llm_module_name
         language_spec = self.language_model_spec
         if language in groups:
             execution = plan.executions[language]
-            language_spec = _language_of_rank(language_spec, groups[language], execution)
+            language_spec = _spec_of_rank(language_spec, groups[language], execution)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # Megatron's classes say that they are new
             return SeededMimoModel(
@@ -173,8 +173,12 @@ class MimoModelProvider:
             execution = plan.executions[name]
             frozen = [module] if execution.is_frozen else []
             if name in model.modality_submodules:
-                parts = {"encoder": module.encoders, "projector": module.input_projections}
-                frozen += [parts[part] for part in execution.frozen_parts]
+                names = {"encoder": "encoders", "projector": "input_projections"}
+                frozen += [
+                    getattr(chunk, names[part])
+                    for chunk in chunks_of(module)
+                    for part in execution.frozen_parts
+                ]
             for part in frozen:
                 part.requires_grad_(False)
 
@@ -193,10 +197,15 @@ class MimoModelProvider:
     ) -> None:
         for name, module in list(model.parts()):
             encodes = name in model.modality_submodules
-            config = (next(iter(module.encoders.values())) if encodes else module).config
+            encoders = [
+                encoder
+                for chunk in (chunks_of(module) if encodes else ())
+                for encoder in chunk.encoders.values()
+            ]
+            config = (encoders[0] if encodes else module).config
             wrapped = wrap_data_parallel(module, config, plan.executions[name], groups[name])
             if encodes and wrapped.shares_layers:
-                for encoder in module.encoders.values():
+                for encoder in encoders:
                     encoder.shares_items = encoder.shares_layers = True
             if encodes:
                 model.modality_submodules[name] = wrapped
@@ -236,7 +245,7 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
         self.text_decoders = torch.nn.ModuleDict()
         for name, spec in (decoder_specs or {}).items():
             torch.manual_seed(module_seed(seed, name))
-            self.text_decoders[name] = spec.module(**spec.params)
+            self.text_decoders[name] = built(spec)
 
     def parts(self) -> Iterator[tuple[str, Any]]:
         """Yield the modules on this rank with their names."""
@@ -266,7 +275,7 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
     def _initialize_submodules(self) -> None:
         for name, spec in self.mimo_config.modality_submodules_spec.items():
             torch.manual_seed(module_seed(self._seed, name))
-            self.modality_submodules[name] = spec.module.from_spec(spec)
+            self.modality_submodules[name] = built(spec)
 
     def _initialize_language_model(self) -> None:
         if not self._has_language_model:
@@ -307,21 +316,21 @@ def _of_rank(
     groups: Mapping[str, ProcessGroupCollection],
 ) -> dict[str, ModuleSpec]:
     return {
-        name: inject_process_groups(spec, groups[name], plan.executions[name].weights)
+        name: _spec_of_rank(spec, groups[name], plan.executions[name])
         for name, spec in specs.items()
         if name in groups
     }
 
 
-def _language_of_rank(
+def _spec_of_rank(
     spec: ModuleSpec, groups: ProcessGroupCollection, execution: ModuleExecution
 ) -> ModuleSpec:
     chunks, weights = execution.virtual_stages, execution.weights
     if chunks == 1:
         return inject_process_groups(spec, groups, weights)
     specs = [inject_process_groups(spec, groups, weights, chunk, chunks) for chunk in range(chunks)]
-    params = {"config": specs[0].params["config"], "specs": specs}
-    return ModuleSpec(module=LanguageChunks, params=params)
+    params = {"config": (specs[0].params or {}).get("config"), "specs": specs}
+    return ModuleSpec(module=ModuleChunks, params=params)
 
 
 def inject_process_groups(
@@ -345,9 +354,9 @@ def inject_process_groups(
     last = groups.pp.rank() == groups.pp.size() - 1 and chunk == chunks - 1
     filled: dict[str, Any] = {"pg_collection": groups, "tp_group": groups.tp}
     if groups.pp.size() > 1:
-        filled |= {"pre_process": first, "post_process": last, "part": StagePart(first, last)}
-    if chunks > 1:
-        filled["vp_stage"] = chunk
+        part = StagePart(first, last, chunk if chunks > 1 else None)
+        filled |= {"pre_process": first, "post_process": last, "part": part}
+        filled["vp_stage"] = part.chunk
     params = dict(spec.params or {})
     params |= {name: value for name, value in filled.items() if name in params}
     layers = params.get("config")
@@ -355,7 +364,8 @@ def inject_process_groups(
         params["config"] = _as_executed(layers, groups.tp.size(), weights)
     submodules = copy.copy(spec.submodules)
     if isinstance(submodules, dict):
-        submodules = {key: _inject(value, groups, weights) for key, value in submodules.items()}
+        how = groups, weights, chunk, chunks
+        submodules = {key: _inject(value, *how) for key, value in submodules.items()}
         if not last and "input_projections" in submodules:
             submodules["input_projections"] = []
     module = SampleOrderBlock if spec.module is TransformerBlock else spec.module
@@ -390,11 +400,14 @@ class SampleOrderBlock(TransformerBlock):  # type: ignore[misc]
         return output.transpose(0, 1)
 
 
-def _inject(value: Any, groups: ProcessGroupCollection, weights: Dtype) -> Any:
+def _inject(
+    value: Any, groups: ProcessGroupCollection, weights: Dtype, chunk: int, chunks: int
+) -> Any:
+    how = groups, weights, chunk, chunks
     if isinstance(value, ModuleSpec):
-        return inject_process_groups(value, groups, weights)
+        return inject_process_groups(value, *how)
     if isinstance(value, dict):
-        return {key: _inject(item, groups, weights) for key, item in value.items()}
+        return {key: _inject(item, *how) for key, item in value.items()}
     if isinstance(value, list):
-        return [_inject(item, groups, weights) for item in value]
+        return [_inject(item, *how) for item in value]
     return value

@@ -103,10 +103,12 @@ class StagePart:
     Attributes:
         first: it includes the embedding.
         last: it includes the parts after the layers.
+        chunk: of those on the rank that have several; None: it is the only one.
     """
 
     first: bool
     last: bool
+    chunk: int | None = None
 
 
 WHOLE = StagePart(first=True, last=True)

@@ -11,7 +11,7 @@ from mimokit.architecture.tensor_cut import ShardPlace
 from mimokit.architecture.tensors import EMBEDDING
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import ProcessGroupCollection, TransformerBlock
-from mimokit.engine.models.chunks import LanguageChunks, chunks_of
+from mimokit.engine.models.chunks import ModuleChunks, chunks_of
 from mimokit.engine.models.experts import SeededExperts
 from mimokit.engine.parallel.marks import is_tied_copy
 from mimokit.engine.weights.files import opened
@@ -36,14 +36,14 @@ def parameters_of_whole(module: torch.nn.Module) -> dict[str, torch.nn.Parameter
     A pipeline stage numbers its layers from 0, and a rank its experts; here they have their numbers
     in the whole module.
     """
-    if isinstance(module, LanguageChunks):
+    if isinstance(module, ModuleChunks):
         of_chunks = map(parameters_of_whole, chunks_of(module))
         return {name: value for own in of_chunks for name, value in own.items()}
     return _by_whole_name(module, dict(module.named_parameters()))
 
 
 def modules_of_whole(module: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """Return the modules inside a module, which is no `LanguageChunks`, likewise."""
+    """Return the modules inside a module, which is no `ModuleChunks`, likewise."""
     return _by_whole_name(module, dict(module.named_modules()))
 
 

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import torch
 
 from mimokit.engine.data.batch import Batch
+from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.rng import mask_rows, random_state_of
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.full_shards import dtype_computed_in
@@ -149,6 +150,9 @@ class PipelineStage(ABC):
 class ModuleStage(PipelineStage):
     """One stage of a Megatron module.
 
+    Args:
+        chunk: of those on this rank that the stage is.
+
     Attributes:
         samples: of a step and a micro-batch -> numbers in the global batch of those that this rank
             computes.
@@ -156,9 +160,12 @@ class ModuleStage(PipelineStage):
 
     samples: Callable[[int, int], Sequence[int]]
 
-    def __init__(self, name: str, wrapped: ModuleDataParallel, first: bool, last: bool) -> None:
+    def __init__(
+        self, name: str, wrapped: ModuleDataParallel, first: bool, last: bool, chunk: int = 0
+    ) -> None:
         super().__init__(name, first, last)
         self.wrapped = wrapped
+        self._part = chunks_of(wrapped.module)[chunk]
         self.samples = lambda step, microbatch: range(0)
 
     def forward(self, given: StageInput) -> StageOutput:
@@ -181,6 +188,12 @@ class ModuleStage(PipelineStage):
     def modules(self) -> Sequence[ModuleDataParallel]:
         """The part of its module on this rank."""
         return (self.wrapped,)
+
+    @property
+    def parts(self) -> Sequence[tuple[ModuleDataParallel, torch.nn.Module | None]]:
+        """The part of its module on this rank, and the chunk of it where there are several."""
+        whole = self._part is self.wrapped.module
+        return [(self.wrapped, None if whole else self._part)]
 
     @property
     def dtype(self) -> torch.dtype:

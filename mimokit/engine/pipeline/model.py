@@ -16,6 +16,7 @@ from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.colocated.checks import EveryCall, ReplicaCheck, check_rarely
 from mimokit.engine.data.iterators import PlacesOf
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
+from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.encoder import Encoder
 from mimokit.engine.models.provider import MimoModelProviderResult, NoModules, SeededMimoModel
 from mimokit.engine.models.specs import encoder_kind, multimodal_provider
@@ -201,17 +202,19 @@ def _stage(
     name, graph = stage.module, plan.program.graph
     first, last = stage.place == 0, stage.place == graph.stage(name, -1).place
     wrapped = dict(model.parts())[name]
+    chunk = stage.place // plan.modules[name].pipeline_parallel
     network = config.get_architecture(name)
     if name in config.decoder_module_names:
         width = config.get_architecture(config.llm_module_name).hidden_size
         in_row = plan.executions[name].samples_in_row
-        return DecoderStage(name, wrapped, first, last, width, in_row)
+        return DecoderStage(name, wrapped, first, last, width, chunk, in_row)
     if name in config.encoder_module_names:
         kind, tokens = encoder_kind(network), tokens_per_item(network)
-        if not all(isinstance(one, Encoder) for one in wrapped.module.encoders.values()):
+        (first_chunk, *_) = chunks_of(wrapped.module)
+        if not all(isinstance(one, Encoder) for one in first_chunk.encoders.values()):
             width = config.get_architecture(config.llm_module_name).hidden_size
             return ModalityStage(name, wrapped, first, last, width, tokens)
-        return EncoderStage(name, wrapped, first, last, kind, tokens)
+        return EncoderStage(name, wrapped, first, last, kind, tokens, chunk)
     modalities = {edge.index: edge.modality for edge in graph.incoming[graph.stage(name, 0).index]}
     with_grids = plan.program.three_axes.intersection(modalities.values())
     return LanguageStage(
@@ -225,7 +228,7 @@ def _stage(
         three_axes=name in plan.program.three_axes,
         feeds=bool(plan.topology[name]),
         loss_func=code.loss_func,
-        chunk=stage.place // plan.modules[name].pipeline_parallel,
+        chunk=chunk,
         in_row=plan.executions[name].samples_in_row,
         with_lengths=network.counts_tokens,
         feeds_rows=any(plan.executions[fed].samples_in_row for fed in plan.topology[name]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -20,7 +20,6 @@ from mimokit.engine.data.batch import (
 )
 from mimokit.engine.data.check import check_words
 from mimokit.engine.megatron import GPTModel, MimoModel
-from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import shares_experts
 from mimokit.engine.models.language import hidden_states_of
@@ -62,18 +61,19 @@ class EncoderStage(ModuleStage):
         last: bool,
         kind: EncoderKind,
         tokens_per_item: int,
+        chunk: int = 0,
     ) -> None:
-        super().__init__(name, wrapped, first, last)
+        super().__init__(name, wrapped, first, last, chunk)
         self._kind = kind
         self._tokens_per_item = tokens_per_item
 
     @property
     def _encoder(self) -> Encoder:
-        return self.wrapped.module.encoders[self._kind.name]  # type: ignore[no-any-return]
+        return self._part.encoders[self._kind.name]  # type: ignore[no-any-return]
 
     @property
     def _rows_width(self) -> int:
-        return int(self.wrapped.module.input_projections[0].config.hidden_size)
+        return int(self._part.input_projections[0].config.hidden_size)
 
     def _forward(self, given: StageInput) -> StageOutput:
         if self.first and self.last:
@@ -137,7 +137,7 @@ class EncoderStage(ModuleStage):
         return self._project(self._encoder.finish(hidden, sizes))
 
     def _project(self, features: torch.Tensor) -> torch.Tensor:
-        rows: torch.Tensor = self.wrapped.module.project_embeddings([features])
+        rows: torch.Tensor = self._part.project_embeddings([features])
         return alike_on_contexts(rows, self.wrapped.ownership.groups.cp)
 
     def _counts(self, items: list[int], sizes: torch.Tensor | None) -> list[int]:
@@ -328,7 +328,7 @@ class LanguageStage(_LogitsStage):
             come with the rows, and each stage sends them to the next. False also where grids do
             not come: then the batch has such positions, if there are any.
         feeds: other modules receive its hidden states.
-        chunk: of those on this rank that the stage is.
+        chunk: see `ModuleStage`.
         in_row: the samples of a micro-batch are in a row, without padding.
         feeds_rows: modules behind take no padding.
         with_lengths: each stage knows how long samples are without padding, as in a row.
@@ -351,14 +351,13 @@ class LanguageStage(_LogitsStage):
         with_lengths: bool = False,
         feeds_rows: bool = False,
     ) -> None:
-        super().__init__(name, wrapped, first, last)
+        super().__init__(name, wrapped, first, last, chunk)
         self._model = model
         self._modalities = modalities
         self._merge_sizes = merge_sizes
         self._three_axes = three_axes
         self._feeds = feeds
         self._loss_func = loss_func
-        self._part = chunks_of(wrapped.module)[chunk]
         self._in_row = in_row
         self._with_lengths = with_lengths or in_row
         self._feeds_rows = feeds_rows
@@ -470,12 +469,6 @@ class LanguageStage(_LogitsStage):
         return (assemble(ids, special, words, branches).hidden, *positions)
 
     @property
-    def parts(self) -> Sequence[tuple[ModuleDataParallel, torch.nn.Module | None]]:
-        """The part of its module on this rank, and the chunk of it where there are several."""
-        whole = self._part is self.wrapped.module
-        return [(self.wrapped, None if whole else self._part)]
-
-    @property
     def ends(self) -> bool:
         """Whether this is the last stage."""
         return self.last
@@ -496,9 +489,10 @@ class DecoderStage(_LogitsStage):
         first: bool,
         last: bool,
         input_size: int,
+        chunk: int = 0,
         in_row: bool = False,
     ) -> None:
-        super().__init__(name, wrapped, first, last)
+        super().__init__(name, wrapped, first, last, chunk)
         self._input_size = input_size
         self._in_row = in_row
 
@@ -510,7 +504,7 @@ class DecoderStage(_LogitsStage):
             samples, width = len(given.counts[edge][0]), hidden.shape[-1]
             hidden = self._rows(hidden).reshape(samples, -1, width).transpose(0, 1)
             hidden = self._cut_of().on_rank(hidden.contiguous())
-        output = self.wrapped(hidden, self._mask(hidden))
+        output = self._part(hidden, self._mask(hidden))
         return StageOutput(output, [], logits=output if self.last else None)
 
     def _forward_row(self, given: StageInput, edge: int, hidden: torch.Tensor) -> StageOutput:
@@ -522,7 +516,7 @@ class DecoderStage(_LogitsStage):
             laid = row.lengthened(self._rows(hidden), lengths)[:, None]
             hidden = self._cut_of(row).on_rank(laid.contiguous())
         with computing_lengths(lengths, row):
-            output = self.wrapped(hidden, None, row.params(hidden.device))
+            output = self._part(hidden, None, row.params(hidden.device))
         if self.last:
             return StageOutput(output, [], logits=output, row=row)
         return StageOutput(output, [], (bounds_of(lengths).to(output.device),))

@@ -48,11 +48,11 @@ With a forward of 1 and a backward of 2, both stages are idle for (p - 1) / (m +
 from mimokit.planning.schedule.actions import Action, Order, ScheduleError, Step
 from mimokit.planning.schedule.check import check_actions, plan_schedule
 from mimokit.planning.schedule.graph import Stage, StageEdge, StageGraph, shared_graph, stage_graph
+from mimokit.planning.schedule.interleaved import held_stages, interleaved
 from mimokit.planning.schedule.orders import (
     InGroups,
     SharedOrder,
     gpipe,
-    interleaved,
     num_warmup_microbatches,
     one_forward_one_backward,
     shared_ranks,
@@ -82,6 +82,7 @@ __all__ = [
     "Timeline",
     "check_actions",
     "gpipe",
+    "held_stages",
     "interleaved",
     "makespan",
     "num_warmup_microbatches",

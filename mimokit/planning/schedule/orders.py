@@ -1,9 +1,10 @@
-"""The orders in which ranks compute: GPipe, 1F1B, ZB-H1, interleaved, and that of shared ranks.
+"""The orders in which ranks compute: GPipe, 1F1B, ZB-H1, and that of shared ranks.
 
 An order is a function of (graph, set of ranks, micro-batches) that returns the steps of one entry
 of `StageGraph.workers`, in order: (kind, stage, micro-batch). Every forward and every backward of
 the worker's stages is in it once, and where an order has gradients of weights apart, each of these.
-`Schedule` leaves out what there is nothing to do for, and adds the messages between ranks.
+`Schedule` leaves out what there is nothing to do for, and adds the messages between ranks. The
+interleaved order of several stages on the same ranks is in `interleaved.py`.
 """
 
 from __future__ import annotations
@@ -73,85 +74,6 @@ def zero_bubble(graph: StageGraph, worker: int, num_microbatches: int) -> Sequen
     left = range(max(0, num_microbatches - later), num_microbatches)
     steps += [(StepKind.WEIGHT_GRADIENT, stage, microbatch) for microbatch in left]
     return steps
-
-
-def interleaved(graph: StageGraph, worker: int, num_microbatches: int) -> Sequence[Step]:
-    """Return the order of ranks with several stages of one module, or of modules around them.
-
-    The order is Megatron's (arXiv 2104.04473, section 2.2): micro-batches come in rounds, one
-    micro-batch per set of ranks, each round through all stages of a rank; after
-    `2 (p - 1 - place) + (v - 1) p` forwards a rank alternates, for p sets of v stages each. An
-    encoder computes in the order in which the first of the several stages does, ahead of it by a
-    forward for every stage in between. Stages behind the module compute 1F1B as far as the last of
-    its stages has sent them micro-batches; ranks then alternate later by as many forwards as there
-    are such stages on a path.
-
-    The stages of the interleaved module and the micro-batches are multiples of its ranks.
-    """
-    stages = graph.workers[worker]
-    if len(stages) > 1:
-        return list(_rounds(graph, stages, num_microbatches))
-    (stage,) = stages
-    position = graph.stages[stage].position
-    first, *_, last = (each for each in graph.workers if len(each) > 1)
-    if position > graph.stages[last[-1]].position:
-        kinds = [k for k, s, _ in _rounds(graph, last, num_microbatches) if s == last[-1]]
-        return list(_following(kinds, stage, graph.total_stages - 1 - position))
-    kinds = [k for k, s, _ in _rounds(graph, first, num_microbatches) if s == first[0]]
-    return list(_earlier(kinds, stage, graph.stages[first[0]].position - position))
-
-
-def _rounds(graph: StageGraph, stages: tuple[int, ...], num_microbatches: int) -> Iterator[Step]:
-    module = graph.stages[stages[0]].module
-    chunks = len(stages)
-    ranks = sum(stage.module == module for stage in graph.stages) // chunks
-    place = graph.stages[stages[0]].place
-    whole = num_microbatches * chunks
-    last = max(stage.position for stage in graph.stages if stage.module == module)
-    turns, behind = divmod(graph.total_stages - 1 - last, ranks)
-    alone = 2 * (ranks - 1 - place) + (chunks - 1) * ranks
-    warmup = min(whole, alone + turns * ranks * chunks + behind)
-
-    def step(kind: StepKind, number: int) -> Step:
-        turn, within = divmod(number, ranks * chunks)
-        chunk, offset = divmod(within, ranks)
-        chunk = chunks - 1 - chunk if kind == StepKind.BACKWARD else chunk
-        return kind, stages[chunk], turn * ranks + offset
-
-    for number in range(warmup):
-        yield step(StepKind.FORWARD, number)
-    for number in range(whole - warmup):
-        yield step(StepKind.FORWARD, warmup + number)
-        yield step(StepKind.BACKWARD, number)
-    for number in range(whole - warmup, whole):
-        yield step(StepKind.BACKWARD, number)
-
-
-def _earlier(kinds: Sequence[StepKind], stage: int, ahead: int) -> Iterator[Step]:
-    """Yield the steps of a stage whose forwards come `ahead` earlier than in `kinds`."""
-    forwards = backwards = 0
-    count = kinds.count(StepKind.FORWARD)
-    for kind in (*[StepKind.FORWARD] * ahead, *kinds):
-        if kind == StepKind.BACKWARD:
-            yield kind, stage, backwards
-            backwards += 1
-        elif forwards < count:
-            yield kind, stage, forwards
-            forwards += 1
-
-
-def _following(kinds: Sequence[StepKind], stage: int, warmup: int) -> Iterator[Step]:
-    """Yield 1F1B of a stage that has no micro-batch before the stage with `kinds` has sent it."""
-    forwards = backwards = sent = 0
-    for kind in kinds:
-        if kind == StepKind.FORWARD:
-            sent += 1
-            continue
-        for microbatch in range(forwards, min(backwards + warmup + 1, sent)):
-            yield StepKind.FORWARD, stage, microbatch
-            forwards += 1
-        yield kind, stage, backwards
-        backwards += 1
 
 
 @dataclass(frozen=True)

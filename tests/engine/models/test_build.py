@@ -160,3 +160,16 @@ def test_positions_of_a_text_decoder_are_those_of_its_network(scaling) -> None:
     assert behind["scaling"] is language["scaling"] is stretched
     for field in ("position_embedding_type", "max_sequence_length"):
         assert behind[field] == language[field]
+
+
+def test_the_projector_of_an_encoder_in_chunks_is_whole() -> None:
+    """It is described with the layers of the language model, which chunks need not divide."""
+    from mimokit.engine.models.specs import encoder_spec
+    from mimokit.engine.models.transformer import ModuleBuild
+
+    execution = ModuleExecution(pipeline_parallel=2, virtual_stages=2)
+    images, language = (net.model_copy(update={"num_layers": n})
+                        for net, n in ((IMAGES, 4), (LANGUAGE, 3)))  # fmt: skip
+    encoder, projector = _configs(encoder_spec(ModuleBuild("i", execution, images, language, 7)))
+    assert encoder.virtual_pipeline_model_parallel_size == 2
+    assert projector.virtual_pipeline_model_parallel_size is None

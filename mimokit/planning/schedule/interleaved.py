@@ -1,0 +1,143 @@
+"""The interleaved order of ranks with several stages (chunks) of a module, among other modules."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+
+from mimokit.planning.schedule.actions import Step
+from mimokit.planning.schedule.graph import StageGraph
+from mimokit.step_kinds import StepKind
+
+_PASSES = (StepKind.FORWARD, StepKind.BACKWARD)
+_UNITS = (1, 2)
+"""Of time, of all chunks of a set of ranks together: a backward is two matrix products for one."""
+
+
+def interleaved(graph: StageGraph, worker: int, num_microbatches: int) -> Sequence[Step]:
+    """Return the order of ranks with chunks of any modules, and of the modules around them.
+
+    It is the order of a run: every set of ranks computes the next forward as soon as its inputs are
+    there and `held_stages` allows it, else a backward whose gradients are there. Forwards of a set
+    come in Megatron's order (arXiv 2104.04473, section 2.2): micro-batches in rounds, one per set
+    of ranks of the module, each round through all chunks. What has run once in an order does not
+    wait indefinitely. Of one module alone the order is Megatron's: after
+    `2 (p - 1 - place) + (v - 1) p` forwards a rank alternates, for p sets of v chunks each; but
+    where a gradient is there before the input of the next forward, it does not wait for that.
+    """
+    return _orders(graph, num_microbatches)[worker]
+
+
+@lru_cache(maxsize=16)
+def _orders(graph: StageGraph, num_microbatches: int) -> tuple[tuple[Step, ...], ...]:
+    """Return the steps of every set of ranks."""
+    run = _Run(graph, num_microbatches)
+    run.to_the_end()
+    return tuple(map(tuple, run.steps))
+
+
+def held_stages(graph: StageGraph) -> tuple[int, ...]:
+    """Return how many forwards without their backward each set of ranks has at most.
+
+    On the way to the end of the graph a module holds as many micro-batches as it has sets of ranks,
+    with chunks twice as many; in between, the numbers are those of 1F1B and of Megatron.
+    """
+    chunks = {graph.stages[own[-1]].module: len(own) for own in graph.workers}
+    sets = Counter(graph.stages[own[-1]].module for own in graph.workers)
+    fed = {name: [t for t in targets if t in sets] for name, targets in graph.topology}
+    through = {name: sets[name] * min(chunks[name], 2) for name in sets}
+    before = dict.fromkeys(sets, 0)
+    for name in (name for name, _ in graph.topology if name in sets):
+        for target in fed[name]:
+            before[target] = max(before[target], before[name] + through[name])
+    longest = max(before[name] + through[name] for name in sets)
+    held = []
+    for own in graph.workers:
+        name, place = graph.stages[own[0]].module, graph.stages[own[0]].place
+        behind = chunks[name] * (longest - before[name] - through[name])
+        later = sets[name] - 1 - place
+        alone = later if chunks[name] == 1 else 2 * later + (chunks[name] - 1) * sets[name]
+        held.append(alone + 1 + behind)
+    return tuple(held)
+
+
+class _Run:
+    """All sets of ranks compute all micro-batches, event by event.
+
+    Attributes:
+        begun, done: forward and backward -> stage -> micro-batches; a stage takes them in turn.
+    """
+
+    def __init__(self, graph: StageGraph, num_microbatches: int) -> None:
+        self.graph, self.count = graph, num_microbatches
+        self.most = held_stages(graph)
+        self.sets = Counter(graph.stages[own[-1]].module for own in graph.workers)
+        self.steps: list[list[Step]] = [[] for _ in graph.workers]
+        self.held = [0] * len(graph.workers)
+        stages = range(len(graph.stages))
+        self.begun, self.done = ([[0 for _ in stages] for _ in _PASSES] for _ in range(2))
+        within = {stage for own in graph.workers for stage in own}
+        sources = [{e.source for e in edges} & within for edges in graph.incoming]
+        targets = [{e.destination for e in edges} & within for edges in graph.outgoing]
+        self.waits_for = sources, targets
+        self.whole = math.lcm(*map(len, graph.workers))  # time that all chunks divide
+        self.ends: list[tuple[int, int, int, int]] = []
+
+    def to_the_end(self) -> None:
+        """Run until every micro-batch is computed."""
+        idle, now = set(range(len(self.steps))), 0
+        while True:
+            for worker in sorted(idle):
+                found = self._next(worker, self.held[worker] < self.most[worker])
+                if found is not None:
+                    self._begin(worker, *found, now)
+                    idle.remove(worker)
+            if not self.ends:
+                beyond = ((self._next(worker, True), worker) for worker in idle)
+                waiting = [(found, worker) for found, worker in beyond if found]
+                if not waiting:
+                    return
+                # Limits of several modules hold each other: the oldest micro-batch goes on.
+                found, worker = min(waiting, key=lambda each: self.begun[0][each[0][1]])
+                self._begin(worker, *found, now)
+                idle.remove(worker)
+            now = self.ends[0][0]
+            while self.ends and self.ends[0][0] == now:
+                _, worker, way, stage = heapq.heappop(self.ends)
+                self.done[way][stage] += 1
+                self.held[worker] -= way
+                idle.add(worker)
+
+    def _next(self, worker: int, has_room: bool) -> tuple[int, int] | None:
+        """Return forward (0) or backward (1) and the stage of what a set of ranks computes next."""
+        ways = (0, 1) if has_room else (1,)
+        for way in ways:
+            left = [s for s in self.graph.workers[worker] if self.begun[way][s] < self.count]
+            if way == 0:  # in Megatron's order, also where another forward could begin already
+                left = sorted(left, key=lambda stage: self._turn(0, stage))[:1]
+            ready = [stage for stage in left if self._is_ready(way, stage)]
+            if ready:
+                return way, min(ready, key=lambda stage: self._turn(way, stage))
+        return None
+
+    def _turn(self, way: int, stage: int) -> tuple[int, int]:
+        """Return round and chunk of the next micro-batch of a stage."""
+        place, module = self.graph.stages[stage].place, self.graph.stages[stage].module
+        return self.begun[way][stage] // self.sets[module], -place if way else place
+
+    def _is_ready(self, way: int, stage: int) -> bool:
+        """Return whether the inputs of the next micro-batch of a stage have been computed."""
+        number, done = self.begun[way][stage], self.done[way]
+        if way and self.done[0][stage] <= number:
+            return False
+        return all(done[other] > number for other in self.waits_for[way][stage])
+
+    def _begin(self, worker: int, way: int, stage: int, now: int) -> None:
+        self.steps[worker].append((_PASSES[way], stage, self.begun[way][stage]))
+        self.begun[way][stage] += 1
+        self.held[worker] += 1 - way
+        units = _UNITS[way] * self.whole // len(self.graph.workers[worker])
+        heapq.heappush(self.ends, (now + units, worker, way, stage))
