@@ -366,8 +366,34 @@ def _windows_of_a_decoder() -> ExperimentConfig:
     return _changed(cut_along_sequences(partial(decoded_config, sizes, 2)), "writer", window_size=3)
 
 
+def windows_of_encoders() -> ExperimentConfig:
+    """Return two stages of tensor-parallel ranks, whose images have any size, next to sound."""
+    sizes = {"qwen": (2, 2, 1), "audio": (1, 2, 1), LANGUAGE: (1, 2, 1)}
+    config = apart_multimodal_config(sizes, 2, three_axes=True, presence=PRESENCE)
+    _changed(config, "qwen", window_size=4, full_attention_layers=[2])
+    return _changed(config, "audio", window_size=4, full_attention_layers=[1])
+
+
+def windows_of_encoders_on_contexts() -> ExperimentConfig:
+    """Return squares beside class tokens, and sound, which drop numbers, on parts of sequences."""
+    sizes = {"dino": (2, 2), "audio": (1, 4), LANGUAGE: (2, 2)}
+    make = partial(multimodal_config, sizes, "colocated", num_microbatches=2, presence=PRESENCE)
+    config = on_contexts(make, dino=2, audio=2)
+    _changed(config, "dino", window_size=9, attention_dropout=0.2)
+    _changed(config, "audio", window_size=5, attention_dropout=0.2)
+    return with_sizes(config, ("dino",), sequence_parallel=True)
+
+
+def dropping_windows_on_contexts() -> ExperimentConfig:
+    """Return windows of a language model, of whose scores some are dropped, on contexts."""
+    return _dropping(windows_on_contexts)
+
+
 def _windows() -> Iterator[WholeRun]:
     for name, make in (
+        ("encoders on stages", windows_of_encoders),
+        ("encoders on contexts", windows_of_encoders_on_contexts),
+        ("dropout on contexts", dropping_windows_on_contexts),
         ("samples in a row on contexts", windows_on_contexts),
         ("chunks", _windows_in_chunks),
         ("a decoder", _windows_of_a_decoder),

@@ -44,10 +44,10 @@ def with_sizes(schedule: str = "1f1b", **fields: Any) -> dict[str, Any]:
 
 def test_a_plan_says_what_runs_reject() -> None:
     content = with_sizes()
-    content["model"]["module_architectures"]["images"]["window_size"] = 2
+    content["model"]["module_architectures"][LANGUAGE]["kv_channels"] = 5
     content["runtime"]["precision"] = "fp8"
     plan = mimokit.plan(content)
-    line = "`mimokit run` rejects this layout: images window_size 2; runtime precision fp8"
+    line = "`mimokit run` rejects this layout: language_module kv_channels 5; runtime precision fp8"
     assert line in " ".join(str(plan).split())
     assert line in plan._repr_html_()
     with pytest.raises(ConfigError) as refused:
@@ -103,6 +103,7 @@ def test_nothing_of_them_is_written_unless_it_is_said() -> None:
         (LANGUAGE, {**LATENT, "kv_lora_rank": None}, "multi_latent_attention needs it"),
         (LANGUAGE, {"full_attention_layers": 1}, "window_size is not given"),
         (LANGUAGE, {"window_size": 8, "full_attention_layers": [2, 5]}, "name those of 1 to 4"),
+        ("images", {"window_size": 2}, "is a square of patches; choose 1 (1 x 1) or 4"),
         (LANGUAGE, {"max_position_embeddings": 9}, "position_embedding_type is not"),
         (LANGUAGE, {**LEARNED, "rotary_base": 1e6}, "but its positions are learned"),
         ("images", {"rope_scaling": {"rope_type": "linear"}}, "but its positions are learned"),
@@ -220,7 +221,6 @@ def test_heads_of_their_own_width() -> None:
             put(with_sizes(rank_offset=2), f"{SIZES}.images", {**PIPELINE, **CHUNKED, **FIRST}),
             "virtual_pipeline_model_parallel_size",
         ),
-        (with_network("images", window_size=2), "window_size"),
         (with_network("images", **LEARNED, max_position_embeddings=3), "max_position_embeddings"),
         (with_network("images", projector={"deepstack_copies": 1}), "projector.deepstack_copies"),
         (put(sections(), "runtime.precision", "fp8"), "precision"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from mimokit.config.architecture import ModuleArchitecture
@@ -120,6 +121,19 @@ def _kept_class_token(name: str, network: ModuleArchitecture) -> Iterator[Proble
         if network.keep_class_token and wrong_now:
             yield _problem(name, "keep_class_token", True, f"but {why}; leave it out.", True)
             return
+
+
+def _square_window(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    """Yield a window of images that is no square of patches."""
+    window = network.window_size
+    if window is None or window >= network.seq_length or math.isqrt(window) ** 2 == window:
+        return
+    side = math.isqrt(window)
+    what = (
+        f"but a window of images is a square of patches; choose {side**2} ({side} x {side}) or "
+        f"{(side + 1) ** 2}."
+    )
+    yield _problem(name, "window_size", window, what)
 
 
 def _problem(name: str, field: str, value: object, what: str, leave_out: bool = False) -> Problem:
@@ -244,8 +258,9 @@ def _out_of_place(
         yield problem_at(network_path(name, "frozen"), network.frozen, sentence, True)
     whose = "an encoder" if language else "the language module"
     why = "is the language module" if language else "is not the language module"
-    if not language and network.modality == "vision":
+    if not (language or decoder) and network.modality == "vision":
         yield from _kept_class_token(name, network)
+        yield from _square_window(name, network)
     if not language and network.modality == "audio":
         yield from _misplaced(name, network, _OF_VISION, "has mel_bins and so reads sound", whose)
     yield from _misplaced(name, network, wrong, why, whose)

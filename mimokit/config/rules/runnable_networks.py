@@ -35,7 +35,6 @@ def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield from _latent(name, network, learned)
         yield from _key_bias(name, network, model.get_parallelism(name).tensor_parallel)
         if learned and network.modality != "text":
-            yield from _windows(name, network)
             yield from unrunnable_pooling(name, network)
 
 
@@ -53,13 +52,6 @@ def _planned(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
             yield module_problem(name, field, value, sentence)
         else:
             yield leave_out(name, field, value, network_path(name, field))
-
-
-def _windows(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield windows of encoders of images and sound, whose tokens also attend to later ones."""
-    window = network.window_size
-    if window is not None and window < network.seq_length:
-        yield leave_out(name, "window_size", window, network_path(name, "window_size"))
 
 
 def _positions(

@@ -129,4 +129,5 @@ AUDIO = EncoderKind(
     parameters=lambda architecture: {"geometry": audio_geometry(architecture)},
     merged=lambda architecture: architecture.merge_size,
     sizes="tokens_per_item",
+    sides=lambda before: ((before + 1) // 2, before // 2),
 )

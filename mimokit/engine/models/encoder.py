@@ -20,6 +20,7 @@ from mimokit.engine.megatron import (
     TransformerBlock,
     TransformerConfig,
 )
+from mimokit.engine.models.attention import HIDDEN
 from mimokit.engine.models.projector import projector_spec
 from mimokit.engine.models.rng import computing_other_rows
 from mimokit.engine.models.transformer import (
@@ -159,9 +160,9 @@ class Encoder(MegatronModule):  # type: ignore[misc]
                 hidden = self.pre_layernorm(hidden)
         else:
             self.decoder.set_input_tensor(hidden)
-        mask = None if sizes is None else self._mask(sizes)
+        mask = self._hiding_padding(None if sizes is None else self._mask(sizes))
         output: torch.Tensor = self.decoder(
-            hidden, attention_mask=self._hiding_padding(mask), **self._rotary_on_rank(sizes)
+            hidden, attention_mask=self._with_windows(mask, sizes), **self._rotary_on_rank(sizes)
         )
         if not self.part.last:
             return output
@@ -212,6 +213,20 @@ class Encoder(MegatronModule):  # type: ignore[misc]
             mask = _with_padding(mask, self._padding, dimension=2)
         return _with_padding(mask, self._padding, dimension=3, value=True)
 
+    def _with_windows(
+        self, mask: torch.Tensor | None, sizes: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        """Return a mask that also says the window of each position; see `SequenceAttention`."""
+        windows = self._windows(sizes)
+        if windows is None:
+            return mask
+        windows = _with_padding(windows, self._padding, dimension=1)[:, None, None]
+        return windows if mask is None else windows.masked_fill(mask, HIDDEN)
+
+    def _windows(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
+        """Return the number of the window of each position, [items or 1, positions], if any."""
+        return None
+
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the inputs of 0 items."""
         raise NotImplementedError(f"{type(self).__name__} cannot run without items.")
@@ -249,6 +264,8 @@ class EncoderKind:
         sizes: name of the input with the size of each item, [items, …] int64, which is sent with
             the hidden states to all stages; None where all items have the same size.
         size_shape: the shape of one item's size.
+        sides: how many positions of a window are before a position, and after it, of how many are
+            before it in Megatron's, which is causal; -1: the encoder numbers windows.
     """
 
     name: str
@@ -259,6 +276,7 @@ class EncoderKind:
     merged: Callable[[ModuleArchitecture], int]
     sizes: str | None = None
     size_shape: tuple[int, ...] = ()
+    sides: Callable[[int], tuple[int, int]] = lambda before: (before, 0)
 
     def spec(self, build: ModuleBuild) -> ModuleSpec:
         """Return the spec of an encoder and its projector; the provider injects groups and stage.
@@ -273,10 +291,13 @@ class EncoderKind:
             execution.context_parallel * slices
         ):
             mask_type = AttnMaskType.padding
+        config = build.config
+        if config.window_size is not None:
+            config.window_size = self.sides(config.window_size[0])
         encoder = ModuleSpec(
             module=self.encoder,
             params={
-                "config": build.config,
+                "config": config,
                 "layer_spec": layer_spec(build, mask_type),
                 "outer_norms": OuterNorms.of(network),
                 "part": WHOLE,
