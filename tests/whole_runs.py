@@ -763,6 +763,20 @@ def _pooled_on_stages() -> ExperimentConfig:
     return _changed(class_tokens_on_stages(), "clip", keep_class_token=False, pooling_head=True)
 
 
+def pooled_with_all() -> ExperimentConfig:
+    """Return pooling heads in full shards behind recomputed layers that drop numbers."""
+    config = recomputed(network_config("qwen2", "pooled", (2, 1, 2), (4, 1, 1)), images="full")
+    return with_sizes(config, ("images",), **IN_FULL)
+
+
+def _pooling_heads() -> Iterator[WholeRun]:
+    yield WholeRun("pooling heads", "recomputed, dropping, in full shards", pooled_with_all)
+    contexts = partial(network_config, "llama", "pooled", (2, 1, 2), (1, 1, 4))
+    cut = _With(partial(on_contexts, contexts, images=2), ("images",), {"sequence_parallel": True})
+    yield WholeRun("pooling heads", "contexts", cut)
+    yield WholeRun("bf16", "pooling heads", partial(in_precision, pooled_with_all, "bf16"))
+
+
 def _frames() -> Iterator[WholeRun]:
     equal = {"qwen": (2, 2), LANGUAGE: (2, 2)}
     apart = {"qwen": (1, 1, 4), LANGUAGE: (1, 2, 2)}
@@ -1100,6 +1114,7 @@ WHOLE_RUNS = (
     *_words(),
     *_decoders(),
     *_experts(),
+    *_pooling_heads(),
     *_frames(),
     *_replicas(),
     *_recomputed(),

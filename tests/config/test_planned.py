@@ -103,6 +103,7 @@ def test_nothing_of_them_is_written_unless_it_is_said() -> None:
         (LANGUAGE, {**LATENT, "kv_lora_rank": None}, "multi_latent_attention needs it"),
         (LANGUAGE, {"full_attention_layers": 1}, "window_size is not given"),
         (LANGUAGE, {"window_size": 8, "full_attention_layers": [2, 5]}, "name those of 1 to 4"),
+        ("images", LATENT, "multi_latent_attention is true, but it is an encoder, which rotates"),
         ("images", {"window_size": 2}, "is a square of patches; choose 1 (1 x 1) or 4"),
         (LANGUAGE, {"max_position_embeddings": 9}, "position_embedding_type is not"),
         (LANGUAGE, {**LEARNED, "rotary_base": 1e6}, "but its positions are learned"),
@@ -330,7 +331,6 @@ def test_rows_do_not_run_before_a_decoder_whose_experts_count_padding() -> None:
 @pytest.mark.parametrize(
     ("module", "fields", "named"),
     [
-        ("images", {}, "multi_latent_attention is true, which can be planned"),
         (LANGUAGE, {"attention_dropout": 0.1}, "attention_dropout is given, which does not run wi"),
         (LANGUAGE, LEARNED, "position_embedding_type is learned_absolute, which does not run with"),
         (LANGUAGE, {"rope_scaling": {"rope_type": "linear"}}, "rope_scaling is given, which does"),

@@ -110,6 +110,31 @@ def _image_problems(name: str, network: ModuleArchitecture) -> Iterator[Problem]
         yield module_problem(name, "merge_size", network.merge_size, sentence)
 
 
+def _of_encoder(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    """Yield what an encoder, of images or others, has no meaning for."""
+    if network.multi_latent_attention:
+        what = "which rotates a part of every head with places in a text; leave it out."
+        yield _problem(name, "multi_latent_attention", True, f"but it is an encoder, {what}", True)
+    if network.modality == "vision":
+        yield from _kept_class_token(name, network)
+        yield from _pooled(name, network)
+        yield from _square_window(name, network)
+
+
+def _pooled(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    """Yield what a head that makes one row of an image leaves no meaning for."""
+    heads, width = network.num_attention_heads, network.hidden_size
+    wrong = {
+        f"merge_size is {network.merge_size}": network.merge_size > 1,
+        "keep_class_token is true": network.keep_class_token,
+        f"its {counted(heads, 'head')} do not divide hidden_size {width}": bool(width % heads),
+    }
+    for why, wrong_now in wrong.items():
+        if network.pooling_head and wrong_now:
+            yield _problem(name, "pooling_head", True, f"but {why}; leave it out.", True)
+            return
+
+
 def _kept_class_token(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
     """Yield what a class token cannot stay in the output with."""
     wrong = {
@@ -258,9 +283,8 @@ def _out_of_place(
         yield problem_at(network_path(name, "frozen"), network.frozen, sentence, True)
     whose = "an encoder" if language else "the language module"
     why = "is the language module" if language else "is not the language module"
-    if not (language or decoder) and network.modality == "vision":
-        yield from _kept_class_token(name, network)
-        yield from _square_window(name, network)
+    if not (language or decoder):
+        yield from _of_encoder(name, network)
     if not language and network.modality == "audio":
         yield from _misplaced(name, network, _OF_VISION, "has mel_bins and so reads sound", whose)
     yield from _misplaced(name, network, wrong, why, whose)

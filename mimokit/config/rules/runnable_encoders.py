@@ -38,13 +38,9 @@ def learned_positions(name: str, network: ModuleArchitecture, table: int) -> Ite
 
 def unrunnable_pooling(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
     """Yield what a head that makes one row of an image does not run with."""
-    heads, width = network.num_attention_heads, network.hidden_size
     wrong = {
         "weights": network.weights is not None,
         "any_image_size": network.any_image_size,
-        f"merge_size {network.merge_size}": network.merge_size > 1,
-        "keep_class_token": network.keep_class_token,
-        f"{counted(heads, 'head')}, which do not divide hidden_size {width}": bool(width % heads),
     }
     for what in (what for what, given in wrong.items() if given and network.pooling_head):
         sentence = f"pooling_head is true, which does not run with {what}; leave it out."

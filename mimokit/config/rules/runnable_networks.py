@@ -32,7 +32,7 @@ def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield from _positions(name, network, learned, name == model.llm_module_name)
         if learned and model.llm_module_name in model.module_architectures:
             yield from unrunnable_projector(model, name)
-        yield from _latent(name, network, learned)
+        yield from _latent(name, network)
         yield from _key_bias(name, network, model.get_parallelism(name).tensor_parallel)
         if learned and network.modality != "text":
             yield from unrunnable_pooling(name, network)
@@ -118,13 +118,9 @@ def _key_bias(name: str, network: ModuleArchitecture, ranks: int) -> Iterator[Pr
         )
 
 
-def _latent(name: str, network: ModuleArchitecture, encodes: bool) -> Iterator[Problem]:
+def _latent(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
     """Yield fields that multi-latent attention, which rotates a part of each head, rejects."""
     if not network.multi_latent_attention:
-        return
-    if encodes:
-        path = network_path(name, "multi_latent_attention")
-        yield leave_out(name, "multi_latent_attention", True, path)
         return
     scaling, width = network.rope_scaling, network.qk_pos_emb_head_dim or 0
     others = {
