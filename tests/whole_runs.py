@@ -769,6 +769,39 @@ def pooled_with_all() -> ExperimentConfig:
     return with_sizes(config, ("images",), **IN_FULL)
 
 
+SLICED = {"sequence_parallel": True}
+TURNING = {"position_embedding_type": "rope", "rotary_base": 100.0}
+LONG_TABLE = {"position_embedding_type": "learned_absolute", "max_position_embeddings": 30}
+
+
+def _positions_of_encoders() -> Iterator[WholeRun]:
+    """Yield rotary positions and long tables of sound and words, in stages and on contexts."""
+    sizes = {"audio": (2, 2, 1), "words": (1, 2, 1), LANGUAGE: (1, 2, 1)}
+    apart = partial(apart_multimodal_config, sizes, 2, presence=PRESENCE)
+    shares = {"words": (2, 2), "audio": (2, 2), LANGUAGE: (2, 2)}
+    shared = partial(multimodal_config, shares, "colocated", num_microbatches=2)
+    cut = _With(partial(on_contexts, shared, words=2, audio=2), ("audio",), SLICED)
+    for name, fields in (("rotary", TURNING), ("longer tables", LONG_TABLE)):
+        for where, make in (("stages", apart), ("contexts", cut)):
+            encoders = _Networks(make, ("words", "audio"), fields)
+            yield WholeRun("positions of encoders", f"{name}, {where}", encoders)
+
+
+@dataclass(frozen=True)
+class _Networks:
+    """A layout of which some modules have other fields of their networks."""
+
+    make: Callable[[], ExperimentConfig]
+    modules: tuple[str, ...]
+    fields: Mapping[str, Any]
+
+    def __call__(self) -> ExperimentConfig:
+        config = self.make()
+        for name in self.modules:
+            _changed(config, name, **self.fields)
+        return config
+
+
 def _pooling_heads() -> Iterator[WholeRun]:
     yield WholeRun("pooling heads", "recomputed, dropping, in full shards", pooled_with_all)
     contexts = partial(network_config, "llama", "pooled", (2, 1, 2), (1, 1, 4))
@@ -1115,6 +1148,7 @@ WHOLE_RUNS = (
     *_decoders(),
     *_experts(),
     *_pooling_heads(),
+    *_positions_of_encoders(),
     *_frames(),
     *_replicas(),
     *_recomputed(),

@@ -15,8 +15,14 @@ _DEEPSTACK = ("deepstack_copies", "deepstack_normalization", "deepstack_norm_siz
 
 
 def turning_positions(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield what rotary positions of images, of rows and columns, do not have."""
-    if network.head_dim % 4:
+    """Yield what rotary positions of encoders, those of images of two axes, do not have."""
+    if network.modality != "vision" and network.head_dim % 2:
+        sentence = (
+            f"a head has {counted(network.head_dim, 'dimension')} (kv_channels), and rotary "
+            "positions rotate pairs of them; make it even."
+        )
+        yield module_problem(name, "kv_channels", network.head_dim, sentence)
+    if network.modality == "vision" and network.head_dim % 4:
         sentence = (
             f"a head has {counted(network.head_dim, 'dimension')} (kv_channels), and rotary "
             "positions of images rotate pairs of them with rows, and as many with columns; make it "
@@ -29,10 +35,9 @@ def turning_positions(name: str, network: ModuleArchitecture) -> Iterator[Proble
 
 
 def learned_positions(name: str, network: ModuleArchitecture, table: int) -> Iterator[Problem]:
-    """Yield a table of an encoder's positions that has too few rows, or more where none may be."""
+    """Yield a table of an encoder's positions that has too few rows."""
     field = "max_position_embeddings"
-    wanted = network.positions - network.num_registers
-    if table < wanted or (table > wanted and network.modality != "vision"):
+    if table < network.positions - network.num_registers:
         yield leave_out(name, field, table, network_path(name, field))
 
 

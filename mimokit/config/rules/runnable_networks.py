@@ -60,7 +60,7 @@ def _positions(
     """Yield positions of a kind that the module does not have in runs."""
     field = "position_embedding_type"
     positions = network.has_learned_positions(by_default=learned)
-    turns = learned and not positions and network.modality == "vision"
+    turns = learned and not positions
     if positions != learned and not either and not turns:
         yield leave_out(name, field, network.position_embedding_type, network_path(name, field))
         return

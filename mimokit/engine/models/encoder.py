@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from mimokit.architecture.modules import ROTARY_BASE
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import (
     AttnMaskType,
@@ -192,6 +193,11 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         """Return the angles of positions, [positions, items or 1, 1, width of a head]."""
         return None
 
+    def _rotary_in_row(self, base: float) -> torch.Tensor:
+        """Return the angles of positions that follow each other, see `angles_in_row`."""
+        device = next(self.parameters()).device
+        return angles_in_row(int(self.geometry.positions), self.config.kv_channels, base, device)
+
     def positions_between(self) -> int:
         """Return how many positions of an item a rank sends to the next stage."""
         return (int(self.geometry.positions) + self._padding) // self._cut.parts
@@ -242,6 +248,29 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor | None:
         """[items, 1, 1, positions], True where attention is forbidden; None for no mask."""
         return None
+
+
+def places_in_row(architecture: ModuleArchitecture, positions: int) -> dict[str, int | float]:
+    """Return the rows of a table of learned positions, 0 if they are rotary, and their base."""
+    learned = architecture.has_learned_positions(by_default=True)
+    table = architecture.max_position_embeddings or positions
+    base = architecture.rotary_base or ROTARY_BASE
+    return {"table": table if learned else 0, "rotary_base": base}
+
+
+def angles_in_row(positions: int, width: int, base: float, device: torch.device) -> torch.Tensor:
+    """Return the angles of positions that follow each other (Su et al. 2021, arXiv 2104.09864).
+
+    Args:
+        width: of a head.
+        base: of the wavelengths.
+
+    Returns:
+        [positions, 1, 1, width].
+    """
+    steps = torch.arange(0, width, 2, device=device) / width
+    angles = torch.arange(positions, device=device)[:, None] * base**-steps
+    return torch.cat([angles, angles], dim=-1)[:, None, None]
 
 
 def _with_padding(
