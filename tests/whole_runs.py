@@ -340,6 +340,10 @@ def _keys_without_bias() -> Iterator[WholeRun]:
     config = _changed(config, LANGUAGE, num_query_groups=2, add_key_bias=False)
     make = partial(_changed, config, "audio", add_key_bias=False)
     yield WholeRun("keys without a bias", "in an encoder and behind it", make)
+    keyless = {"num_query_groups": 2, "add_key_bias": False}
+    four = partial(apart_config, (4, 1, 1), (4, 1, 1), 2)
+    make = partial(_changed, _changed(four(), "images", **keyless), LANGUAGE, **keyless)
+    yield WholeRun("keys without a bias", "in groups that ranks share", make)
 
 
 WINDOWS = {"window_size": 6, "full_attention_layers": 2}

@@ -252,10 +252,12 @@ def test_positions_that_are_not_run(fields: dict[str, Any], named: str) -> None:
         check_runnable(load(with_network(LANGUAGE, **fields)))
 
 
-def test_a_query_group_without_a_key_bias_is_on_one_rank() -> None:
+def test_ranks_that_share_query_groups_share_the_biases_of_values() -> None:
     content = with_network(LANGUAGE, num_query_groups=2, add_key_bias=False)
     content["model"]["module_parallelisms"][LANGUAGE]["tensor_parallel"] = 4
-    with pytest.raises(ConfigError, match="its tensor_parallel 4 ranks share 2 query groups"):
+    check_runnable(load(content))
+    content["model"]["module_architectures"][LANGUAGE] |= {"num_query_groups": 1, "kv_channels": 6}
+    with pytest.raises(ConfigError, match="share 1 query group, and cannot share the 6 biases of"):
         check_runnable(load(content))
 
 

@@ -105,13 +105,15 @@ def _positions(
 
 
 def _key_bias(name: str, network: ModuleArchitecture, ranks: int) -> Iterator[Problem]:
-    """Yield keys without a bias in query groups that ranks share."""
+    """Yield keys without a bias in query groups whose biases of values ranks cannot share."""
     groups = network.num_query_groups or network.num_attention_heads
-    if network.add_key_bias is False and network.has_biases[0] and groups < ranks:
+    entries = groups * network.head_dim
+    shared = network.add_key_bias is False and network.has_biases[0] and groups < ranks
+    if shared and entries % ranks:
         sentence = (
             f"add_key_bias is false, but its tensor_parallel {ranks} ranks share "
-            f"{counted(groups, 'query group')}, each of which has to be on one rank; leave it out, "
-            f"or choose tensor_parallel of at most {groups}."
+            f"{counted(groups, 'query group')}, and cannot share the {entries} biases of their "
+            f"values evenly; leave it out, or choose tensor_parallel of at most {groups}."
         )
         yield module_problem(
             name, "add_key_bias", False, sentence, a_fix(network_path(name, "add_key_bias"), None)
