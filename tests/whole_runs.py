@@ -26,6 +26,7 @@ from mimokit.config import (
     StrategyConfig,
 )
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
+from mimokit.config_files import config_from_mapping
 from tests.invariance import FEW_STEPS, STEPS
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config, decoded_config
@@ -35,7 +36,7 @@ from tests.layouts_experts import expert_decoder_config, experts_config, with_ex
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.layouts_networks import network_config
 from tests.layouts_pipelines import shared_pipeline
-from tests.layouts_weights import weights_config
+from tests.layouts_weights import weights_config, weights_mapping
 from tests.llava import llava_config
 
 
@@ -994,7 +995,18 @@ ONE = {"data_parallel": 1}
 BEHIND = {"pipeline_parallel": 2, "rank_offset": 1, **ONE}
 
 
+def pooled_weights(mode: str, images: dict[str, int], words: dict[str, int]) -> ExperimentConfig:
+    """Return a SigLIP tower that starts from weights, its pooling head as well."""
+    content = weights_mapping("qwen2", "siglip_tower", mode, images, words)
+    content["model"]["module_architectures"]["images"]["pooling_head"] = True
+    content["data"]["image_seq_length"] = 1
+    return config_from_mapping(content)
+
+
 def _weights() -> Iterator[WholeRun]:
+    behind = {**ONE, "tensor_parallel": 2, "pipeline_parallel": 2}
+    make = partial(pooled_weights, "heterogeneous", behind, {**ONE, "rank_offset": 4})
+    yield WholeRun("modules that start from weights", "a pooling head", make)
     for language, mode, images, words in (
         ("qwen2", "colocated", {"data_parallel": 4}, {"tensor_parallel": 4}),
         ("qwen3_moe", "heterogeneous", ONE, {**BEHIND, "data_parallel": 2, "expert_parallel": 2}),

@@ -43,12 +43,8 @@ def learned_positions(name: str, network: ModuleArchitecture, table: int) -> Ite
 
 def unrunnable_pooling(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
     """Yield what a head that makes one row of an image does not run with."""
-    wrong = {
-        "weights": network.weights is not None,
-        "any_image_size": network.any_image_size,
-    }
-    for what in (what for what, given in wrong.items() if given and network.pooling_head):
-        sentence = f"pooling_head is true, which does not run with {what}; leave it out."
+    if network.pooling_head and network.any_image_size:
+        sentence = "pooling_head is true, which does not run with any_image_size; leave it out."
         fix = a_fix(network_path(name, "pooling_head"), None)
         yield module_problem(name, "pooling_head", True, sentence, fix)
 
