@@ -26,6 +26,7 @@ from mimokit.config import (
     StrategyConfig,
 )
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
+from mimokit.config_files import config_from_mapping
 from tests.invariance import FEW_STEPS, STEPS
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config, decoded_config
@@ -35,7 +36,7 @@ from tests.layouts_experts import expert_decoder_config, experts_config, with_ex
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.layouts_networks import network_config
 from tests.layouts_pipelines import shared_pipeline
-from tests.layouts_weights import weights_config
+from tests.layouts_weights import weights_config, weights_mapping
 from tests.llava import llava_config
 
 
@@ -347,6 +348,10 @@ def _keys_without_bias() -> Iterator[WholeRun]:
     config = _changed(config, LANGUAGE, num_query_groups=2, add_key_bias=False)
     make = partial(_changed, config, "audio", add_key_bias=False)
     yield WholeRun("keys without a bias", "in an encoder and behind it", make)
+    keyless = {"num_query_groups": 2, "add_key_bias": False}
+    four = partial(apart_config, (4, 1, 1), (4, 1, 1), 2)
+    make = partial(_changed, _changed(four(), "images", **keyless), LANGUAGE, **keyless)
+    yield WholeRun("keys without a bias", "in groups that ranks share", make)
 
 
 WINDOWS = {"window_size": 6, "full_attention_layers": 2}
@@ -375,8 +380,34 @@ def _windows_of_a_decoder() -> ExperimentConfig:
     return _changed(config, "writer", window_size=3, **fields)
 
 
+def windows_of_encoders() -> ExperimentConfig:
+    """Return two stages of tensor-parallel ranks, whose images have any size, next to sound."""
+    sizes = {"qwen": (2, 2, 1), "audio": (1, 2, 1), LANGUAGE: (1, 2, 1)}
+    config = apart_multimodal_config(sizes, 2, three_axes=True, presence=PRESENCE)
+    _changed(config, "qwen", window_size=4, full_attention_layers=[2])
+    return _changed(config, "audio", window_size=4, full_attention_layers=[1])
+
+
+def windows_of_encoders_on_contexts() -> ExperimentConfig:
+    """Return squares beside class tokens, and sound, which drop numbers, on parts of sequences."""
+    sizes = {"dino": (2, 2), "audio": (1, 4), LANGUAGE: (2, 2)}
+    make = partial(multimodal_config, sizes, "colocated", num_microbatches=2, presence=PRESENCE)
+    config = on_contexts(make, dino=2, audio=2)
+    _changed(config, "dino", window_size=9, attention_dropout=0.2)
+    _changed(config, "audio", window_size=5, attention_dropout=0.2)
+    return with_sizes(config, ("dino",), sequence_parallel=True)
+
+
+def dropping_windows_on_contexts() -> ExperimentConfig:
+    """Return windows of a language model, of whose scores some are dropped, on contexts."""
+    return _dropping(windows_on_contexts)
+
+
 def _windows() -> Iterator[WholeRun]:
     for name, make in (
+        ("encoders on stages", windows_of_encoders),
+        ("encoders on contexts", windows_of_encoders_on_contexts),
+        ("dropout on contexts", dropping_windows_on_contexts),
         ("samples in a row on contexts", windows_on_contexts),
         ("chunks", _windows_in_chunks),
         ("a decoder", _windows_of_a_decoder),
@@ -786,6 +817,53 @@ def _pooled_on_stages() -> ExperimentConfig:
     return _changed(class_tokens_on_stages(), "clip", keep_class_token=False, pooling_head=True)
 
 
+def pooled_with_all() -> ExperimentConfig:
+    """Return pooling heads in full shards behind recomputed layers that drop numbers."""
+    config = recomputed(network_config("qwen2", "pooled", (2, 1, 2), (4, 1, 1)), images="full")
+    return with_sizes(config, ("images",), **IN_FULL)
+
+
+SLICED = {"sequence_parallel": True}
+TURNING = {"position_embedding_type": "rope", "rotary_base": 100.0}
+LONG_TABLE = {"position_embedding_type": "learned_absolute", "max_position_embeddings": 30}
+
+
+def _positions_of_encoders() -> Iterator[WholeRun]:
+    """Yield rotary positions and long tables of sound and words, in stages and on contexts."""
+    sizes = {"audio": (2, 2, 1), "words": (1, 2, 1), LANGUAGE: (1, 2, 1)}
+    apart = partial(apart_multimodal_config, sizes, 2, presence=PRESENCE)
+    shares = {"words": (2, 2), "audio": (2, 2), LANGUAGE: (2, 2)}
+    shared = partial(multimodal_config, shares, "colocated", num_microbatches=2)
+    cut = _With(partial(on_contexts, shared, words=2, audio=2), ("audio",), SLICED)
+    for name, fields in (("rotary", TURNING), ("longer tables", LONG_TABLE)):
+        for where, make in (("stages", apart), ("contexts", cut)):
+            encoders = _Networks(make, ("words", "audio"), fields)
+            yield WholeRun("positions of encoders", f"{name}, {where}", encoders)
+
+
+@dataclass(frozen=True)
+class _Networks:
+    """A layout of which some modules have other fields of their networks."""
+
+    make: Callable[[], ExperimentConfig]
+    modules: tuple[str, ...]
+    fields: Mapping[str, Any]
+
+    def __call__(self) -> ExperimentConfig:
+        config = self.make()
+        for name in self.modules:
+            _changed(config, name, **self.fields)
+        return config
+
+
+def _pooling_heads() -> Iterator[WholeRun]:
+    yield WholeRun("pooling heads", "recomputed, dropping, in full shards", pooled_with_all)
+    contexts = partial(network_config, "llama", "pooled", (2, 1, 2), (1, 1, 4))
+    cut = _With(partial(on_contexts, contexts, images=2), ("images",), {"sequence_parallel": True})
+    yield WholeRun("pooling heads", "contexts", cut)
+    yield WholeRun("bf16", "pooling heads", partial(in_precision, pooled_with_all, "bf16"))
+
+
 def _frames() -> Iterator[WholeRun]:
     equal = {"qwen": (2, 2), LANGUAGE: (2, 2)}
     apart = {"qwen": (1, 1, 4), LANGUAGE: (1, 2, 2)}
@@ -963,7 +1041,18 @@ ONE = {"data_parallel": 1}
 BEHIND = {"pipeline_parallel": 2, "rank_offset": 1, **ONE}
 
 
+def pooled_weights(mode: str, images: dict[str, int], words: dict[str, int]) -> ExperimentConfig:
+    """Return a SigLIP tower that starts from weights, its pooling head as well."""
+    content = weights_mapping("qwen2", "siglip_tower", mode, images, words)
+    content["model"]["module_architectures"]["images"]["pooling_head"] = True
+    content["data"]["image_seq_length"] = 1
+    return config_from_mapping(content)
+
+
 def _weights() -> Iterator[WholeRun]:
+    behind = {**ONE, "tensor_parallel": 2, "pipeline_parallel": 2}
+    make = partial(pooled_weights, "heterogeneous", behind, {**ONE, "rank_offset": 4})
+    yield WholeRun("modules that start from weights", "a pooling head", make)
     for language, mode, images, words in (
         ("qwen2", "colocated", {"data_parallel": 4}, {"tensor_parallel": 4}),
         ("qwen3_moe", "heterogeneous", ONE, {**BEHIND, "data_parallel": 2, "expert_parallel": 2}),
@@ -1121,6 +1210,8 @@ WHOLE_RUNS = (
     *_words(),
     *_decoders(),
     *_experts(),
+    *_pooling_heads(),
+    *_positions_of_encoders(),
     *_frames(),
     *_replicas(),
     *_recomputed(),

@@ -160,11 +160,17 @@ def _vision_encoder(name: str, size: ModuleArchitecture) -> VisionEncoder:
 def _audio_encoder(name: str, size: ModuleArchitecture) -> AudioEncoder:
     geometry = audio_geometry(size)
     net = net_of_config(size, causal=False)
-    return AudioEncoder(name, net, geometry.mel_bins, geometry.positions)
+    return AudioEncoder(name, net, geometry.mel_bins, geometry.positions, _table(size))
 
 
 def _text_head(name: str, size: ModuleArchitecture) -> TextEncoder:
-    return TextEncoder(name, net_of_config(size, causal=True), size.vocab_size, size.seq_length)
+    net = net_of_config(size, causal=True)
+    return TextEncoder(name, net, size.vocab_size, size.seq_length, _table(size))
+
+
+def _table(size: ModuleArchitecture) -> int | None:
+    """Return the stated position embeddings of an encoder of sound or words."""
+    return size.max_position_embeddings if size.has_learned_positions(by_default=True) else 0
 
 
 def language_network(
@@ -203,15 +209,24 @@ def lone_encoder_network(encoder: Encoder) -> dict[str, Any]:
     """Return the fields of an encoder's `ModuleArchitecture`, its projector aside."""
     network = {**_layers(encoder.net), "vocab_size": 0}
     if isinstance(encoder, AudioEncoder):
-        return {**network, "seq_length": encoder.positions, "mel_bins": encoder.mel_bins}
+        of_sound = {"seq_length": encoder.positions, "mel_bins": encoder.mel_bins}
+        return {**network, **of_sound, **_stated_table(encoder.table)}
     if isinstance(encoder, TextEncoder):
         of_text = {
             "seq_length": encoder.positions,
             "vocab_size": encoder.vocab,
             "modal_type": "text",
         }
-        return {**network, **of_text}
+        return {**network, **of_text, **_stated_table(encoder.table)}
     return {**network, **_vision(encoder)}
+
+
+def _stated_table(table: int | None) -> dict[str, Any]:
+    if table is None:
+        return {}
+    if table == 0:
+        return {"position_embedding_type": "rope"}
+    return {"position_embedding_type": "learned_absolute", "max_position_embeddings": table}
 
 
 def _vision(encoder: VisionEncoder) -> dict[str, Any]:

@@ -146,14 +146,16 @@ class AudioEncoder:
     """Two convolutions over a spectrogram and a stack of layers (Whisper's encoder).
 
     Attributes:
-        positions: positions after the convolutions, which halve the time once. Learned or not,
-            they are stored as a table.
+        positions: positions after the convolutions, which halve the time once.
+        table: learned or fixed position embeddings, of which the first are used; None: as many as
+            positions; 0 for rotary positions.
     """
 
     name: str
     net: Transformer
     mel_bins: int
     positions: int
+    table: int | None = None
 
     @property
     def parameters(self) -> int:
@@ -165,7 +167,7 @@ class AudioEncoder:
         """Convolutions (kernel 3, with biases), positions and the last norm."""
         width = self.net.hidden
         convolutions = 3 * width * (self.mel_bins + width) + 2 * width
-        return convolutions + self.positions * width + self.net.norm_parameters
+        return convolutions + table_of(self) * width + self.net.norm_parameters
 
     @property
     def parameters_after_layers(self) -> int:
@@ -179,16 +181,19 @@ class AudioEncoder:
 
 @dataclass(frozen=True)
 class TextEncoder:
-    """A text head: embedding, learned positions and causal layers, without an output layer.
+    """A text head: embedding, positions and causal layers, without an output layer.
 
     Attributes:
-        positions: words of the longest text, and learned positions.
+        positions: words of the longest text.
+        table: learned position embeddings, of which the first are used; None: as many as positions;
+            0 for rotary positions.
     """
 
     name: str
     net: Transformer
     vocab: int
     positions: int
+    table: int | None = None
 
     @property
     def parameters(self) -> int:
@@ -198,7 +203,7 @@ class TextEncoder:
     @property
     def parameters_outside_layers(self) -> int:
         """Embedding, positions and the last norm."""
-        return (self.vocab + self.positions) * self.net.hidden + self.net.norm_parameters
+        return (self.vocab + table_of(self)) * self.net.hidden + self.net.norm_parameters
 
     @property
     def parameters_after_layers(self) -> int:
@@ -208,6 +213,13 @@ class TextEncoder:
     def tokens(self) -> int:
         """Return the tokens of the longest text."""
         return self.positions
+
+
+def table_of(encoder: VisionEncoder | AudioEncoder | TextEncoder) -> int:
+    """Return the position embeddings that an encoder stores."""
+    if isinstance(encoder, VisionEncoder) or encoder.table is None:
+        return encoder.positions
+    return encoder.table
 
 
 Encoder = VisionEncoder | AudioEncoder | TextEncoder

@@ -20,6 +20,7 @@ from mimokit.architecture.modules import (
     Projector,
     TextEncoder,
     VisionEncoder,
+    table_of,
 )
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, stage_spans
@@ -270,8 +271,8 @@ def _in_front(encoder: Encoder, prefix: str) -> Tensors:
             shapes |= {f"{name}.weight": (width, inputs, _KERNEL), f"{name}.bias": (width,)}
     else:
         shapes["word_embedding"] = (encoder.vocab, width)
-    if encoder.positions:
-        shapes["position_embedding"] = (encoder.positions, width)
+    if table := table_of(encoder):
+        shapes["position_embedding"] = (table, width)
     for name, shape in shapes.items():
         yield _uncut(f"{prefix}{name}", End.FIRST, *shape)
 

@@ -179,8 +179,9 @@ class LayerArchitecture(ConfigModel):
     """An RMSNorm over each head of query and key. None: no."""
 
     window_size: Size | None = None
-    """Attention window of most layers, in tokens: a causal one ends with the token itself. None: no
-    window."""
+    """Attention window of most layers, in tokens. A causal one ends with the token itself, one of
+    sound has it in the middle; images are cut into squares of so many patches, inside which patches
+    attend (Qwen2.5-VL). None, or seq_length and more: no window."""
 
     full_attention_layers: SizeOrZero | list[Size] | None = None
     """Layers without a window if window_size is set: their numbers, from 1, or how many, the last

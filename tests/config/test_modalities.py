@@ -166,22 +166,29 @@ def test_what_a_class_token_cannot_stay_in_the_output_with(
 
 
 @pytest.mark.parametrize(
-    ("other", "value", "why"),
+    ("fields", "why"),
     [
-        ("any_image_size", True, "any_image_size"),
-        ("merge_size", 2, "merge_size 2"),
-        ("keep_class_token", True, "keep_class_token"),
-        ("kv_channels", 3, "5 heads, which do not divide hidden_size"),
+        ({"merge_size": 2}, "merge_size is 2"),
+        ({"class_token": True, "keep_class_token": True}, "keep_class_token is true"),
+        (
+            {"num_attention_heads": 5, "kv_channels": 4},
+            "its 5 heads do not divide hidden_size 64",
+        ),
     ],
 )
-def test_what_a_pooling_head_does_not_run_with(other: str, value: object, why: str) -> None:
+def test_what_a_pooling_head_has_no_meaning_with(fields: dict[str, Any], why: str) -> None:
     content = put(three_encoders(), "model.module_architectures.clip.pooling_head", True)
-    put(content, f"model.module_architectures.clip.{other}", value)
-    config = load(content)
-    if other == "kv_channels":
-        config.model.get_architecture("clip").num_attention_heads = 5
-    (problem, *_) = unrunnable_pooling("clip", config.model.get_architecture("clip"))
-    assert f"pooling_head is true, which does not run with {why}" in problem.sentence
+    content["model"]["module_architectures"]["clip"] |= fields
+    found = [problem for problem in problems(content) if problem.field == "pooling_head"]
+    assert f"pooling_head is true, but {why}; leave it out." in only(found).sentence
+
+
+def test_a_pooling_head_does_not_run_over_images_of_any_size() -> None:
+    content = put(three_encoders(), "model.module_architectures.clip.pooling_head", True)
+    network = load(content).model.get_architecture("clip")
+    network.any_image_size = True
+    (problem,) = unrunnable_pooling("clip", network)
+    assert "pooling_head is true, which does not run with any_image_size" in problem.sentence
 
 
 def text_head() -> dict[str, Any]:

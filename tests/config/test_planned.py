@@ -43,10 +43,10 @@ def with_sizes(schedule: str = "1f1b", **fields: Any) -> dict[str, Any]:
 
 def test_a_plan_says_what_runs_reject() -> None:
     content = with_sizes()
-    content["model"]["module_architectures"]["images"]["window_size"] = 2
+    content["model"]["module_architectures"][LANGUAGE]["kv_channels"] = 5
     content["runtime"]["precision"] = "fp8"
     plan = mimokit.plan(content)
-    line = "`mimokit run` rejects this layout: images window_size 2; runtime precision fp8"
+    line = "`mimokit run` rejects this layout: language_module kv_channels 5; runtime precision fp8"
     assert line in " ".join(str(plan).split())
     assert line in plan._repr_html_()
     with pytest.raises(ConfigError) as refused:
@@ -102,6 +102,8 @@ def test_nothing_of_them_is_written_unless_it_is_said() -> None:
         (LANGUAGE, {**LATENT, "kv_lora_rank": None}, "multi_latent_attention needs it"),
         (LANGUAGE, {"full_attention_layers": 1}, "window_size is not given"),
         (LANGUAGE, {"window_size": 8, "full_attention_layers": [2, 5]}, "name those of 1 to 4"),
+        ("images", LATENT, "multi_latent_attention is true, but it is an encoder, which rotates"),
+        ("images", {"window_size": 2}, "is a square of patches; choose 1 (1 x 1) or 4"),
         (LANGUAGE, {"max_position_embeddings": 9}, "position_embedding_type is not"),
         (LANGUAGE, {**LEARNED, "rotary_base": 1e6}, "but its positions are learned"),
         ("images", {"rope_scaling": {"rope_type": "linear"}}, "but its positions are learned"),
@@ -222,7 +224,6 @@ def test_heads_of_their_own_width() -> None:
             sections({**PIPELINE, **CHUNKED, **FIRST}, {**PIPELINE, **FIRST}, "three_phase"),
             "virtual_pipeline_model_parallel_size",
         ),
-        (with_network("images", window_size=2), "window_size"),
         (with_network("images", **LEARNED, max_position_embeddings=3), "max_position_embeddings"),
         (with_network("images", projector={"deepstack_copies": 1}), "projector.deepstack_copies"),
         (put(sections(), "runtime.precision", "fp8"), "precision"),
@@ -253,10 +254,12 @@ def test_positions_that_are_not_run(fields: dict[str, Any], named: str) -> None:
         check_runnable(load(with_network(LANGUAGE, **fields)))
 
 
-def test_a_query_group_without_a_key_bias_is_on_one_rank() -> None:
+def test_ranks_that_share_query_groups_share_the_biases_of_values() -> None:
     content = with_network(LANGUAGE, num_query_groups=2, add_key_bias=False)
     content["model"]["module_parallelisms"][LANGUAGE]["tensor_parallel"] = 4
-    with pytest.raises(ConfigError, match="its tensor_parallel 4 ranks share 2 query groups"):
+    check_runnable(load(content))
+    content["model"]["module_architectures"][LANGUAGE] |= {"num_query_groups": 1, "kv_channels": 6}
+    with pytest.raises(ConfigError, match="share 1 query group, and cannot share the 6 biases of"):
         check_runnable(load(content))
 
 
@@ -323,7 +326,6 @@ def test_rows_run_with_experts() -> None:
 @pytest.mark.parametrize(
     ("module", "fields", "named"),
     [
-        ("images", {}, "multi_latent_attention is true, which can be planned"),
         (LANGUAGE, LEARNED, "position_embedding_type is learned_absolute, which does not run with"),
         (LANGUAGE, {"rope_scaling": {"rope_type": "linear"}}, "rope_scaling is given, which does"),
         (LANGUAGE, {"qk_pos_emb_head_dim": 3}, "rotate pairs of dimensions; make it even"),

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 import mimokit
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.cli.main import app
-from mimokit.config import ConfigError, ProjectorArchitecture, check_runnable
+from mimokit.config import ConfigError, ProjectorArchitecture
 from mimokit.config_files import config_from_mapping
 from mimokit.experiment.prepare import prepared
 from mimokit.planning.weights import read_directory
-from mimokit.planning.weights.modules import check_saving, module_planner
+from mimokit.planning.weights.modules import check_saving, check_weights, module_planner
 from tests.hugging_face_weights import checkpoint
 from tests.layouts_weights import weights_config, weights_mapping
 from tests.llava import llava_config
@@ -206,13 +206,12 @@ def test_a_prefix_chooses_between_two_models(tmp_path: Path) -> None:
     assert piece.tensor == "main.lm_head.weight"
 
 
-def test_what_of_weights_does_not_run_is_said() -> None:
-    config = weights_config("mistral", "clip_tower", "homogeneous", ONE, ONE)
-    check_runnable(config)
-    config = config.model_copy(deep=True)
-    config.model.get_architecture("images").pooling_head = True
-    with pytest.raises(ConfigError, match="pooling_head is true, which does not run with weights"):
-        check_runnable(config)
+def test_a_pooling_head_that_weights_do_not_have_is_said() -> None:
+    mapping = _mapping(tower="clip_tower")
+    mapping["model"]["module_architectures"]["images"]["pooling_head"] = True
+    config = config_from_mapping(mapping)
+    with pytest.raises(ConfigError, match="but its weights have no pooling head; leave it out"):
+        check_weights(config.model)
 
 
 def test_what_cannot_be_saved_at_the_end_is_said_before(tmp_path: Path) -> None:

@@ -220,6 +220,6 @@ def test_images_that_do_not_match_their_tokens_are_refused(cluster, tmp_path):
 
 def test_what_cannot_run_yet_is_refused_before_it_starts(cluster):
     config = digits_config((1, 2), (1, 2))
-    config.model.module_architectures["images"].window_size = 2
-    with pytest.raises(ConfigError, match="window_size is 2, which can be planned but"):
+    config.runtime.precision = "fp8"
+    with pytest.raises(ConfigError, match="precision is fp8, which can be predicted but"):
         train(cluster, config)

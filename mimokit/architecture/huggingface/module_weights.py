@@ -142,10 +142,12 @@ def module_family(
     language: bool,
     others: Collection[str] = (),
     vocab_multiple: int = 1,
+    pools: bool = False,
 ) -> Family:
     """Return the tensors of a module in the files, under the names that it has in a run.
 
     Args:
+        pools: the module ends in the tower's pooling head, not in its layers.
         others: names among which an encoder's projector is if it is not among the former.
 
     Raises:
@@ -159,16 +161,24 @@ def module_family(
         return Family(str(kind), part, weights, vocab_multiple)
     tower = part if isinstance(part, VisionEncoder) else part.encoder
     assert isinstance(tower, VisionEncoder)
-    headless, name = replace(tower, head="none"), ENCODER_NAMES[VisionEncoder]
-    table = encoder_tensors(headless, name)
+    run, name = _run_tower(tower, pools), ENCODER_NAMES[VisionEncoder]
+    table = encoder_tensors(run, name)
     if isinstance(part, EncoderBranch):
-        table = module_tensors(replace(part, encoder=headless))
+        table = module_tensors(replace(part, encoder=run))
     weights = WeightTensors(by_name(table))
     prefix = prefix_of(names, "embeddings.patch_embedding.weight")
-    add_tower(weights, headless, prefix, name)
-    weights.passed_over += [f"{prefix}head.", *OF_WHOLE_MODELS]
+    add_tower(weights, run, prefix, name)
+    weights.passed_over += [*([] if pools else [f"{prefix}head."]), *OF_WHOLE_MODELS]
     if isinstance(part, EncoderBranch):
         near = any(f".{name}".endswith(f".{PROJECTOR_WEIGHT}") for name in names)
         prefix = prefix_of(names if near else others, PROJECTOR_WEIGHT)
         add_projector(weights, part.projector, prefix, PROJECTOR_NAME)
     return Family(str(kind), tower, weights)
+
+
+def _run_tower(tower: VisionEncoder, pools: bool) -> VisionEncoder:
+    """Return the part of a tower that a module runs."""
+    if pools and tower.head == "none":
+        sentence = "pooling_head is true, but its weights have no pooling head; leave it out."
+        raise ConfigError([Problem("weights", "pooling_head", True, sentence)])
+    return tower if pools else replace(tower, head="none")

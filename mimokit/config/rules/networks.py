@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from mimokit.config.architecture import ModuleArchitecture
@@ -109,6 +110,31 @@ def _image_problems(name: str, network: ModuleArchitecture) -> Iterator[Problem]
         yield module_problem(name, "merge_size", network.merge_size, sentence)
 
 
+def _of_encoder(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    """Yield what an encoder, of images or others, has no meaning for."""
+    if network.multi_latent_attention:
+        what = "which rotates a part of every head with places in a text; leave it out."
+        yield _problem(name, "multi_latent_attention", True, f"but it is an encoder, {what}", True)
+    if network.modality == "vision":
+        yield from _kept_class_token(name, network)
+        yield from _pooled(name, network)
+        yield from _square_window(name, network)
+
+
+def _pooled(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    """Yield what a head that makes one row of an image leaves no meaning for."""
+    heads, width = network.num_attention_heads, network.hidden_size
+    wrong = {
+        f"merge_size is {network.merge_size}": network.merge_size > 1,
+        "keep_class_token is true": network.keep_class_token,
+        f"its {counted(heads, 'head')} do not divide hidden_size {width}": bool(width % heads),
+    }
+    for why, wrong_now in wrong.items():
+        if network.pooling_head and wrong_now:
+            yield _problem(name, "pooling_head", True, f"but {why}; leave it out.", True)
+            return
+
+
 def _kept_class_token(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
     """Yield what a class token cannot stay in the output with."""
     wrong = {
@@ -120,6 +146,19 @@ def _kept_class_token(name: str, network: ModuleArchitecture) -> Iterator[Proble
         if network.keep_class_token and wrong_now:
             yield _problem(name, "keep_class_token", True, f"but {why}; leave it out.", True)
             return
+
+
+def _square_window(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    """Yield a window of images that is no square of patches."""
+    window = network.window_size
+    if window is None or window >= network.seq_length or math.isqrt(window) ** 2 == window:
+        return
+    side = math.isqrt(window)
+    what = (
+        f"but a window of images is a square of patches; choose {side**2} ({side} x {side}) or "
+        f"{(side + 1) ** 2}."
+    )
+    yield _problem(name, "window_size", window, what)
 
 
 def _problem(name: str, field: str, value: object, what: str, leave_out: bool = False) -> Problem:
@@ -245,8 +284,8 @@ def _out_of_place(
         yield problem_at(network_path(name, "frozen"), network.frozen, sentence, True)
     whose = "an encoder" if language else "the language module"
     why = "is the language module" if language else "is not the language module"
-    if not language and network.modality == "vision":
-        yield from _kept_class_token(name, network)
+    if not (language or decoder):
+        yield from _of_encoder(name, network)
     if not language and network.modality == "audio":
         yield from _misplaced(name, network, _OF_VISION, "has mel_bins and so reads sound", whose)
     yield from _misplaced(name, network, wrong, why, whose)

@@ -15,8 +15,14 @@ _DEEPSTACK = ("deepstack_copies", "deepstack_normalization", "deepstack_norm_siz
 
 
 def turning_positions(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield what rotary positions of images, of rows and columns, do not have."""
-    if network.head_dim % 4:
+    """Yield what rotary positions of encoders, those of images of two axes, do not have."""
+    if network.modality != "vision" and network.head_dim % 2:
+        sentence = (
+            f"a head has {counted(network.head_dim, 'dimension')} (kv_channels), and rotary "
+            "positions rotate pairs of them; make it even."
+        )
+        yield module_problem(name, "kv_channels", network.head_dim, sentence)
+    if network.modality == "vision" and network.head_dim % 4:
         sentence = (
             f"a head has {counted(network.head_dim, 'dimension')} (kv_channels), and rotary "
             "positions of images rotate pairs of them with rows, and as many with columns; make it "
@@ -29,25 +35,16 @@ def turning_positions(name: str, network: ModuleArchitecture) -> Iterator[Proble
 
 
 def learned_positions(name: str, network: ModuleArchitecture, table: int) -> Iterator[Problem]:
-    """Yield a table of an encoder's positions that has too few rows, or more where none may be."""
+    """Yield a table of an encoder's positions that has too few rows."""
     field = "max_position_embeddings"
-    wanted = network.positions - network.num_registers
-    if table < wanted or (table > wanted and network.modality != "vision"):
+    if table < network.positions - network.num_registers:
         yield leave_out(name, field, table, network_path(name, field))
 
 
 def unrunnable_pooling(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
     """Yield what a head that makes one row of an image does not run with."""
-    heads, width = network.num_attention_heads, network.hidden_size
-    wrong = {
-        "weights": network.weights is not None,
-        "any_image_size": network.any_image_size,
-        f"merge_size {network.merge_size}": network.merge_size > 1,
-        "keep_class_token": network.keep_class_token,
-        f"{counted(heads, 'head')}, which do not divide hidden_size {width}": bool(width % heads),
-    }
-    for what in (what for what, given in wrong.items() if given and network.pooling_head):
-        sentence = f"pooling_head is true, which does not run with {what}; leave it out."
+    if network.pooling_head and network.any_image_size:
+        sentence = "pooling_head is true, which does not run with any_image_size; leave it out."
         fix = a_fix(network_path(name, "pooling_head"), None)
         yield module_problem(name, "pooling_head", True, sentence, fix)
 

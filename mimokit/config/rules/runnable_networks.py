@@ -32,10 +32,9 @@ def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield from _positions(name, network, learned, name == model.llm_module_name)
         if learned and model.llm_module_name in model.module_architectures:
             yield from unrunnable_projector(model, name)
-        yield from _latent(name, network, learned)
+        yield from _latent(name, network)
         yield from _key_bias(name, network, model.get_parallelism(name).tensor_parallel)
         if learned and network.modality != "text":
-            yield from _windows(name, network)
             yield from unrunnable_pooling(name, network)
 
 
@@ -55,20 +54,13 @@ def _planned(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
             yield leave_out(name, field, value, network_path(name, field))
 
 
-def _windows(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield windows of encoders of images and sound, whose tokens also attend to later ones."""
-    window = network.window_size
-    if window is not None and window < network.seq_length:
-        yield leave_out(name, "window_size", window, network_path(name, "window_size"))
-
-
 def _positions(
     name: str, network: ModuleArchitecture, learned: bool, either: bool
 ) -> Iterator[Problem]:
     """Yield positions of a kind that the module does not have in runs."""
     field = "position_embedding_type"
     positions = network.has_learned_positions(by_default=learned)
-    turns = learned and not positions and network.modality == "vision"
+    turns = learned and not positions
     if positions != learned and not either and not turns:
         yield leave_out(name, field, network.position_embedding_type, network_path(name, field))
         return
@@ -107,26 +99,24 @@ def _positions(
 
 
 def _key_bias(name: str, network: ModuleArchitecture, ranks: int) -> Iterator[Problem]:
-    """Yield keys without a bias in query groups that ranks share."""
+    """Yield keys without a bias in query groups whose biases of values ranks cannot share."""
     groups = network.num_query_groups or network.num_attention_heads
-    if network.add_key_bias is False and network.has_biases[0] and groups < ranks:
+    entries = groups * network.head_dim
+    shared = network.add_key_bias is False and network.has_biases[0] and groups < ranks
+    if shared and entries % ranks:
         sentence = (
             f"add_key_bias is false, but its tensor_parallel {ranks} ranks share "
-            f"{counted(groups, 'query group')}, each of which has to be on one rank; leave it out, "
-            f"or choose tensor_parallel of at most {groups}."
+            f"{counted(groups, 'query group')}, and cannot share the {entries} biases of their "
+            f"values evenly; leave it out, or choose tensor_parallel of at most {groups}."
         )
         yield module_problem(
             name, "add_key_bias", False, sentence, a_fix(network_path(name, "add_key_bias"), None)
         )
 
 
-def _latent(name: str, network: ModuleArchitecture, encodes: bool) -> Iterator[Problem]:
+def _latent(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
     """Yield fields that multi-latent attention, which rotates a part of each head, rejects."""
     if not network.multi_latent_attention:
-        return
-    if encodes:
-        path = network_path(name, "multi_latent_attention")
-        yield leave_out(name, "multi_latent_attention", True, path)
         return
     scaling, width = network.rope_scaling, network.qk_pos_emb_head_dim or 0
     others = {

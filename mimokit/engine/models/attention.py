@@ -26,6 +26,12 @@ from mimokit.engine.megatron import (
 from mimokit.engine.models.dropout import AttentionDropout
 from mimokit.engine.parallel.context import KeySpan, SequenceCut, spans_of_rank
 
+ANY_WINDOW = -1
+"""In place of the number of a window: the position attends to all, and all attend to it."""
+
+HIDDEN = -2
+"""In place of the number of a window: no position attends to it."""
+
 
 class SequenceAttention(MegatronModule):  # type: ignore[misc]
     """Scaled dot product attention by torch's kernels.
@@ -34,7 +40,8 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
     and every rank keeps its part.
 
     Args:
-        layer_number: in the whole module, from 1; decides whether it has the window of a config.
+        layer_number: in the whole module, from 1; decides whether it has the window of a config:
+            how many positions before and after itself a position attends to, -1 for all.
         attn_mask_type: causal; otherwise a position attends to all that no mask hides.
         options: others that Megatron passes, of which this has no use.
 
@@ -58,11 +65,12 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
         self._cut = SequenceCut(config, pg_collection, attn_mask_type == AttnMaskType.causal)
         self._scale = softmax_scale
         self.attention_dropout: AttentionDropout | None = None
-        self._before: int | None = None
-        if is_layer_window_attention(
+        self._before, self._after = -1, 0 if self._cut.causal else -1
+        self._windowed = is_layer_window_attention(
             config.window_size, config.window_attn_skip_freq, layer_number
-        ):
-            self._before, _ = config.window_size
+        )
+        if self._windowed:
+            self._before, self._after = config.window_size
 
     def forward(
         self,
@@ -81,8 +89,9 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
                 in a row.
             key: likewise, of as many or fewer heads.
             value: likewise.
-            attention_mask: [samples or 1, 1, 1, positions], True where a key is hidden; not read
-                if attention is causal.
+            attention_mask: [samples or 1, 1, 1, positions], True where a key is hidden, or the
+                number of the window of each position (`ANY_WINDOW`, `HIDDEN`), which layers with
+                a window read; not read if attention is causal.
 
         Returns:
             [positions of this rank, samples, heads * width], or without samples.
@@ -114,30 +123,58 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
         hidden: torch.Tensor | None,
     ) -> torch.Tensor:
         """Return the output of a span: [samples, heads, queries, width]."""
-        query = query[:, :, slice(*span.queries)]
-        first, last = span.keys
-        if self._before is not None:
-            first = max(first, last - query.shape[2] - self._before)
-        key, value = (each[:, :, first:last] for each in (key, value))
-        queries, keys = query.shape[2], key.shape[2]
-        seen = None if hidden is None else ~hidden
-        before = keys if self._before is None else self._before
-        causal, drops = self._cut.causal, self.training and self.attention_dropout is not None
-        if causal and (drops or queries < keys or before + 1 < keys):
-            # The kernels' own causal mask begins at the first key, not at the last.
-            seen = torch.ones(queries, keys, dtype=torch.bool, device=query.device)
-            seen = seen.tril(keys - queries).triu(keys - queries - before)
+        query, (first, last) = query[:, :, slice(*span.queries)], span.keys
+        queries = range(span.position, span.position + query.shape[2])
+        drops = self.training and self.attention_dropout is not None
+        keys = range(last - first)
+        if not drops:  # what drops counts keys from the first of a sequence
+            keys = _within(keys, queries, self._before, self._after)
+        key, value = (each[:, :, first + keys.start : first + keys.stop] for each in (key, value))
+        kernel = self._cut.causal and not (self._windowed or drops or queries.start)
+        seen = None if kernel else self._seen(queries, keys, hidden, query.device)
         if drops:
-            return self._dropping(replace(span, keys=(first, last)), query, key, value, seen)
+            return self._dropping(span, query, key, value, seen)
         return F.scaled_dot_product_attention(
             query,
             key,
             value,
             attn_mask=seen,
-            is_causal=causal and seen is None,
+            is_causal=kernel,
             scale=self._scale,
             enable_gqa=query.shape[1] != key.shape[1],
         )
+
+    def _seen(
+        self, queries: range, keys: range, mask: torch.Tensor | None, device: torch.device
+    ) -> torch.Tensor | None:
+        """Return [samples or 1, 1, queries, keys], True where a query attends; None: everywhere.
+
+        Args:
+            queries: their positions in a sequence.
+            keys: likewise.
+        """
+        seen = None
+        if self._before >= 0 or self._after >= 0:
+            seen = _band(queries, keys, self._before, self._after, device)[None, None]
+        if mask is not None:
+            shown = ~self._hidden(mask, queries, keys)
+            seen = shown if seen is None else seen & shown
+        if self._windowed and not self._cut.causal and seen is not None:
+            # Padding whose window has padding alone attends to all: a softmax needs a key.
+            seen = seen | ~seen.any(-1, keepdim=True)
+        return seen
+
+    def _hidden(self, mask: torch.Tensor, queries: range, keys: range) -> torch.Tensor:
+        """Return [samples or 1, 1, 1 or queries, keys] of a mask, see `forward`."""
+        of_keys = mask[..., keys.start : keys.stop]
+        if mask.dtype == torch.bool:
+            return of_keys
+        hidden = of_keys == HIDDEN
+        if not self._windowed:
+            return hidden
+        of_queries = mask[..., queries.start : queries.stop].transpose(2, 3)
+        apart = (of_queries != of_keys) & (of_queries >= 0) & (of_keys >= 0)
+        return hidden | apart
 
     def _dropping(
         self,
@@ -165,6 +202,23 @@ class SequenceAttention(MegatronModule):  # type: ignore[misc]
         if self.config.sequence_parallel:
             return contextlib.nullcontext()
         return tensor_parallel.get_cuda_rng_tracker().fork()  # type: ignore[no-any-return]
+
+
+def _within(keys: range, queries: range, before: int, after: int) -> range:
+    """Return the keys to which one of the queries may attend; see `SequenceAttention`."""
+    first = keys.start if before < 0 else max(keys.start, queries.start - before)
+    stop = keys.stop if after < 0 else min(keys.stop, queries.stop + after)
+    return range(first, stop)
+
+
+def _band(
+    queries: range, keys: range, before: int, after: int, device: torch.device
+) -> torch.Tensor:
+    """Return [queries, keys], True where a key is as far before or after a query as it may be."""
+    seen = torch.ones(len(queries), len(keys), dtype=torch.bool, device=device)
+    ahead = queries.start - keys.start
+    seen = seen if before < 0 else seen.triu(ahead - before)
+    return seen if after < 0 else seen.tril(ahead + after)
 
 
 def lengths_of(params: PackedSeqParams) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from mimokit.engine.megatron import (
     ProcessGroupCollection,
     TransformerConfig,
 )
-from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms
+from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms, places_in_row
 from mimokit.engine.models.patches import ITEM_TOKENS
 from mimokit.engine.models.transformer import StagePart
 
@@ -25,7 +25,13 @@ _KERNEL = 3
 
 
 class AudioTransformer(Encoder):
-    """Whisper's encoder over recordings of different lengths."""
+    """Whisper's encoder over recordings of different lengths.
+
+    Args:
+        table: rows of the table of learned positions, of which the first are used; 0: positions are
+            rotary.
+        rotary_base: of the wavelengths of rotary positions.
+    """
 
     geometry: AudioGeometry
 
@@ -34,18 +40,21 @@ class AudioTransformer(Encoder):
         config: TransformerConfig,
         layer_spec: ModuleSpec,
         geometry: AudioGeometry,
+        table: int,
+        rotary_base: float,
         outer_norms: OuterNorms,
         part: StagePart,
         pg_collection: ProcessGroupCollection,
     ) -> None:
         super().__init__(config, part)
         self.geometry = geometry
+        self._base = None if table else rotary_base
         if part.first:
             width = config.hidden_size
             self.frames = torch.nn.Conv1d(geometry.mel_bins, width, _KERNEL, padding=1)
             self.positions = torch.nn.Conv1d(width, width, _KERNEL, stride=2, padding=1)
-            # Whisper fixes its sinusoids; here they initialize learned positions.
-            self.position_embedding = torch.nn.Parameter(sinusoids(geometry.positions, width))
+            if table:  # Whisper fixes its sinusoids; here they initialize learned positions.
+                self.position_embedding = torch.nn.Parameter(sinusoids(table, width))
         self._build_layers(layer_spec, outer_norms, pg_collection)
 
     def embed(self, input_features: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
@@ -66,12 +75,14 @@ class AudioTransformer(Encoder):
             )
         gelu = torch.nn.functional.gelu
         hidden = gelu(self.positions(gelu(self.frames(input_features))))
-        embedded: torch.Tensor = hidden.permute(2, 0, 1) + self.position_embedding[:, None]
+        embedded: torch.Tensor = hidden.permute(2, 0, 1)
+        if self._base is None:
+            embedded = embedded + self.position_embedding[: len(embedded), None]
         return embedded.contiguous()
 
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the inputs of 0 recordings."""
-        return no_recordings(self.geometry, self.position_embedding.device)
+        return no_recordings(self.geometry, self.frames.weight.device)
 
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, recordings, hidden] to [tokens, merge_size * hidden], without padding.
@@ -92,6 +103,9 @@ class AudioTransformer(Encoder):
             )
         counted = torch.arange(shape.tokens, device=hidden.device)
         return tokens[counted < sizes[:, None]]
+
+    def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
+        return None if self._base is None else self._rotary_in_row(self._base)
 
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor:
         positions = torch.arange(self.geometry.positions, device=sizes.device)
@@ -126,7 +140,11 @@ AUDIO = EncoderKind(
     encoder=AudioTransformer,
     submodules=AudioModalitySubmodules,
     mask_type=AttnMaskType.padding,
-    parameters=lambda architecture: {"geometry": audio_geometry(architecture)},
+    parameters=lambda architecture: {
+        "geometry": audio_geometry(architecture),
+        **places_in_row(architecture, architecture.seq_length),
+    },
     merged=lambda architecture: architecture.merge_size,
     sizes="tokens_per_item",
+    sides=lambda before: ((before + 1) // 2, before // 2),
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from mimokit.architecture.modules import ROTARY_BASE
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import (
     AttnMaskType,
@@ -20,6 +21,7 @@ from mimokit.engine.megatron import (
     TransformerBlock,
     TransformerConfig,
 )
+from mimokit.engine.models.attention import HIDDEN
 from mimokit.engine.models.projector import projector_spec
 from mimokit.engine.models.rng import computing_other_rows
 from mimokit.engine.models.transformer import (
@@ -160,9 +162,9 @@ class Encoder(MegatronModule):  # type: ignore[misc]
                 hidden = self.pre_layernorm(hidden)
         else:
             self.decoder.set_input_tensor(hidden)
-        mask = None if sizes is None else self._mask(sizes)
+        mask = self._hiding_padding(None if sizes is None else self._mask(sizes))
         output: torch.Tensor = self.decoder(
-            hidden, attention_mask=self._hiding_padding(mask), **self._rotary_on_rank(sizes)
+            hidden, attention_mask=self._with_windows(mask, sizes), **self._rotary_on_rank(sizes)
         )
         if not self.part.last:
             return output
@@ -193,6 +195,11 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         """Return the angles of positions, [positions, items or 1, 1, width of a head]."""
         return None
 
+    def _rotary_in_row(self, base: float) -> torch.Tensor:
+        """Return the angles of positions that follow each other, see `angles_in_row`."""
+        device = next(self.parameters()).device
+        return angles_in_row(int(self.geometry.positions), self.config.kv_channels, base, device)
+
     def positions_between(self) -> int:
         """Return how many positions of an item a rank sends to the next stage."""
         return (int(self.geometry.positions) + self._padding) // self._cut.parts
@@ -214,6 +221,20 @@ class Encoder(MegatronModule):  # type: ignore[misc]
             mask = _with_padding(mask, self._padding, dimension=2)
         return _with_padding(mask, self._padding, dimension=3, value=True)
 
+    def _with_windows(
+        self, mask: torch.Tensor | None, sizes: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        """Return a mask that also says the window of each position; see `SequenceAttention`."""
+        windows = self._windows(sizes)
+        if windows is None:
+            return mask
+        windows = _with_padding(windows, self._padding, dimension=1)[:, None, None]
+        return windows if mask is None else windows.masked_fill(mask, HIDDEN)
+
+    def _windows(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
+        """Return the number of the window of each position, [items or 1, positions], if any."""
+        return None
+
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the inputs of 0 items."""
         raise NotImplementedError(f"{type(self).__name__} cannot run without items.")
@@ -229,6 +250,29 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor | None:
         """[items, 1, 1, positions], True where attention is forbidden; None for no mask."""
         return None
+
+
+def places_in_row(architecture: ModuleArchitecture, positions: int) -> dict[str, int | float]:
+    """Return the rows of a table of learned positions, 0 if they are rotary, and their base."""
+    learned = architecture.has_learned_positions(by_default=True)
+    table = architecture.max_position_embeddings or positions
+    base = architecture.rotary_base or ROTARY_BASE
+    return {"table": table if learned else 0, "rotary_base": base}
+
+
+def angles_in_row(positions: int, width: int, base: float, device: torch.device) -> torch.Tensor:
+    """Return the angles of positions that follow each other (Su et al. 2021, arXiv 2104.09864).
+
+    Args:
+        width: of a head.
+        base: of the wavelengths.
+
+    Returns:
+        [positions, 1, 1, width].
+    """
+    steps = torch.arange(0, width, 2, device=device) / width
+    angles = torch.arange(positions, device=device)[:, None] * base**-steps
+    return torch.cat([angles, angles], dim=-1)[:, None, None]
 
 
 def _with_padding(
@@ -251,6 +295,8 @@ class EncoderKind:
         sizes: name of the input with the size of each item, [items, …] int64, which is sent with
             the hidden states to all stages; None where all items have the same size.
         size_shape: the shape of one item's size.
+        sides: how many positions of a window are before a position, and after it, of how many are
+            before it in Megatron's, which is causal; -1: the encoder numbers windows.
     """
 
     name: str
@@ -261,6 +307,7 @@ class EncoderKind:
     merged: Callable[[ModuleArchitecture], int]
     sizes: str | None = None
     size_shape: tuple[int, ...] = ()
+    sides: Callable[[int], tuple[int, int]] = lambda before: (before, 0)
 
     def spec(self, build: ModuleBuild) -> ModuleSpec:
         """Return the spec of an encoder and its projector; the provider injects groups and stage.
@@ -275,10 +322,13 @@ class EncoderKind:
             execution.context_parallel * slices
         ):
             mask_type = AttnMaskType.padding
+        config = build.config
+        if config.window_size is not None:
+            config.window_size = self.sides(config.window_size[0])
         encoder = ModuleSpec(
             module=self.encoder,
             params={
-                "config": build.config,
+                "config": config,
                 "layer_spec": layer_spec(build, mask_type),
                 "outer_norms": OuterNorms.of(network),
                 "part": WHOLE,

@@ -18,7 +18,7 @@ from mimokit.engine.megatron import (
     TransformerConfig,
 )
 from mimokit.engine.megatron.sums import embedding
-from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms
+from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms, places_in_row
 from mimokit.engine.models.patches import ITEM_TOKENS
 from mimokit.engine.models.transformer import StagePart, causal_mask
 from mimokit.units import counted
@@ -29,6 +29,9 @@ class TextTransformer(Encoder):
 
     Args:
         vocab_size: rows of the embedding, which is replicated over tensor-parallel ranks.
+        table: rows of the table of learned positions, of which the first are used; 0: positions are
+            rotary.
+        rotary_base: of the wavelengths of rotary positions.
     """
 
     def __init__(
@@ -37,15 +40,19 @@ class TextTransformer(Encoder):
         layer_spec: ModuleSpec,
         geometry: TextGeometry,
         vocab_size: int,
+        table: int,
+        rotary_base: float,
         outer_norms: OuterNorms,
         part: StagePart,
         pg_collection: ProcessGroupCollection,
     ) -> None:
         super().__init__(config, part)
         self.geometry = geometry
+        self._base = None if table else rotary_base
         if part.first:
             self.word_embedding = self._vectors(vocab_size)
-            self.position_embedding = self._vectors(geometry.positions)
+            if table:
+                self.position_embedding = self._vectors(table)
         self._build_layers(layer_spec, outer_norms, pg_collection)
 
     def embed(self, words: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
@@ -63,7 +70,9 @@ class TextTransformer(Encoder):
                 f"{words.shape[1]}."
             )
         embedded = embedding(words, self.word_embedding)
-        return (embedded + self.position_embedding).transpose(0, 1).contiguous()
+        if self._base is None:
+            embedded = embedded + self.position_embedding[: words.shape[1]]
+        return embedded.transpose(0, 1).contiguous()
 
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the inputs of 0 texts."""
@@ -74,6 +83,9 @@ class TextTransformer(Encoder):
         assert sizes is not None
         counted = torch.arange(self.geometry.positions, device=hidden.device)
         return hidden.transpose(0, 1)[counted < sizes[:, None]]
+
+    def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
+        return None if self._base is None else self._rotary_in_row(self._base)
 
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor:
         return causal_mask(self.geometry.positions, sizes.device)
@@ -93,6 +105,7 @@ TEXT = EncoderKind(
     parameters=lambda architecture: {
         "geometry": TextGeometry(architecture.seq_length),
         "vocab_size": architecture.vocab_size,
+        **places_in_row(architecture, architecture.seq_length),
     },
     merged=lambda architecture: 1,
     sizes="tokens_per_item",

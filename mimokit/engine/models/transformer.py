@@ -197,7 +197,7 @@ def transformer_config(
 def _windows(architecture: ModuleArchitecture) -> dict[str, Any]:
     """Return how many tokens before itself a token attends to, and in which layers it does.
 
-    A window as long as a sequence is none: Megatron's is causal, also in an encoder.
+    A window as long as a sequence is none. Encoders that are not causal change what it means.
     """
     if architecture.window_size is None or architecture.window_size >= architecture.seq_length:
         return {}
@@ -233,7 +233,7 @@ def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
 
     A module with whole samples on every rank has Megatron's own attention, as has the oracle, so
     that a check of a layout compares the two. Half precision on a GPU has kernels instead that do
-    not keep the scores of all pairs of positions.
+    not keep the scores of all pairs of positions. Megatron's windows are causal and read no mask.
 
     (`get_vit_layer_with_local_spec` of 0.16.1 is causal: a patch does not attend to later ones.)
     """
@@ -262,7 +262,8 @@ def _describe_attention(attention: ModuleSpec, build: ModuleBuild, mask_type: At
     attention.params = {"attn_mask_type": mask_type}
     if architecture.qk_layernorm:
         parts.q_layernorm = parts.k_layernorm = HeadNorm
-    if build.fused_attention or execution.context_parallel > 1 or execution.samples_in_row:
+    sides = architecture.window_size is not None and mask_type != AttnMaskType.causal
+    if build.fused_attention or execution.context_parallel > 1 or execution.samples_in_row or sides:
         own = bool(architecture.attention_dropout) or architecture.window_size is not None
         parts.core_attention = _core_attention(execution, mask_type, own)
     qkv, _, inside = architecture.has_biases

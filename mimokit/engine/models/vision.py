@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from mimokit.engine.megatron import (
     TransformerConfig,
     VisionModalitySubmodules,
 )
+from mimokit.engine.models.attention import ANY_WINDOW
 from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms
 from mimokit.engine.models.patches import (
     GRID,
@@ -41,6 +43,8 @@ class VisionTransformer(Encoder):
         table: rows of the table of learned positions, of which the first are used; 0: positions are
             rotary.
         rotary_base: of the wavelengths of rotary positions.
+        window: patches along a side of the squares inside which patches attend, in layers with a
+            window; 0: none. Class token and registers attend to all, and all to them.
     """
 
     def __init__(
@@ -52,13 +56,14 @@ class VisionTransformer(Encoder):
         table: int,
         rotary_base: float,
         patch_bias: bool,
+        window: int,
         outer_norms: OuterNorms,
         part: StagePart,
         pg_collection: ProcessGroupCollection,
     ) -> None:
         super().__init__(config, part)
         self.geometry = geometry
-        self._base = None if table else rotary_base
+        self._base, self._window = None if table else rotary_base, window
         if part.first:
             self.patch_embedding = torch.nn.Linear(
                 geometry.features, config.hidden_size, bias=patch_bias
@@ -110,6 +115,19 @@ class VisionTransformer(Encoder):
         angles = self._angles_of_patches()[:, None]
         return _with_extra_angles(angles, self.geometry.extra_positions)[:, :, None]
 
+    def _windows(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
+        if not self._window:
+            return None
+        return _with_extra_windows(self._squares()[None], self.geometry.extra_positions)
+
+    def _squares(self) -> torch.Tensor:
+        """Return the number of the square of each patch of the largest image: [patches].
+
+        Squares begin in the top left corner, as in Qwen2.5-VL (Bai et al. 2025, arXiv 2502.13923).
+        """
+        squares = self._rows_and_columns() // self._window
+        return squares[0] * int(self.geometry.columns) + squares[1]
+
     def _angles_of_patches(self) -> torch.Tensor:
         """Return the angles of the patches of the largest image: [patches, width of a head].
 
@@ -117,17 +135,24 @@ class VisionTransformer(Encoder):
         (Wang et al. 2024, arXiv 2409.12191).
         """
         assert self._base is not None
-        shape, merge = self.geometry, self.geometry.merge_size
-        places = torch.arange(shape.patches, device=self._device)
-        rows, columns = places // shape.columns, places % shape.columns
-        axes = torch.stack([rows, columns]).reshape(
-            2, shape.rows // merge, merge, shape.columns // merge, merge
-        )
-        ordered = axes.transpose(2, 3).reshape(2, shape.patches).float()  # as `cut_patches`
         pairs = self.config.kv_channels // 4
         steps = torch.arange(pairs, device=self._device) / pairs
-        angles = (ordered[..., None] * self._base**-steps).transpose(0, 1).flatten(1)
+        places = self._rows_and_columns().float()
+        angles = (places[..., None] * self._base**-steps).transpose(0, 1).flatten(1)
         return torch.cat([angles, angles], dim=-1)
+
+    def _rows_and_columns(self) -> torch.Tensor:
+        """Return row and column of each patch of the largest image, as `cut_patches` orders them.
+
+        Returns:
+            [2, patches], int64.
+        """
+        shape, merge = self.geometry, self.geometry.merge_size
+        places = torch.arange(shape.patches, device=self._device)
+        axes = torch.stack([places // shape.columns, places % shape.columns]).reshape(
+            2, shape.rows // merge, merge, shape.columns // merge, merge
+        )
+        return axes.transpose(2, 3).reshape(2, shape.patches)
 
     def _positions_of_patches(self) -> torch.Tensor:
         """Return [patches of the largest image, hidden]."""
@@ -173,8 +198,14 @@ def _with_extra_angles(angles: torch.Tensor, extra: int) -> torch.Tensor:
     return torch.nn.functional.pad(angles, (0, 0) * (angles.dim() - 1) + (extra, 0))
 
 
+def _with_extra_windows(windows: torch.Tensor, extra: int) -> torch.Tensor:
+    """Put no window before those of patches: [images, patches]."""
+    return torch.nn.functional.pad(windows, (extra, 0), value=ANY_WINDOW)
+
+
 def _parameters(architecture: ModuleArchitecture) -> dict[str, Any]:
     geometry = image_geometry(architecture)
+    window = architecture.window_size or 0
     rows = architecture.max_position_embeddings or geometry.patches + architecture.class_token
     return {
         "geometry": geometry,
@@ -182,6 +213,7 @@ def _parameters(architecture: ModuleArchitecture) -> dict[str, Any]:
         "table": rows if architecture.has_learned_positions(by_default=True) else 0,
         "rotary_base": architecture.rotary_base or ROTARY_BASE,
         "patch_bias": architecture.patch_bias is not False,
+        "window": math.isqrt(window) if window < geometry.patches else 0,
     }
 
 
@@ -192,6 +224,7 @@ VISION = EncoderKind(
     mask_type=AttnMaskType.no_mask,
     parameters=_parameters,
     merged=lambda architecture: architecture.merge_size**2,
+    sides=lambda before: (-1, -1),
 )
 
 
@@ -275,6 +308,13 @@ class AnySizeVisionTransformer(VisionTransformer):
         seen, own = self._seen(sizes)[..., None], angles[self._all_places(sizes)]
         of_images = empty.masked_scatter(seen, own).transpose(0, 1)
         return _with_extra_angles(of_images, self.geometry.extra_positions)[:, :, None]
+
+    def _windows(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
+        if not self._window or sizes is None:
+            return super()._windows(sizes)
+        seen, own = self._seen(sizes), self._squares()[self._all_places(sizes)]
+        windows = own.new_full(seen.shape, ANY_WINDOW).masked_scatter(seen, own)
+        return _with_extra_windows(windows, self.geometry.extra_positions)
 
     def _all_places(self, grid: torch.Tensor) -> torch.Tensor:
         """Return the places of the patches of all images among those of the largest."""

@@ -173,6 +173,7 @@ def module_planner(
         language=language,
         others=list(weights.tensors),
         vocab_multiple=network.vocabulary_multiple or 1,
+        pools=network.pooling_head is True,
     )
     if prefix is not None or weights.is_llava:
         weights = weights.limited_to(family.found.tensors)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mimokit.engine.models.encoder import angles_in_row
 from mimokit.engine.models.patches import merged_grid, three_axis_positions
+from tests.invariance import assert_computes_the_same
+from tests.whole_runs import whole_runs
 
 IMAGE = 8
 
@@ -48,3 +51,20 @@ def test_without_images_all_axes_are_the_place():
 def test_grids_that_do_not_fit_are_refused(row, grids, sentence):
     with pytest.raises(ValueError, match=sentence):
         three_axis_positions(torch.tensor([row]), {IMAGE: torch.tensor(grids)})
+
+
+def test_positions_in_a_row_rotate_as_those_of_llama():
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    config = LlamaConfig(hidden_size=32, num_attention_heads=4)
+    theirs = LlamaRotaryEmbedding(config)
+    cosine, sine = theirs(torch.zeros(1, 9, 32), torch.arange(9)[None])
+    ours = angles_in_row(9, 8, 10_000.0, torch.device("cpu"))[:, 0, 0]
+    torch.testing.assert_close(ours.cos(), cosine[0])
+    torch.testing.assert_close(ours.sin(), sine[0])
+
+
+@whole_runs("positions of encoders")
+def test_positions_of_encoders_compute_what_one_process_computes(cluster, run):
+    assert_computes_the_same(cluster, run.make())

@@ -9,7 +9,7 @@ import mimokit
 from mimokit.experiment import verify
 from tests.hugging_face_weights import checkpoint
 from tests.layouts_weights import STD, weights_config
-from tests.whole_runs import whole_runs
+from tests.whole_runs import pooled_weights, whole_runs
 
 ONE = {"data_parallel": 1}
 EXPERTS_APART = {"data_parallel": 2, "expert_parallel": 2}
@@ -70,6 +70,21 @@ def test_a_module_computes_what_its_checkpoint_computes(cluster, language, tower
     for found in computed:
         for mine, theirs in zip(found, expected, strict=True):
             assert float((mine - theirs).abs().max()) <= 1e-5 * float(theirs.abs().max())
+
+
+def test_a_pooling_head_computes_what_its_checkpoint_computes(cluster):
+    from transformers import SiglipVisionModel
+
+    sizes = {"tensor_parallel": 4, **ONE}
+    config = pooled_weights("homogeneous", sizes, sizes)
+    pixels = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(5))
+    ids = torch.randint(0, 101, (2, 20), generator=torch.Generator().manual_seed(6))
+    images = SiglipVisionModel.from_pretrained(checkpoint("siglip_tower", STD)).eval()
+    with torch.no_grad():
+        expected = images(pixel_values=pixels).pooler_output
+    plan = mimokit.plan(config)
+    for _, found in cluster.run(_computed, plan, config, ids, pixels, world_size=plan.world_size):
+        assert float((found - expected).abs().max()) <= 1e-5 * float(expected.abs().max())
 
 
 @whole_runs("modules that start from weights")
