@@ -22,6 +22,7 @@ from mimokit.config import (
     ModalityPresence,
     ModuleArchitecture,
     ModuleParallelismConfig,
+    ProjectorArchitecture,
     RopeScaling,
     StrategyConfig,
 )
@@ -401,6 +402,46 @@ def windows_of_encoders_on_contexts() -> ExperimentConfig:
 def dropping_windows_on_contexts() -> ExperimentConfig:
     """Return windows of a language model, of whose scores some are dropped, on contexts."""
     return _dropping(windows_on_contexts)
+
+
+def with_inner_layers(
+    make: Callable[[], ExperimentConfig], images: str, *layers: int, **norm: Any
+) -> ExperimentConfig:
+    """Return a config whose language model adds outputs of inner layers of an encoder of images.
+
+    Args:
+        norm: fields of their projectors.
+    """
+    config = make()
+    networks = config.model.module_architectures
+    networks[images].num_layers = max(2, networks[images].num_layers)
+    networks[LANGUAGE].num_layers = max(4, networks[LANGUAGE].num_layers)
+    said = networks[images].projector or ProjectorArchitecture()
+    networks[images].projector = said.model_copy(update={"deepstack_layers": list(layers), **norm})
+    return config.finalize()
+
+
+def inner_layers_on_stages() -> ExperimentConfig:
+    """Return stages of tensor-parallel ranks with slices of sequences, all recomputed."""
+    make = partial(apart_config, (2, 2, 1), (2, 2, 1), 2)
+    again = partial(recomputed, cut_along_sequences(make), images="full", **{LANGUAGE: "full"})
+    return with_inner_layers(again, "images", 1, 2, deepstack_normalization="LayerNorm")
+
+
+def _inner_layers() -> Iterator[WholeRun]:
+    proves = "inner layers"
+    yield WholeRun(proves, "stages, recomputed", inner_layers_on_stages)
+    rows = partial(with_inner_layers, three_axes_in_rows, "qwen", 1, 2)
+    yield WholeRun(proves, "three axes in rows on contexts", rows)
+    frames = partial(with_inner_layers, any_size_on_stages, "qwen", 1)
+    yield WholeRun(proves, "shared frames on stages", frames)
+    fields = {**IN_FULL, **OVERLAPPED}
+    make = partial(_qwen, {"qwen": (1, 4), LANGUAGE: (2, 2)}, "colocated")
+    shards = partial(with_inner_layers, _With(make, ("qwen",), fields), "qwen", 1, 2)
+    yield WholeRun(proves, "full shards, without images", shards, STEPS)
+    both = _With(partial(digits_config, (1, 2), (1, 2)), ("images", LANGUAGE), IN_FULL)
+    halved = partial(with_inner_layers, partial(in_precision, both, "bf16"), "images", 1)
+    yield WholeRun("bf16", "inner layers in full shards", halved)
 
 
 def _windows() -> Iterator[WholeRun]:
@@ -1204,6 +1245,7 @@ WHOLE_RUNS = (
     *_contexts(),
     *_samples_in_rows(),
     *_windows(),
+    *_inner_layers(),
     *_latent(),
     *_keys_without_bias(),
     *_images_of_any_size(),

@@ -129,10 +129,7 @@ VISION = (
 )
 """Of a `VisionEncoder`, its layers, positions and the sizes of its images aside."""
 
-PROJECTOR = (
-    _constant("bias", "add_bias_linear", True),
-    _constant("copies", "deepstack_copies", 0),
-)
+PROJECTOR = (_constant("bias", "add_bias_linear", True),)
 """Of a `Projector`, its widths and norms aside."""
 
 

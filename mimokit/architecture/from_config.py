@@ -135,6 +135,7 @@ def _projector(size: ModuleArchitecture, inward: int, language: ModuleArchitectu
         (inward, *widths, language.hidden_size),
         norm=None if norm is None else (NORMS[norm], said.norm_size or size.hidden_size),
         copy_norm=None if copied is None else (NORMS[copied], said.deepstack_norm_size or inward),
+        inner_layers=size.inner_layers,
         **read(PROJECTOR, said),
     )
 
@@ -268,6 +269,7 @@ def _projector_section(
         hidden_sizes=None if inside == [language.net.ffn] else inside,
         normalization=None if norm is None else NORMALIZATIONS[norm[0]],
         norm_size=None if norm is None or norm[1] == hidden else norm[1],
+        deepstack_layers=list(projector.inner_layers) or None,
         deepstack_normalization=None if copied is None else NORMALIZATIONS[copied[0]],
         deepstack_norm_size=None if copied is None or copied[1] == inward else copied[1],
     )

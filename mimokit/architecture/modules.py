@@ -232,15 +232,25 @@ class Projector:
     Attributes:
         widths: input, inner and output widths; two widths make one matrix.
         norm: kind and width of a norm before the matrices, or None.
-        copies: equal projectors for outputs of inner layers (Qwen3-VL's deepstack).
+        inner_layers: layers, from 1, whose outputs have equal projectors (Qwen3-VL's deepstack).
         copy_norm: kind and width of the norm of such a copy.
     """
 
     widths: tuple[int, ...]
     bias: bool = True
     norm: tuple[Norm, int] | None = None
-    copies: int = 0
+    inner_layers: tuple[int, ...] = ()
     copy_norm: tuple[Norm, int] | None = None
+
+    @property
+    def copies(self) -> int:
+        """Projectors of inner layers."""
+        return len(self.inner_layers)
+
+    @property
+    def row_width(self) -> int:
+        """Numbers of a row for the language model: of the last layer, then of inner ones."""
+        return self.widths[-1] * (1 + self.copies)
 
     @property
     def sharded(self) -> int:
@@ -251,10 +261,10 @@ class Projector:
 
     @property
     def meetings(self) -> int:
-        """How often tensor-parallel ranks meet in a pass of one projector: behind every pair of
+        """How often tensor-parallel ranks meet in a pass, copies included: behind every pair of
         matrices, and behind a last one without a partner.
         """
-        return len(self.widths) // 2
+        return len(self.widths) // 2 * (1 + self.copies)
 
     @property
     def matrices(self) -> int:

@@ -1,7 +1,7 @@
 """The table of tensors: names, shapes, how each is cut, and which pipeline stage holds it.
 
 It is of the networks that mimokit's engine builds and of the weights that it reads. Layers of
-multi-token prediction and projectors of inner layers are left out.
+multi-token prediction is left out.
 """
 
 from __future__ import annotations
@@ -300,12 +300,17 @@ def _behind(encoder: Encoder, prefix: str) -> Tensors:
 
 def _projector(projector: Projector) -> Tensors:
     """Yield the matrices of a projector, of which ranks share outputs and inputs in turn."""
-    if projector.copies:
-        return
-    name, pairs = f"{PROJECTOR_NAME}encoder.", list(itertools.pairwise(projector.widths))
-    plain = len(pairs) == 2 and projector.norm is None
-    if projector.norm is not None:
-        yield from _norm(f"{name}norm", *projector.norm, End.LAST)
+    yield from _matrices(projector, f"{PROJECTOR_NAME}encoder.", projector.norm)
+    for number in range(projector.copies):
+        name = f"{PROJECTOR_NAME}inner.{number}.encoder."
+        yield from _matrices(projector, name, projector.copy_norm)
+
+
+def _matrices(projector: Projector, name: str, norm: tuple[Norm, int] | None) -> Tensors:
+    pairs = list(itertools.pairwise(projector.widths))
+    plain = len(pairs) == 2 and norm is None
+    if norm is not None:
+        yield from _norm(f"{name}norm", *norm, End.LAST)
     for number, (inward, outward) in enumerate(pairs):
         matrix = f"{name}linear_fc{number + 1}" if plain else f"{name}matrices.{number}"
         if number % 2:

@@ -153,6 +153,11 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes):
     """The network of one module."""
 
     @property
+    def inner_layers(self) -> tuple[int, ...]:
+        """Layers, from 1, whose outputs the language model adds in layers of its own."""
+        return () if self.projector is None else tuple(self.projector.deepstack_layers or ())
+
+    @property
     def dense_layers(self) -> int:
         """Layers with an ordinary feed-forward layer."""
         if self.num_moe_experts is None:

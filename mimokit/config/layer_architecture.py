@@ -82,11 +82,13 @@ class ProjectorArchitecture(ConfigModel):
     norm_size: Size | None = None
     """Width of that norm. None: the encoder's hidden_size."""
 
-    deepstack_copies: Size | None = None
-    """Equal projectors of earlier layers (Qwen3-VL)."""
+    deepstack_layers: list[Size] | None = None
+    """Layers of the encoder, counted from 1, whose outputs have projectors of their own, and are
+    added to what the first layers of the language model return, in this order, as in Qwen3-VL.
+    None: none."""
 
     deepstack_normalization: Normalization | None = None
-    """The norm in front of such a copy, or None."""
+    """The norm in front of such a projector, or None."""
 
     deepstack_norm_size: Size | None = None
     """Width of that norm. None: the width of the projector's input."""

@@ -180,7 +180,9 @@ def _numbers_per_sample(config: ExperimentConfig, source: str) -> int:
     if source == language:
         return data.seq_length * model.get_architecture(language).hidden_size
     if language in model.module_topology[source]:
-        return data.modality_seq_length(source) * model.get_architecture(language).hidden_size
+        width = model.get_architecture(language).hidden_size
+        inner = model.get_architecture(source).inner_layers
+        return data.modality_seq_length(source) * width * (1 + len(inner))
     network = model.get_architecture(source)
     return network.seq_length * network.hidden_size
 

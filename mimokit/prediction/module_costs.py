@@ -202,7 +202,7 @@ def _encoder_cost(
         activations=parts["activations"],
         micro_batches=micro_batches,
         sample_bytes=float(system.number_bytes)
-        * language_hidden
+        * branch.projector.row_width
         * seen.count
         * seen.length
         / merge,

@@ -38,7 +38,7 @@ ASIDE = {
     VisionEncoder: {
         "name", "net", "image_size", "patch_size", "channels", "merge", "positions", "head",
     },
-    Projector: {"widths", "norm", "copy_norm"},
+    Projector: {"widths", "norm", "inner_layers", "copy_norm"},
 }  # fmt: skip
 TABLES: dict[Any, tuple[NetworkField, ...]] = {
     Transformer: LAYERS,
@@ -69,7 +69,7 @@ def test_every_field_of_a_config_beyond_sizes_has_a_row() -> None:
     assert stated - rows == derived
     left = set(ProjectorArchitecture.model_fields) - {row.config for row in PROJECTOR}
     norms = {f"{which}{what}" for which in ("", "deepstack_") for what in ("normalization",)}
-    assert left == {"hidden_sizes", "norm_size", "deepstack_norm_size", *norms}
+    assert left == {"deepstack_layers", "hidden_sizes", "norm_size", "deepstack_norm_size", *norms}
 
 
 MLA = st.builds(LatentAttention, st.integers(0, 8), SIZE, SIZE, SIZE, SIZE)

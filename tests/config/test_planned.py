@@ -211,6 +211,28 @@ def test_a_padded_vocabulary_need_not_divide() -> None:
     assert problems(with_network(LANGUAGE, vocab_size=1026, make_vocab_size_divisible_by=128)) == ()
 
 
+def test_inner_layers_that_the_language_model_cannot_add() -> None:
+    def said(**fields: Any) -> dict[str, Any]:
+        return with_network(
+            "images", projector={"deepstack_layers": [1, 2], **fields}, num_layers=2
+        )
+
+    wrong = only(problems(said(deepstack_layers=[2, 1]))).sentence
+    assert "ascending numbers of its layers; name those of 1 to 2, each once" in wrong
+    normed = said(deepstack_normalization="LayerNorm", deepstack_norm_size=3)
+    few = put(said(), f"model.module_architectures.{LANGUAGE}.num_layers", 1)
+    for content, sentence in (
+        (normed, "which does not divide the 64 features of a token; choose a divisor"),
+        (
+            few,
+            "names 2 layers, whose rows the first layers of 'language_module' add, but its first",
+        ),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            check_runnable(load(content))
+        assert sentence in only(refused.value.problems).sentence
+
+
 def test_heads_of_their_own_width() -> None:
     heads = {"num_attention_heads": 12}
     assert "hidden_size is 64" in only(problems(with_network(LANGUAGE, **heads))).sentence
@@ -225,7 +247,6 @@ def test_heads_of_their_own_width() -> None:
             "virtual_pipeline_model_parallel_size",
         ),
         (with_network("images", **LEARNED, max_position_embeddings=3), "max_position_embeddings"),
-        (with_network("images", projector={"deepstack_copies": 1}), "projector.deepstack_copies"),
         (put(sections(), "runtime.precision", "fp8"), "precision"),
     ],
 )

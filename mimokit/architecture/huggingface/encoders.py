@@ -151,7 +151,7 @@ def qwen3_vision(fields: Fields, name: str) -> tuple[VisionEncoder, Projector]:
     projector = Projector(
         (merged, merged, fields.size("out_hidden_size")),
         norm=("layer", net.hidden),
-        copies=fields.chosen_of("deepstack_visual_indexes", net.layers),
+        inner_layers=fields.numbered_of("deepstack_visual_indexes", net.layers),
         copy_norm=("layer", merged),
     )
     return encoder, projector

@@ -105,11 +105,15 @@ class Fields:
 
     def chosen_of(self, name: str, layers: int) -> int:
         """Return the number of layers that a list of layer numbers names."""
+        return len(self.numbered_of(name, layers))
+
+    def numbered_of(self, name: str, layers: int) -> tuple[int, ...]:
+        """Return the layers that a list of layer numbers, from 0, names: from 1, ascending."""
         named = set(self.integers(name))
         if named and max(named) >= layers:
             self.refuse(name, f"there are only {layers} layers, counted from 0")
-            return 0
-        return len(named)
+            return ()
+        return tuple(number + 1 for number in sorted(named))
 
     def section(self, name: str, defaults: Mapping[str, Any] | None = None) -> Fields:
         """Return a section inside this one; `check` of this one checks it too.

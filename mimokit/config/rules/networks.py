@@ -128,6 +128,7 @@ def _pooled(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
         f"merge_size is {network.merge_size}": network.merge_size > 1,
         "keep_class_token is true": network.keep_class_token,
         f"its {counted(heads, 'head')} do not divide hidden_size {width}": bool(width % heads),
+        "projector.deepstack_layers gives rows of patches": bool(network.inner_layers),
     }
     for why, wrong_now in wrong.items():
         if network.pooling_head and wrong_now:
@@ -234,6 +235,17 @@ def _numbers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
                 f"more than its {counted(network.num_layers, 'layer')}; lower it.",
             )
     yield from _numbered_layers(name, network)
+    yield from _inner_layers(name, network)
+
+
+def _inner_layers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    numbers, field = network.inner_layers, "projector.deepstack_layers"
+    if list(numbers) != sorted(set(numbers)) or max(numbers, default=0) > network.num_layers:
+        sentence = (
+            f"{field} is {list(numbers)}, which has to be ascending numbers of its layers; name "
+            f"those of 1 to {network.num_layers}, each once."
+        )
+        yield module_problem(name, field, list(numbers), sentence)
 
 
 def _numbered_layers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:

@@ -9,9 +9,8 @@ from mimokit.config.errors import Problem
 from mimokit.config.layer_architecture import ProjectorArchitecture
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.rules.facts import a_fix, leave_out, module_problem, network_path
+from mimokit.config.rules.module_rules import CHUNKS
 from mimokit.units import counted
-
-_DEEPSTACK = ("deepstack_copies", "deepstack_normalization", "deepstack_norm_size")
 
 
 def turning_positions(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
@@ -53,11 +52,6 @@ def unrunnable_projector(model: MimoParallelismConfig, name: str) -> Iterator[Pr
     """Yield projectors of inner layers, and widths that cannot be cut."""
     network, language = model.get_architecture(name), model.get_architecture(model.llm_module_name)
     stated = network.projector or ProjectorArchitecture()
-    for field in _DEEPSTACK:
-        value = getattr(stated, field)
-        if value is not None:
-            path = network_path(name, f"projector.{field}")
-            yield leave_out(name, f"projector.{field}", value, path)
     homogeneous = model.deployment_mode == "homogeneous"
     ranks = model.get_parallelism(model.llm_module_name if homogeneous else name).tensor_parallel
     inside = stated.hidden_sizes
@@ -70,11 +64,47 @@ def unrunnable_projector(model: MimoParallelismConfig, name: str) -> Iterator[Pr
             )
             yield module_problem(name, "projector.hidden_sizes", stated.hidden_sizes, sentence)
     merged = network.merge_size ** (2 if network.modality == "vision" else 1)
-    piece = stated.norm_size or network.hidden_size
-    if stated.normalization is not None and network.hidden_size * merged % piece:
+    features = network.hidden_size * merged
+    yield from _norm(name, "norm_size", stated.norm_size or network.hidden_size, features, stated)
+    if network.inner_layers:
+        piece = stated.deepstack_norm_size or features
+        yield from _norm(name, "deepstack_norm_size", piece, features, stated)
+        yield from _inner_layers(model, name)
+
+
+def _norm(
+    name: str, field: str, piece: int, features: int, stated: ProjectorArchitecture
+) -> Iterator[Problem]:
+    """Yield a norm in front of a projector whose width does not divide that of a token."""
+    kind = getattr(stated, field.replace("norm_size", "normalization"))
+    if kind is not None and features % piece:
         sentence = (
-            f"projector.norm_size is {piece}, which does not divide the "
-            f"{network.hidden_size * merged} features of a token; choose a divisor."
+            f"projector.{field} is {piece}, which does not divide the {features} features of a "
+            "token; choose a divisor."
         )
-        path = network_path(name, "projector.norm_size")
-        yield module_problem(name, "projector.norm_size", piece, sentence, a_fix(path, None))
+        path = network_path(name, f"projector.{field}")
+        yield module_problem(name, f"projector.{field}", piece, sentence, a_fix(path, None))
+
+
+def _inner_layers(model: MimoParallelismConfig, name: str) -> Iterator[Problem]:
+    """Yield projectors of inner layers whose rows would be added on several stages, or of weights.
+
+    The language model adds them where it takes the others in: in its first chunk of layers.
+    """
+    network, language = model.get_architecture(name), model.get_architecture(model.llm_module_name)
+    field, given = "projector.deepstack_layers", list(network.inner_layers)
+    path = network_path(name, field)
+    if network.modality != "vision" or network.weights is not None or language.builder is not None:
+        yield leave_out(name, field, given, path)
+        return
+    sizes = model.get_parallelism(model.llm_module_name)
+    chunks = sizes.pipeline_parallel * sizes.in_runs(CHUNKS)
+    whole = language.num_layers % chunks == 0  # else embedding and loss count as layers
+    first = language.num_layers // chunks if whole else -(-(language.num_layers + 2) // chunks) - 1
+    if len(given) > first:
+        sentence = (
+            f"{field} names {counted(len(given), 'layer')}, whose rows the first layers of "
+            f"'{model.llm_module_name}' add, but its first stage has {counted(first, 'layer')} in "
+            "its first chunk; lower its pipeline_parallel, or name fewer."
+        )
+        yield module_problem(name, field, given, sentence)

@@ -87,7 +87,9 @@ def language_stage(architecture: ModuleArchitecture, alone: Alone) -> LanguageSt
     config = model.language_model.config
     wrapped = wrap_data_parallel(model.language_model, config, build.execution, groups)
     model.language_model = wrapped
-    return LanguageStage(LANGUAGE, wrapped, True, True, model, {0: IMAGES}, {}, three_axes=False)
+    return LanguageStage(
+        LANGUAGE, wrapped, True, True, model, {0: IMAGES}, {}, {}, three_axes=False
+    )
 
 
 def vision_stage(

@@ -127,6 +127,9 @@ class Encoder(MegatronModule):  # type: ignore[misc]
             pg_collection=groups,
             vp_stage=self.part.chunk,
         )
+        self._inner: tuple[int, ...] = tuple((layer_spec.params or {}).get("inner", ()))
+        if self._inner and self.part.last and outer_norms.after:
+            _norm_first_part(self.decoder.final_layernorm, self.config.hidden_size)
 
     def forward(
         self, tokens_per_item: torch.Tensor | None = None, **inputs: torch.Tensor
@@ -140,7 +143,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
             [tokens of all items, features], items in order.
         """
         hidden = self.run_layers(self.embed(**inputs), tokens_per_item)
-        return self.finish(hidden, tokens_per_item)
+        return self.features(hidden, tokens_per_item)
 
     def embed(self, **inputs: torch.Tensor) -> torch.Tensor:
         """Items to [positions, items, hidden]; on the first stage."""
@@ -149,13 +152,15 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     def run_layers(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """Run [positions, items, hidden] through the layers of this stage.
 
-        Between stages they are the positions of this rank.
+        Between stages they are the positions of this rank. Behind the hidden states of an item are
+        those of its inner layers that have run, `width_between` in all.
 
         Args:
             sizes: sizes of the items, see `EncoderKind`; None where all are equal.
         """
         if not hidden.shape[1]:
-            return self._without_items(hidden) if self.shares_layers else hidden
+            return self._without_items(hidden) if self.shares_layers else self._widened(hidden)
+        hidden, inner = self._apart(hidden)
         if self.part.first:
             hidden = self._cut.on_rank(_with_padding(hidden, self._padding, dimension=0))
             if hasattr(self, "pre_layernorm"):
@@ -164,11 +169,33 @@ class Encoder(MegatronModule):  # type: ignore[misc]
             self.decoder.set_input_tensor(hidden)
         mask = self._hiding_padding(None if sizes is None else self._mask(sizes))
         output: torch.Tensor = self.decoder(
-            hidden, attention_mask=self._with_windows(mask, sizes), **self._rotary_on_rank(sizes)
+            hidden,
+            attention_mask=self._with_windows(mask, sizes),
+            context=inner,
+            **self._rotary_on_rank(sizes),
         )
         if not self.part.last:
             return output
         return self._cut.whole(output, summed=True)[: self.geometry.positions]
+
+    def width_between(self, *, before: bool) -> int:
+        """Return the numbers of a position that this stage takes, or that it returns."""
+        layers = self.decoder.layers
+        ran = int(layers[0].number - 1 if before else layers[-1].number)
+        parts: int = 1 + sum(layer <= ran for layer in self._inner)
+        return int(self.config.hidden_size) * parts
+
+    def _apart(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the hidden states, and those of inner layers of earlier stages."""
+        width = self.config.hidden_size
+        if hidden.shape[-1] == width:
+            return hidden, None
+        return hidden[..., :width].contiguous(), hidden[..., width:]
+
+    def _widened(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the hidden states of no items, as wide as this stage returns them."""
+        more = self.width_between(before=False) - hidden.shape[-1] if self._inner else 0
+        return torch.nn.functional.pad(hidden, (0, more)) if more else hidden
 
     def _without_items(self, hidden: torch.Tensor) -> torch.Tensor:
         """Run the layers, in whose weights other ranks have shares, and return no items.
@@ -239,6 +266,11 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         """Return the inputs of 0 items."""
         raise NotImplementedError(f"{type(self).__name__} cannot run without items.")
 
+    def features(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
+        """Return what `finish` makes of the last layer, then of each inner one, side by side."""
+        parts = torch.split(hidden, self.config.hidden_size, dim=-1)
+        return torch.cat([self.finish(part, sizes) for part in parts], dim=-1)
+
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, items, hidden] to [tokens of all items, features]; on the last stage."""
         raise NotImplementedError
@@ -250,6 +282,22 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor | None:
         """[items, 1, 1, positions], True where attention is forbidden; None for no mask."""
         return None
+
+
+def _with_inner(layer: ModuleSpec, network: ModuleArchitecture) -> ModuleSpec:
+    """Return the spec of layers of which some are read by the language model, too."""
+    layer.params["inner"] = network.inner_layers
+    return layer
+
+
+def _norm_first_part(norm: torch.nn.Module, width: int) -> None:
+    """Let a norm leave what is behind the first numbers as it is."""
+    forward = norm.forward
+
+    def of_first(hidden: torch.Tensor) -> torch.Tensor:
+        return torch.cat([forward(hidden[..., :width]), hidden[..., width:]], dim=-1)
+
+    norm.forward = of_first
 
 
 def places_in_row(architecture: ModuleArchitecture, positions: int) -> dict[str, int | float]:
@@ -329,7 +377,7 @@ class EncoderKind:
             module=self.encoder,
             params={
                 "config": config,
-                "layer_spec": layer_spec(build, mask_type),
+                "layer_spec": _with_inner(layer_spec(build, mask_type), network),
                 "outer_norms": OuterNorms.of(network),
                 "part": WHOLE,
                 "pg_collection": None,

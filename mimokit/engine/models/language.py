@@ -142,12 +142,17 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
             input_ids: [samples, tokens], or None where decoder_input is given.
             position_ids: of three axes, or not used: token n of a sample has position n.
             attention_mask: [1, 1, tokens, tokens], True where attention is forbidden.
-            decoder_input: [tokens of this rank, samples, hidden], without positions.
+            decoder_input: [tokens of this rank, samples, hidden], without positions; behind it in
+                the last dimension what the first layers add, see `SeededTransformerLayer`.
             options: packed_seq_params of samples in a row, and others that Megatron's class has.
         """
         packed = options.get("packed_seq_params")
         lengths = None if packed is None else lengths_of(packed)
         cut = SequenceCut(self.config, self.pg_collection, causal=True, lengths=lengths)
+        if decoder_input is not None and decoder_input.shape[-1] > self.config.hidden_size:
+            inner = decoder_input[..., self.config.hidden_size :]
+            decoder_input = decoder_input[..., : self.config.hidden_size].contiguous()
+            options["extra_block_kwargs"] = {"context": inner}
         if self.pre_process and self.position_embedding_type == "learned_absolute":
             if decoder_input is None:
                 decoder_input = self.embedding(input_ids, None)

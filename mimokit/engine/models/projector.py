@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.config import ModuleArchitecture, ProjectorArchitecture
+from mimokit.config.layer_architecture import Normalization
 from mimokit.engine.megatron import (
     ColumnParallelLinear,
     MegatronModule,
@@ -30,12 +31,31 @@ def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
     Two matrices are Megatron's `MLP`, other numbers and those behind a norm a `ProjectorStack`.
 
     Args:
-        features: of a row of the encoder's output.
+        features: of a row of the encoder's output, of one layer.
     """
-    stated, language = build.architecture.projector or ProjectorArchitecture(), build.language
-    inside = stated.hidden_sizes
+    stated = build.architecture.projector or ProjectorArchitecture()
+    width = stated.norm_size or build.architecture.hidden_size
+    params = _matrices(build, features, stated, stated.normalization, width)
+    copies = len(build.architecture.inner_layers)
+    if not copies:
+        return ModuleSpec(module=MultimodalProjector, params={**params, "tp_group": None})
+    width = stated.deepstack_norm_size or features
+    inner = _matrices(build, features, stated, stated.deepstack_normalization, width)
+    params = {**params, "inner": inner, "copies": copies, "tp_group": None}
+    return ModuleSpec(module=ProjectorOfLayers, params=params)
+
+
+def _matrices(
+    build: ModuleBuild,
+    features: int,
+    stated: ProjectorArchitecture,
+    normalization: Normalization | None,
+    width: int,
+) -> dict[str, Any]:
+    """Return the arguments of Megatron's projector, its group aside."""
+    language, inside = build.language, stated.hidden_sizes
     inside = [language.feed_forward_size] if inside is None else inside
-    plain = len(inside) == 1 and stated.normalization is None
+    plain = len(inside) == 1 and normalization is None
     network = ModuleArchitecture(
         num_layers=language.num_layers,
         hidden_size=language.hidden_size,
@@ -46,25 +66,53 @@ def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
         add_bias_linear=stated.add_bias_linear,
         init_method=language.init_method,
         init_std=language.init_std,
-        normalization=stated.normalization,
+        normalization=normalization,
     )
     # All of it is on the last stage, and its rows are not cut along the sequence.
     execution = replace(
         build.execution, pipeline_parallel=1, virtual_stages=1, sequence_parallel=False
     )
-    width = stated.norm_size or build.architecture.hidden_size
-    norm = None if stated.normalization is None else width
+    norm = None if normalization is None else width
     first = ColumnParallelLinear if plain else ProjectorStack.of(inside, norm)
-    return ModuleSpec(
-        module=MultimodalProjector,
-        params={
-            "config": replace(build, architecture=network, execution=execution).config,
-            "submodules": MLPSubmodules(linear_fc1=first, linear_fc2=RowParallelLinear),
-            "projector_type": "mlp" if plain else "affine",
-            "input_size": features,
-            "tp_group": None,
-        },
-    )
+    return {
+        "config": replace(build, architecture=network, execution=execution).config,
+        "submodules": MLPSubmodules(linear_fc1=first, linear_fc2=RowParallelLinear),
+        "projector_type": "mlp" if plain else "affine",
+        "input_size": features,
+    }
+
+
+class ProjectorOfLayers(MultimodalProjector):  # type: ignore[misc]
+    """Megatron's projector, and one for each inner layer whose output a row has behind the last's.
+
+    Args:
+        inner: arguments of those of inner layers.
+        copies: their number.
+    """
+
+    def __init__(
+        self,
+        *,
+        inner: Mapping[str, Any],
+        copies: int,
+        tp_group: dist.ProcessGroup,
+        **options: Any,
+    ) -> None:
+        super().__init__(tp_group=tp_group, **options)
+        self.inner = torch.nn.ModuleList(
+            MultimodalProjector(tp_group=tp_group, **inner) for _ in range(copies)
+        )
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Return rows [rows, (1 + copies) * language width] of [rows, (1 + copies) * features]."""
+        first, *others = hidden_states.chunk(1 + len(self.inner), dim=-1)
+        projected = [inner(part) for inner, part in zip(self.inner, others, strict=True)]
+        return torch.cat([super().forward(first), *projected], dim=-1)
+
+
+def row_width(projector: MultimodalProjector) -> int:
+    """Return the numbers of a row that a projector makes."""
+    return int(projector.config.hidden_size) * (1 + len(getattr(projector, "inner", ())))
 
 
 class ProjectorStack(MegatronModule):  # type: ignore[misc]

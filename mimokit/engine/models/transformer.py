@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -319,6 +319,8 @@ class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
     Args:
         initial_seed: seed of the module; the layer adds its index in the whole module.
         experts: what layers behind the first `dense_layers` have as their feed-forward layer.
+        inner: layers, from 1, of an encoder whose outputs are handed on beside those of the last
+            layer (deepstack of Qwen3-VL).
     """
 
     def __init__(
@@ -329,6 +331,7 @@ class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
         initial_seed: int,
         experts: Any = None,
         dense_layers: int = 0,
+        inner: Collection[int] = (),
         **options: Any,
     ) -> None:
         stage, chunk = options["pg_collection"].pp.rank(), options.get("vp_stage")
@@ -337,12 +340,40 @@ class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
             submodules = layer_with(submodules, experts)
         torch.manual_seed(initial_seed + number)
         super().__init__(config, submodules, *args, **options)
+        self._inner, self.number = inner, number
+        ends = number - options["layer_number"] + get_num_layers_to_build(config, chunk, stage)
+        self._ends_stage = number == ends
         set_dropout(self, initial_seed + number, options["pg_collection"])
         gather_rows(self.mlp, options["pg_collection"])
         tell_of_crossings(self.mlp)
         if config.recompute_granularity is not None:
             whole = config.recompute_granularity == "full"
             tell_of_recomputation(self if whole else self.self_attention.core_attention)
+
+    def forward(
+        self, hidden_states: torch.Tensor, *args: Any, context: torch.Tensor | None = None,
+        **options: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
+        """Run the layer; see Megatron's class.
+
+        Args:
+            context: outputs of inner layers side by side, [tokens, samples, layers * hidden], which
+                Megatron hands from layer to layer, also where they are recomputed. An encoder's
+                layers append to it, and the last of a stage to what it returns; each of the
+                language model's adds the first part, and hands on the others.
+        """
+        output, _ = super().forward(hidden_states, *args, context=None, **options)
+        if self._inner:
+            if self.number in self._inner:
+                parts = [output] if context is None else [context, output]
+                # Of what the next layer takes, the gradient is that of the next layer alone.
+                context, output = torch.cat(parts, dim=-1), output.clone()
+            if self._ends_stage and context is not None:
+                output = torch.cat([output, context], dim=-1)
+        elif context is not None:
+            width = output.shape[-1]
+            output, context = output + context[..., :width], context[..., width:].contiguous()
+        return output, context if context is not None and context.shape[-1] else None
 
 
 def seeded(layer_spec: ModuleSpec, initial_seed: int) -> ModuleSpec:

@@ -255,7 +255,7 @@ class AnySizeVisionTransformer(VisionTransformer):
                 f"The batch says that images become {tokens_per_item.tolist()} tokens, but by "
                 f"{GRID} they become {tokens.tolist()}."
             )
-        return self.finish(self.run_layers(self.embed(**inputs), grid), grid)
+        return self.features(self.run_layers(self.embed(**inputs), grid), grid)
 
     def embed(  # type: ignore[override]
         self, hidden_states: torch.Tensor, grid_thw: torch.Tensor

@@ -225,6 +225,9 @@ def _stage(
         model,
         modalities,
         merge_sizes={n: config.get_architecture(n).merge_size for n in with_grids},
+        inner_layers={
+            n: len(config.get_architecture(n).inner_layers) for n in modalities.values() if n
+        },
         three_axes=name in plan.program.three_axes,
         feeds=bool(plan.topology[name]),
         loss_func=code.loss_func,

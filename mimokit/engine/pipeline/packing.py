@@ -41,7 +41,8 @@ def assemble(
         input_ids: [samples, tokens].
         special_token_ids: modality -> its placeholder token id.
         words: [words, width], embeddings of all other tokens, sample by sample.
-        branches: modality -> [rows, width], sample by sample, for the modalities that are present.
+        branches: modality -> [rows, width], sample by sample, for the modalities that are present;
+            some may be wider than others, of which the rest is 0.
 
     Raises:
         ValueError: the number of rows of a branch, or of words, differs from its places.
@@ -49,7 +50,8 @@ def assemble(
     special = torch.tensor(list(special_token_ids.values()), device=input_ids.device)
     flat = input_ids.flatten()
     # Each copy returns a new tensor, so that autograd sees no in-place write.
-    hidden = words.new_zeros(len(flat), words.shape[-1])
+    width = max(rows.shape[-1] for rows in (words, *branches.values()))
+    hidden = words.new_zeros(len(flat), width)
     hidden = _lay(hidden, ~torch.isin(flat, special), words, "text")
     for name, rows in branches.items():
         hidden = _lay(hidden, flat == special_token_ids[name], rows, name)
@@ -65,7 +67,8 @@ def _lay(hidden: torch.Tensor, places: torch.Tensor, rows: torch.Tensor, name: s
             f"The batch has {counted(len(index), 'place')} for {name!r} but the branch has "
             f"{counted(len(rows), 'row')}; they must be equal."
         )
-    return hidden.index_copy(0, index.to(hidden.device), rows.to(hidden.dtype))
+    wide = torch.nn.functional.pad(rows, (0, hidden.shape[-1] - rows.shape[-1]))
+    return hidden.index_copy(0, index.to(hidden.device), wide.to(hidden.dtype))
 
 
 def check_grids(

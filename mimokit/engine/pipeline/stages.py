@@ -24,6 +24,7 @@ from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import shares_experts
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_axis_positions
+from mimokit.engine.models.projector import row_width
 from mimokit.engine.models.rng import computing_lengths
 from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.context import SequenceCut, alike_on_contexts, for_all_ranks
@@ -73,7 +74,7 @@ class EncoderStage(ModuleStage):
 
     @property
     def _rows_width(self) -> int:
-        return int(self._part.input_projections[0].config.hidden_size)
+        return row_width(self._part.input_projections[0])
 
     def _forward(self, given: StageInput) -> StageOutput:
         if self.first and self.last:
@@ -128,13 +129,13 @@ class EncoderStage(ModuleStage):
             hidden = self._encoder.run_layers(hidden, sizes_here)
         if not self.last:
             return hidden, items, sizes
-        tokens = self._encoder.finish(hidden, sizes_here)
+        tokens = self._encoder.features(hidden, sizes_here)
         return self._project(shared.give_back(context, tokens)), items, sizes
 
     def _rows(self, hidden: torch.Tensor, sizes: torch.Tensor | None) -> torch.Tensor:
         if not hidden.shape[1]:
             return hidden.new_zeros(0, self._rows_width)
-        return self._project(self._encoder.finish(hidden, sizes))
+        return self._project(self._encoder.features(hidden, sizes))
 
     def _project(self, features: torch.Tensor) -> torch.Tensor:
         rows: torch.Tensor = self._part.project_embeddings([features])
@@ -186,14 +187,15 @@ class EncoderStage(ModuleStage):
 
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
         """Return the shapes for one item."""
-        width = self._encoder.config.hidden_size
         for shapes in given.values():
+            width = self._encoder.width_between(before=True)
             hidden_of(shapes, width, self.dtype, self.name)
         counts = meta_like((1,), torch.int64)
         item = (1, *self._kind.size_shape)
         sizes = () if self._kind.sizes is None else (meta_like(item, torch.int64),)
         if not self.last:
             positions = self._encoder.positions_between()
+            width = self._encoder.width_between(before=False)
             return (meta_like((positions, 1, width), self.dtype), counts, *sizes)
         extra = (*sizes, counts) if self._kind.sizes == GRID else ()
         return (meta_like((self._tokens_per_item, self._rows_width), self.dtype), counts, *extra)
@@ -324,6 +326,7 @@ class LanguageStage(_LogitsStage):
     Args:
         modalities: edge of the stage graph -> the modality whose rows it receives.
         merge_sizes: modality -> merge size, for modalities whose images differ in size.
+        inner_layers: modality -> layers whose outputs its rows have behind those of the last.
         three_axes: tokens have positions of three axes; packing computes them from the grids that
             come with the rows, and each stage sends them to the next. False also where grids do
             not come: then the batch has such positions, if there are any.
@@ -343,6 +346,7 @@ class LanguageStage(_LogitsStage):
         model: MimoModel,
         modalities: Mapping[int, str],
         merge_sizes: Mapping[str, int],
+        inner_layers: Mapping[str, int],
         three_axes: bool,
         feeds: bool = False,
         loss_func: OwnLoss | None = None,
@@ -355,6 +359,7 @@ class LanguageStage(_LogitsStage):
         self._model = model
         self._modalities = modalities
         self._merge_sizes = merge_sizes
+        self._inner_layers = inner_layers
         self._three_axes = three_axes
         self._feeds = feeds
         self._loss_func = loss_func
@@ -453,7 +458,10 @@ class LanguageStage(_LogitsStage):
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
         """Return the shapes for one sample, from packing on "meta"."""
         width = int(self.wrapped.module.config.hidden_size)
-        hidden = [hidden_of(shapes, width, self.dtype, self.name) for shapes in given.values()]
+        hidden = [
+            hidden_of(shapes, self._width_of(edge), self.dtype, self.name)
+            for edge, shapes in given.items()
+        ]
         if self.last and self._feeds:
             return meta_like((1, width), self.dtype), meta_like((1,), torch.int64)
         positions = (meta_like((3, 1, 1), torch.int64),) if self._three_axes else ()
@@ -466,7 +474,12 @@ class LanguageStage(_LogitsStage):
         tokens = [special[name] for name, rows in branches.items() for _ in rows]
         words = meta_like((1, width), self.dtype)
         ids = torch.tensor([[*tokens, 1 + max(special.values(), default=0)]])
-        return (assemble(ids, special, words, branches).hidden, *positions)
+        return (assemble(ids, special, words, branches).hidden[..., :width], *positions)
+
+    def _width_of(self, edge: int) -> int:
+        """Return the numbers of a row or a token that comes over an edge."""
+        inner = self._inner_layers.get(self._modalities.get(edge, ""), 0)
+        return int(self.wrapped.module.config.hidden_size) * (1 + inner)
 
     @property
     def ends(self) -> bool:

@@ -38,6 +38,7 @@ from mimokit.engine.models.transformer import DTYPES, ModuleBuild, round_weights
 from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec, set_epsilon
 from mimokit.engine.rounding import nudge_weights
+from mimokit.engine.verify.inner_layers import add_inner_layers
 from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.execution import Dtype
@@ -227,6 +228,8 @@ def _build(
         nudge_weights(weights, nudge)
     for weight in weights:
         weight.data = weight.data.to(DTYPES[execution.weights])
+    if any(config.model.get_architecture(name).inner_layers for name in plan.modules):
+        add_inner_layers(provided.model)
     own_language = code.builder_of(language, width) is not None
     words = 0 if own_language else width.vocab_size
     return WholeModel(provided.model, behind, language, code.completed(config.runtime), words)

@@ -111,7 +111,8 @@ def vision_ends(
     branch: EncoderBranch, tensor: int, images: float, positions: int, tokens: int
 ) -> Amounts:
     """Return the amounts of patch embedding and projector."""
-    inner, outer = sum(branch.projector.widths[1:-1]), branch.projector.widths[-1]
+    projector = branch.projector
+    inner, outer = sum(projector.widths[1:-1]) * (1 + projector.copies), projector.row_width
     flops = forward_flops(branch, positions, images, tokens)
     projected = FEED_FORWARD_PASSES * inner / tensor + outer
     return Amounts(
@@ -144,7 +145,7 @@ class ModuleCosts:
     def row_bytes(self, samples: float) -> float:
         """Return the bytes that an encoder sends to the language model."""
         assert not isinstance(self.module, LanguageModel)
-        return NUMBER_BYTES * samples * self.items * self.rows * self.module.projector.widths[-1]
+        return NUMBER_BYTES * samples * self.items * self.rows * self.module.projector.row_width
 
     def seconds(self, way: Way, samples: float, place: int) -> float:
         """Return the CPU seconds of a pass of one stage, including tensor-parallel collectives."""

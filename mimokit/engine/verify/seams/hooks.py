@@ -166,18 +166,26 @@ class _Layers:
 
     def _end(self, operation: str, layer: Any, args: Any, output: Any) -> None:
         """Record the output of a layer, and the gradient that arrives at it."""
-        held, tensor = self._now(), _first(output)
-        if held is not None:
-            self._record(operation, SeamPhase.FORWARD, held, None, tensor)
-            self._backward(f"{operation}.output", tensor, held, None)
+        held, tensor, width = self._now(), _first(output), layer.config.hidden_size
+        if held is None:
+            return
+        self._record(operation, SeamPhase.FORWARD, held, None, tensor[..., :width])
+        # Inner layers of an encoder may be behind it.
+        self._backward(f"{operation}.output", tensor, held, None, width)
 
     def _backward(
-        self, operation: str, tensor: torch.Tensor, held: _LayerRows, columns: Columns
+        self,
+        operation: str,
+        tensor: torch.Tensor,
+        held: _LayerRows,
+        columns: Columns,
+        width: int | None = None,
     ) -> None:
+        def hook(gradient: torch.Tensor) -> None:
+            self._record(operation, SeamPhase.BACKWARD, held, columns, gradient[..., :width])
+
         if torch.is_grad_enabled() and tensor.requires_grad:
-            tensor.register_hook(
-                partial(self._record, operation, SeamPhase.BACKWARD, held, columns)
-            )  # type: ignore[no-untyped-call]
+            tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
     def _record(
         self,

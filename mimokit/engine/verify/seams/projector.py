@@ -42,8 +42,9 @@ class ProjectorHooks:
     kept: list[_Kept] = field(default_factory=list)
 
     def hook(self, encoder: torch.nn.Module) -> None:
-        """Hook both matrices of every projector of mimokit's."""
-        for part in encoder.modules():
+        """Hook both matrices of every projector of mimokit's, but those of inner layers."""
+        inner = {one for part in encoder.modules() for one in getattr(part, "inner", ())}
+        for part in (one for one in encoder.modules() if one not in inner):
             first = getattr(getattr(part, "encoder", None), "linear_fc1", None)
             if isinstance(part, MultimodalProjector) and first is not None:
                 self._hook(first, part.encoder.linear_fc2)

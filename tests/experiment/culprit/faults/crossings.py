@@ -15,6 +15,7 @@ from tests.experiment.culprit.faults.fault import (
     Fault,
 )
 from tests.experiment.culprit.faults.layouts import apart, fan_in, fan_out, stages
+from tests.whole_runs import inner_layers_on_stages
 
 SEND = "mimokit.engine.pipeline.communicator.MultiModulePipelineCommunicator.send"
 
@@ -80,7 +81,23 @@ def _sent_twice(backward: bool, original: Any) -> Any:
     return send
 
 
+def _in_another_order(original: Any) -> Any:
+    """Add the rows of inner layers of an encoder in the layers of each other."""
+
+    def forward(self: Any, *args: Any, context: Any = None, **options: Any) -> Any:
+        if context is not None and self.number == 1 and not self._inner:
+            context = context.roll(self.config.hidden_size, -1)
+        return original(self, *args, context=context, **options)
+
+    return forward
+
+
 FAULTS = (
+    Fault(
+        "inner layers in another order", inner_layers_on_stages,
+        "mimokit.engine.models.transformer.SeededTransformerLayer.forward", _in_another_order,
+        LANGUAGE, "decoder.layers.0", FORWARD,
+    ),
     Fault(
         "rows of other replicas are 0", fan_out, BRIDGE + "gather_rows", _zero_padded,
         IMAGES, "bridge", BACKWARD, "not added up",
