@@ -191,9 +191,9 @@ class ModuleStage(PipelineStage):
 
     @property
     def parts(self) -> Sequence[tuple[ModuleDataParallel, torch.nn.Module | None]]:
-        """The part of its module on this rank, and the chunk of it where there are several."""
-        whole = self._part is self.wrapped.module
-        return [(self.wrapped, None if whole else self._part)]
+        """Its modules; of its own one the chunk that it is, where there are several."""
+        chunk = None if self._part is self.wrapped.module else self._part
+        return [(one, chunk if one is self.wrapped else None) for one in self.modules]
 
     @property
     def dtype(self) -> torch.dtype:

@@ -91,18 +91,18 @@ class _Run:
         idle, now = set(range(len(self.steps))), 0
         while True:
             for worker in sorted(idle):
-                found = self._next(worker, self.held[worker] < self.most[worker])
-                if found is not None:
-                    self._begin(worker, *found, now)
+                step = self._next(worker, self.held[worker] < self.most[worker])
+                if step is not None:
+                    self._begin(worker, *step, now)
                     idle.remove(worker)
             if not self.ends:
                 beyond = ((self._next(worker, True), worker) for worker in idle)
-                waiting = [(found, worker) for found, worker in beyond if found]
+                waiting = [(step, worker) for step, worker in beyond if step]
                 if not waiting:
                     return
                 # Limits of several modules hold each other: the oldest micro-batch goes on.
-                found, worker = min(waiting, key=lambda each: self.begun[0][each[0][1]])
-                self._begin(worker, *found, now)
+                step, worker = min(waiting, key=lambda each: self.begun[0][each[0][1]])
+                self._begin(worker, *step, now)
                 idle.remove(worker)
             now = self.ends[0][0]
             while self.ends and self.ends[0][0] == now:
