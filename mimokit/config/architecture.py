@@ -154,7 +154,7 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes):
 
     @property
     def inner_layers(self) -> tuple[int, ...]:
-        """Layers, from 1, whose outputs the language model adds in layers of its own."""
+        """Layers, counted from 1, whose outputs layers of the language model add to theirs."""
         return () if self.projector is None else tuple(self.projector.deepstack_layers or ())
 
     @property

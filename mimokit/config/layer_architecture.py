@@ -83,9 +83,9 @@ class ProjectorArchitecture(ConfigModel):
     """Width of that norm. None: the encoder's hidden_size."""
 
     deepstack_layers: list[Size] | None = None
-    """Layers of the encoder, counted from 1, whose outputs have projectors of their own, and are
-    added to what the first layers of the language model return, in this order, as in Qwen3-VL.
-    None: none."""
+    """Layers of the encoder, counted from 1, whose outputs pass through a separate projector each.
+    The first layers of the language model add them to their outputs, in this order, as in
+    Qwen3-VL. None: there are no such layers."""
 
     deepstack_normalization: Normalization | None = None
     """The norm in front of such a projector, or None."""

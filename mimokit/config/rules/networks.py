@@ -150,7 +150,7 @@ def _kept_class_token(name: str, network: ModuleArchitecture) -> Iterator[Proble
 
 
 def _square_window(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield a window of images that is no square of patches."""
+    """Yield a window of images whose number of patches is not a square."""
     window = network.window_size
     if window is None or window >= network.seq_length or math.isqrt(window) ** 2 == window:
         return

@@ -319,8 +319,8 @@ class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
     Args:
         initial_seed: seed of the module; the layer adds its index in the whole module.
         experts: what layers behind the first `dense_layers` have as their feed-forward layer.
-        inner: layers, from 1, of an encoder whose outputs are handed on beside those of the last
-            layer (deepstack of Qwen3-VL).
+        inner: the layers of an encoder, counted from 1, whose outputs the encoder returns together
+            with that of the last layer (deepstack of Qwen3-VL).
     """
 
     def __init__(

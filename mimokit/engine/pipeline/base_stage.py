@@ -191,7 +191,7 @@ class ModuleStage(PipelineStage):
 
     @property
     def parts(self) -> Sequence[tuple[ModuleDataParallel, torch.nn.Module | None]]:
-        """Its modules; of its own one the chunk that it is, where there are several."""
+        """Its modules, each with its chunk: None, except for a module that is in chunks."""
         chunk = None if self._part is self.wrapped.module else self._part
         return [(one, chunk if one is self.wrapped else None) for one in self.modules]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 import mimokit
 from mimokit.architecture.from_config import branch_of_config
 from mimokit.experiment import explain, verify
@@ -61,8 +59,9 @@ def test_rows_are_wider_by_the_projected_inner_layers() -> None:
 
 def test_one_layer_follows_the_other_as_in_qwen3_vl() -> None:
     """An inner layer is added behind the language layer of its place, at the rows of images."""
-    torch = pytest.importorskip("torch")
-    qwen = pytest.importorskip("transformers.models.qwen3_vl.modeling_qwen3_vl")
+    import torch
+    from transformers.models.qwen3_vl import modeling_qwen3_vl as qwen
+
     from mimokit.engine.pipeline.packing import assemble
 
     generator = torch.Generator().manual_seed(3)
