@@ -12,6 +12,7 @@ from mimokit.config import (
     ExperimentConfig,
     ModalityPresence,
     ModuleParallelismConfig,
+    ProjectorArchitecture,
     StrategyConfig,
     check_runnable,
 )
@@ -55,7 +56,7 @@ def drawn_config(draws: random.Random) -> ExperimentConfig:
             if mimokit.plan(config).world_size <= MOST_RANKS:
                 _vary_chunks(draws, config)
                 check_runnable(config.finalize())
-                return config
+                return _with_inner_layers(draws, config)
         except (ConfigError, ZeroDivisionError):
             continue
 
@@ -189,6 +190,26 @@ def _vary_chunks(draws: random.Random, config: ExperimentConfig) -> None:
             sizes.virtual_pipeline_model_parallel_size = 2
             layers = network.model_copy(update={"num_layers": 2 * stages})
             model.module_architectures[name] = layers
+
+
+def _with_inner_layers(draws: random.Random, config: ExperimentConfig) -> ExperimentConfig:
+    """Draw inner layers of encoders of images, where the layout runs with them."""
+    for name in config.model.encoder_module_names:
+        network = config.model.module_architectures[name]
+        if network.modality != "vision" or draws.random() >= 0.3:
+            continue
+        inner = list(range(1, network.num_layers + 1))[-draws.choice((1, 2)) :]
+        projector = network.projector or ProjectorArchitecture()
+        other = config.model_copy(deep=True)
+        other.model.module_architectures[name].projector = projector.model_copy(
+            update={"deepstack_layers": inner}
+        )
+        try:
+            check_runnable(other.finalize())
+        except ConfigError:
+            continue
+        config = other
+    return config
 
 
 def _as_language_of_all(config: ExperimentConfig) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, cast
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.runtime import PRECISION_OF_RUNS
 from mimokit.planning.ranks import ModuleRanks
 
@@ -77,6 +77,15 @@ class ModuleExecution:
     def activation_bytes(self) -> int:
         """Bytes of a number in its activations and their gradients, as they cross between ranks."""
         return NUMBER_BYTES[self.weights]
+
+    def keeps_scores(self, network: ModuleArchitecture, is_causal: bool) -> bool:
+        """Whether attention keeps the scores of all pairs of positions for the backward pass.
+
+        Megatron's own does; it has whole samples, and windows only of positions before.
+        """
+        both_sides = network.window_size is not None and not is_causal
+        shared = self.context_parallel > 1 or self.samples_in_row
+        return not (shared or both_sides or network.multi_latent_attention)
 
     @property
     def is_frozen(self) -> bool:

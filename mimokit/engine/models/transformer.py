@@ -262,8 +262,8 @@ def _describe_attention(attention: ModuleSpec, build: ModuleBuild, mask_type: At
     attention.params = {"attn_mask_type": mask_type}
     if architecture.qk_layernorm:
         parts.q_layernorm = parts.k_layernorm = HeadNorm
-    sides = architecture.window_size is not None and mask_type != AttnMaskType.causal
-    if build.fused_attention or execution.context_parallel > 1 or execution.samples_in_row or sides:
+    is_causal = mask_type == AttnMaskType.causal
+    if build.fused_attention or not execution.keeps_scores(architecture, is_causal):
         own = bool(architecture.attention_dropout) or architecture.window_size is not None
         parts.core_attention = _core_attention(execution, mask_type, own)
     qkv, _, inside = architecture.has_biases

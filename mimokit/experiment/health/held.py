@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.planning import plan_layout
 from mimokit.prediction import predict
 from mimokit.prediction.step_time.software import MEGATRON_CORE
 from mimokit.samples import HealthSample
@@ -86,16 +87,11 @@ def predicted_memory(config: ExperimentConfig) -> Predicted:
 
 
 def _fused_modules(config: ExperimentConfig) -> frozenset[str]:
-    """Return the modules whose attention keeps no scores.
-
-    It is that on contexts, of samples in a row, and latent attention.
-    """
-    model = config.model
-    rows = config.data.pack_sequences_in_batch
+    """Return the modules whose attention keeps no scores."""
+    model, plan = config.model, plan_layout(config)
+    networks = {name: model.get_architecture(name) for name in plan.executions}
     return frozenset(
         name
-        for name in model.module_parallelisms
-        if model.get_parallelism(name).context_parallel > 1
-        or (rows and name not in model.encoder_module_names)
-        or model.get_architecture(name).multi_latent_attention
+        for name, execution in plan.executions.items()
+        if not execution.keeps_scores(networks[name], is_causal=networks[name].modality == "text")
     )
