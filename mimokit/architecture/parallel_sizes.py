@@ -36,10 +36,13 @@ class ParallelSizes(ModuleSizes):
     Attributes:
         distributed_optimizer: optimizer state is sharded over data and context ranks (ZeRO 1).
         fully_sharded: weights and gradients too (FSDP, ZeRO 3).
+        reduces_behind: gradients are reduced behind the last backward pass, also where the training
+            stack would do so during it.
     """
 
     distributed_optimizer: Numbers = True
     fully_sharded: Numbers = False
+    reduces_behind: Numbers = False
 
     def size(self, axis: Axis | Choice) -> Numbers:
         """Return the size along an axis, or the value of a choice."""
@@ -98,7 +101,8 @@ def sizes_of(module: ModuleParallelismConfig, replicas: int, micro_batch: Number
         for choice, field in CONFIG_FIELDS.items()
     }
     stated["recompute"] = RECOMPUTE_NAMES.index(stated["recompute"])
-    return ParallelSizes(**{**stated, "data": replicas, "micro_batch": micro_batch})
+    stated |= {"data": replicas, "micro_batch": micro_batch}
+    return ParallelSizes(**stated, reduces_behind=module.overlap_grad_reduce is False)
 
 
 def rank_fields(sizes: ParallelSizes) -> dict[str, int]:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from mimokit.architecture import LanguageModel, MultimodalModel, load_model
-from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, ParallelSizes
+from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, ParallelSizes, sizes_of
+from mimokit.config import ModuleParallelismConfig
 from mimokit.config.runtime import DeploymentMode
 from mimokit.prediction import (
     EncoderInput,
@@ -196,6 +197,29 @@ def test_a_slower_network_slows_every_collective_between_domains() -> None:
     ]
     assert float(steps[1].data) == pytest.approx(2 * float(steps[0].data), rel=0.01)
     assert float(steps[1].work.total) == float(steps[0].work.total)  # in a domain nothing changes
+
+
+def test_reductions_are_exposed_where_a_module_leaves_them_behind() -> None:
+    exposed = {
+        (overlaps, behind): float(
+            module_step(
+                language(),
+                ParallelSizes(4, data=16, distributed_optimizer=False, reduces_behind=behind),
+                ModuleInput(2048, 1),
+                System(H100, replace(BRIDGE, overlaps_data=overlaps)),
+                4,
+            ).data
+        )
+        for overlaps in (True, False)
+        for behind in (True, False)
+    }
+    assert exposed[True, True] == exposed[False, True] == exposed[False, False]
+    assert exposed[True, True] > exposed[True, False]
+    stated = (
+        sizes_of(ModuleParallelismConfig(overlap_grad_reduce=value), 1, 1)
+        for value in (None, True, False)
+    )
+    assert [sizes.reduces_behind for sizes in stated] == [False, False, True]
 
 
 def test_sends_of_chunks_wait_where_the_schedule_does_not_overlap_them() -> None:

@@ -148,7 +148,8 @@ def _exposed(
     if not system.software.overlaps_data:
         return reduce + collect
     window = np.where(np.greater(sizes.virtual, 1), np.minimum(sizes.pipeline, micro_batches), 1)
-    once = np.maximum(0.0, reduce - window * stage.backward.total)
+    hiding = np.where(sizes.reduces_behind, 0.0, window * stage.backward.total)
+    once = np.maximum(0.0, reduce - hiding)
     once = once + np.maximum(0.0, collect - window * stage.forward.total)
     each = np.maximum(0.0, collect - stage.forward.total)
     behind = np.greater(stage.backward.total, 0)
