@@ -538,6 +538,10 @@ def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
     )
     make = partial(ends_as_layers, make)
     yield WholeRun(proves, "colocated, interleaved, passes of 2, ends as layers", make)
+    options = {**several, "layers": 4, "chunks": 2, "encoder_chunks": 2, "encoder_microbatches": 3}
+    staged = "audio", "qwen"
+    make = partial(shared_pipeline, "colocated", (2, 2, 2), in_stages, 4, staged, **options)
+    yield WholeRun(proves, "colocated, chunks of all in stages, passes of 3", make)
     options = {**several, "encoder_microbatches": 2, "pipeline_order": "zb-h1"}
     make = partial(shared_pipeline, "colocated", (2, 2, 2), AROUND, 3, **options)
     yield WholeRun(proves, "colocated, zb-h1, passes of 2", partial(cut_along_sequences, make))

@@ -119,17 +119,6 @@ def added_seconds(encoders: Sequence[EncoderCost], count: Numbers) -> tuple[Numb
     return ahead, everywhere
 
 
-def micro_batches_per_pass(count: Numbers, sizes: ParallelSizes, passes: int) -> Numbers:
-    """Return the micro-batches of a pass of colocated encoders; a step has at most so many passes.
-
-    Args:
-        count: micro-batches of a step.
-        sizes: of the language model; interleaved chunks take whole rounds.
-    """
-    each, rounds = np.ceil(count / passes), sizes.pipeline
-    return np.where(np.greater(sizes.virtual, 1), np.ceil(each / rounds) * rounds, each)
-
-
 def colocated(
     language: LanguageCost,
     encoders: Sequence[EncoderCost],

@@ -198,10 +198,6 @@ def first_broken(task: SearchTask, name: str, s: ParallelSizes) -> str | None:
             is_language and batch % (s.data * s.micro_batch),
             "the samples of a step cannot be dealt to the replicas",
         ),
-        (
-            s.virtual > 1 and batch // (s.data * s.micro_batch) % s.pipeline,
-            "interleaved stages need micro-batches in multiples of the stages",
-        ),
         (s.recompute == 1, "flash attention leaves selective recomputation nothing to save"),
         (
             s.data * s.context % s.instances

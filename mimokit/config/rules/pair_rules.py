@@ -21,7 +21,6 @@ from mimokit.config.rules.facts import (
     size_path,
     unknown_sizes,
 )
-from mimokit.config.rules.module_rules import rounds_hold, rounds_problem
 
 
 @dataclass(frozen=True)
@@ -170,15 +169,6 @@ SAME_SAMPLES = PairRule(
     _micro_batches,
     unless=("same data", "samples"),
 )
-ROUNDS = PairRule(
-    "rounds",
-    "interleaved stages need micro-batches in multiples of the stages",
-    ("pipeline", "virtual", "data", "micro_batch"),
-    lambda sizes, other, facts: (
-        facts.mode == "homogeneous" or rounds_hold(facts.global_batch_size, other, sizes)
-    ),
-    lambda sizes, other, facts: rounds_problem(facts.name, facts.global_batch_size, other, sizes),
-)
 PAIR_RULES = (
     _same_size(Axis.TENSOR),
     _same_size(Axis.CONTEXT),
@@ -200,7 +190,6 @@ PAIR_RULES = (
     REPLICAS,
     SAMPLES,
     SAME_SAMPLES,
-    ROUNDS,
 )
 """Rules of an encoder next to the language model."""
 
