@@ -133,7 +133,7 @@ class EncoderStage(ModuleStage):
         return self._project(shared.give_back(context, tokens)), items, sizes
 
     def _rows(self, hidden: torch.Tensor, sizes: torch.Tensor | None) -> torch.Tensor:
-        if not hidden.shape[1]:
+        if not hidden.shape[1] and not self._encoder.shares_layers:
             return hidden.new_zeros(0, self._rows_width)
         return self._project(self._encoder.features(hidden, sizes))
 
