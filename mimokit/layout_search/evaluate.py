@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.rules.facts import ModuleSizes, PairFacts
-from mimokit.config.rules.pair_rules import REPLICAS, SAMPLES
+from mimokit.config.rules.pair_rules import REPLICAS, SAME_STAGES, SAMPLES
 from mimokit.config.runtime import DeploymentMode
 from mimokit.layout_search.candidates import SEARCH_RULES, Candidates
 from mimokit.layout_search.constraints import MODES, score
@@ -125,7 +125,7 @@ class Scan:
         replicas = []
         for encoder, candidate in zip(tables.encoders, batch.encoders, strict=True):
             sizes = _some_sizes(encoder.sizes, candidate)
-            for rule in (REPLICAS, SAMPLES):
+            for rule in (SAME_STAGES, REPLICAS, SAMPLES):
                 holds = np.asarray(rule.holds(sizes, language, facts))
                 self._keep(valid, holds, rule.reason)
             replicas.append(sizes)
@@ -262,10 +262,7 @@ def batches(task: SearchTask, tables: Tables) -> Iterator[LayoutBatch]:
 def _colocated(tables: Tables, ranks: NDArray[np.int64], everyone: slice) -> Iterator[LayoutBatch]:
     for world in np.unique(ranks[everyone]):
         where = slice(*(int(np.searchsorted(ranks, world, side)) for side in ("left", "right")))
-        alike = [
-            np.flatnonzero((encoder.sizes.ranks == world) & (encoder.sizes.pipeline == 1))
-            for encoder in tables.encoders
-        ]
+        alike = [np.flatnonzero(encoder.sizes.ranks == world) for encoder in tables.encoders]
         for chosen in itertools.product(*alike):
             yield LayoutBatch("colocated", where, tuple(int(index) for index in chosen))
 

@@ -169,6 +169,17 @@ SAME_SAMPLES = PairRule(
     _micro_batches,
     unless=("same data", "samples"),
 )
+SAME_STAGES = PairRule(
+    "colocated pipeline",
+    "an encoder on shared ranks has a pipeline of other stages",
+    ("pipeline",),
+    lambda sizes, other, facts: (
+        (sizes.pipeline == 1) | (sizes.pipeline == other.pipeline)
+        if facts.mode == "colocated"
+        else True
+    ),
+    _no_pipeline,
+)
 PAIR_RULES = (
     _same_size(Axis.TENSOR),
     _same_size(Axis.CONTEXT),
@@ -176,17 +187,7 @@ PAIR_RULES = (
     _same_size(Axis.EXPERT),
     _same_size(Axis.DATA),
     SHARED_RANKS,
-    PairRule(
-        "colocated pipeline",
-        "an encoder on shared ranks has a pipeline of other stages",
-        ("pipeline",),
-        lambda sizes, other, facts: (
-            (sizes.pipeline == 1) | (sizes.pipeline == other.pipeline)
-            if facts.mode == "colocated"
-            else True
-        ),
-        _no_pipeline,
-    ),
+    SAME_STAGES,
     REPLICAS,
     SAMPLES,
     SAME_SAMPLES,
