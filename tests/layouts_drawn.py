@@ -178,13 +178,13 @@ def _vary_language(draws: random.Random, config: ExperimentConfig) -> None:
 
 
 def _vary_chunks(draws: random.Random, config: ExperimentConfig) -> None:
-    """Draw chunks of encoders and decoders on ranks of their own."""
+    """Draw chunks of encoders and decoders that are cut into stages."""
     model = config.model
-    if model.deployment_mode != "heterogeneous" or config.runtime.pipeline_order == "zb-h1":
+    if model.deployment_mode == "homogeneous" or config.runtime.pipeline_order == "zb-h1":
         return
     for name, sizes in model.module_parallelisms.items():
         stages, network = sizes.pipeline_parallel, model.module_architectures[name]
-        if name == LANGUAGE or stages == 1 or config.data.num_microbatches % stages:
+        if name == LANGUAGE or stages == 1:
             continue
         if draws.random() < 0.5:
             sizes.virtual_pipeline_model_parallel_size = 2

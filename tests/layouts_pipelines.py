@@ -24,13 +24,14 @@ def shared_pipeline(
         language: (tensor_parallel, pipeline_parallel, data_parallel).
         encoders: (tensor_parallel, data_parallel) of each; in homogeneous mode they have the sizes
             of the language model, whatever is given.
-        staged: encoders that have a layer and a stage for each stage of the language model.
-        options: of `multimodal_config`; layers and chunks of the language model;
-            encoder_microbatches and pipeline_order of the runtime; context_parallel of the
-            language model, whose sequences are then sharded over tensor parallel ranks as well.
+        staged: encoders that have as many stages as the language model, of one layer each.
+        options: of `multimodal_config`; layers and chunks of the language model; encoder_chunks of
+            encoders in stages; encoder_microbatches and pipeline_order of the runtime;
+            context_parallel of the language model, whose sequences are then sharded over tensor
+            parallel ranks as well.
     """
     layers, passes = options.pop("layers", 2), options.pop("encoder_microbatches", None)
-    contexts = options.pop("context_parallel", 1)
+    contexts, parts = options.pop("context_parallel", 1), options.pop("encoder_chunks", None)
     chunks, order = options.pop("chunks", None), options.pop("pipeline_order", None)
     alone = {**dict.fromkeys(encoders, (1, 1)), LANGUAGE: (1, 1)}
     config = multimodal_config(alone, "homogeneous", num_microbatches=num_microbatches, **options)
@@ -44,8 +45,12 @@ def shared_pipeline(
     for name, (tensor, data) in encoders.items():
         sizes[name] = own if mode == "homogeneous" else {**own, **_whole(tensor, data)}
         if name in staged:
-            sizes[name]["pipeline_parallel"] = language[1]
-            config.model.module_architectures[name].num_layers = language[1]
+            in_stages = {
+                "pipeline_parallel": language[1],
+                "virtual_pipeline_model_parallel_size": parts,
+            }
+            sizes[name] |= in_stages
+            config.model.module_architectures[name].num_layers = language[1] * (parts or 1)
     config = config.with_layout(mode, **sizes)
     config.runtime.encoder_microbatches, config.runtime.pipeline_order = passes, order
     return config

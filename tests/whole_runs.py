@@ -538,6 +538,10 @@ def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
     )
     make = partial(ends_as_layers, make)
     yield WholeRun(proves, "colocated, interleaved, passes of 2, ends as layers", make)
+    options = {**several, "layers": 4, "chunks": 2, "encoder_chunks": 2, "encoder_microbatches": 3}
+    staged = "audio", "qwen"
+    make = partial(shared_pipeline, "colocated", (2, 2, 2), in_stages, 4, staged, **options)
+    yield WholeRun(proves, "colocated, chunks of all in stages, passes of 3", make)
     options = {**several, "encoder_microbatches": 2, "pipeline_order": "zb-h1"}
     make = partial(shared_pipeline, "colocated", (2, 2, 2), AROUND, 3, **options)
     yield WholeRun(proves, "colocated, zb-h1, passes of 2", partial(cut_along_sequences, make))
@@ -553,6 +557,26 @@ def _pipelines_on_shared_ranks() -> Iterator[WholeRun]:
     ):
         make = partial(_modules_in_chunks, *chunked_apart)
         yield WholeRun(proves, f"heterogeneous, chunks of {name}", make)
+    yield WholeRun(proves, "heterogeneous, chunks of an encoder with all", chunks_with_all)
+
+
+def encoder_in_chunks(**fields: Any) -> ExperimentConfig:
+    """Return two replicas of an encoder, one without images, of two stages of two chunks each.
+
+    Args:
+        fields: of its parallelism, and patch_type.
+    """
+    sizes = {"qwen": (1, 2, 2), LANGUAGE: (1, 1, 2)}
+    shared = {"patch_type": fields.pop("patch_type", [])}
+    config = apart_multimodal_config(sizes, 3, three_axes=True, presence=SOME, **shared)
+    chunks = {"virtual_pipeline_model_parallel_size": 2, **fields}
+    return with_sizes(_changed(config, "qwen", num_layers=4), ("qwen",), **chunks).finalize()
+
+
+def chunks_with_all() -> ExperimentConfig:
+    """Return chunks that share images and states, recompute, and have inner layers."""
+    fields = {**SHARED, **SHARDED_STATES, **OVERLAPPED, "recompute_granularity": "full"}
+    return with_inner_layers(partial(encoder_in_chunks, **fields), "qwen", 1, 3)
 
 
 def _weights_later() -> ExperimentConfig:
@@ -1148,6 +1172,7 @@ def _precisions() -> Iterator[WholeRun]:
         ("homogeneous, zb-h1", stages),
         ("colocated", partial(digits_config, (1, 4), (2, 2), num_microbatches=2)),
         ("heterogeneous", apart),
+        ("heterogeneous, chunks of an encoder", encoder_in_chunks),
     ):
         yield WholeRun("fp16", name, partial(in_precision, make, "fp16"))
 
@@ -1220,6 +1245,7 @@ def _optimizers() -> Iterator[WholeRun]:
     stages = _With(partial(apart_config, (1, 2, 2), (1, 2, 2), 2), ("images", LANGUAGE), IN_FULL)
     again = _With(stages, (LANGUAGE,), {"recompute_granularity": "full"})
     yield WholeRun(proves, "stages", again)
+    yield WholeRun(proves, "chunks, without images", partial(encoder_in_chunks, **IN_FULL))
     for name, sizes in (("of two replicas", (1, 1, 4)), ("of one replica", (2, 1, 2))):
         make = partial(experts_config, (1, 1, 4), sizes, **WITH_SHARED)
         yield WholeRun(proves, f"experts {name}", _With(make, (LANGUAGE,), IN_FULL))

@@ -293,7 +293,8 @@ def _out_of_place(config: ExperimentConfig, name: str, builder: OwnModule) -> It
         )
         yield problem_at(network_path(name, "weights"), network.weights, sentence, None)
     parts = getattr(builder, "submodules", None)
-    whole = is_spec(builder) and isinstance(parts, Mapping) and "encoders" in parts
+    encoders = parts.get("encoders") if is_spec(builder) and isinstance(parts, Mapping) else None
+    whole = encoders is not None
     if encoder and whole and FRAME_PARALLEL in config.runtime.patch_type:
         sentence = (
             f"patch_type has {FRAME_PARALLEL}, which shares the images of an encoder, but the "
@@ -303,11 +304,12 @@ def _out_of_place(config: ExperimentConfig, name: str, builder: OwnModule) -> It
         yield problem_at("runtime.patch_type", FRAME_PARALLEL, sentence, [])
     homogeneous = config.model.deployment_mode == "homogeneous"
     sizes = config.model.get_parallelism(config.model.llm_module_name if homogeneous else name)
-    if encoder and whole and sizes.in_runs("use_megatron_fsdp"):
+    several = encoders is not None and len(encoders) > 1
+    if encoder and several and sizes.in_runs("use_megatron_fsdp"):
         sentence = (
             "use_megatron_fsdp is true, under which every replica runs an encoder, also without "
-            f"items, but the builder of '{name}' is a spec of a whole modality; leave one of them "
-            "out, or let the builder be that of the encoder alone."
+            f"items, but the builder of '{name}' is a spec of a modality with several encoders; "
+            "leave one of them out, or give it one encoder."
         )
         yield module_problem(name, "use_megatron_fsdp", True, sentence)
 

@@ -17,7 +17,7 @@ from mimokit.config.rules.facts import ModuleFacts, PairFacts
 from mimokit.config.rules.module_rules import STAGE_RANKS, broken_rules
 from mimokit.config.rules.pair_rules import REPLICAS, broken_pair_rules
 from mimokit.prediction import Layout, Workload
-from mimokit.prediction.layout import LANGUAGE, rank_offsets, sizes_text
+from mimokit.prediction.layout import LANGUAGE, micro_batches, rank_offsets, sizes_text
 from mimokit.prediction.validity import check_counts
 
 TRANSFORMER_CHOICES = (Axis.VIRTUAL_PIPELINE, Choice.RECOMPUTE, Choice.SEQUENCE_PARALLEL)
@@ -64,12 +64,13 @@ def to_bridge(layout: Layout, workload: Workload) -> str:
         ConfigError: Bridge rejects it: modules need separate ranks, tensor parallel sizes must be
             powers of two, replicas must divide each other, expert parallel sizes must divide the
             ranks of a stage, and encoders cannot have experts
-            (`MegatronMIMOParallelismConfig.finalize`).
+            (`MegatronMIMOParallelismConfig.finalize`); or Megatron-Core does: interleaved chunks
+            take micro-batches in multiples of the stages.
     """
     check_counts(layout)
     refuse_if_any(
         Problem("Megatron-Bridge", "layout", str(layout), f"Megatron-Bridge: {sentence}")
-        for sentence in bridge_problems(layout)
+        for sentence in (*bridge_problems(layout), *_broken_rounds(layout, workload))
     )
     language_sizes = layout.modules[layout.language]
     text = _HEAD.format(
@@ -115,6 +116,18 @@ def bridge_problems(layout: Layout) -> Iterator[str]:
         between = PairFacts("heterogeneous", name, other)
         for problem in broken_pair_rules(earlier, two, between, (REPLICAS,)):
             yield problem.sentence
+
+
+def _broken_rounds(layout: Layout, workload: Workload) -> Iterator[str]:
+    """Yield chunks for which Megatron-Core takes other numbers of micro-batches."""
+    count = micro_batches(layout, workload)
+    for name, sizes in layout.modules.items():
+        if sizes.virtual > 1 and count % sizes.pipeline:
+            yield (
+                f"module '{name}' has {sizes.virtual} chunks per stage, which take micro-batches "
+                f"in multiples of its {sizes.pipeline} stages there, and a step has {count}; "
+                "change that, or leave the chunks out."
+            )
 
 
 def _name(name: str, layout: Layout) -> str:

@@ -137,8 +137,8 @@ def bounded(
 ) -> tuple[tuple[Candidates, ...], tuple[str, ...]]:
     """Return encoders with at most as many candidates as can be combined, and what was cut.
 
-    The plainest stay: one optimizer instance, no pipeline, no context parallelism, no recomputation
-    before those with; of equally plain ones an even choice over the ranks.
+    The plainest stay: one optimizer instance, no pipeline, no chunks, no context parallelism, no
+    recomputation before those with; of equally plain ones an even choice over the ranks.
     """
     counts = [encoder.count for encoder in encoders]
     while math.prod(counts) * language.count > MOST_LAYOUTS and max(counts, default=1) > 1:
@@ -159,6 +159,6 @@ def bounded(
 def plainest(encoder: Candidates, count: int) -> Candidates:
     """Return the `count` plainest candidates, in the order they had."""
     sizes = encoder.sizes
-    extras = [np.log2(sizes.instances), np.log2(sizes.pipeline), np.log2(sizes.context)]
-    order = np.argsort(sum(extras) + sizes.recompute, kind="stable")
+    extras = (sizes.instances, sizes.pipeline, sizes.virtual, sizes.context)
+    order = np.argsort(sum(map(np.log2, extras)) + sizes.recompute, kind="stable")
     return encoder.take(np.sort(order[:count]))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.rules.facts import ModuleSizes, PairFacts
-from mimokit.config.rules.pair_rules import REPLICAS, ROUNDS, SAMPLES
+from mimokit.config.rules.pair_rules import REPLICAS, SAME_STAGES, SAMPLES
 from mimokit.config.runtime import DeploymentMode
 from mimokit.layout_search.candidates import SEARCH_RULES, Candidates
 from mimokit.layout_search.constraints import MODES, score
@@ -20,7 +20,7 @@ from mimokit.layout_search.cost_tables import Tables
 from mimokit.layout_search.pareto import lower_edges
 from mimokit.layout_search.task import SearchTask, passes_of
 from mimokit.prediction import layout_cost
-from mimokit.prediction.deployment_modes import colocated, micro_batches_per_pass
+from mimokit.prediction.deployment_modes import colocated
 from mimokit.prediction.layout import in_first_stage
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost
 
@@ -125,8 +125,7 @@ class Scan:
         replicas = []
         for encoder, candidate in zip(tables.encoders, batch.encoders, strict=True):
             sizes = _some_sizes(encoder.sizes, candidate)
-            rules = (REPLICAS, SAMPLES) if sizes.virtual == 1 else (REPLICAS, SAMPLES, ROUNDS)
-            for rule in rules:
+            for rule in (SAME_STAGES, REPLICAS, SAMPLES):
                 holds = np.asarray(rule.holds(sizes, language, facts))
                 self._keep(valid, holds, rule.reason)
             replicas.append(sizes)
@@ -176,12 +175,12 @@ class Scan:
 
         More passes hold fewer activations, and take longer; see `SearchTask.predict`.
         """
-        count, sizes = language.micro_batches, language.sizes
+        count = language.micro_batches
         for passes in passes_of(int(np.max(count))):
             over = valid & (memory > self.task.memory_limit)
             if not over.any():
                 break
-            at_once = micro_batches_per_pass(count, sizes, passes)
+            at_once = np.ceil(count / passes)
             with np.errstate(divide="ignore", invalid="ignore"):
                 task = self.task
                 cost = colocated(language, encoders, task.workload, task.system, at_once)
@@ -263,10 +262,7 @@ def batches(task: SearchTask, tables: Tables) -> Iterator[LayoutBatch]:
 def _colocated(tables: Tables, ranks: NDArray[np.int64], everyone: slice) -> Iterator[LayoutBatch]:
     for world in np.unique(ranks[everyone]):
         where = slice(*(int(np.searchsorted(ranks, world, side)) for side in ("left", "right")))
-        alike = [
-            np.flatnonzero((encoder.sizes.ranks == world) & (encoder.sizes.pipeline == 1))
-            for encoder in tables.encoders
-        ]
+        alike = [np.flatnonzero(encoder.sizes.ranks == world) for encoder in tables.encoders]
         for chosen in itertools.product(*alike):
             yield LayoutBatch("colocated", where, tuple(int(index) for index in chosen))
 

@@ -17,6 +17,7 @@ Axes = Mapping[str, tuple[int, ...]]
 LARGEST_MICRO_BATCH = 8
 LARGEST_INSTANCES = 4
 LARGEST_ENCODER_PIPELINE = 4
+LARGEST_ENCODER_CHUNKS = 2
 LEAST_TOKENS = 1024
 """Tokens below which a sequence is not cut further by context parallelism."""
 MOST_SIZES = 4_000_000
@@ -53,12 +54,13 @@ def default_axes(facts: ModuleFacts, domain_ranks: int) -> Axes:
     chunks = tuple(v for v in stages if v <= facts.layers // 2) or (1,)
     if not language:
         stages = tuple(p for p in stages if p <= LARGEST_ENCODER_PIPELINE)
+        chunks = tuple(v for v in chunks if v <= LARGEST_ENCODER_CHUNKS)
     longest = max(1, facts.seq // LEAST_TOKENS)
     values: dict[Axis | Choice, tuple[int, ...]] = {
         Axis.TENSOR: _powers(min(facts.gpus, domain_ranks)),
         Axis.CONTEXT: _powers(min(facts.gpus, longest)),
         Axis.PIPELINE: stages,
-        Axis.VIRTUAL_PIPELINE: chunks if language else (1,),
+        Axis.VIRTUAL_PIPELINE: chunks,
         Axis.EXPERT: experts,
         Axis.DATA: _divisors(facts.global_batch_size, facts.gpus),
         Choice.MICRO_BATCH: _powers(LARGEST_MICRO_BATCH) if language else (1,),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,6 @@ from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.config_files.inheritance import PRESET_PREFIX
 from mimokit.layout_search.constraints import Constraints, Objective
 from mimokit.prediction import Layout, Prediction, Workload
-from mimokit.prediction.deployment_modes import micro_batches_per_pass
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.layout import micro_batches
 from mimokit.prediction.prediction import predict_task
@@ -74,12 +74,11 @@ class SearchTask:
         prediction = self._predict(layout)
         if layout.mode != "colocated" or self.workload.encoder_microbatches is not None:
             return prediction
-        sizes = layout.modules[layout.language]
         count = micro_batches(layout, self.workload)
         for passes in passes_of(count):
             if prediction.peak_memory <= self.memory_limit:
                 break
-            at_once = int(micro_batches_per_pass(count, sizes, passes))
+            at_once = math.ceil(count / passes)
             prediction = self._predict(replace(layout, encoder_microbatches=at_once))
         return prediction
 

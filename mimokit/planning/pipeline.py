@@ -158,8 +158,7 @@ def plan_program(
         frozen, absent: see `plan_schedule`.
         three_axes, in_row: see `plan_slots`.
         encoder_microbatches: for which colocated encoders run before the language module does.
-        virtual_stages: module -> chunks on each of its sets of ranks, 1 where it is missing. Of
-            modules on shared ranks only the language module has several.
+        virtual_stages: module -> chunks on each of its sets of ranks, 1 where it is missing.
         pipeline_order: None: 1F1B.
 
     Raises:
@@ -225,7 +224,7 @@ def plan_program(
         topology,
         names,
         language.pipeline_parallel,
-        chunks.get(llm_module_name, 1),
+        chunks,
         1 if shared.inside else language.pipeline_parallel,
         staged - {llm_module_name},
     )

@@ -51,7 +51,7 @@ def homogeneous(language: LanguageCost, encoders: Sequence[EncoderCost]) -> Layo
         first + ahead + everywhere, middle + everywhere, last + everywhere, sizes.pipeline
     )
     alone, _ = language.slowest_and_once
-    bubble = (once - slowest) / sizes.virtual * step.waiting
+    bubble = (once - slowest) / sizes.virtual * step.waiting + language.last_round(count)
     update = language.update + sum((encoder.update for encoder in encoders), np.float64(0))
     extra = _encoder_bytes("homogeneous", language, encoders)
     memory = np.maximum(total_bytes(language.first) + extra, total_bytes(language.last))
@@ -119,17 +119,6 @@ def added_seconds(encoders: Sequence[EncoderCost], count: Numbers) -> tuple[Numb
     return ahead, everywhere
 
 
-def micro_batches_per_pass(count: Numbers, sizes: ParallelSizes, passes: int) -> Numbers:
-    """Return the micro-batches of a pass of colocated encoders; a step has at most so many passes.
-
-    Args:
-        count: micro-batches of a step.
-        sizes: of the language model; interleaved chunks take whole rounds.
-    """
-    each, rounds = np.ceil(count / passes), sizes.pipeline
-    return np.where(np.greater(sizes.virtual, 1), np.ceil(each / rounds) * rounds, each)
-
-
 def colocated(
     language: LanguageCost,
     encoders: Sequence[EncoderCost],
@@ -151,20 +140,16 @@ def colocated(
         (2 * bridge_seconds(encoder, language.sizes, workload, system) for encoder in encoders),
         np.float64(0),
     )
-    passes = _passes(language, at_once)
-    seconds = sum((_of_passes(encoder, passes) for encoder in encoders), np.float64(0))
+    count, passes = language.micro_batches, _passes(language, at_once)
+    each = count if at_once is None else np.minimum(count, at_once)
+    left = count - (passes - 1) * each
+    modules: tuple[LanguageCost | EncoderCost, ...] = (language, *encoders)
+    waits = [(passes - 1) * one.waiting(each) + one.waiting(left) for one in modules]
+    seconds = sum((encoder.seconds for encoder in encoders), sum(waits[1:], np.float64(0)))
     update = language.update + sum((encoder.update for encoder in encoders), np.float64(0))
     memory = language.memory + _encoder_bytes("colocated", language, encoders, at_once)
-    again = (passes - 1) * language.step.bubble
-    total = seconds + bridge + language.step.passes + again + update
-    bubble = language.step.bubble + again
-    return LayoutCost(total, memory, seconds, bridge, bubble + 0 * total, update)
-
-
-def _of_passes(encoder: EncoderCost, passes: Numbers) -> Numbers:
-    """Return the seconds of a colocated encoder; its stages fill and drain in every pass."""
-    of_stage = encoder.seconds / encoder.micro_batches
-    return encoder.seconds + passes * (encoder.sizes.pipeline - 1) * of_stage
+    total = seconds + bridge + language.step.work.total + language.step.pipeline + waits[0] + update
+    return LayoutCost(total, memory, seconds, bridge, waits[0] + 0 * total, update)
 
 
 def crossing_message(encoder: EncoderCost, language: ParallelSizes, system: System) -> TimedMessage:
@@ -180,22 +165,27 @@ def heterogeneous(
     """Return the cost with encoders on separate ranks, before the language model.
 
     Parallel branches join at the language model's first stage. The slowest of all stages sets the
-    time of each micro-batch, and the pipeline fills once along the longest branch.
+    time of each micro-batch, and the pipeline fills once along the longest branch. Chunks of an
+    encoder shorten that only where it is the slowest: its first output leaves no earlier.
     """
     sizes = language.sizes
     count, step = language.micro_batches, language.step
     slowest, once = language.slowest_and_once
     stage: Numbers = np.float64(0)
+    filling: Numbers = np.float64(0)
     crossing: Numbers = np.float64(0)
     memory = language.memory
     for encoder in encoders:
         busy = encoder.seconds / count
         stage = np.maximum(stage, busy)
+        ahead = np.where(busy > slowest, encoder.filling, encoder.passing)
+        filling = np.maximum(filling, ahead)
         crossing = np.maximum(crossing, 2 * crossing_message(encoder, sizes, system).seconds)
         alive = encoder_alive("heterogeneous", language, encoder, encoders)
         memory = np.maximum(memory, encoder.memory(alive))
     busiest = np.maximum(slowest, stage)
-    bubble = ((once - slowest) / sizes.virtual + np.minimum(slowest, stage)) * step.waiting
+    others = (once - slowest) / sizes.virtual + np.minimum(slowest, stage) + filling
+    bubble = others * step.waiting + language.last_round(count)
     update = np.maximum(
         language.update,
         sum((branch.update for branch in encoders), np.float64(0)) / max(1, len(encoders)),

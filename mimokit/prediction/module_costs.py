@@ -16,7 +16,7 @@ from mimokit.prediction.layout import Layout
 from mimokit.prediction.memory import micro_batches_in_flight, stage_memory, total_bytes
 from mimokit.prediction.step_time import ModuleInput, ModuleStep, System, module_step
 from mimokit.prediction.step_time.collectives import TimedMessage, gathered
-from mimokit.prediction.step_time.pipeline import slowest_and_once
+from mimokit.prediction.step_time.pipeline import last_round, slowest_and_once
 from mimokit.prediction.workload import Workload
 
 
@@ -47,13 +47,27 @@ class LanguageCost:
         first, middle, last = (stage.total for stage in self.step.stages)
         return slowest_and_once(first, middle, last, self.sizes.pipeline)
 
+    def waiting(self, micro_batches: Numbers) -> Numbers:
+        """Return the seconds that the busiest stage waits for others in as many micro-batches."""
+        slowest, once = self.slowest_and_once
+        filling = (once - slowest) / self.sizes.virtual * self.step.waiting
+        return filling + self.last_round(micro_batches)
+
+    def last_round(self, micro_batches: Numbers) -> Numbers:
+        """Return what `micro_batches` that are no whole rounds of its chunks add to their time."""
+        step, count = self.step, self.micro_batches
+        forward, backward = step.forward / count, (step.work.total - step.forward) / count
+        return last_round(forward, backward, self.sizes, micro_batches)
+
 
 @dataclass(frozen=True)
 class EncoderCost:
     """Cost of one encoder with its projector.
 
     Attributes:
-        forward: seconds of the forward passes over one replica's share of a step.
+        forward: seconds of the busiest stage in forward passes over one replica's share of a step.
+        others: seconds of one micro-batch in all other stages, of which a rank has all chunks.
+        hop: seconds of a send between two of its stages.
         weights: the part of `backward` in gradients of weights, where they come apart.
         update: seconds of gradient reduction, weight gathering and optimizer.
         held: bytes of weights, gradients, optimizer and buffers.
@@ -73,11 +87,33 @@ class EncoderCost:
     sample_bytes: float
     repeated: EncoderCost | None = None
     weights: Numbers = 0.0
+    others: Numbers = 0.0
+    hop: Numbers = 0.0
 
     @property
     def seconds(self) -> Numbers:
         """Forward and backward of a step's share."""
         return self.forward + self.backward
+
+    @property
+    def passing(self) -> Numbers:
+        """Seconds that one micro-batch spends in all stages but the busiest."""
+        return self.others + 2 * self.hop * (self.sizes.pipeline - 1)
+
+    @property
+    def filling(self) -> Numbers:
+        """Seconds in which its pipeline fills and drains once: each other stage takes one chunk."""
+        return self.passing - self.others * (1 - 1 / self.sizes.virtual)
+
+    def waiting(self, micro_batches: Numbers) -> Numbers:
+        """Return the seconds that a stage waits for others where no other module is computed.
+
+        Each chunk computes all of the micro-batches in turn; it waits for the chunk before it where
+        they are fewer than the stages.
+        """
+        missing = np.maximum(0, self.sizes.pipeline - micro_batches)
+        chunk = self.seconds / self.micro_batches / self.sizes.virtual
+        return self.filling + (self.sizes.virtual - 1) * missing * chunk
 
     def memory(self, alive: Numbers) -> Numbers:
         """Return bytes, with the activations of `alive` micro-batches."""
@@ -192,11 +228,14 @@ def _encoder_cost(
     share = np.where(np.greater(step.work.total, 0), step.forward / step.work.total, 1.0)
     share = np.minimum(share, 1.0)  # of a frozen encoder rounding makes it 1 + 2e-16
     merge = getattr(branch.encoder, "merge", 1) ** 2
+    first, middle, last = (stage.total for stage in step.stages)
+    slowest, once = slowest_and_once(first, middle, last, sizes.pipeline)
+    steady = step.passes - step.bubble - 2 * step.hop * (sizes.pipeline - 1)
     return EncoderCost(
         name=branch.name,
         sizes=sizes,
-        forward=step.passes * share,
-        backward=step.passes * (1 - share),
+        forward=steady * share,
+        backward=steady * (1 - share),
         update=step.data + step.optimizer,
         held=held,
         activations=parts["activations"],
@@ -207,6 +246,8 @@ def _encoder_cost(
         * seen.length
         / merge,
         weights=step.weights,
+        others=once - slowest,
+        hop=step.hop,
     )
 
 

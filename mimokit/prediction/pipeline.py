@@ -11,41 +11,67 @@ from mimokit.planning.pipeline import ORDERS
 from mimokit.planning.schedule import (
     Order,
     Schedule,
+    SharedOrder,
+    StageEdge,
+    StageGraph,
     Timeline,
+    interleaved,
     makespan,
     one_forward_one_backward,
     plan_schedule,
+    shared_graph,
     simulate,
     stage_graph,
 )
 from mimokit.prediction.deployment_modes import crossing_message
 from mimokit.prediction.layout import Layout
-from mimokit.prediction.module_costs import EncoderCost, LanguageCost
+from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
 from mimokit.prediction.step_time import System
+from mimokit.prediction.workload import Workload
 
 Times = NDArray[np.float64]
 
 MOST_EVENTS = 200_000
 """Stages times micro-batches above which the closed form is used."""
+MOST_CHUNKS = 2_000
+"""Stages times chunks times micro-batches, where there are chunks. Scheduling this number takes
+about 0.1 s."""
 
 
 def simulated_passes(
-    layout: Layout, language: LanguageCost, encoders: list[EncoderCost], system: System
+    layout: Layout,
+    language: LanguageCost,
+    encoders: list[EncoderCost],
+    workload: Workload,
+    system: System,
 ) -> float | None:
     """Return the seconds of all forward and backward passes of a step, bridges included.
 
-    None without a pipeline, and if the schedule plan does not cover the layout: interleaved chunks
-    of the language model, a fraction of a micro-batch, or more than `MOST_EVENTS`.
+    None without a pipeline, and where the closed form is as exact or quicker: colocated encoders
+    of one stage, interleaved chunks without another module that has stages, a fraction of a
+    micro-batch, or more work than `is_small` allows.
     """
     sizes, count = language.sizes, float(language.micro_batches)
-    stages = int(sizes.pipeline)
-    several = layout.mode == "heterogeneous" and bool(encoders)
-    if int(sizes.virtual) > 1 or count != int(count) or (stages == 1 and not several):
+    several = has_phases(layout) or (layout.mode == "heterogeneous" and bool(encoders))
+    alone = layout.mode != "colocated" and int(sizes.pipeline) > 1 and int(sizes.virtual) == 1
+    if not (several or alone) or not is_small(layout, count):
         return None
-    if layout.mode == "colocated" or stages * count > MOST_EVENTS:
-        return None
-    pipeline = timed_pipeline(layout, language, encoders, system)
-    return float(pipeline.makespan)
+    return float(timed_pipeline(layout, language, encoders, workload, system).makespan)
+
+
+def has_phases(layout: Layout) -> bool:
+    """Return whether encoders have stages on the ranks of the language model's."""
+    others = [sizes for name, sizes in layout.modules.items() if name != layout.language]
+    return layout.mode == "colocated" and any(int(sizes.pipeline) > 1 for sizes in others)
+
+
+def is_small(layout: Layout, micro_batches: float) -> bool:
+    """Return whether the pipeline of a layout has whole micro-batches, few enough to simulate."""
+    apart = layout.mode != "homogeneous"
+    sizes = [one for name, one in layout.modules.items() if apart or name == layout.language]
+    chunks = sum(int(one.pipeline * one.virtual) for one in sizes)
+    most = MOST_CHUNKS if any(int(one.virtual) > 1 for one in sizes) else MOST_EVENTS
+    return micro_batches == int(micro_batches) and chunks * micro_batches <= most
 
 
 @dataclass(frozen=True)
@@ -77,74 +103,113 @@ class TimedPipeline:
 
 
 def timed_pipeline(
-    layout: Layout, language: LanguageCost, encoders: list[EncoderCost], system: System
+    layout: Layout,
+    language: LanguageCost,
+    encoders: list[EncoderCost],
+    workload: Workload,
+    system: System,
 ) -> TimedPipeline:
     """Return the schedule of a layout, in the order of its stages, and its seconds.
 
-    In colocated mode this is the pipeline between the encoder phases. Of interleaved chunks it is
-    the plain pipeline, in which all chunks of a set of ranks are one stage.
+    In colocated mode this is the pipeline between the phases of encoders, with these phases where
+    an encoder has stages. Chunks of a set of ranks take equal shares of its time.
     """
-    count, stages = int(language.micro_batches), int(language.sizes.pipeline)
-    if layout.mode == "colocated":
+    if layout.mode == "colocated" and not has_phases(layout):
         encoders = []
-    several = layout.mode == "heterogeneous" and bool(encoders)
-    forward, backward, weights = _stage_times(layout, language, encoders, count)
-    branches = [encoder.name for encoder in encoders] if several else []
-    names = [*branches, layout.language]
-    topology = {name: (() if name == layout.language else (layout.language,)) for name in names}
-    pipelines = {name: int(layout.modules[name].pipeline) for name in names}
-    graph = stage_graph(topology, pipelines)
-    schedule = plan_schedule(graph, count, _order(language))
-    hop = float(language.step.pipeline) / (2 * (count + stages - 1)) if stages > 1 else 0.0
-    crossing = [
-        hop if edge.modality == layout.language else _crossing(language, encoders, system)
+    count = int(language.micro_batches)
+    graph, order = _program(layout, language, encoders, workload)
+    schedule = plan_schedule(graph, count, order)
+    times = _pass_seconds(layout, language, encoders, count)
+    forward, backward, weights = (
+        _column([of[stage.module][stage.place % len(of[stage.module])] for stage in graph.stages])
+        for of in times
+    )
+    by_name = {encoder.name: encoder for encoder in encoders}
+    sent = [
+        _seconds_sent(edge, graph, by_name.get(edge.modality), language, workload, system)
         for edge in graph.edges
     ]
-    times = _column(forward), _column(backward), _column(weights), _column(crossing)
-    return TimedPipeline(schedule, *times)
+    return TimedPipeline(schedule, forward, backward, weights, _column(sent))
 
 
-def _order(language: LanguageCost) -> Order:
-    name = language.order
-    if name is None or int(language.sizes.virtual) > 1:
-        return one_forward_one_backward
-    return ORDERS.get(name, one_forward_one_backward)
+def _seconds_sent(
+    edge: StageEdge,
+    graph: StageGraph,
+    encoder: EncoderCost | None,
+    language: LanguageCost,
+    workload: Workload,
+    system: System,
+) -> float:
+    """Return the seconds of a message; `encoder` sends it, or if None the language model."""
+    if encoder is None:
+        return float(language.step.hop)
+    if graph.stages[edge.destination].module == encoder.name:
+        return float(encoder.hop)
+    if edge.index in graph.bridged:
+        whole = bridge_seconds(encoder, language.sizes, workload, system)
+        return float(whole / language.micro_batches)
+    return float(crossing_message(encoder, language.sizes, system).seconds)
+
+
+def _program(
+    layout: Layout, language: LanguageCost, encoders: list[EncoderCost], workload: Workload
+) -> tuple[StageGraph, Order]:
+    """Return the stages of a layout, and the order in which they work."""
+    branches = [] if layout.mode == "homogeneous" else [encoder.name for encoder in encoders]
+    sizes = {name: layout.modules[name] for name in (*branches, layout.language)}
+    topology = {**dict.fromkeys(branches, (layout.language,)), layout.language: ()}
+    cut = {name: int(own.pipeline) for name, own in sizes.items()}
+    chunks = {name: int(own.virtual) for name, own in sizes.items()}
+    if layout.mode != "colocated" or not branches:
+        graph = stage_graph(topology, cut, chunks)
+        return graph, _order(language, any(count > 1 for count in chunks.values()))
+    sets = cut[layout.language]
+    staged = [name for name in branches if cut[name] > 1]
+    graph = shared_graph(topology, list(sizes), sets, chunks, sets, staged)
+    at_once = layout.encoder_microbatches or workload.encoder_microbatches
+    passes = at_once or int(language.micro_batches)
+    return graph, SharedOrder(_order(language, chunks[layout.language] > 1), passes)
+
+
+def _order(language: LanguageCost, in_chunks: bool) -> Order:
+    order = interleaved if in_chunks else one_forward_one_backward
+    return order if language.order is None else ORDERS.get(language.order, order)
 
 
 def _column(seconds: list[float]) -> Times:
     return np.array(seconds, dtype=np.float64)[:, None]
 
 
-def _stage_times(
-    layout: Layout, language: LanguageCost, encoders: list[EncoderCost], count: int
-) -> tuple[list[float], list[float], list[float]]:
-    """Return forward, backward and its gradients of weights per stage and micro-batch.
+Passes = dict[str, list[float]]
+"""Module -> seconds of a micro-batch in a pass of each of its sets of ranks."""
 
-    Encoder stages come first. Those of encoders inside of a stage come with its backward.
+
+def _pass_seconds(
+    layout: Layout, language: LanguageCost, encoders: list[EncoderCost], count: int
+) -> tuple[Passes, Passes, Passes]:
+    """Return forward, backward and its gradients of weights, of one chunk of a set of ranks.
+
+    Those of encoders inside of a stage come with its backward.
     """
     first, middle, last = language.step.stages
-    stages = int(language.sizes.pipeline)
+    stages, name = int(language.sizes.pipeline), layout.language
     stage_times = [first] + [middle] * max(0, stages - 2) + [last] * (stages > 1)
-    forward = [float(stage.forward.total) for stage in stage_times]
-    backward = [float(stage.backward.total) for stage in stage_times]
-    weights = [float(stage.weights) for stage in stage_times]
-    if layout.mode == "homogeneous":
-        for encoder in (cost.repeated or cost for cost in encoders):
-            for stage in range(stages if int(encoder.sizes.pipeline) > 1 else 1):
-                forward[stage] += float(encoder.forward) / count
-                backward[stage] += float(encoder.backward) / count
-        return forward, backward, weights
-    ahead: list[float] = []
-    behind: list[float] = []
-    apart: list[float] = []
+    forward = {name: [float(stage.forward.total) for stage in stage_times]}
+    backward = {name: [float(stage.backward.total) for stage in stage_times]}
+    weights = {name: [float(stage.weights) for stage in stage_times]}
     for encoder in encoders:
-        depth = int(encoder.sizes.pipeline)
-        ahead += [float(encoder.forward) / count] * depth
-        behind += [float(encoder.backward) / count] * depth
-        apart += [float(encoder.weights) / count] * depth
-    return ahead + forward, behind + backward, apart + weights
-
-
-def _crossing(language: LanguageCost, encoders: list[EncoderCost], system: System) -> float:
-    each = [crossing_message(encoder, language.sizes, system).seconds for encoder in encoders]
-    return max(map(float, each))
+        inside = (encoder.repeated or encoder) if layout.mode == "homogeneous" else encoder
+        depth = int(inside.sizes.pipeline)
+        if layout.mode == "homogeneous":
+            for stage in range(stages if depth > 1 else 1):
+                forward[name][stage] += float(inside.forward) / count
+                backward[name][stage] += float(inside.backward) / count
+            continue
+        forward[encoder.name] = [float(encoder.forward) / count] * depth
+        backward[encoder.name] = [float(encoder.backward) / count] * depth
+        weights[encoder.name] = [float(encoder.weights) / count] * depth
+    for passes in (forward, backward, weights):
+        for module, seconds in passes.items():
+            chunks = int(layout.modules[module].virtual)
+            passes[module] = [each / chunks for each in seconds]
+    return forward, backward, weights

@@ -94,7 +94,7 @@ def predict_task(task: PredictionTask) -> Prediction:
     language, encoders = costs_of(model, layout, workload, system)
     cost = layout_cost(layout.mode, language, encoders, workload, system)
     seconds = float(cost.seconds)
-    exact = simulated_passes(layout, language, encoders, system)
+    exact = simulated_passes(layout, language, encoders, workload, system)
     if exact is not None:
         seconds += exact - float(cost.seconds - cost.update)
     band, why = band_of(language_of(model), system)

@@ -7,21 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from mimokit.architecture.modules import Model
-from mimokit.config.runtime import GPIPE
 from mimokit.planning.layout import ConfigSource
-from mimokit.planning.schedule import (
-    Schedule,
-    Timeline,
-    gpipe,
-    interleaved,
-    plan_schedule,
-    simulate,
-    stage_graph,
-)
+from mimokit.planning.schedule import Schedule, Timeline
 from mimokit.planning.schedule.tasks import BACKWARD, FORWARD
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
-from mimokit.prediction.pipeline import timed_pipeline
+from mimokit.prediction.pipeline import has_phases, is_small, timed_pipeline
 from mimokit.prediction.prediction import costs_of, predict_task
 from mimokit.prediction.step_time import Software, System
 from mimokit.prediction.task import HardwareSource, PredictionTask, task_of
@@ -31,9 +22,6 @@ BlockKind = Literal["forward", "backward", "bridge", "update"]
 
 MOST_BLOCKS = 10_000
 """Stages times micro-batches above which single blocks are too small to see."""
-MOST_CHUNKS = 2_000
-"""Stages of the language model times chunks times micro-batches. Scheduling this number takes about
-0.1 s."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +71,9 @@ def predict_timeline(
     """Return what each stage of a layout works on, and when; arguments are those of `predict`.
 
     The pipeline is that of the event simulation, stretched to the predicted seconds of all passes,
-    which for colocated layouts and for interleaved chunks come from a closed form. The timeline
-    does not separate the work of an encoder in an interleaved first stage from the chunks around
-    it.
+    which for colocated encoders of one stage, and for interleaved chunks of a language model alone,
+    come from a closed form. The timeline does not separate the work of an encoder in an interleaved
+    first stage from the chunks around it.
 
     Returns:
         The step. None if it cannot be drawn: a micro-batch is a fraction, or there are too many
@@ -106,19 +94,13 @@ def task_timeline(task: PredictionTask) -> PredictedTimeline | None:
     layout, workload, system = task.layout, task.workload, task.system
     prediction = predict_task(task)
     language, encoders = costs_of(task.model, layout, workload, system)
-    language_sizes = language.sizes
     count = float(language.micro_batches)
     stages = sum(int(sizes.pipeline) for sizes in layout.modules.values())
-    chunks = (
-        0
-        if int(language_sizes.virtual) == 1
-        else int(language_sizes.virtual * language_sizes.pipeline)
-    )
-    if count != int(count) or stages * count > MOST_BLOCKS or chunks * count > MOST_CHUNKS:
+    if stages * count > MOST_BLOCKS or not is_small(layout, count):
         return None
-    phases = layout.mode == "colocated"
+    phases = layout.mode == "colocated" and not has_phases(layout)
     before, after = _phases(encoders, language, workload, system) if phases else ((), ())
-    names, passes = _passes(layout, language, encoders, system)
+    names, passes = _passes(task, language, encoders)
     begin = sum(seconds for *_, seconds in before)
     end = prediction.seconds - prediction.parts["update"] - sum(seconds for *_, seconds in after)
     stretch = (end - begin) / max(block.stop for block in passes)
@@ -137,55 +119,33 @@ def task_timeline(task: PredictionTask) -> PredictedTimeline | None:
 
 
 def _passes(
-    layout: Layout, language: LanguageCost, encoders: list[EncoderCost], system: System
+    task: PredictionTask, language: LanguageCost, encoders: list[EncoderCost]
 ) -> tuple[tuple[str, ...], tuple[Block, ...]]:
     """Return the lanes, and all forward and backward passes of a pipeline, starting at 0."""
-    timed = timed_pipeline(layout, language, encoders, system)
-    schedule = timed.schedule
-    if int(language.sizes.virtual) > 1:
-        seconds = timed.forward[:, 0].tolist(), timed.backward[:, 0].tolist()
-        return _lanes(schedule), _chunks(layout, language, schedule, *seconds)
-    return _lanes(schedule), tuple(_pipeline(layout, timed.timeline(), encoders))
+    layout = task.layout
+    timed = timed_pipeline(layout, language, encoders, task.workload, task.system)
+    timeline = timed.timeline()
+    if any(len(stages) > 1 for stages in timeline.schedule.graph.workers):
+        return _lanes(timeline.schedule), tuple(_chunks(timeline))
+    return _lanes(timeline.schedule), tuple(_pipeline(layout, timeline, encoders))
 
 
-def _chunks(
-    layout: Layout,
-    language: LanguageCost,
-    schedule: Schedule,
-    forward: list[float],
-    backward: list[float],
-) -> tuple[Block, ...]:
-    """Return the passes of an interleaved pipeline, whose messages take no time here.
-
-    Args:
-        schedule: of the plain pipeline, in which all chunks of a set of ranks are one stage.
-    """
-    name, chunks = layout.language, int(language.sizes.virtual)
-    plain = schedule.graph
-    pipelines = {
-        module: sum(s.module == module for s in plain.stages) for module, _ in plain.topology
-    }
-    graph = stage_graph(dict(plain.topology), pipelines, {name: chunks})
-    share = [chunks if graph.stages[s].module == name else 1 for s in range(len(graph.stages))]
-    lanes = graph.worker_of
-    order = gpipe if language.order == GPIPE else interleaved
-    timeline = simulate(
-        plan_schedule(graph, schedule.num_microbatches, order),
-        [forward[lane] / parts for lane, parts in zip(lanes, share, strict=True)],
-        [backward[lane] / parts for lane, parts in zip(lanes, share, strict=True)],
-    )
-    return tuple(
-        Block(
-            lanes[stage],
-            graph.stages[stage].module,
+def _chunks(timeline: Timeline) -> Iterator[Block]:
+    """Yield the passes of pipelines of which some are interleaved."""
+    graph = timeline.schedule.graph
+    for stage, micro_batch, kind, start, stop in _computations(timeline):
+        lane = graph.worker_of[stage]
+        module = graph.stages[stage].module
+        own = [each for each in graph.workers[lane] if graph.stages[each].module == module]
+        yield Block(
+            lane,
+            module,
             "backward" if kind else "forward",
             start,
             stop,
             micro_batch,
-            graph.stages[stage].place // pipelines[name] if share[stage] > 1 else None,
+            own.index(stage) if len(own) > 1 else None,
         )
-        for stage, micro_batch, kind, start, stop in _computations(timeline)
-    )
 
 
 def _computations(timeline: Timeline) -> Iterator[tuple[int, int, int, float, float]]:
@@ -269,8 +229,13 @@ def _busy(timeline: Timeline) -> dict[tuple[int, int], float]:
 
 
 def _lanes(schedule: Schedule) -> tuple[str, ...]:
-    modules = [stage.module for stage in schedule.graph.stages]
+    graph = schedule.graph
+    first = [
+        next(graph.stages[stage] for stage in stages if stage not in graph.beside)
+        for stages in graph.workers
+    ]
+    modules = [stage.module for stage in first]
     return tuple(
         f"{stage.module} {stage.place}" if modules.count(stage.module) > 1 else stage.module
-        for stage in schedule.graph.stages
+        for stage in first
     )

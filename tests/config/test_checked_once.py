@@ -27,7 +27,7 @@ Counts = dict[str, int]
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
     """Count how often all rules, and the rules of what runs, are gone through."""
     found = {"all": 0, "run": 0}
-    check_all, check_run = rules_room.all_problems, runnable._problems
+    check_all, check_run = rules_room.all_problems, runnable.unrunnable_networks
 
     def all_problems(context: Any) -> Iterator[Any]:
         found["all"] += 1
@@ -39,7 +39,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
 
     for module in (rules_room, loading):
         monkeypatch.setattr(module, "all_problems", all_problems)
-    monkeypatch.setattr(runnable, "_problems", problems)
+    monkeypatch.setattr(runnable, "unrunnable_networks", problems)
     return found
 
 

@@ -62,10 +62,6 @@ def experts_hold(f: ModuleFacts, s: ModuleSizes) -> bool:
     return even(f.experts, s.expert)
 
 
-def rounds_hold(batch: int, own: ModuleSizes, s: ModuleSizes) -> bool:
-    return s.virtual == 1 or even(batch // (own.data * own.micro_batch), s.pipeline)
-
-
 BRUTE: dict[str, Callable[[ModuleFacts, ModuleSizes], bool]] = {
     "heads": heads_hold,
     "key heads": key_heads_hold,
@@ -80,7 +76,6 @@ BRUTE: dict[str, Callable[[ModuleFacts, ModuleSizes], bool]] = {
     "stage ranks": lambda f, s: even(s.tensor * s.context * s.data, s.expert * s.expert_tensor),
     "expert width": lambda f, s: even(f.expert_ffn, s.expert_tensor),
     "batch": lambda f, s: not f.is_language or even(f.global_batch_size, s.data * s.micro_batch),
-    "rounds": lambda f, s: not f.is_language or rounds_hold(f.global_batch_size, s, s),
     "instances": lambda f, s: (
         even(s.data * s.context, s.instances)
         and even(s.tensor * s.context * s.data // (s.expert * s.expert_tensor), s.instances)
@@ -113,9 +108,6 @@ BRUTE_PAIRS: dict[str, Pair] = {
     ),
     "samples": lambda f, s, other: even(other.data * other.micro_batch, s.data),
     "micro-batches": lambda f, s, other: s.data * s.micro_batch == other.data * other.micro_batch,
-    "rounds": lambda f, s, other: (
-        f.mode == "homogeneous" or rounds_hold(f.global_batch_size, other, s)
-    ),
 }
 
 

@@ -168,13 +168,6 @@ def test_sizes_that_contradict_themselves(
     assert found[0].field == (field or list(fields)[-1])
 
 
-def test_interleaved_chunks_take_whole_rounds() -> None:
-    content = with_sizes(virtual_pipeline_model_parallel_size=2)
-    assert problems(content) == ()
-    found = only(problems(put(content, "data.num_microbatches", 3)))
-    assert "multiples of the 2 stages" in found.sentence
-
-
 def test_gradients_of_weights_are_apart_in_stages_of_one_chunk() -> None:
     content = with_sizes(virtual_pipeline_model_parallel_size=2)
     found = only(problems(put(content, "runtime.pipeline_order", "zb-h1")))
@@ -242,10 +235,6 @@ def test_heads_of_their_own_width() -> None:
 @pytest.mark.parametrize(
     ("content", "field"),
     [
-        (
-            sections({**PIPELINE, **CHUNKED, **FIRST}, {**PIPELINE, **FIRST}, "three_phase"),
-            "virtual_pipeline_model_parallel_size",
-        ),
         (with_network("images", **LEARNED, max_position_embeddings=3), "max_position_embeddings"),
         (put(sections(), "runtime.precision", "fp8"), "precision"),
     ],

@@ -87,6 +87,71 @@ def test_its_weights_are_in_full_shards(cluster: EngineCluster) -> None:
     assert verify(cluster, config, steps=1).passed
 
 
+def _modality_of_blocks(config: ExperimentConfig) -> Any:
+    """Return the spec of a whole modality: Megatron's layers behind patches, and its projector."""
+    import torch
+    from megatron.core.models.vision.vit_layer_specs import get_vit_layer_with_local_spec
+    from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+    from megatron.core.transformer.mlp import MLPSubmodules
+
+    from mimokit import engine
+    from mimokit.engine.megatron import TransformerConfig
+
+    network = config.model.get_architecture("images")
+    width = config.model.get_architecture("language_module").hidden_size
+    sizes = {"num_layers": 2, "num_attention_heads": 4, "use_cpu_initialization": True}
+    off = dict.fromkeys(
+        ("masked_softmax_fusion", "bias_dropout_fusion", "bias_activation_fusion"), False
+    )
+    inner, outer = (
+        TransformerConfig(
+            hidden_size=hidden, hidden_dropout=0.0, attention_dropout=0.0, **sizes, **off
+        )
+        for hidden in (network.hidden_size, width)
+    )
+
+    class Blocks(torch.nn.Module):
+        def __init__(self, config: Any, pg_collection: Any) -> None:
+            super().__init__()
+            self.config, self.size = config, network.patch_size
+            pixels = network.num_channels * self.size**2
+            self.embedding = torch.nn.Linear(pixels, network.hidden_size)
+            layer = get_vit_layer_with_local_spec()
+            self.layers = engine.TransformerBlock(config, layer, pg_collection=pg_collection)
+
+        def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+            side = pixel_values.shape[-2:]
+            images = pixel_values.reshape(-1, network.num_channels, *side)
+            patches = torch.nn.functional.unfold(images, self.size, stride=self.size)
+            hidden = self.embedding(patches.transpose(1, 2)).transpose(0, 1).contiguous()
+            return self.layers(hidden, None).transpose(0, 1)
+
+    linear = MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
+    projector = {"config": outer, "submodules": linear, "projector_type": "mlp", "tp_group": None}
+    projector["input_size"] = network.hidden_size
+    return engine.ModuleSpec(
+        engine.VisionModalitySubmodules,
+        submodules={
+            "encoders": {
+                "blocks": engine.ModuleSpec(Blocks, params={"config": inner, "pg_collection": None})
+            },
+            "input_projections": [engine.ModuleSpec(engine.MultimodalProjector, params=projector)],
+        },
+    )
+
+
+def test_layers_of_a_whole_modality_are_in_full_shards(cluster: EngineCluster) -> None:
+    """Also on a replica that has no images, on shared ranks and on separate ones."""
+    together = _in_full_shards(_config((1, 4), (1, 4), None))
+    together.data.modality_frames = {"images": [8, 8, 1, 2, 0, 0, 1, 5]}
+    one = {"data_parallel": 4, "tensor_parallel": 1}
+    apart = together.with_layout("heterogeneous", images=one, language_module=one)
+    modules = {"images": _modality_of_blocks(together)}
+    for config in (together, apart):
+        report = verify(cluster, config, steps=STEPS, modules=modules)
+        assert report.passed, report.verdict
+
+
 def _images_encoded(plan: Any, config: ExperimentConfig) -> int:
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
@@ -282,13 +347,17 @@ def test_what_a_builder_does_not_go_with_is_rejected(path: str, value: object, s
         checked_code(_with(_config((2, 1), (2, 1)), path, value))
 
 
-def test_a_spec_of_a_whole_modality_shares_neither_images_nor_weights() -> None:
+def test_a_spec_of_a_whole_modality_shares_no_images_and_one_of_several_no_weights() -> None:
     from types import SimpleNamespace
 
     shares_images = _with(_config((1, 1), (1, 1)), "runtime.patch_type", ["vit_frame_parallel"])
-    spec = SimpleNamespace(module=object, params={}, submodules={"encoders": {}})
-    for config in (shares_images, _in_full_shards(_config((1, 2), (1, 2)))):
-        with pytest.raises(ConfigError, match="builder of 'images' is a spec of a whole modality"):
+    sharded = _in_full_shards(_config((1, 2), (1, 2)))
+    for config, encoders, said in (
+        (shares_images, {"one": None}, "is a spec of a whole modality"),
+        (sharded, {"one": None, "other": None}, "is a spec of a modality with several encoders"),
+    ):
+        spec = SimpleNamespace(module=object, params={}, submodules={"encoders": encoders})
+        with pytest.raises(ConfigError, match=f"builder of 'images' {said}"):
             checked_code(config, {"images": spec})
 
 

@@ -102,6 +102,14 @@ def test_a_pipeline_between_the_phases_of_its_encoders_is_kept() -> None:
         to_bridge(layout, Workload(4096, 16))
 
 
+def test_chunks_take_whole_rounds_of_micro_batches_in_megatron() -> None:
+    modules = {"images": ParallelSizes(data=4), "language": ParallelSizes(pipeline=2, virtual=2)}
+    layout = Layout("heterogeneous", modules)
+    assert "virtual_pipeline_model_parallel_size" in to_bridge(layout, Workload(4096, 16))
+    with pytest.raises(ConfigError, match="multiples of its 2 stages there, and a step has 15"):
+        to_bridge(layout, Workload(4096, 15))
+
+
 def test_an_open_number_of_replicas_is_asked_for() -> None:
     config = load_preset("llava_7b_heterogeneous")
     config.model.module_parallelisms["images"].data_parallel = None

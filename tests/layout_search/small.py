@@ -87,8 +87,7 @@ def in_fewest_passes(task: SearchTask, layout: Layout) -> Prediction:
     while layout.mode == "colocated" and found.peak_memory > task.memory_limit:
         if passes >= 2 * count:
             break
-        each, rounds = math.ceil(count / min(passes, count)), sizes.pipeline
-        found = predicted(math.ceil(each / rounds) * rounds if sizes.virtual > 1 else each)
+        found = predicted(math.ceil(count / min(passes, count)))
         passes *= 2
     return found
 
@@ -114,12 +113,13 @@ def _layouts(
         return
     silent: Counter[str] = Counter()
     for encoder, sizes in itertools.product(_valid(task, "images", space, silent), languages):
-        together = encoder.ranks == sizes.ranks and encoder.pipeline == 1
-        if mode == "colocated" and not together:
+        if mode == "colocated" and encoder.ranks != sizes.ranks:
             continue
         if mode == "heterogeneous" and encoder.ranks + sizes.ranks > task.gpus:
             continue
-        if max(encoder.data, sizes.data) % min(encoder.data, sizes.data):
+        if mode == "colocated" and encoder.pipeline not in (1, sizes.pipeline):
+            dropped["an encoder on shared ranks has a pipeline of other stages"] += 1
+        elif max(encoder.data, sizes.data) % min(encoder.data, sizes.data):
             dropped["replicas of one module do not divide those of the other"] += 1
         elif sizes.data * sizes.micro_batch % encoder.data:
             dropped["a micro-batch has fewer samples than the encoder has replicas"] += 1
@@ -197,10 +197,6 @@ def first_broken(task: SearchTask, name: str, s: ParallelSizes) -> str | None:
         (
             is_language and batch % (s.data * s.micro_batch),
             "the samples of a step cannot be dealt to the replicas",
-        ),
-        (
-            s.virtual > 1 and batch // (s.data * s.micro_batch) % s.pipeline,
-            "interleaved stages need micro-batches in multiples of the stages",
         ),
         (s.recompute == 1, "flash attention leaves selective recomputation nothing to save"),
         (

@@ -200,17 +200,16 @@ def test_chunks_of_the_language_model_and_their_order() -> None:
     assert "Pipeline: GPipe over 4 stages" in " ".join(str(mimokit.plan(config)).split())
 
 
-def test_chunks_take_whole_rounds_and_are_of_any_module_apart() -> None:
-    config = shared_pipeline("colocated", (1, 2, 1), {"clip": (2, 1)}, 4, layers=4, chunks=2)
-    content = config.to_mapping()
-    content["runtime"]["encoder_microbatches"] = 3
-    with pytest.raises(ConfigError, match="take micro-batches in multiples of its 2 stages"):
-        config_from_mapping(content)
-    apart = layout("heterogeneous", sizes(dp=1, offset=2), 2, 4, images=sizes(pp=2)).to_mapping()
-    chunks = "virtual_pipeline_model_parallel_size"
-    apart["model"]["module_parallelisms"]["images"][chunks] = 2
-    problems = mimokit.plan(apart).estimates.rejected
-    assert ("images", chunks) not in [(one.module, one.field) for one in problems]
+def test_chunks_are_of_any_module_and_take_any_number_of_micro_batches() -> None:
+    options = {"layers": 4, "chunks": 2, "encoder_chunks": 2, "encoder_microbatches": 3}
+    clip = {"clip": (1, 1)}
+    config = shared_pipeline("colocated", (1, 2, 1), clip, 5, ("clip",), **options)
+    plan = mimokit.plan(config)
+    assert "rejects" not in str(plan)
+    assert plan.program.graph.workers == ((0, 2, 4, 6), (1, 3, 5, 7))
+    forwards = [step[1:] for step in plan.program.schedule.ordered(1) if step[0] == "forward"]
+    in_turn = [(stage, number) for stage in (1, 3) for number in range(3)]
+    assert forwards[:6] == in_turn, "each chunk of the encoder, all of a pass"
 
 
 def test_a_pipeline_beside_encoders_numbers_its_messages() -> None:

@@ -125,6 +125,10 @@ def test_equal_stages_wait_as_narayanan_says() -> None:
         layout("homogeneous", ParallelSizes(2, data=2), ParallelSizes(2, 4, data=2)),
         layout("heterogeneous", ParallelSizes(data=2), ParallelSizes(2, 2, data=2)),
         layout("heterogeneous", ParallelSizes(data=4), ParallelSizes(1, 4, data=2)),
+        layout("heterogeneous", ParallelSizes(1, 4, data=2), ParallelSizes(1, 4, data=2)),
+        layout(
+            "heterogeneous", ParallelSizes(1, 2, virtual=2), ParallelSizes(2, 4, virtual=2, data=2)
+        ),
     ],
     ids=str,
 )

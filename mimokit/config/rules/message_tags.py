@@ -69,10 +69,13 @@ def tag_problems(model: MimoParallelismConfig, data: DataConfig) -> Iterator[Pro
             sentence,
             {"path": "data.num_microbatches", "value": ROOM["microbatch"]},
         )
-    topology = model.module_topology
-    cut = model.module_parallelisms.values() if mode == "heterogeneous" else [language]
+    topology, sizes = model.module_topology, model.module_parallelisms
+    cut = [language] if mode == "homogeneous" else sizes.values()
     within = sum(module.pipeline_parallel * module.in_runs(_CHUNKS) - 1 for module in cut)
-    between = sum(len(fed) for fed in topology.values()) * (sets if mode == "colocated" else 1)
+    between = sum(
+        len(fed) * (sets if mode == "colocated" and sizes[name].pipeline_parallel == 1 else 1)
+        for name, fed in topology.items()
+    )
     sentence = too_many("edge", within + between)
     if sentence is not None:
         yield Problem("model", "pipeline_parallel", within + between, sentence)

@@ -204,23 +204,6 @@ def _batch(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     return module_problem(facts.name, "data_parallel", sizes.data, what)
 
 
-def rounds_hold(batch: Numbers, language: ModuleSizes, sizes: ModuleSizes) -> Numbers:
-    """Interleaved stages take micro-batches in rounds of as many as there are stages."""
-    count = batch // (language.data * language.micro_batch)
-    return (sizes.virtual == 1) | (count % sizes.pipeline == 0)
-
-
-def rounds_problem(name: str, batch: int, language: ModuleSizes, sizes: ModuleSizes) -> Problem:
-    """Return the problem of interleaved stages whose last round of micro-batches is not whole."""
-    count = batch // (language.data * language.micro_batch)
-    what = (
-        f"{CHUNKS} is {sizes.virtual}, and interleaved chunks take micro-batches in multiples of "
-        f"the {sizes.pipeline} stages, which the {count} of a step (data.num_microbatches) are "
-        "not; change that, or leave the field out."
-    )
-    return module_problem(name, CHUNKS, sizes.virtual, what, a_fix(size_path(name, CHUNKS), None))
-
-
 def _expert_replicas(sizes: ModuleSizes) -> Numbers:
     """Return the ranks that hold equal weights of an expert."""
     return sizes.ranks_per_stage // (sizes.expert * sizes.expert_tensor)
@@ -338,14 +321,6 @@ RULES = (
             facts.global_batch_size * facts.is_language % (sizes.data * sizes.micro_batch) == 0
         ),
         _batch,
-    ),
-    SizeRule(
-        "rounds",
-        "interleaved stages need micro-batches in multiples of the stages",
-        ("pipeline", "virtual", "data", "micro_batch"),
-        lambda sizes, facts: rounds_hold(facts.global_batch_size * facts.is_language, sizes, sizes),
-        lambda sizes, facts: rounds_problem(facts.name, facts.global_batch_size, sizes, sizes),
-        unless=("chunks", "batch"),
     ),
     SizeRule(
         "instances",

@@ -21,7 +21,6 @@ from mimokit.config.rules.facts import (
     size_path,
     unknown_sizes,
 )
-from mimokit.config.rules.module_rules import rounds_hold, rounds_problem
 
 
 @dataclass(frozen=True)
@@ -170,14 +169,16 @@ SAME_SAMPLES = PairRule(
     _micro_batches,
     unless=("same data", "samples"),
 )
-ROUNDS = PairRule(
-    "rounds",
-    "interleaved stages need micro-batches in multiples of the stages",
-    ("pipeline", "virtual", "data", "micro_batch"),
+SAME_STAGES = PairRule(
+    "colocated pipeline",
+    "an encoder on shared ranks has a pipeline of other stages",
+    ("pipeline",),
     lambda sizes, other, facts: (
-        facts.mode == "homogeneous" or rounds_hold(facts.global_batch_size, other, sizes)
+        (sizes.pipeline == 1) | (sizes.pipeline == other.pipeline)
+        if facts.mode == "colocated"
+        else True
     ),
-    lambda sizes, other, facts: rounds_problem(facts.name, facts.global_batch_size, other, sizes),
+    _no_pipeline,
 )
 PAIR_RULES = (
     _same_size(Axis.TENSOR),
@@ -186,21 +187,10 @@ PAIR_RULES = (
     _same_size(Axis.EXPERT),
     _same_size(Axis.DATA),
     SHARED_RANKS,
-    PairRule(
-        "colocated pipeline",
-        "an encoder on shared ranks has a pipeline of other stages",
-        ("pipeline",),
-        lambda sizes, other, facts: (
-            (sizes.pipeline == 1) | (sizes.pipeline == other.pipeline)
-            if facts.mode == "colocated"
-            else True
-        ),
-        _no_pipeline,
-    ),
+    SAME_STAGES,
     REPLICAS,
     SAMPLES,
     SAME_SAMPLES,
-    ROUNDS,
 )
 """Rules of an encoder next to the language model."""
 

@@ -13,11 +13,10 @@ from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.rules.facts import (
     ModuleFacts,
     ModuleSizes,
-    leave_out,
     module_problem,
 )
 from mimokit.config.rules.message_tags import tag_problems
-from mimokit.config.rules.module_rules import CHUNKS, VOCABULARY, broken_rules
+from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_experts import unrunnable_experts
 from mimokit.config.rules.runnable_networks import unrunnable_networks
 from mimokit.config.rules.runnable_sequences import uneven_sequences
@@ -51,7 +50,7 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
 def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem]:
     """Return the problems with which `check_runnable` rejects a config."""
     model = config.model if isinstance(config, ExperimentConfig) else config
-    problems = list(_problems(model))
+    problems = [*unrunnable_networks(model), *unrunnable_experts(model)]
     data = config.data if isinstance(config, ExperimentConfig) else None
     problems += _graph_problems(model, data)
     problems += uneven_sequences(model, data)
@@ -62,21 +61,6 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
         problems += _frame_parallel(config)
         problems += _strategy(config)
     return problems
-
-
-def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
-    for name in model.module_parallelisms:
-        yield from _planned_sizes(name, model)
-    yield from unrunnable_networks(model)
-    yield from unrunnable_experts(model)
-
-
-def _planned_sizes(name: str, model: MimoParallelismConfig) -> Iterator[Problem]:
-    """Yield chunks of colocated encoders, which compute micro-batch by micro-batch in a phase."""
-    chunks = model.module_parallelisms[name].in_runs(CHUNKS)
-    colocated = model.deployment_mode == "colocated" and name != model.llm_module_name
-    if chunks > 1 and colocated:
-        yield leave_out(name, CHUNKS, chunks, f"model.module_parallelisms.{name}.{CHUNKS}")
 
 
 def _precision(config: ExperimentConfig) -> Iterator[Problem]:

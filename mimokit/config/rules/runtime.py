@@ -54,21 +54,6 @@ def _encoder_microbatches(runtime: RuntimeConfig, context: ValidationContext) ->
                 f"(data.num_microbatches); make it at most {most}."
             )
             yield problem_at(path, count, sentence, most)
-        yield from _rounds(count, context)
-
-
-def _rounds(count: int, context: ValidationContext) -> Iterator[Problem]:
-    """Yield passes that are no rounds of interleaved chunks."""
-    name = context.model.llm_module_name
-    if name not in context.cuts or not context.has_valid_sizes(name):
-        return
-    sizes = context.cuts[name]
-    if sizes.virtual > 1 and count % int(sizes.pipeline):
-        sentence = (
-            f"encoder_microbatches is {count}, but the interleaved chunks of '{name}' take "
-            f"micro-batches in multiples of its {sizes.pipeline} stages; make it one."
-        )
-        yield problem_at("runtime.encoder_microbatches", count, sentence, int(sizes.pipeline))
 
 
 def _pipeline_order(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:

@@ -182,9 +182,10 @@ class LoadedBatch:
         for name, module in modules.items():
             reads = self._rank in plan.batch.modules[name].loads
             if reads and name not in self._inputs and shares_items(module):
-                ((kind, encoder),) = module.module.encoders.items()
                 none = torch.zeros(len(batch["input_ids"]), dtype=torch.int64)
-                self._inputs[name] = {ITEMS: none, kind: encoder.no_items()}
+                encoders = module.module.encoders.items()
+                tensors = {k: e.no_items() for k, e in encoders if isinstance(e, Encoder)}
+                self._inputs[name] = {ITEMS: none, **tensors}
 
     def of_module(self, name: str) -> Batch | None:
         """Return the samples of a module on this rank; None if none of them were read for it.

@@ -91,7 +91,7 @@ class OwnEncoder(Encoder):
         network = build.architecture
         self.module = built(build, pg_collection)
         torch.manual_seed(build.seed + 1)
-        self._modality = network.modality
+        self._network = network
         self.geometry = _GEOMETRIES[network.modality](network)
         self._name = build.name
         self._sizes = kind.sizes
@@ -115,7 +115,8 @@ class OwnEncoder(Encoder):
             return self._encoded(tokens_per_item, inputs)
         if not self.shares_layers:  # of images that replicas share it was given none
             return torch.zeros(0, self._features, device=rank_device())
-        blank = self._blank_item()
+        dtype = dtype_computed_in(next(self.parameters()))
+        blank = blank_item(self.no_items(), self._merge_size, dtype)
         return self._encoded(blank.pop(ITEM_TOKENS, None), blank)[:0]
 
     def _encoded(
@@ -127,23 +128,7 @@ class OwnEncoder(Encoder):
 
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the inputs of 0 items."""
-        if self._sizes == GRID:
-            return no_patches(self.geometry, rank_device())
-        return _NOTHING[self._modality](self.geometry, rank_device())
-
-    def _blank_item(self) -> dict[str, torch.Tensor]:
-        """Return the inputs of the smallest item, of zeros."""
-        dtype = dtype_computed_in(next(self.parameters()))
-        patches = self._merge_size**2 if self._sizes == GRID else 1
-        item = {
-            name: none.new_zeros(patches, *none.shape[1:], dtype=dtype)
-            if none.is_floating_point()
-            else none.new_ones(1, *none.shape[1:])
-            for name, none in self.no_items().items()
-        }
-        if GRID in item:
-            item[GRID] = item[GRID].new_tensor([[1, self._merge_size, self._merge_size]])
-        return item
+        return no_items_of(self._network, self._sizes)
 
     def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
         """Return the number of tokens of every item, from its size: [items]."""
@@ -188,6 +173,40 @@ _NOTHING: Mapping[str, Callable[[Any, torch.device], dict[str, torch.Tensor]]] =
     "audio": no_recordings,
     "text": no_texts,
 }
+
+
+def no_items_of(network: ModuleArchitecture, sizes: str | None) -> dict[str, torch.Tensor]:
+    """Return the inputs of 0 items, as an encoder of the user's takes them.
+
+    Args:
+        sizes: of its items, see `EncoderKind`.
+    """
+    geometry = _GEOMETRIES[network.modality](network)
+    if sizes == GRID:
+        return no_patches(geometry, rank_device())
+    return _NOTHING[network.modality](geometry, rank_device())
+
+
+def blank_item(
+    tensors: Mapping[str, torch.Tensor], merge_size: int, dtype: torch.dtype
+) -> dict[str, torch.Tensor]:
+    """Return the inputs of the smallest item, of zeros.
+
+    Args:
+        tensors: the inputs of any number of items.
+        merge_size: of images of any size.
+        dtype: of inputs that are not integers.
+    """
+    patches = merge_size**2 if GRID in tensors else 1
+    item = {
+        name: given.new_zeros(patches, *given.shape[1:], dtype=dtype)
+        if given.is_floating_point()
+        else given.new_ones(1, *given.shape[1:])
+        for name, given in tensors.items()
+    }
+    if GRID in item:
+        item[GRID] = item[GRID].new_tensor([[1, merge_size, merge_size]])
+    return item
 
 
 class OwnLanguageModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch.distributed as dist
 
@@ -18,6 +18,7 @@ from mimokit.engine.data.iterators import PlacesOf
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.encoder import Encoder
+from mimokit.engine.models.own_modules import no_items_of
 from mimokit.engine.models.provider import MimoModelProviderResult, NoModules, SeededMimoModel
 from mimokit.engine.models.specs import encoder_kind, multimodal_provider
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
@@ -213,7 +214,9 @@ def _stage(
         (first_chunk, *_) = chunks_of(wrapped.module)
         if not all(isinstance(one, Encoder) for one in first_chunk.encoders.values()):
             width = config.get_architecture(config.llm_module_name).hidden_size
-            return ModalityStage(name, wrapped, first, last, width, tokens)
+            nothing = partial(no_items_of, network, kind.sizes)
+            merge_size = network.merge_size
+            return ModalityStage(name, wrapped, first, last, width, tokens, nothing, merge_size)
         return EncoderStage(name, wrapped, first, last, kind, tokens, chunk)
     modalities = {edge.index: edge.modality for edge in graph.incoming[graph.stage(name, 0).index]}
     with_grids = plan.program.three_axes.intersection(modalities.values())

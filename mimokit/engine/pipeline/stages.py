@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
@@ -23,6 +23,7 @@ from mimokit.engine.megatron import GPTModel, MimoModel
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import shares_experts
 from mimokit.engine.models.language import hidden_states_of
+from mimokit.engine.models.own_modules import blank_item
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_axis_positions
 from mimokit.engine.models.projector import row_width
 from mimokit.engine.models.rng import computing_lengths
@@ -133,7 +134,7 @@ class EncoderStage(ModuleStage):
         return self._project(shared.give_back(context, tokens)), items, sizes
 
     def _rows(self, hidden: torch.Tensor, sizes: torch.Tensor | None) -> torch.Tensor:
-        if not hidden.shape[1]:
+        if not hidden.shape[1] and not self._encoder.shares_layers:
             return hidden.new_zeros(0, self._rows_width)
         return self._project(self._encoder.features(hidden, sizes))
 
@@ -209,6 +210,8 @@ class ModalityStage(ModuleStage):
     Args:
         width: of the language model.
         tokens_per_item: that an item becomes.
+        no_items: returns the inputs of 0 items of its encoders.
+        merge_size: of images of any size.
     """
 
     def __init__(
@@ -219,9 +222,12 @@ class ModalityStage(ModuleStage):
         last: bool,
         width: int,
         tokens_per_item: int,
+        no_items: Callable[[], Mapping[str, torch.Tensor]],
+        merge_size: int,
     ) -> None:
         super().__init__(name, wrapped, first, last)
         self._width, self._tokens_per_item = width, tokens_per_item
+        self._no_items, self._merge_size = no_items, merge_size
 
     def _forward(self, given: StageInput) -> StageOutput:
         assert given.batch is not None
@@ -229,8 +235,7 @@ class ModalityStage(ModuleStage):
         inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
         counts = rows_per_sample(inputs, samples, self._tokens_per_item).tolist()
         if inputs is None or not sum(counts):
-            rows = next(self.wrapped.parameters()).new_zeros(0, self._width)
-            return StageOutput(rows, [counts])
+            return StageOutput(self._no_rows(), [counts])
         modality = self.wrapped.module
         tensors = tensors_by_encoder(self.name, modality.encoders, inputs)
         rows = modality(encoder_inputs=in_dtype(tensors, self.dtype))
@@ -241,6 +246,18 @@ class ModalityStage(ModuleStage):
                 f"{[sum(counts), self._width]}."
             )
         return StageOutput(alike_on_contexts(rows, self.wrapped.ownership.groups.cp), [counts])
+
+    def _no_rows(self) -> torch.Tensor:
+        """Return the rows of no item; in full shards, none of those of a blank one.
+
+        Other replicas wait for the shards of this one.
+        """
+        modality = self.wrapped.module
+        rows: torch.Tensor = next(self.wrapped.parameters()).new_zeros(0, self._width)
+        if self.wrapped.shares_layers:
+            blank = blank_item(self._no_items(), self._merge_size, self.dtype)
+            rows = modality(encoder_inputs=dict.fromkeys(modality.encoders, blank))[:0]
+        return rows
 
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
         """Return the shapes for one item."""

@@ -168,7 +168,7 @@ def shared_graph(
     topology: Topology,
     modules: Sequence[str],
     pipeline_parallel: int = 1,
-    virtual_pipeline: int = 1,
+    virtual_pipeline: Mapping[str, int] | None = None,
     shares: int = 1,
     staged: Collection[str] = (),
 ) -> StageGraph:
@@ -177,14 +177,14 @@ def shared_graph(
     Args:
         modules: the language model last.
         pipeline_parallel: sets of ranks that it is cut over.
-        virtual_pipeline: stages of each of these sets.
+        virtual_pipeline: module -> stages on each of these sets, 1 where it is missing.
         shares: sets of ranks, from the first on, that compute the other modules.
-        staged: those of the others that have a stage on each set of ranks instead.
+        staged: those of the others that have stages on each set of ranks instead.
     """
     *others, language = modules
     cut = {name: pipeline_parallel if name in staged else 1 for name in others}
     cut[language] = pipeline_parallel
-    plain = stage_graph({n: topology[n] for n in modules}, cut, {language: virtual_pipeline})
+    plain = stage_graph({n: topology[n] for n in modules}, cut, virtual_pipeline)
     stages: list[Stage] = []
     now: dict[int, list[int]] = {}  # index of a stage -> those of its shares
     for stage in plain.stages:

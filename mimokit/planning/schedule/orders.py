@@ -107,7 +107,10 @@ class SharedOrder:
 
     Encoders compute forward a number of micro-batches; then the language model does all of its work
     on these, in an order of its own; then encoders compute backward. All micro-batches of a step at
-    once are three phases (arXiv 2605.27678; Megatron-LM's pull request 4784).
+    once are three phases (arXiv 2605.27678; Megatron-LM's pull request 4784). Of an encoder with
+    several stages on the same ranks (chunks), each computes all of these micro-batches in turn, so
+    that its pipeline fills and drains in the time of one chunk, if they are as many as its sets of
+    ranks.
 
     Attributes:
         line: the order of the language model.
@@ -131,12 +134,10 @@ class SharedOrder:
             return list(chain.from_iterable(_with_feeding(graph, step, encoders) for step in steps))
         ordered: list[Step] = []
         for group in _groups(num_microbatches, self.passes):
-            for microbatch in group:
-                ordered += _before(graph, encoders, microbatch)
+            ordered += _before(graph, encoders, group)
             for kind, stage, number in self.line(alone, worker, len(group)):
                 ordered += _computed(graph, (kind, stage, group.start + number))
-            for microbatch in group:
-                ordered += _after(graph, encoders, microbatch)
+            ordered += _after(graph, encoders, group)
         return ordered
 
 
@@ -149,21 +150,28 @@ def _with_feeding(graph: StageGraph, step: Step, encoders: Sequence[int]) -> Ite
     kind, stage, microbatch = step
     fed = any(e.index in graph.bridged for e in graph.incoming[stage]) if stage is not None else 0
     if fed and kind == StepKind.FORWARD:
-        yield from _before(graph, encoders, microbatch)
+        yield from _before(graph, encoders, (microbatch,))
     yield from _computed(graph, step)
     if fed and kind == StepKind.BACKWARD:
-        yield from _after(graph, encoders, microbatch)
+        yield from _after(graph, encoders, (microbatch,))
 
 
-def _before(graph: StageGraph, encoders: Sequence[int], microbatch: int) -> Iterator[Step]:
-    """Yield the forwards of encoders; ranks with later stages of encoders alone read nothing."""
+def _before(
+    graph: StageGraph, encoders: Sequence[int], microbatches: Sequence[int]
+) -> Iterator[Step]:
+    """Yield the forwards of encoders, stage by stage: no chunk waits for one that comes later.
+
+    Ranks with later stages of encoders alone read nothing.
+    """
     if not encoders or any(graph.stages[stage].place == 0 for stage in encoders):
-        yield StepKind.LOAD, None, microbatch
-        yield StepKind.SLICE, None, microbatch
+        for microbatch in microbatches:
+            yield StepKind.LOAD, None, microbatch
+            yield StepKind.SLICE, None, microbatch
     for stage in encoders:
-        yield StepKind.FORWARD, stage, microbatch
-        if stage in graph.feeding:
-            yield StepKind.GATHER, stage, microbatch
+        for microbatch in microbatches:
+            yield StepKind.FORWARD, stage, microbatch
+            if stage in graph.feeding:
+                yield StepKind.GATHER, stage, microbatch
 
 
 def _computed(graph: StageGraph, step: Step) -> Iterator[Step]:
@@ -174,8 +182,11 @@ def _computed(graph: StageGraph, step: Step) -> Iterator[Step]:
         yield StepKind.LOSS, stage, microbatch
 
 
-def _after(graph: StageGraph, encoders: Sequence[int], microbatch: int) -> Iterator[Step]:
-    for stage in encoders:
-        if stage in graph.feeding:
-            yield StepKind.SCATTER, stage, microbatch
-        yield StepKind.BACKWARD, stage, microbatch
+def _after(
+    graph: StageGraph, encoders: Sequence[int], microbatches: Sequence[int]
+) -> Iterator[Step]:
+    for stage in reversed(encoders):
+        for microbatch in microbatches:
+            if stage in graph.feeding:
+                yield StepKind.SCATTER, stage, microbatch
+            yield StepKind.BACKWARD, stage, microbatch

@@ -129,6 +129,7 @@ class ModuleCosts:
     Attributes:
         items: sequences per sample: 1 for the language model, images per sample for an encoder.
         rows: those that an encoder makes of it for the language model.
+        stages: of its pipeline, all chunks counted.
     """
 
     module: Module
@@ -137,6 +138,7 @@ class ModuleCosts:
     items: float
     length: int
     rows: int
+    stages: int = 1
 
     def hidden_bytes(self, samples: float) -> float:
         """Return the bytes of the hidden states of `samples` samples."""
@@ -157,10 +159,10 @@ class ModuleCosts:
 
     @property
     def _layers(self) -> float:
-        return net_of(self.module).layers / self.rank_map.pipeline_parallel
+        return net_of(self.module).layers / self.stages
 
     def _ends(self, place: int) -> tuple[bool, bool]:
-        return place == 0, place == self.rank_map.pipeline_parallel - 1
+        return place == 0, place == self.stages - 1
 
     def _amounts(self, samples: float, place: int) -> Amounts:
         module, tensor, sequences = self.module, self.rank_map.tensor_parallel, samples * self.items

@@ -11,7 +11,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.planning.bridges.routes import Route, counted_samples
 from mimokit.planning.layout import plan_layout
-from mimokit.planning.schedule import Action, StageEdge
+from mimokit.planning.schedule import Action, Stage, StageEdge
 from mimokit.planning.schedule.simulation import WEIGHT_SHARE
 from mimokit.planning.types import ColocatedBridge
 from mimokit.prediction.local_cpu.cost_model import SharedCosts
@@ -153,11 +153,11 @@ class _RankProgram:
         if kind in (StepKind.SLICE, StepKind.LOSS):
             return []  # calibrated with the reading and with the language model
         if kind == StepKind.FORWARD:
-            return [self._step.one_pass(self._module(action), "forward", self._rank)]
+            return [self._step.one_pass(self._stage(action), "forward", self._rank)]
         if kind in COMPUTATIONS[1:]:
             share = WEIGHT_SHARE if action.stage in self._pipeline.schedule.split else 1.0
-            return [self._step.one_pass(self._module(action), "backward", self._rank, share)]
-        bridge = self._bridges.get(self._module(action))
+            return [self._step.one_pass(self._stage(action), "backward", self._rank, share)]
+        bridge = self._bridges.get(self._stage(action).module)
         if kind == StepKind.GATHER and bridge is not None:
             return self._gather(bridge)
         if kind == StepKind.SCATTER and bridge is not None:
@@ -171,9 +171,9 @@ class _RankProgram:
         received = self._transfers(edge, forward, action, sending=False)
         return sent + received + self._share(edge, forward, action)
 
-    def _module(self, action: Action) -> str:
+    def _stage(self, action: Action) -> Stage:
         assert action.stage is not None
-        return self._pipeline.graph.stages[action.stage].module
+        return self._pipeline.graph.stages[action.stage]
 
     def _load(self) -> list[Operation]:
         read = self._step.plan.batch.read_by(self._rank)

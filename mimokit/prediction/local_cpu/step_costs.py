@@ -13,13 +13,13 @@ from typing import Literal
 
 from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.layer_work.collectives import Way
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module
 from mimokit.architecture.tensors import stage_tensors
 from mimokit.architecture.tokens import geometry_of, tokens_per_item
 from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import Problem, refuse_if_any
+from mimokit.planning.schedule import Stage
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.local_cpu.cost_model import NUMBER_BYTES, CoreCosts
 from mimokit.prediction.local_cpu.module_costs import ModuleCosts
@@ -57,7 +57,7 @@ def stored_on_rank(config: ExperimentConfig, plan: LayoutPlan, rank: int) -> dic
     for module in modules_of_config(config.model):
         ranks = plan.modules[module.name]
         if rank in ranks.ranks:
-            sizes = ParallelSizes(pipeline=ranks.pipeline_parallel)
+            sizes = plan.executions[module.name].sizes
             stage = ranks.coordinates(rank)[Axis.PIPELINE]
             place = ranks.shard_place(rank)
             shards = [tensor.cut.at(place) for tensor in stage_tensors(module, sizes, stage)]
@@ -86,7 +86,8 @@ class StepCosts:
             image = geometry_of(self.config.model.get_architecture(name))
             rows, length = image.tokens, image.positions
         items = self.items.get(name, 1.0)
-        return ModuleCosts(self.modules[name], self.costs, ranks, items, length, rows)
+        stages = ranks.pipeline_parallel * self.plan.executions[name].virtual_stages
+        return ModuleCosts(self.modules[name], self.costs, ranks, items, length, rows, stages)
 
     def samples(self, name: str) -> int:
         """Return the samples of a micro-batch on one replica of a module."""
@@ -98,12 +99,11 @@ class StepCosts:
             Span(None, StepKind.LOAD), self.costs.piece("load", {"batch": 1, "sample": samples})
         )
 
-    def one_pass(self, name: str, way: Way, rank: int, share: float = 1.0) -> Operation:
-        """Return one forward or backward pass of a module on a rank, or a share of it."""
-        rank_map = self.plan.modules[name]
-        place = rank_map.coordinates(rank)["pp"]
-        seconds = share * self.module(name).seconds(way, self.samples(name), place)
-        members = rank_map.group_of(rank, "tp")
+    def one_pass(self, stage: Stage, way: Way, rank: int, share: float = 1.0) -> Operation:
+        """Return one forward or backward pass of a stage on a rank, or a share of it."""
+        name = stage.module
+        seconds = share * self.module(name).seconds(way, self.samples(name), stage.place)
+        members = self.plan.modules[name].group_of(rank, "tp")
         span = Span(name, way)
         return Collective(span, seconds, members) if len(members) > 1 else Compute(span, seconds)
 

@@ -31,6 +31,7 @@ class ModuleStep:
         data: seconds of gradient reduction and weight gathering that are not overlapped.
         weights: the part of `work` in gradients of weights that come apart.
         waiting: what of the time in which 1F1B waits is left, where gradients of weights fill it.
+        hop: seconds of a send between two stages.
     """
 
     work: TimeBreakdown
@@ -42,6 +43,7 @@ class ModuleStep:
     stages: tuple[StageTime, StageTime, StageTime]
     weights: Numbers = 0.0
     waiting: Numbers = 1.0
+    hop: Numbers = 0.0
 
     @property
     def passes(self) -> Numbers:
@@ -64,8 +66,9 @@ def module_step(
     """Return one step of a module that runs alone.
 
     A pipeline takes m times its slowest stage, and each other stage once. With v chunks per stage
-    the other stages take 1/v of that (arXiv 2104.04473, sec. 2.2). This is exact for equal stages
-    and a close bound otherwise. Gradients of weights that come apart and later fill twice their
+    the other stages take 1/v of that (arXiv 2104.04473, sec. 2.2), and a last round of fewer
+    micro-batches than stages takes longer. This is exact for equal stages and a close bound
+    otherwise. Gradients of weights that come apart and later fill twice their
     time of it (ZB-H1: forward + backward - 2 x weights instead of forward + backward; arXiv
     2401.10241, table 2).
     """
@@ -88,7 +91,8 @@ def module_step(
         work=(busiest.forward + busiest.backward).times(micro_batches),
         forward=busiest.forward.total * micro_batches,
         pipeline=np.where(hidden, 0.0, 2 * hop * sizes.virtual * micro_batches) + 2 * hop * last,
-        bubble=(once - slowest) / sizes.virtual * waiting,
+        bubble=(once - slowest) / sizes.virtual * waiting
+        + last_round(busiest.forward.total, busiest.backward.total, sizes, micro_batches),
         data=_exposed(
             update.reduce.seconds, update.gather.seconds, busiest, sizes, system, micro_batches
         ),
@@ -96,7 +100,24 @@ def module_step(
         stages=stages,
         weights=busiest.weights * micro_batches if inputs.weights_apart else 0.0,
         waiting=waiting,
+        hop=hop,
     )
+
+
+def last_round(
+    forward: Numbers, backward: Numbers, sizes: ParallelSizes, micro_batches: Numbers
+) -> Numbers:
+    """Return the seconds that chunks of p stages wait in a last round of fewer micro-batches.
+
+    Each chunk but one waits for the micro-batches that are missing, in the backward pass; in the
+    forward pass only if there is no round before.
+
+    Args:
+        forward, backward: seconds of the slowest stage for one micro-batch.
+    """
+    missing = np.mod(-micro_batches, sizes.pipeline)
+    each = backward + np.where(np.less(micro_batches, sizes.pipeline), forward, 0.0)
+    return (sizes.virtual - 1) / sizes.virtual * missing * each
 
 
 def slowest_and_once(

@@ -16,7 +16,14 @@ from tests.layouts_apart import apart_config, decoded_config
 from tests.layouts_experts import experts_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.layouts_networks import network_config
-from tests.whole_runs import _apart_in_chunks, _changed, _longer, cut_along_sequences, on_contexts
+from tests.whole_runs import (
+    _apart_in_chunks,
+    _changed,
+    _longer,
+    cut_along_sequences,
+    encoder_in_chunks,
+    on_contexts,
+)
 
 Make = Callable[[], ExperimentConfig]
 
@@ -44,6 +51,8 @@ def _sharded(make: Make, module: str, how: str) -> ExperimentConfig:
 _experts = partial(experts_config, (1, 1, 4), (2, 1, 2))
 _experts_apart = partial(experts_config, (1, 1, 1), (1, 1, 2), apart=True)
 _chunks = partial(_apart_in_chunks, "1f1b", 2)
+_encoder_chunks = partial(encoder_in_chunks, use_megatron_fsdp=True)
+_encoder_stages = partial(encoder_in_chunks, virtual_pipeline_model_parallel_size=None)
 _long = partial(_longer, partial(digits_config, (1, 4), (1, 4)))
 _contexts = partial(on_contexts, _long, images=2, language_module=2)
 _cut = partial(cut_along_sequences, partial(network_config, "gpt2", "siglip", (2, 1, 1), (2, 1, 1)))
@@ -66,6 +75,7 @@ PAIRS: dict[str, tuple[Make, Make]] = {
     "context parallel to one process": (_contexts, _on_one(_contexts)),
     "one process to context parallel": (_on_one(_contexts), _contexts),
     "interleaved chunks to one process": (_chunks, _on_one(_chunks)),
+    "chunks of an encoder to stages": (_encoder_chunks, _encoder_stages),
     "tied on stages to one process": (partial(_tied, 2), _on_one(partial(_tied, 2))),
     "one process to padded, tied slices": (_on_one(_cut), _cut),
     "a decoder behind to another": (_decoder, _cut_decoder),

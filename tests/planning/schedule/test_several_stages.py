@@ -33,14 +33,14 @@ LANGUAGE = "language"
 
 
 def of_a_microbatch(encoders: list[str], trained: set[str], number: int) -> list[tuple]:
-    """Return the steps that the loop over modules on shared ranks took before it was planned."""
+    """Return the steps of a loop over modules on shared ranks, those of backward in reverse."""
     steps: list[tuple] = [("load", None, number), ("slice", None, number)]
     for name in encoders:
         steps += [("forward", name, number), ("gather", name, number)]
     steps += [("forward", LANGUAGE, number), ("loss", LANGUAGE, number)]
     if trained:
         steps.append(("backward", LANGUAGE, number))
-    for name in encoders:
+    for name in reversed(encoders):
         if name in trained:
             steps += [("scatter", name, number), ("backward", name, number)]
     return steps
@@ -48,7 +48,7 @@ def of_a_microbatch(encoders: list[str], trained: set[str], number: int) -> list
 
 @settings(max_examples=50)
 @given(encoders=st.permutations(["b", "a", "c"]), count=st.integers(1, 4), chooser=st.data())
-def test_shared_ranks_do_what_the_loop_did(encoders, count: int, chooser) -> None:
+def test_shared_ranks_do_what_a_loop_does(encoders, count: int, chooser) -> None:
     encoders = encoders[: chooser.draw(st.integers(0, 3))]
     frozen = chooser.draw(st.sets(st.sampled_from([*encoders, LANGUAGE])))
     topology = {**dict.fromkeys(encoders, (LANGUAGE,)), LANGUAGE: ()}
@@ -216,46 +216,49 @@ def test_chunks_of_any_modules_never_wait_for_each_other(
 @given(
     sets=st.sampled_from([2, 3, 4]),
     chunks=st.sampled_from([1, 2, 3]),
-    rounds=st.integers(1, 3),
-    passes=st.integers(1, 3),
+    count=st.integers(1, 9),
+    passes=st.integers(1, 9),
     encoders=st.integers(1, 2),
     line=st.sampled_from(["1f1b", "gpipe"]),
     inside=st.booleans(),
     in_stages=st.integers(0, 2),
+    of_encoders=st.integers(1, 3),
 )
 def test_encoders_beside_a_pipeline(
     sets: int,
     chunks: int,
-    rounds: int,
+    count: int,
     passes: int,
     encoders: int,
     line: str,
     inside: bool,
     in_stages: int,
+    of_encoders: int,
 ) -> None:
     """Every module computes each micro-batch once, in the order that data takes, on any ranks."""
     names = [f"e{number}" for number in range(encoders)]
     topology = {**dict.fromkeys(names, (LANGUAGE,)), LANGUAGE: ()}
     shares = 1 if inside else sets
     staged = [] if inside else names[:in_stages]
-    graph = shared_graph(topology, [*names, LANGUAGE], sets, chunks, shares, staged)
+    cut = {LANGUAGE: chunks, **dict.fromkeys(staged, of_encoders)}
+    graph = shared_graph(topology, [*names, LANGUAGE], sets, cut, shares, staged)
     order = interleaved if chunks > 1 else one_forward_one_backward
-    count = sets * rounds
-    shared = SharedOrder(gpipe if line == "gpipe" else order, sets * passes, inside)
+    shared = SharedOrder(gpipe if line == "gpipe" else order, passes, inside)
     schedule = plan_schedule(graph, count, shared, loading=())
-    check_actions(schedule.all_actions())
+    for blocking in (False, True):
+        check_actions(schedule.all_actions(), blocking_sends=blocking)
     assert len(graph.feeding) == (encoders - len(staged)) * shares
-    assert len(graph.beside) == len(staged) * sets + len(graph.feeding)
+    assert len(graph.beside) == len(staged) * sets * of_encoders + len(graph.feeding)
     assert len({len(worker) for worker in graph.workers}) == 1 or inside
-    language = [stage for stage in graph.stages if stage.module == LANGUAGE]
-    assert [graph.worker_of[stage.index] for stage in language] == [
-        number % sets for number in range(sets * chunks)
-    ]
-    held = sets * passes
+    for name in (*staged, LANGUAGE):
+        stages = [graph.worker_of[s.index] for s in graph.stages if s.module == name]
+        assert stages == [number % sets for number in range(sets * cut[name])]
+    held = passes
     if inside:
         held = count if line == "gpipe" else 2 * sets * chunks
     for encoder in graph.beside:
         assert schedule.in_flight(encoder) <= min(count, held)
+    first = next(stage.index for stage in graph.stages if stage.module == LANGUAGE)
     for encoder in graph.feeding:
         steps = schedule.ordered(graph.worker_of[encoder])
         for number in range(count):
@@ -265,7 +268,20 @@ def test_encoders_beside_a_pipeline(
             )
             assert forward < gather < scatter < backward
             if graph.worker_of[encoder] == 0:
-                first = language[0].index
                 assert gather < steps.index(("forward", first, number))
                 assert steps.index(("backward", first, number)) < scatter
     simulate(schedule)
+
+
+@pytest.mark.parametrize(("sets", "chunks", "count"), [(2, 1, 3), (2, 2, 3), (3, 2, 4), (4, 3, 8)])
+def test_chunks_divide_the_time_in_which_encoders_beside_a_pipeline_wait(
+    sets: int, chunks: int, count: int
+) -> None:
+    """Before it and after it all ranks wait (p - 1) times as long as one chunk takes."""
+    topology = {"images": (LANGUAGE,), LANGUAGE: ()}
+    names, cut = ["images", LANGUAGE], {"images": chunks}
+    graph = shared_graph(topology, names, sets, cut, sets, ["images"])
+    schedule = plan_schedule(graph, count, SharedOrder(passes=count), loading=())
+    encoder = [1 / chunks if stage.module == "images" else 0 for stage in graph.stages]
+    timeline = simulate(schedule, encoder, [2 * seconds for seconds in encoder])
+    assert timeline.makespan == pytest.approx(3 * count + (sets - 1) * 3 / chunks)

@@ -15,6 +15,7 @@ from mimokit.prediction.local_cpu.cost_model import CoreCosts, SharedCosts
 from mimokit.prediction.local_cpu.prediction import predict_shared
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
+from tests.layouts_pipelines import shared_pipeline
 
 PIECES = {
     "load": ("batch", "sample"),
@@ -58,6 +59,11 @@ AROUND = APART.with_layout(
 )
 
 
+CHUNKED = shared_pipeline(
+    "colocated", (1, 2, 2), {"clip": (1, 2)}, 3, ("clip",), encoder_chunks=2, layers=4, chunks=2
+)
+
+
 @pytest.mark.parametrize(
     ("config", "costs", "total"),
     [
@@ -98,6 +104,10 @@ AROUND = APART.with_layout(
         (AROUND, planted("encoder forward", "layer"), 4 * 4 * 2),
         (AROUND, planted("load", "batch"), 4 * 4),
         (AROUND, planted(collective="send", ranks=2), 2 * 4 * (2 + 2 + 1 + 2)),
+        # Four ranks, of which each has 2 of the 4 layers of both; and two chunks of a layer.
+        (CHUNKED, planted("encoder forward", "layer"), 4 * 3 * 2),
+        (CHUNKED, planted("language backward", "layer"), 4 * 3 * 2),
+        (CHUNKED, planted("language forward", "ends"), 4 * 3 * 2),
     ],
 )
 def test_planted_costs_are_counted(config, costs: SharedCosts, total: float) -> None:

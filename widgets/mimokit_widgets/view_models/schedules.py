@@ -45,7 +45,7 @@ def compared(
     """
     told: list[dict[str, Any]] = []
     for name, order in ORDERS.items():
-        problem = _no_rounds(stages, microbatches, chunks) if order is interleaved else ""
+        problem = _not_interleaved(stages, chunks) if order is interleaved else ""
         if problem:
             told.append({"name": name, "said": problem, "timeline": None})
             continue
@@ -63,18 +63,12 @@ def compared(
     return told
 
 
-def _no_rounds(stages: int, microbatches: int, chunks: int) -> str:
+def _not_interleaved(stages: int, chunks: int) -> str:
     """Return why there is no interleaved order, in a sentence; empty if there is one."""
     if chunks == 1:
         return "With 1 chunk there is nothing to interleave; take 2 chunks or more."
     if stages == 1:
         return "Chunks of 1 stage cannot interleave; take 2 stages of the language model or more."
-    if microbatches % stages:
-        above = (microbatches // stages + 1) * stages
-        return (
-            f"Interleaved chunks take micro-batches in multiples of the {stages} stages; "
-            f"take {above}."
-        )
     return ""
 
 
