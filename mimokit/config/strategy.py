@@ -256,6 +256,11 @@ class StrategyConfig(ConfigModel, frozen=True):
         """Whether the result depends on how tensor parallelism cuts tensors."""
         return self.name in CUT_BY_RANK or self.codec is not None
 
+    @property
+    def averages_gradients(self) -> bool:
+        """Whether replicas exchange gradients, before each step, and not weights."""
+        return self.name == "simple_reduce"
+
     def _wrong_together(self) -> Iterator[Problem]:
         if self.name != "streaming_diloco":
             return

@@ -129,13 +129,12 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
     strategy = config.strategy
     if strategy is None:
         return
-    whole = {"demo": "steps whole matrices", "simple_reduce": "averages whole gradients"}
     for name, module in config.model.module_parallelisms.items():
         for field in ("use_distributed_optimizer", _FSDP):
-            if strategy.name not in whole or not module.in_runs(field):
+            if strategy.name != "demo" or not module.in_runs(field):
                 continue
             sentence = (
-                f"{field} is true, but strategy.name {strategy.name} {whole[strategy.name]}, of "
+                f"{field} is true, but strategy.name {strategy.name} steps whole matrices, of "
                 "which ranks have shards then; leave one of them out."
             )
             path = f"model.module_parallelisms.{name}.{field}"

@@ -150,10 +150,13 @@ class Update(Protocol):
     def step(self) -> None:
         """Step the weights by the gradients, and the learning rates to those of the next step."""
 
+    def gradients(self) -> Iterator[torch.Tensor]:
+        """Yield the reduced gradients that this rank has, which replicas of the layout average."""
+
     def reduced_gradients(self) -> AbstractContextManager[None]:
         """Let `.grad` of what is stepped be its reduced gradient, until the end of the block.
 
-        Replicas of the layout average these, and strategies that are optimizers read them.
+        Strategies that are optimizers read these.
         """
 
     def step_by(self, optimizer: torch.optim.Optimizer) -> None:
@@ -269,6 +272,11 @@ class MainGradUpdate:
             return
         self.optimizer.step()
         self._scheduler.step()
+
+    def gradients(self) -> Iterator[torch.Tensor]:
+        """Yield the reduced gradients of all modules."""
+        for module, _ in self._modules:
+            yield from module.reduced_gradients()
 
     def reduced_gradients(self) -> AbstractContextManager[None]:
         """Let `.grad` be `main_grad`."""
