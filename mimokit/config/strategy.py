@@ -258,8 +258,13 @@ class StrategyConfig(ConfigModel, frozen=True):
 
     @property
     def averages_gradients(self) -> bool:
-        """Whether replicas exchange gradients, before each step, and not weights."""
+        """Whether replicas exchange gradients, before each step."""
         return self.name == "simple_reduce"
+
+    @property
+    def exchanges_weights(self) -> bool:
+        """Whether replicas exchange weights, or what has changed of them, after a step."""
+        return self.name not in ("simple_reduce", "demo")
 
     def _wrong_together(self) -> Iterator[Problem]:
         if self.name != "streaming_diloco":

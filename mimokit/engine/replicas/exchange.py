@@ -85,6 +85,8 @@ class ReplicaExchange:
                 strategy.optim.gather()
             yield Step(StepKind.OPTIMIZER)
         self._update.step()
+        if isinstance(strategy, DeMoStrategy):
+            self._update.publish()
         if self._due():
             yield Step(StepKind.EXCHANGE)
             for weight in self._gathered:
@@ -239,7 +241,7 @@ class Trained:
 def trained_on_rank(modules: Mapping[str, ModuleDataParallel], config: StrategyConfig) -> Trained:
     """Return what trains on this rank. Collective over the ranks of the replica.
 
-    Where gradients alone are exchanged, no weights are gathered.
+    Weights are gathered if the strategy exchanges them. Otherwise what this rank steps trains.
     """
     parameters = {
         f"{module}.{path}": parameter
@@ -248,22 +250,25 @@ def trained_on_rank(modules: Mapping[str, ModuleDataParallel], config: StrategyC
         if parameter.requires_grad
     }
     shards = {name: shard_of(parameter) for name, parameter in parameters.items()}
-    gathered = {
-        name: GatheredWeight.of(parameter)
-        for name, parameter in parameters.items()
-        if not config.averages_gradients
-        and state_shard(parameter) is not None
-        and not _is_whole(parameter)
-    }
-    exchanged = {
-        name: gathered[name].whole if name in gathered else _whole_weight(parameter)
-        for name, parameter in parameters.items()
-    }
+    gathered: dict[str, GatheredWeight] = {}
+    if config.exchanges_weights:
+        gathered = {
+            name: GatheredWeight.of(parameter)
+            for name, parameter in parameters.items()
+            if state_shard(parameter) is not None and not _is_whole(parameter)
+        }
+        trained = {name: _whole_weight(parameter) for name, parameter in parameters.items()}
+        trained |= {name: weight.whole for name, weight in gathered.items()}
+        pieces = {}
+    else:
+        trained = {name: main_weight(parameter) for name, parameter in parameters.items()}
+        own = {name: state_shard(parameter) for name, parameter in parameters.items()}
+        pieces = {name: piece for name, piece in own.items() if piece is not None}
     wholes = {name: list(shard.cut.whole) for name, shard in shards.items()}
     everywhere: dict[str, Shape] = {
         name: tuple(shape) for rank in gather_json(wholes) for name, shape in rank.items()
     }
-    shard = Shard(exchanged, shards, in_order(everywhere))
+    shard = Shard(trained, shards, in_order(everywhere), pieces)
     return Trained(shard, list(gathered.values()))
 
 

@@ -271,7 +271,8 @@ def _gradients(plan, config):
     with replica_world(plan) as (own, peers), prepared(own, config, default_data, peers) as state:
         exhaust(training_step(state))
         numbers = sum(gradient.numel() for gradient in state.update.gradients())
-        return numbers, sum(p.numel() for p in state.exchange.strategy.model.parameters())
+        shard = state.exchange.strategy.model
+        return numbers, sum(math.prod(shard.shape(name)) for name, _ in shard.named_parameters())
 
 
 @pytest.mark.parametrize("shards", [SHARDED_STATES | TWO_INSTANCES, IN_FULL, SHARDED_STATES])
