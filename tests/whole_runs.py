@@ -1020,6 +1020,10 @@ def _replicas() -> Iterator[WholeRun]:
     for name, layout, strategy in (
         ("diloco, shared states", states, {"name": "diloco", "H": 2, "outer_optimizer": OUTER}),
         ("sparse_loco, full shards", layers, {"name": "sparse_loco", **CHUNKS}),
+        ("simple_reduce, shared states", states, {"name": "simple_reduce"}),
+        ("simple_reduce, full shards", layers, {"name": "simple_reduce"}),
+        ("demo, shared states", states, {"name": "demo"}),
+        ("demo, full shards", layers, {"name": "demo"}),
     ):
         yield WholeRun("replicas", name, _ReplicasOf(layout, {"replicas": 2, **strategy}), 4)
     in_bf16 = partial(in_precision, states, "bf16")

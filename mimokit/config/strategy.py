@@ -256,6 +256,16 @@ class StrategyConfig(ConfigModel, frozen=True):
         """Whether the result depends on how tensor parallelism cuts tensors."""
         return self.name in CUT_BY_RANK or self.codec is not None
 
+    @property
+    def averages_gradients(self) -> bool:
+        """Whether replicas exchange gradients, before each step."""
+        return self.name == "simple_reduce"
+
+    @property
+    def exchanges_weights(self) -> bool:
+        """Whether replicas exchange weights, or what has changed of them, after a step."""
+        return self.name not in ("simple_reduce", "demo")
+
     def _wrong_together(self) -> Iterator[Problem]:
         if self.name != "streaming_diloco":
             return

@@ -22,9 +22,13 @@ def plan_of_one(alone: ExperimentConfig) -> LayoutPlan:
 def for_verification(config: ExperimentConfig) -> ExperimentConfig:
     """Return a config with the full learning rate from the first step, above rounding noise.
 
-    What computes in TF32 is compared in fp32.
+    What computes in TF32 is compared in fp32, and so is a strategy that chooses or rounds numbers
+    piece by piece, since fewer bits decide otherwise.
     """
-    precision = None if config.runtime.precision == TF32 else config.runtime.precision
+    strategy = config.strategy
+    precision = config.runtime.precision
+    if precision == TF32 or (strategy is not None and strategy.is_cut_by_rank):
+        precision = None
     in_fp32 = precision in (None, PRECISION_OF_RUNS)
     epsilon = ADAM_EPSILON if in_fp32 else NOISY_ADAM_EPSILON
     runtime = config.runtime.model_copy(
@@ -39,11 +43,11 @@ def for_verification(config: ExperimentConfig) -> ExperimentConfig:
     )
     data = config.data.model_copy(update={"num_workers": 0})
     changed = config.model_copy(update={"runtime": runtime, "data": data})
-    inner = None if config.strategy is None else config.strategy.inner_optimizer
-    if config.strategy is not None and inner is not None:
+    inner = None if strategy is None else strategy.inner_optimizer
+    if strategy is not None and inner is not None:
         eps = epsilon if "eps" in OPTIMIZER_TAKES[inner.name] else None
         plain = inner.model_copy(update={"eps": eps})
-        changed.strategy = config.strategy.model_copy(update={"inner_optimizer": plain})
+        changed.strategy = strategy.model_copy(update={"inner_optimizer": plain})
     return changed
 
 

@@ -22,13 +22,10 @@ from mimokit.config.rules.runnable_networks import unrunnable_networks
 from mimokit.config.rules.runnable_sequences import uneven_sequences
 from mimokit.config.runtime import (
     FRAME_PARALLEL,
-    PRECISION_OF_RUNS,
     RUNNABLE_PRECISIONS,
     TF32,
 )
 from mimokit.units import counted
-
-_FSDP = "use_megatron_fsdp"
 
 
 def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
@@ -64,7 +61,7 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
 
 
 def _precision(config: ExperimentConfig) -> Iterator[Problem]:
-    """Yield a precision that runs do not have, or in which a strategy has no fp32 weights."""
+    """Yield a precision that runs do not have, or that a strategy cannot be run in."""
     value, strategy = config.runtime.precision, config.strategy
     sentence = ""
     if value not in (None, TF32, *RUNNABLE_PRECISIONS):
@@ -72,16 +69,10 @@ def _precision(config: ExperimentConfig) -> Iterator[Problem]:
             f"precision is {value}, which can be predicted but not run yet; "
             "leave it out to run in fp32."
         )
-    elif value not in (None, TF32, PRECISION_OF_RUNS) and strategy is not None:
-        if strategy.name == "demo":
-            why = "is an optimizer that has no main weights in fp32"
-        elif strategy.is_cut_by_rank:
-            why = "sends what rounding errors of that size decide"
-        else:
-            return
+    elif value == "fp16" and strategy is not None and strategy.name == "demo":
         sentence = (
-            f"precision is {value}, but strategy.name {strategy.name} {why}; leave precision out "
-            "to run in fp32."
+            "precision is fp16, in which a step may overflow on one replica alone, but "
+            "strategy.name demo steps all of them together; choose bf16."
         )
     if sentence:
         yield problem_at("runtime.precision", value, sentence, None)
@@ -113,17 +104,6 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
     strategy = config.strategy
     if strategy is None:
         return
-    whole = {"demo": "steps whole matrices", "simple_reduce": "averages whole gradients"}
-    for name, module in config.model.module_parallelisms.items():
-        for field in ("use_distributed_optimizer", _FSDP):
-            if strategy.name not in whole or not module.in_runs(field):
-                continue
-            sentence = (
-                f"{field} is true, but strategy.name {strategy.name} {whole[strategy.name]}, of "
-                "which ranks have shards then; leave one of them out."
-            )
-            path = f"model.module_parallelisms.{name}.{field}"
-            yield module_problem(name, field, True, sentence, {"path": path, "value": None})
     inner = strategy.inner_optimizer
     if inner is not None and inner.name == "muon":
         sentence = (

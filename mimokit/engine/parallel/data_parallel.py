@@ -27,7 +27,7 @@ from mimokit.engine.parallel.full_shards import (
     sharded_parts,
 )
 from mimokit.engine.parallel.gradient_order import GradientOrder
-from mimokit.engine.parallel.main_weights import shard_states, state_shard
+from mimokit.engine.parallel.main_weights import reduced_buckets, shard_states, state_shard
 from mimokit.engine.parallel.marks import is_cut, is_expert, is_tied_copy
 from mimokit.engine.parallel.overlap import OverlappedReduction
 from mimokit.engine.parallel.sequence import sum_gradients_of_slices
@@ -177,6 +177,12 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
             super().finish_grad_sync(force_all_reduce)
         if self._sharded is not None:
             self._sharded.finish()
+
+    def reduced_gradients(self) -> Iterator[torch.Tensor]:
+        """Yield the reduced gradients that this rank has: all, or its shards; some with padding."""
+        yield from reduced_buckets(self)
+        if self._sharded is not None:
+            yield from self._sharded.gradients()
 
     def scale_gradients(self, scaling_factor: float) -> None:
         """Multiply the gradients."""

@@ -9,7 +9,7 @@ The experts of a layer are sharded alone, over the ranks with the same ones.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -131,10 +131,15 @@ class ShardedLayers:
                 parameter.grad = torch.zeros_like(parameter)
             parameter.main_grad = parameter.grad
 
+    def gradients(self) -> Iterator[torch.Tensor]:
+        """Yield what this rank has of the gradients after `finish`."""
+        for parameter in self._parameters:
+            yield on_rank(parameter.main_grad)
+
     def scale(self, factor: float) -> None:
         """Multiply the gradients."""
-        for parameter in self._parameters:
-            on_rank(parameter.main_grad).mul_(factor)
+        for gradient in self.gradients():
+            gradient.mul_(factor)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ ranks have whole parameters: they gather them after each step.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -56,19 +56,39 @@ class StateShard:
 def shard_states(module: DistributedDataParallel) -> None:
     """Mark the trained parameters of a module whose gradients are scattered with their entries."""
     reference = weakref.ref(module)
-    dense = ((buffer, module.intra_dp_cp_group) for buffer in module.buffers)
-    of_experts = module.expert_parallel_buffers
-    experts = ((buffer, module.intra_expt_dp_group) for buffer in of_experts)
-    for buffer, group in (*dense, *experts):
+    for buffer, group in _buffers(module):
         for bucket in buffer.buckets:
-            size = bucket.grad_data.numel() // group.size()
-            begin = bucket.offset + group.rank() * size
+            own = _part_of_bucket(bucket, group)
+            ends = bucket.offset + own.start, bucket.offset + own.stop
             for parameter in bucket.params_list:
                 first, last, _ = buffer.param_index_map[parameter]
-                start, stop = (
-                    min(max(place, first), last) - first for place in (begin, begin + size)
-                )
+                start, stop = (min(max(place, first), last) - first for place in ends)
                 set_shard(parameter, StateShard(start, stop, group, reference))
+
+
+def reduced_buckets(module: DistributedDataParallel) -> Iterator[torch.Tensor]:
+    """Yield what this rank has of each bucket of reduced gradients, [numbers] with padding."""
+    for buffer, group in _buffers(module):
+        for bucket in buffer.buckets:
+            if module.ddp_config.use_distributed_optimizer:
+                own = _part_of_bucket(bucket, group)
+                yield bucket.grad_data[own.start : own.stop]
+            else:
+                yield bucket.grad_data
+
+
+def _buffers(module: DistributedDataParallel) -> Iterator[tuple[Any, dist.ProcessGroup]]:
+    """Yield the buffers of gradients, and over which ranks each is scattered."""
+    for buffer in module.buffers:
+        yield buffer, module.intra_dp_cp_group
+    for buffer in module.expert_parallel_buffers:
+        yield buffer, module.intra_expt_dp_group
+
+
+def _part_of_bucket(bucket: Any, group: dist.ProcessGroup) -> range:
+    """Return which numbers of a bucket that is scattered this rank has."""
+    size = bucket.grad_data.numel() // group.size()
+    return range(group.rank() * size, (group.rank() + 1) * size)
 
 
 def on_rank(tensor: torch.Tensor) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -36,15 +36,19 @@ def _share_of_rate(runtime: RuntimeConfig, iteration: int) -> float:
 
 
 @contextlib.contextmanager
-def reduced_gradients(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+def reduced_gradients(
+    optimizer: torch.optim.Optimizer, of_model: Mapping[torch.nn.Parameter, torch.nn.Parameter]
+) -> Iterator[None]:
     """Let `.grad` of what an optimizer steps be what DDP reduced, until the end of the block.
+
+    Args:
+        of_model: main weight -> the parameter that it is of.
 
     Raises:
         RuntimeError: if a parameter has no such gradient: its module was not wrapped.
     """
     groups = optimizer.param_groups
     stepped = [p for group in groups for p in group["params"] if p.requires_grad]
-    of_model = getattr(optimizer, "of_model", {})
     for main in stepped:
         main.grad = reduced_gradient(of_model.get(main, main))
         if main.grad is None:
@@ -112,7 +116,7 @@ class MainGradOptimizer(torch.optim.Optimizer):
         Raises:
             RuntimeError: if a trainable parameter has none: its module was not wrapped.
         """
-        with reduced_gradients(self):
+        with reduced_gradients(self, self.of_model):
             self._step_groups()
         self.round_main_weights()
 

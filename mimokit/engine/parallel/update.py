@@ -21,7 +21,7 @@ from mimokit.engine.megatron import HyperCommGrid, scale_auxiliary_losses
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import one_over
 from mimokit.engine.parallel.loss_scale import LossScale
-from mimokit.engine.parallel.main_weights import reduced_gradient, round_main_weights
+from mimokit.engine.parallel.main_weights import main_weight, reduced_gradient, round_main_weights
 from mimokit.engine.parallel.optimizer import (
     MainGradOptimizer,
     learning_rate_scheduler,
@@ -150,10 +150,13 @@ class Update(Protocol):
     def step(self) -> None:
         """Step the weights by the gradients, and the learning rates to those of the next step."""
 
+    def gradients(self) -> Iterator[torch.Tensor]:
+        """Yield the reduced gradients that this rank has, which replicas of the layout average."""
+
     def reduced_gradients(self) -> AbstractContextManager[None]:
         """Let `.grad` of what is stepped be its reduced gradient, until the end of the block.
 
-        Replicas of the layout average these, and strategies that are optimizers read them.
+        Strategies that are optimizers read these.
         """
 
     def step_by(self, optimizer: torch.optim.Optimizer) -> None:
@@ -270,9 +273,14 @@ class MainGradUpdate:
         self.optimizer.step()
         self._scheduler.step()
 
+    def gradients(self) -> Iterator[torch.Tensor]:
+        """Yield the reduced gradients of all modules."""
+        for module, _ in self._modules:
+            yield from module.reduced_gradients()
+
     def reduced_gradients(self) -> AbstractContextManager[None]:
         """Let `.grad` be `main_grad`."""
-        return reduced_gradients(self.optimizer)
+        return reduced_gradients(self.optimizer, self._of_model)
 
     def step_by(self, optimizer: torch.optim.Optimizer) -> None:
         """Step by another optimizer, whose learning rates have the schedule of the run."""
@@ -281,7 +289,13 @@ class MainGradUpdate:
 
     def publish(self) -> None:
         """Round main weights into their parameters."""
-        round_main_weights(getattr(self.optimizer, "of_model", {}).values())
+        round_main_weights(self._of_model.values())
+
+    @cached_property
+    def _of_model(self) -> dict[torch.nn.Parameter, torch.nn.Parameter]:
+        """Main weight -> the parameter that it is of."""
+        parameters = (p for module, _ in self._modules for p in module.parameters())
+        return {main_weight(p): p for p in parameters if p.requires_grad}
 
     def set_epsilon(self, epsilon: float) -> None:
         """Replace the epsilon of all groups of the optimizer."""

@@ -38,7 +38,7 @@ from mimokit.engine.strategies.modules import (
 from mimokit.engine.strategies.named import STRATEGIES
 from mimokit.engine.strategies.optim import OptimSpec
 from mimokit.engine.strategies.sparse_loco import SparseOuterCommunicator
-from mimokit.engine.strategies.strategy import SimpleReduceStrategy, Strategy, mean_of_gradients
+from mimokit.engine.strategies.strategy import SimpleReduceStrategy, Strategy
 from mimokit.planning.strategies.shards import in_order
 from mimokit.step_kinds import StepKind
 
@@ -60,16 +60,16 @@ class ReplicaExchange:
                 update.step_by(self.strategy.optim)
             else:
                 self.strategy._init_exchange(*place)
-        self._bucket = Bucket(self._parameters)
 
     def reduce_gradients(self) -> StepGenerator[None]:
         """Average the gradients over the replicas, if the strategy does that. Collective."""
         if not isinstance(self.strategy, SimpleReduceStrategy) or self.peers.plan.replicas < 2:
             return
         yield Step(StepKind.EXCHANGE)
-        with self._update.reduced_gradients(), communicate.among(self.peers.group):
-            if self._parameters:
-                mean_of_gradients(self._parameters, self._bucket, self.peers.plan.replicas)
+        gradients = list(self._update.gradients())
+        if gradients:
+            with communicate.among(self.peers.group):
+                _average(gradients, self.peers.plan.replicas)
 
     def step(self) -> StepGenerator[None]:
         """Yield the steps of the update: the optimizer, what is due. Collective among the peers.
@@ -85,6 +85,8 @@ class ReplicaExchange:
                 strategy.optim.gather()
             yield Step(StepKind.OPTIMIZER)
         self._update.step()
+        if isinstance(strategy, DeMoStrategy):
+            self._update.publish()
         if self._due():
             yield Step(StepKind.EXCHANGE)
             for weight in self._gathered:
@@ -172,6 +174,16 @@ class ReplicaExchange:
         return bool(flag.item())
 
 
+@torch.no_grad()
+def _average(tensors: Sequence[torch.Tensor], replicas: int) -> None:
+    """Make tensors their mean over the peers, in one collective."""
+    bucket = Bucket(tensors)
+    bucket.fill(tensors)
+    communicate.all_reduce(bucket.flat)
+    bucket.flat /= replicas
+    bucket.write(tensors)
+
+
 def strategy_of(config: StrategyConfig) -> Strategy:
     """Return the strategy that a config file describes."""
     arguments: dict[str, Any] = {
@@ -226,8 +238,11 @@ class Trained:
     gathered: Sequence[GatheredWeight]
 
 
-def trained_on_rank(modules: Mapping[str, ModuleDataParallel]) -> Trained:
-    """Return what trains on this rank. Collective over the ranks of the replica."""
+def trained_on_rank(modules: Mapping[str, ModuleDataParallel], config: StrategyConfig) -> Trained:
+    """Return what trains on this rank. Collective over the ranks of the replica.
+
+    Weights are gathered if the strategy exchanges them. Otherwise what this rank steps trains.
+    """
     parameters = {
         f"{module}.{path}": parameter
         for module, wrapped in modules.items()
@@ -235,20 +250,25 @@ def trained_on_rank(modules: Mapping[str, ModuleDataParallel]) -> Trained:
         if parameter.requires_grad
     }
     shards = {name: shard_of(parameter) for name, parameter in parameters.items()}
-    gathered = {
-        name: GatheredWeight.of(parameter)
-        for name, parameter in parameters.items()
-        if state_shard(parameter) is not None and not _is_whole(parameter)
-    }
-    exchanged = {
-        name: gathered[name].whole if name in gathered else _whole_weight(parameter)
-        for name, parameter in parameters.items()
-    }
+    gathered: dict[str, GatheredWeight] = {}
+    if config.exchanges_weights:
+        gathered = {
+            name: GatheredWeight.of(parameter)
+            for name, parameter in parameters.items()
+            if state_shard(parameter) is not None and not _is_whole(parameter)
+        }
+        trained = {name: _whole_weight(parameter) for name, parameter in parameters.items()}
+        trained |= {name: weight.whole for name, weight in gathered.items()}
+        pieces = {}
+    else:
+        trained = {name: main_weight(parameter) for name, parameter in parameters.items()}
+        own = {name: state_shard(parameter) for name, parameter in parameters.items()}
+        pieces = {name: piece for name, piece in own.items() if piece is not None}
     wholes = {name: list(shard.cut.whole) for name, shard in shards.items()}
     everywhere: dict[str, Shape] = {
         name: tuple(shape) for rank in gather_json(wholes) for name, shape in rank.items()
     }
-    shard = Shard(exchanged, shards, in_order(everywhere))
+    shard = Shard(trained, shards, in_order(everywhere), pieces)
     return Trained(shard, list(gathered.values()))
 
 

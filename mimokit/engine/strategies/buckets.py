@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -59,11 +59,22 @@ class Bucket:
             tensor.copy_(view)
 
 
+class Pieces(Protocol):
+    """The entries that a node steps of a tensor, of which others of its replica step the rest."""
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """Return these entries of a whole tensor, flat."""
+
+    def gathered(self, piece: Tensor, shape: torch.Size) -> Tensor:
+        """Return the whole tensor. Collective over the nodes that have the pieces."""
+
+
 class Shard(nn.Module):
     """The part of a model that trains on a node, where several nodes share a model.
 
     Attributes:
         whole: shapes of all tensors that train on any node, in one order on all nodes.
+        pieces: of the tensors of which this node steps some entries: those in `named_parameters`.
     """
 
     def __init__(
@@ -71,9 +82,11 @@ class Shard(nn.Module):
         named: Mapping[str, nn.Parameter],
         shards: Mapping[str, TensorShard],
         whole: Mapping[str, Shape],
+        pieces: Mapping[str, Pieces] | None = None,
     ) -> None:
         super().__init__()
         self._named, self._shards, self.whole = dict(named), dict(shards), dict(whole)
+        self.pieces = dict(pieces or {})
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """Return name and tensor of each."""
@@ -82,6 +95,10 @@ class Shard(nn.Module):
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         """Return the tensors."""
         yield from self._named.values()
+
+    def shape(self, name: str) -> Shape:
+        """Return the shape of the shard of a tensor, of all its pieces."""
+        return self._shards[name].shape
 
     def places(self, name: str, whole: Indices) -> Indices:
         """Return which entries of the whole tensor the node has, counted in its flattened shard."""

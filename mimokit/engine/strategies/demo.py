@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mimokit.architecture.tensor_cut import Shape
 from mimokit.config.strategy import StrategyConfig
 from mimokit.engine.strategies import communicate
-from mimokit.engine.strategies.buckets import Shard, common_dtype, trainable
+from mimokit.engine.strategies.buckets import Pieces, Shard, common_dtype, trainable
 from mimokit.engine.strategies.strategy import Strategy, are_absent
 from mimokit.planning.strategies.sizes import INDEX_BYTES, demo_blocks
 
@@ -30,10 +31,13 @@ class DeMo(torch.optim.Optimizer):
     Args:
         padding: parameter -> the part of it that belongs to no word. A block with such entries
             would write to them, which checkpoints do not hold: residual and step are 0 there.
+        pieces: parameter -> which entries it is of a tensor of that shape. The whole residual is
+            gathered for a step.
     """
 
     _padding: Mapping[nn.Parameter, tuple[slice, ...]] = MappingProxyType({})
-    """Those in checkpoints of the first release have none."""
+    _pieces: Mapping[nn.Parameter, tuple[Pieces, Shape]] = MappingProxyType({})
+    """Those in checkpoints of the first release have neither."""
 
     def __init__(
         self,
@@ -41,11 +45,14 @@ class DeMo(torch.optim.Optimizer):
         config: StrategyConfig,
         nodes: int,
         padding: Mapping[nn.Parameter, tuple[slice, ...]] | None = None,
+        pieces: Mapping[nn.Parameter, tuple[Pieces, Shape]] | None = None,
     ) -> None:
         super().__init__([{"params": parameters}], {"lr": config.lr})
         self._config, self._nodes = config, nodes
         if padding:
             self._padding = padding
+        if pieces:
+            self._pieces = pieces
         self._sent: list[_Coefficients] | None = None
         self._every: list[Tensor] | None = None
 
@@ -93,7 +100,7 @@ class DeMo(torch.optim.Optimizer):
             if present:
                 weight.mul_(1 - lr * self._config.weight_decay)
                 step = cut.inverse(_mean(present, cut.entries)).sign().to(weight.dtype)
-                weight.sub_(self._without_padding(weight, step), alpha=lr)
+                weight.sub_(self._own(weight, self._without_padding(weight, step)), alpha=lr)
 
     def _pairs(self) -> list[tuple[nn.Parameter, float]]:
         return [(weight, group["lr"]) for group in self.param_groups for weight in group["params"]]
@@ -106,7 +113,19 @@ class DeMo(torch.optim.Optimizer):
         return values
 
     def _blocks(self, weight: nn.Parameter) -> _Blocks:
-        return blocks_of(tuple(weight.shape), self._config.compression_chunk)
+        shape = self._pieces[weight][1] if weight in self._pieces else tuple(weight.shape)
+        return blocks_of(shape, self._config.compression_chunk)
+
+    def _own(self, weight: nn.Parameter, whole: Tensor) -> Tensor:
+        """Return what this node steps of a tensor."""
+        return self._pieces[weight][0].of(whole) if weight in self._pieces else whole
+
+    def _whole(self, weight: nn.Parameter, own: Tensor) -> Tensor:
+        """Return a whole tensor of what each node has of it; the same where a node has it whole."""
+        if weight not in self._pieces:
+            return own
+        pieces, shape = self._pieces[weight]
+        return pieces.gathered(own, torch.Size(shape))
 
     def _kept(
         self, weight: nn.Parameter, lr: float, cut: _Blocks, kind: torch.dtype
@@ -121,11 +140,14 @@ class DeMo(torch.optim.Optimizer):
             state["residual"] = torch.zeros_like(weight, dtype=kind)
         residual = state["residual"]
         residual.mul_(self._config.compression_decay).add_(weight.grad.to(kind), alpha=lr)
-        coefficients = cut.transform(residual)
+        whole = self._whole(weight, residual)
+        coefficients = cut.transform(whole)
         places = coefficients.abs().topk(kept, dim=1).indices
         values = coefficients.gather(1, places) + 0.0  # turns -0.0 into 0.0
         sent = torch.zeros_like(coefficients).scatter_(1, places, values)
-        self._without_padding(weight, residual.sub_(cut.inverse(sent)))
+        self._without_padding(weight, whole.sub_(cut.inverse(sent)))
+        if whole is not residual:
+            residual.copy_(self._own(weight, whole))
         return places, values
 
 
@@ -233,12 +255,13 @@ class DeMoStrategy(Strategy):
 
     def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
         super()._init_node(model, rank, num_nodes)
-        named = {name: weight for name, weight in trainable(model).items() if weight.numel()}
-        padding = {}
+        named, padding, pieces = trainable(model), {}, {}
         if isinstance(model, Shard):
             parts = {weight: model.padding(name) for name, weight in named.items()}
             padding = {weight: part for weight, part in parts.items() if part is not None}
-        self.optim = DeMo(list(named.values()), self.config, num_nodes, padding)
+            pieces = {named[name]: (one, model.shape(name)) for name, one in model.pieces.items()}
+        stepped = [weight for weight in named.values() if weight.numel() or weight in pieces]
+        self.optim = DeMo(stepped, self.config, num_nodes, padding, pieces)
         self._setup_scheduler()
 
     def kept(self) -> dict[str, dict[str, Tensor]]:

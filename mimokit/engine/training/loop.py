@@ -141,7 +141,8 @@ def prepare(
     update = update_of_run(config, plan, model.modules(), model.module_to_grid_map)
     exchange = None
     if peers is not None:
-        exchange = ReplicaExchange(peers, trained_on_rank(model.modules()), update)
+        trained = trained_on_rank(model.modules(), peers.plan.config)
+        exchange = ReplicaExchange(peers, trained, update)
     data, rank = data_of(source, config), dist.get_rank()
     order, seed = order_of(config, plan, data.train), config.runtime.seed
     if order is not None:

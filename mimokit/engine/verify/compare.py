@@ -21,7 +21,7 @@ from mimokit.engine.models.routing import Routing
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.main_weights import (
-    is_held_in_part,
+    StateShard,
     is_main_weight,
     main_value,
     main_weight,
@@ -199,13 +199,20 @@ def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
                 torch.from_numpy(shard_of(parameter).of(whole.reshape(weights.shape))).to(device)
                 for whole in wholes
             )
+            own = state_shard(parameter)
             for key, tensor in kept[name].items():
-                tensor[mask] = (residual if key == "residual" else weight)[mask]
-            if not is_held_in_part(parameter):
-                parameter.data[mask] = weight[mask]
-            elif own := state_shard(parameter):
-                chosen = own.of(mask)
-                main_weight(parameter).data[chosen] = own.of(weight)[chosen]
+                _take(tensor, mask, residual if key == "residual" else weight, own)
+            _take(main_weight(parameter).data, mask, weight, own)
+    state.update.publish()
+
+
+def _take(
+    into: torch.Tensor, mask: torch.Tensor, whole: torch.Tensor, own: StateShard | None
+) -> None:
+    """Write the chosen entries of a whole tensor into it, or into the entries of this rank."""
+    if own is not None and into.shape != mask.shape:
+        mask, whole = own.of(mask), own.of(whole)
+    into[mask] = whole[mask]
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,14 @@ PEERS_SHOWN = 4
 
 
 def strategy_section(plan: ReplicaPlan, estimates: Estimates) -> Section:
-    """Return a row per run of ranks with as many parameters, and what falls due when."""
+    """Return a row per run of ranks that exchange as much, and what falls due when."""
     rows: list[tuple[str, ...]] = []
     kept = estimates.strategy_bytes
-    for entries, same in groupby(range(plan.layout_ranks), plan.entries.__getitem__):
+
+    def sizes(rank: int) -> tuple[int, int | None]:
+        return plan.entries[rank], plan.plan_of(rank).gradients
+
+    for (entries, _), same in groupby(range(plan.layout_ranks), sizes):
         ranks = list(same)
         row = (
             span_text(ranks),

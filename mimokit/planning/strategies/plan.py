@@ -64,6 +64,7 @@ class StrategyPlan:
         seed: of islands, masks and faults.
         element_bytes: of an entry on its way: 4, or 8 for models in fp64.
         held: what the nodes have of the tensors; None: all of them whole.
+        gradients: how many numbers they have of the reduced gradients; None: one per entry.
     """
 
     config: StrategyConfig
@@ -72,13 +73,14 @@ class StrategyPlan:
     seed: int = 42
     element_bytes: int = field(default=4)
     held: Holding | None = field(default=None, repr=False)
+    gradients: int | None = None
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
         """What is exchanged, in the order within a step."""
         sizes = (self.nodes, self.seed, self.element_bytes)
         held = None if self.held is None else dict(self.held)
-        return rules_of(self.config, dict(self.shapes), *sizes, held)
+        return rules_of(self.config, dict(self.shapes), *sizes, held, self.gradients)
 
     @property
     def entries(self) -> int:
@@ -161,6 +163,7 @@ def plan_strategy(
     *,
     element_bytes: int = 4,
     held: Holding | None = None,
+    gradients: int | None = None,
 ) -> StrategyPlan:
     """Plan what nodes exchange; see `StrategyPlan` for the arguments, equal on all nodes.
 
@@ -172,7 +175,7 @@ def plan_strategy(
         sentence = f"The seed is {seed}; it must be at least 0."
         raise ConfigError([Problem("strategy", "seed", seed, sentence)])
     pairs = tuple((name, tuple(shape)) for name, shape in shapes.items())
-    return StrategyPlan(config, pairs, nodes, seed, element_bytes, held)
+    return StrategyPlan(config, pairs, nodes, seed, element_bytes, held, gradients)
 
 
 def plan_of_size(

@@ -10,6 +10,7 @@ from typing import Any
 
 from mimokit.config import ExperimentConfig, StrategyConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
+from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.strategies.plan import Exchange, StrategyPlan, plan_strategy
 from mimokit.planning.strategies.shards import TrainedShards, trained_shards
@@ -142,7 +143,7 @@ class ReplicaPlan:
     def entries(self) -> tuple[int, ...]:
         """Numbers that each rank of the layout trains."""
         each = {key: plan.entries for key, plan in self._plans.items()}
-        return tuple(each[id(shards)] for shards in self.shards.ranks)
+        return tuple(each[self._key(rank)] for rank in range(self.layout_ranks))
 
     @property
     def replicas(self) -> int:
@@ -202,15 +203,27 @@ class ReplicaPlan:
 
     def plan_of(self, rank: int) -> StrategyPlan:
         """Return what a rank of the layout exchanges; nodes of the plan are replicas."""
-        return self._plans[id(self.shards.ranks[rank])]
+        return self._plans[self._key(rank)]
+
+    def _key(self, rank: int) -> tuple[int, int | None]:
+        return id(self.shards.ranks[rank]), self._gradients(rank)
+
+    def _gradients(self, rank: int) -> int | None:
+        return self.shards.gradients[rank] if self.config.averages_gradients else None
 
     @cached_property
-    def _plans(self) -> Mapping[int, StrategyPlan]:
+    def _plans(self) -> Mapping[tuple[int, int | None], StrategyPlan]:
         whole, sizes = dict(self.shards.whole), (self.replicas, self.seed)
-        different = {id(shards): shards for shards in self.shards.ranks}
+        different = {self._key(rank): rank for rank in range(self.layout_ranks)}
         return {
-            key: plan_strategy(self.config, whole, *sizes, held=shards)
-            for key, shards in different.items()
+            key: plan_strategy(
+                self.config,
+                whole,
+                *sizes,
+                held=self.shards.ranks[rank],
+                gradients=self._gradients(rank),
+            )
+            for key, rank in different.items()
         }
 
     def exchanges(self, rank: int) -> tuple[Exchange, ...]:
@@ -251,12 +264,16 @@ class ReplicaPlan:
 
 
 def plan_replicas(
-    config: ExperimentConfig, modules: Mapping[str, ModuleRanks], layout_ranks: int
+    config: ExperimentConfig,
+    modules: Mapping[str, ModuleRanks],
+    executions: Mapping[str, ModuleExecution],
+    layout_ranks: int,
 ) -> ReplicaPlan | None:
     """Plan the replicas of a layout; None: the config has no strategy.
 
     Args:
         modules: the ranks of each module in one replica.
+        executions: how they compute each module.
 
     Raises:
         ConfigError: a module comes behind the language module, or groups do not suit the replicas.
@@ -274,6 +291,6 @@ def plan_replicas(
         )
         for name in config.model.decoder_module_names
     )
-    shards = trained_shards(config, modules, layout_ranks)
+    shards = trained_shards(config, modules, executions, layout_ranks)
     runtime = config.runtime
     return ReplicaPlan(strategy, layout_ranks, shards, runtime.num_iterations, runtime.seed)

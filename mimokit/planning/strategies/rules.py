@@ -90,17 +90,19 @@ def rules_of(
     seed: int,
     element_bytes: int,
     held: Mapping[str, HeldShard] | None = None,
+    gradients: int | None = None,
 ) -> Rules:
     """Return the rules of a strategy, in their order within a step.
 
     Args:
         shapes: of the tensors that train, by name: of whole tensors.
         held: what the nodes have of the tensors; None: all of them whole.
+        gradients: how many numbers they have of the reduced gradients; None: one per entry.
     """
     is_shard = held is not None
     if held is None:
         held = {name: HeldShard(shape, math.prod(shape)) for name, shape in shapes.items()}
-    makers = _Makers(config, shapes, nodes, seed, element_bytes, held, is_shard)
+    makers = _Makers(config, shapes, nodes, seed, element_bytes, held, is_shard, gradients)
     rules: Rules = getattr(makers, config.name)()
     return rules
 
@@ -117,9 +119,13 @@ class _Makers:
     held: Mapping[str, HeldShard]
     is_shard: bool
     """A codec cuts every tensor of a shard into blocks, not all of them as one."""
+    gradients: int | None
 
     def simple_reduce(self) -> Rules:
-        return (self._whole("gradients", 1),)
+        rule = self._whole("gradients", 1)
+        if self.gradients is None:
+            return (rule,)
+        return (replace(rule, payload=_always(self.element_bytes * self.gradients)),)
 
     def fedavg(self) -> Rules:
         rule = self._whole("weights", self.config.H, offset=self.config.sync_offset)

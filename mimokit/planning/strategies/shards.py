@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 from mimokit.architecture.from_config import modules_of_config
@@ -13,9 +13,17 @@ from mimokit.architecture.modules import EncoderBranch
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes, sizes_of
 from mimokit.architecture.parameters_on_rank import Module, projector_parameters, rank_parameters
 from mimokit.architecture.tensor_cut import Shape, ShardPlace, TensorCut, TensorShard
-from mimokit.architecture.tensors import PROJECTOR_NAME, stage_tensors
+from mimokit.architecture.tensors import (
+    PROJECTOR_NAME,
+    End,
+    ModuleTensor,
+    module_tensors,
+    stage_tensors,
+)
 from mimokit.config import ExperimentConfig, StrategyConfig
+from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.ranks import ModuleRanks
+from mimokit.planning.strategies.gradients import StageGradients, without_replicas
 
 
 def fragments_of(shapes: Mapping[str, Shape], count: int) -> tuple[tuple[str, ...], ...]:
@@ -97,47 +105,60 @@ class TrainedShards:
     Attributes:
         whole: shapes of the tensors of the whole model that train, without padding.
         ranks: what each rank has of them; ranks with equal shards share one object.
+        gradients: how many numbers each rank has of the reduced gradients.
     """
 
     whole: Shapes
     ranks: tuple[Holding, ...]
+    gradients: tuple[int, ...]
 
 
 def trained_shards(
-    config: ExperimentConfig, modules: Mapping[str, ModuleRanks], layout_ranks: int
+    config: ExperimentConfig,
+    modules: Mapping[str, ModuleRanks],
+    executions: Mapping[str, ModuleExecution],
+    layout_ranks: int,
 ) -> TrainedShards:
     """Return what the ranks of a layout train.
 
     Args:
         modules: the ranks of each module in one replica.
+        executions: how they compute each module.
     """
     whole: dict[str, Shape] = {}
     parts: list[list[Holding]] = [[] for _ in range(layout_ranks)]
+    gradients = [0] * layout_ranks
     for module in modules_of_config(config.model):
         ranks = modules[module.name]
-        places = [_without_replicas(ranks.shard_place(rank)) for rank in ranks.stage(0)]
+        places = [ranks.shard_place(rank) for rank in ranks.stage(0)]
         for stage in range(ranks.pipeline_parallel):
-            cuts = _on_stage(config, module, ranks, stage)
+            tensors = _on_stage(config, module, ranks, stage)
+            cuts = {f"{module.name}.{row.copy_of or row.name}": row.cut for row in tensors}
             whole |= {name: cut.whole for name, cut in cuts.items()}
+            reduced = StageGradients(tensors, _copied(module, ranks), executions[module.name])
             shards: dict[ShardPlace, Holding] = {}
-            for place in dict.fromkeys(places):
+            for place in dict.fromkeys(map(without_replicas, places)):
                 held = [(name, cut.at(place)) for name, cut in cuts.items()]
                 sizes = tuple((name, HeldShard.of(shard)) for name, shard in held if shard.is_held)
                 # Ranks differ in their experts, and in the padding of a vocabulary.
                 shards[place] = next((other for other in shards.values() if other == sizes), sizes)
             for place, rank in zip(places, ranks.stage(stage), strict=True):
-                parts[rank].append(shards[place])
+                parts[rank].append(shards[without_replicas(place)])
+                gradients[rank] += reduced.on(place)
     keys = [tuple(map(id, part)) for part in parts]
     joined = {
         key: tuple(chain.from_iterable(shards_of))
         for key, shards_of in zip(keys, parts, strict=True)
     }
-    return TrainedShards(tuple(in_order(whole).items()), tuple(joined[key] for key in keys))
+    shards_of_ranks = tuple(joined[key] for key in keys)
+    return TrainedShards(tuple(in_order(whole).items()), shards_of_ranks, tuple(gradients))
 
 
-def _without_replicas(place: ShardPlace) -> ShardPlace:
-    """Return what of a place decides which shards its rank holds."""
-    return replace(place, replica=0, expert_replica=0)
+def _copied(module: Module, ranks: ModuleRanks) -> frozenset[str]:
+    """Return the names of tensors that two stages have."""
+    if ranks.pipeline_parallel == 1:
+        return frozenset()
+    return frozenset(row.copy_of for row in module_tensors(module) if row.copy_of is not None)
 
 
 def shapes_of_size(config: StrategyConfig, parameters: int) -> dict[str, Shape]:
@@ -157,8 +178,8 @@ def shapes_of_size(config: StrategyConfig, parameters: int) -> dict[str, Shape]:
 
 def _on_stage(
     config: ExperimentConfig, module: Module, ranks: ModuleRanks, stage: int
-) -> dict[str, TensorCut]:
-    """Return how the tensors that train on a stage are cut, by their names in the whole model."""
+) -> list[ModuleTensor]:
+    """Return the tensors that train on a stage."""
     assert config.strategy is not None
     sizes = sizes_of(config.model.get_parallelism(module.name), ranks.data_parallel, 1)
     network = config.model.get_architecture(module.name)
@@ -169,15 +190,16 @@ def _on_stage(
         for tensor in stage_tensors(module, sizes, stage)
         if _part_of(module, tensor.name) not in frozen
     ]
-    cuts = {f"{module.name}.{row.copy_of or row.name}": row.cut for row in tensors if row.trains}
     place = ranks.shard_place(ranks.stage(stage)[0])
     shards = [row.cut.at(place) for row in tensors]
     with_shapes = sum(math.prod(shard.shape) for shard in shards if shard.is_held)
     # Parts of networks that are planned but cannot run yet have no shapes.
     rest = max(0, _trained(module, frozen, sizes, stage) - with_shapes)
-    for name, shape in shapes_of_size(config.strategy, rest).items():
-        cuts[f"{module.name}.rest of stage {stage}.{name}"] = TensorCut(shape)
-    return cuts
+    without_shapes = [
+        ModuleTensor(f"rest of stage {stage}.{name}", TensorCut(shape), End.FIRST)
+        for name, shape in shapes_of_size(config.strategy, rest).items()
+    ]
+    return [row for row in tensors if row.trains] + without_shapes
 
 
 def _part_of(module: Module, name: str) -> str:

@@ -133,7 +133,7 @@ def state_bytes_of(config: StrategyConfig) -> int:
 
 def gathered_bytes_of(config: StrategyConfig) -> int:
     """Return the bytes of a whole weight that ranks with shards gather for an exchange."""
-    return 0 if config.name in ("simple_reduce", "demo") else STATE_BYTES
+    return STATE_BYTES if config.exchanges_weights else 0
 
 
 def inner_state_bytes_of(config: StrategyConfig) -> int:

@@ -30,6 +30,7 @@ from mimokit.result_files import CHECKPOINTS, RunFile
 from tests.engine.checkpoints.resumes import resumes_with_faults
 from tests.layouts import digits_config
 from tests.planted import planted
+from tests.whole_runs import with_sizes
 
 NAMED = {
     "nothing": "",
@@ -158,6 +159,15 @@ def test_replicas_go_on_bit_for_bit_with_what_they_exchange(
     report = resume_check(cluster, config)
     assert report.passed, report.findings
     assert report.tolerance == 0.0
+
+
+def test_residuals_of_shared_states_go_on(cluster: EngineCluster) -> None:
+    """Each rank saves those of the entries that it steps."""
+    modules = "images", "language_module"
+    config = with_sizes(digits_config((1, 2), (1, 2)), modules, use_distributed_optimizer=True)
+    config.strategy = StrategyConfig(name="demo", replicas=2)
+    report = resume_check(cluster, config)
+    assert report.passed, report.findings
 
 
 def test_an_exchange_that_starts_again_is_found(cluster: EngineCluster) -> None:

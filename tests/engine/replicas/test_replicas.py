@@ -16,8 +16,22 @@ from mimokit.experiment import train, verify
 from mimokit.planning.strategies import StrategyPlan, plan_of_size
 from mimokit.step_kinds import StepKind
 from tests.layouts import digits_config
+from tests.layouts_experts import SHARED as WITH_SHARED
+from tests.layouts_experts import experts_config
+from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
-from tests.whole_runs import CHUNKS, OUTER, tied_on_four_ranks, whole_runs, with_strategy
+from tests.whole_runs import (
+    CHUNKS,
+    IN_FULL,
+    OUTER,
+    SHARDED_STATES,
+    TWO_INSTANCES,
+    tied_on_four_ranks,
+    tied_on_replicas,
+    whole_runs,
+    with_sizes,
+    with_strategy,
+)
 
 STEPS = 4
 """Of faults: with H 2 every other step is one without an exchange."""
@@ -120,6 +134,11 @@ def _no_scales(original):
     return encode
 
 
+def _without_last(original):
+    """Plant: the last bucket of gradients is not averaged."""
+    return lambda self: iter(list(original(self))[:-1])
+
+
 DILOCO = {"name": "diloco", "H": 2, "outer_optimizer": OUTER}
 SPARTA = {"name": "sparta", "p_sparta": 0.25, "index_selector": "shuffled_sequential"}
 
@@ -141,6 +160,11 @@ SPARTA = {"name": "sparta", "p_sparta": 0.25, "index_selector": "shuffled_sequen
             {**DILOCO, "codec": "int8"},
         ),
         ("mimokit.engine.strategies.codecs.encode", _no_scales, {**DILOCO, "codec": "int4"}),
+        (
+            "mimokit.engine.parallel.update.MainGradUpdate.gradients",
+            _without_last,
+            {"name": "simple_reduce"},
+        ),
     ],
 )
 def test_the_check_catches(cluster, target, fault, strategy):
@@ -235,3 +259,31 @@ def test_each_rank_sends_the_bytes_that_are_planned(cluster):
     held = planned.replicas.shards
     assert list(shapes) == [{name: one.shape for name, one in rank} for rank in held.ranks] * 2
     assert all(tuple(one.items()) == held.whole for one in whole)
+
+
+def _gradients(plan, config):
+    """Return how many numbers of the reduced gradients this rank has, and how many it trains."""
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.replicas.world import replica_world
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training.loop import prepared, training_step
+
+    with replica_world(plan) as (own, peers), prepared(own, config, default_data, peers) as state:
+        exhaust(training_step(state))
+        numbers = sum(gradient.numel() for gradient in state.update.gradients())
+        shard = state.exchange.strategy.model
+        return numbers, sum(math.prod(shard.shape(name)) for name, _ in shard.named_parameters())
+
+
+@pytest.mark.parametrize("shards", [SHARDED_STATES | TWO_INSTANCES, IN_FULL, SHARDED_STATES])
+def test_each_rank_has_the_gradients_that_are_planned(cluster, shards):
+    """Shares of the buckets of experts, of their layers' rows, and of tied embeddings' buckets."""
+    tied = shards is SHARDED_STATES
+    layout = tied_on_replicas() if tied else experts_config((1, 1, 4), (1, 1, 4), **WITH_SHARED)
+    config = with_sizes(layout, ("images", LANGUAGE), **shards)
+    planned = mimokit.plan(with_strategy(config, name="simple_reduce"))
+    found = cluster.run(_gradients, planned, config, world_size=planned.world_size)
+    numbers, trained = zip(*found, strict=True)
+    assert numbers == planned.replicas.shards.gradients
+    assert trained == planned.replicas.entries
+    assert sum(numbers) < 0.7 * sum(trained)
