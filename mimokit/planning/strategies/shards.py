@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.modules import EncoderBranch
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes, sizes_of
-from mimokit.architecture.parameters_on_rank import Module, projector_parameters, rank_parameters
+from mimokit.architecture.parallel_sizes import sizes_of
+from mimokit.architecture.parameters_on_rank import Module
 from mimokit.architecture.tensor_cut import Shape, ShardPlace, TensorCut, TensorShard
 from mimokit.architecture.tensors import PROJECTOR_NAME, stage_tensors
 from mimokit.config import ExperimentConfig, StrategyConfig
@@ -159,7 +159,6 @@ def _on_stage(
     config: ExperimentConfig, module: Module, ranks: ModuleRanks, stage: int
 ) -> dict[str, TensorCut]:
     """Return how the tensors that train on a stage are cut, by their names in the whole model."""
-    assert config.strategy is not None
     sizes = sizes_of(config.model.get_parallelism(module.name), ranks.data_parallel, 1)
     network = config.model.get_architecture(module.name)
     partly = isinstance(module, EncoderBranch) or network.is_frozen
@@ -169,29 +168,10 @@ def _on_stage(
         for tensor in stage_tensors(module, sizes, stage)
         if _part_of(module, tensor.name) not in frozen
     ]
-    cuts = {f"{module.name}.{row.copy_of or row.name}": row.cut for row in tensors if row.trains}
-    place = ranks.shard_place(ranks.stage(stage)[0])
-    shards = [row.cut.at(place) for row in tensors]
-    with_shapes = sum(math.prod(shard.shape) for shard in shards if shard.is_held)
-    # Parts of networks that are planned but cannot run yet have no shapes.
-    rest = max(0, _trained(module, frozen, sizes, stage) - with_shapes)
-    for name, shape in shapes_of_size(config.strategy, rest).items():
-        cuts[f"{module.name}.rest of stage {stage}.{name}"] = TensorCut(shape)
-    return cuts
+    return {f"{module.name}.{row.copy_of or row.name}": row.cut for row in tensors if row.trains}
 
 
 def _part_of(module: Module, name: str) -> str:
     if isinstance(module, EncoderBranch) and name.startswith(PROJECTOR_NAME):
         return "projector"
     return "encoder"
-
-
-def _trained(module: Module, frozen: Iterable[str], sizes: ParallelSizes, stage: int) -> int:
-    """Return the numbers of a module that train on a rank of a stage."""
-    whole: Numbers = rank_parameters(module, sizes, stage).total
-    projector: Numbers = 0
-    if isinstance(module, EncoderBranch):
-        projector = projector_parameters(module, sizes, stage)
-    of_encoder = 0 if "encoder" in frozen else whole - projector
-    of_projector = 0 if "projector" in frozen else projector
-    return round(float(of_encoder + of_projector))
