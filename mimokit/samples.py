@@ -313,6 +313,10 @@ def module_column(module: str, column: str) -> str:
     return f"{module}_{column}"
 
 
+MTP_LOSS = "mtp_loss"
+"""Column of the mean loss of the tokens that multi-token prediction predicts."""
+
+
 def expert_column(module: str, expert: int) -> str:
     """Return the column of the load of an expert, among the further columns of a step.
 

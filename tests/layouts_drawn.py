@@ -40,7 +40,9 @@ _OF_LANGUAGE = ("seq_length", "vocab_size", "rope_scaling", "max_position_embedd
 
 def numbered_config(number: int) -> ExperimentConfig:
     """Return the layout of a number; one of an odd number does not clip gradients."""
-    config = drawn_config(random.Random(number))
+    draws = random.Random(number)
+    config = drawn_config(draws)
+    _predict_further(draws, config)
     config.runtime.clip_grad = 0.0 if number % 2 else 1.0
     config.name = f"drawn {number}"
     return config
@@ -59,6 +61,17 @@ def drawn_config(draws: random.Random) -> ExperimentConfig:
                 return _with_inner_layers(draws, config)
         except (ConfigError, ZeroDivisionError):
             continue
+
+
+def _predict_further(draws: random.Random, config: ExperimentConfig) -> None:
+    """Draw layers for tokens further on, last of all: numbers keep what else they stand for."""
+    network, layers = config.model.get_architecture(LANGUAGE), draws.choice((0, 0, 0, 1, 2))
+    sizes = config.model.get_parallelism(LANGUAGE)
+    learned = network.has_learned_positions(by_default=False)
+    if layers and not learned and not sizes.account_for_loss_in_pipeline_split:
+        fields = network.model_copy(update={"mtp_num_layers": layers})
+        config.model.module_architectures[LANGUAGE] = fields
+        check_runnable(config.finalize())
 
 
 def _drawn(draws: random.Random) -> ExperimentConfig:

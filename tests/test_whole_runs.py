@@ -90,7 +90,11 @@ OF_SIZES: tuple[dict[str, Any], ...] = (
     {"moe_token_dispatcher_type": "alltoall"},
     {"moe_token_dispatcher_type": "allgather"},
 )
-OF_NETWORKS: tuple[dict[str, Any], ...] = ({"hidden_dropout": 0.1}, {"attention_dropout": 0.1})
+OF_NETWORKS: tuple[dict[str, Any], ...] = (
+    {"hidden_dropout": 0.1},
+    {"attention_dropout": 0.1},
+    {"mtp_num_layers": 1},
+)
 OF_RUNTIME: tuple[dict[str, Any], ...] = (
     {"precision": "bf16"},
     {"precision": "fp16"},

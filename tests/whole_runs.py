@@ -1265,6 +1265,38 @@ def _optimizers() -> Iterator[WholeRun]:
     yield WholeRun("bf16", "shards of states", partial(in_precision, both, "bf16"))
 
 
+def predicting(make: Callable[[], ExperimentConfig], layers: int = 1) -> ExperimentConfig:
+    """Return a config whose language model predicts as many tokens further on."""
+    return _changed(make(), LANGUAGE, mtp_num_layers=layers)
+
+
+def _multi_token_prediction() -> Iterator[WholeRun]:
+    """Yield language models that predict further tokens on their last stage."""
+    proves, states = "multi-token prediction", {**SHARDED_STATES, **OVERLAPPED}
+    make = partial(_changed, digits_config((1, 4), (2, 2), 2), LANGUAGE)
+    slices = partial(cut_along_sequences, partial(make, mtp_loss_scaling_factor=0.5))
+    replicas = _With(partial(apart_config, (1, 1, 2), (1, 2, 2), 2), ("images", LANGUAGE), states)
+    chunks = _With(partial(_apart_in_chunks, "1f1b"), (LANGUAGE,), RECOMPUTED)
+    windows = _With(windows_on_contexts, (LANGUAGE,), RECOMPUTED)
+    sharded = _With(partial(apart_config, (1, 2, 2), (1, 2, 2), 2), ("images", LANGUAGE), IN_FULL)
+    options = {"presence": PRESENCE, "pipeline_order": "zb-h1"}
+    split = partial(shared_pipeline, "homogeneous", (2, 2, 1), {"audio": (2, 1)}, 3, **options)
+    for name, make, layers in (
+        ("slices on shared ranks", slices, 2),
+        ("a copied embedding of replicas that share states", replicas, 1),
+        ("tied embeddings of chunks, recomputed", chunks, 2),
+        ("layers in full shards", sharded, 1),
+        ("gradients of weights computed later", split, 1),
+        ("all cuts on shared ranks", all_cuts_on_shared_ranks, 2),
+        ("windows, contexts and rows, recomputed", windows, 2),
+        ("like DeepSeek-V3", _latent_with_experts, 1),
+        ("experts that balance rows of contexts", balanced_rows_on_stages, 2),
+    ):
+        yield WholeRun(proves, name, partial(predicting, make, layers))
+    bf16 = partial(in_precision, partial(apart_config, (1, 1, 1), (2, 2, 1), 2), "bf16")
+    yield WholeRun("bf16", "multi-token prediction", partial(predicting, bf16, 2))
+
+
 WHOLE_RUNS = (
     *_sizes_of_all(),
     *_networks(),
@@ -1277,6 +1309,7 @@ WHOLE_RUNS = (
     *_windows(),
     *_inner_layers(),
     *_latent(),
+    *_multi_token_prediction(),
     *_keys_without_bias(),
     *_images_of_any_size(),
     *_words(),
@@ -1323,7 +1356,7 @@ def _of_module(module: ModuleParallelismConfig) -> Iterator[str]:
 
 
 def _of_network(network: ModuleArchitecture) -> Iterator[str]:
-    for field in ("hidden_dropout", "attention_dropout"):
+    for field in ("hidden_dropout", "attention_dropout", "mtp_num_layers"):
         if getattr(network, field):
             yield field
 

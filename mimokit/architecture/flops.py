@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from mimokit.architecture.layer_work.products import score_work, token_weights, visible_tokens
+from mimokit.architecture.layer_work.products import (
+    layer_weights,
+    score_work,
+    token_weights,
+    visible_tokens,
+)
 from mimokit.architecture.modules import AudioEncoder, EncoderBranch, LanguageModel, VisionEncoder
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, net_of
@@ -54,11 +59,19 @@ def forward_flops(
     net, tokens = net_of(module), length * sequences
     scores = net.layers * score_work(net, ParallelSizes(), visible_tokens(net, length))
     if isinstance(module, LanguageModel):
-        first, last = 0.0, float(module.vocab * net.hidden * (1 + module.next_token_layers))
+        first, last = 0.0, float(module.vocab * net.hidden) + _further(module, length)
     else:
         first, last = _before_layers(module), _behind_layers(module, length, rows)
     per_token = (first, token_weights(net), float(scores), last)
     return ForwardFlops(*(2.0 * numbers * tokens for numbers in per_token))
+
+
+def _further(model: LanguageModel, length: float) -> float:
+    """Return the numbers in what predicts tokens further on, per token, and the work of scores."""
+    net = model.net
+    outside = model.vocab * net.hidden + 2 * net.hidden**2
+    scores = score_work(net, ParallelSizes(), visible_tokens(net, length))
+    return float(model.next_token_layers * (outside + layer_weights(net, net.moe) + scores))
 
 
 def passes(name: str, frozen: Collection[str], before: Iterable[str]) -> int:

@@ -92,10 +92,14 @@ def net_of(module: Module) -> Transformer:
     return module.net if isinstance(module, LanguageModel) else module.encoder.net
 
 
+def further_layers(module: Module) -> int:
+    """Return the layers of a module that predict tokens further on, on its last stage."""
+    return module.next_token_layers if isinstance(module, LanguageModel) else 0
+
+
 def layers_of(module: Module, sizes: ParallelSizes, stage: Numbers) -> StageLayers:
     """Return the layers of a module on one of its stages."""
-    net = net_of(module)
-    extra = module.next_token_layers if isinstance(module, LanguageModel) else 0
+    net, extra = net_of(module), further_layers(module)
     return stage_layers(net.layers, net.dense_layers, sizes, stage, extra)
 
 
@@ -146,15 +150,19 @@ def _language_ends(
 ) -> RankParameters:
     """Return embedding, output layer and layers of multi-token prediction.
 
-    Tied embeddings lie on both ends of a pipeline, and once where there is a single stage.
+    Tied embeddings lie on both ends of a pipeline, and once where there is a single stage; so does
+    the embedding that layers of multi-token prediction read.
     """
     net = model.net
     table = model.padded_vocab(sizes.tensor) * net.hidden / sizes.tensor
     once = np.logical_and(model.tied, np.equal(sizes.pipeline, 1))
     ordinary = first * (table + model.positions * net.hidden)
     ordinary = ordinary + last * (np.where(once, 0, table) + net.norm_parameters)
-    if not model.next_token_layers or net.moe is None:
+    if not model.next_token_layers:
         return RankParameters(ordinary)
-    extra = _times(expert_layer(net, net.moe), model.next_token_layers, sizes)
+    layer = dense_layer(net) if net.moe is None else expert_layer(net, net.moe)
+    extra = _times(layer, model.next_token_layers, sizes)
     joining = model.next_token_layers * (2 * net.hidden**2 / sizes.tensor + 3 * net.norm_parameters)
-    return RankParameters(ordinary + last * (extra.ordinary + joining), last * extra.expert)
+    copied = np.where(np.logical_or(model.tied, np.equal(sizes.pipeline, 1)), 0, table)
+    ordinary = ordinary + last * (extra.ordinary + joining + copied)
+    return RankParameters(ordinary, last * extra.expert)

@@ -1,7 +1,6 @@
 """The table of tensors: names, shapes, how each is cut, and which pipeline stage holds it.
 
-It is of the networks that mimokit's engine builds and of the weights that it reads. Layers of
-multi-token prediction is left out.
+It is of the networks that mimokit's engine builds and of the weights that it reads.
 """
 
 from __future__ import annotations
@@ -101,8 +100,6 @@ def module_tensors(module: Module | DecoderHead) -> tuple[ModuleTensor, ...]:
             *_norm("decoder.final_layernorm", module.net.norm, module.net.hidden, End.LAST),
             ModuleTensor(OUTPUT_LAYER, output, End.LAST),
         )
-    if module.next_token_layers:
-        return ()
     return (*_stack(module.net, ""), *_language_ends(module))
 
 
@@ -249,6 +246,26 @@ def _language_ends(model: LanguageModel) -> Tensors:
         yield ModuleTensor(OUTPUT_LAYER, words, End.LAST_COPY, copy_of=EMBEDDING)
     else:
         yield ModuleTensor(OUTPUT_LAYER, words, End.LAST)
+    if model.next_token_layers:
+        yield from _further_tokens(model, words)
+
+
+def _further_tokens(model: LanguageModel, words: TensorCut) -> Tensors:
+    """Yield the layers of multi-token prediction, and the embedding that they read.
+
+    The last of several stages has a copy of it, which a tied output layer is already.
+    """
+    net = model.net
+    if not model.tied:
+        yield ModuleTensor(EMBEDDING, words, End.LAST_COPY, copy_of=EMBEDDING)
+    for number in range(model.next_token_layers):
+        name = f"mtp.layers.{number}."
+        for norm in ("enorm", "hnorm", "final_layernorm"):
+            yield from _norm(f"{name}{norm}", net.norm, net.hidden, End.LAST)
+        joined = net.hidden, 2 * net.hidden
+        yield from _cut_outputs(f"{name}eh_proj", End.LAST, joined, None)
+        for row in _layer(net, f"{name}mtp_model_layer.", net.layers + number):
+            yield replace(row, place=End.LAST)
 
 
 def _in_front(encoder: Encoder, prefix: str) -> Tensors:

@@ -254,7 +254,11 @@ class LayerArchitecture(ConfigModel):
     the lowest scores. None: it drops none."""
 
     mtp_num_layers: SizeOrZero | None = None
-    """Layers of multi-token prediction. None: 0."""
+    """Layers of multi-token prediction, behind the model's own. None: 0."""
+
+    mtp_loss_scaling_factor: Coefficient | None = None
+    """Weight of the mean loss of the tokens that these layers predict, next to that of the model
+    itself. None: 0.1."""
 
     temporal_patch_size: Size | None = None
     """Frames per patch; an image is repeated to so many, as in Qwen2-VL. None: 1."""

@@ -216,6 +216,14 @@ def _wrong_functions(config: ExperimentConfig, code: UserCode) -> Iterator[Probl
         )
         yield Problem("code", "loss_func", str(functions.loss_func), sentence)
     model = config.model
+    language = model.module_architectures.get(model.llm_module_name)
+    if functions.forward_step is not None and language is not None and language.mtp_num_layers:
+        sentence = (
+            f"A forward step is given, but '{model.llm_module_name}' has mtp_num_layers "
+            f"{language.mtp_num_layers}, whose loss a forward step does not return; leave one of "
+            "them out."
+        )
+        yield Problem("code", "forward_step", str(functions.forward_step), sentence)
     stages = model.get_parallelism(model.llm_module_name).pipeline_parallel
     shared = model.deployment_mode != "heterogeneous"
     if functions.forward_step is not None and shared and stages > 1:
@@ -280,6 +288,13 @@ def _out_of_place(config: ExperimentConfig, name: str, builder: OwnModule) -> It
         )
         path = size_path(name, "context_parallel")
         yield problem_at(path, sizes.context_parallel, sentence, 1)
+    if network.mtp_num_layers:
+        sentence = (
+            f"mtp_num_layers is {network.mtp_num_layers}, which mimokit's own language model has, "
+            "but its builder builds another; leave it out."
+        )
+        path = network_path(name, "mtp_num_layers")
+        yield problem_at(path, network.mtp_num_layers, sentence, None)
     if not encoder and config.data.pack_sequences_in_batch:
         sentence = (
             "pack_sequences_in_batch is true, which puts samples in a row for mimokit's own "

@@ -63,7 +63,7 @@ def test_every_field_of_a_config_beyond_sizes_has_a_row() -> None:
         "multi_latent_attention", "position_embedding_type", "max_position_embeddings",
         "pooling_head", "projector", "init_method",
         "moe_router_load_balancing_type", "moe_aux_loss_coeff", "moe_z_loss_coeff",
-        "moe_expert_capacity_factor", "moe_router_bias_update_rate",
+        "moe_expert_capacity_factor", "moe_router_bias_update_rate", "mtp_loss_scaling_factor",
     }  # fmt: skip
     stated = set(LayerArchitecture.model_fields)
     assert stated - rows == derived

@@ -101,6 +101,9 @@ def test_every_reader_counts_the_weights_of_a_layer_of_qwen() -> None:
     assert weights == pytest.approx(14.9e6, rel=1e-3)
     model_flops = forward_flops(LanguageModel("qwen", net, vocab=1), 7, 3)
     assert model_flops.layers == 2 * 21 * weights * net.layers
+    ahead = forward_flops(LanguageModel("qwen", net, vocab=1, next_token_layers=1), 7, 3)
+    another = 2 * 21 * (weights + 896 + 2 * 896**2) + model_flops.core / net.layers
+    assert ahead.last - model_flops.last == another
     amounts = layer_amounts(net, 2, 3, 7)
     assert amounts.operations == 21 * weights + 21 * 2 * 7 * 14 * 64
     h100 = replace(load_hardware("h100"), memory_bandwidth=1e30)

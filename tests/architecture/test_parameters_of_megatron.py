@@ -168,9 +168,11 @@ def test_megatron_marks_what_the_table_cuts(cluster, language, tensor) -> None:
 def test_stages_and_text_decoders_have_what_the_table_says(cluster) -> None:
     sizes = {"images": (2, 1, 1), LANGUAGE: (1, 2, 1), "decoder": (4, 1, 1)}
     config = decoded_config(sizes)
-    config.model.module_architectures[LANGUAGE].tied_embeddings = True
+    language = config.model.module_architectures[LANGUAGE]
+    language.tied_embeddings, language.mtp_num_layers = True, 2
     ranks = _compare(cluster, config)
     assert "embedding.word_embeddings.weight" in ranks[3][LANGUAGE]
+    assert ranks[3][LANGUAGE]["mtp.layers.1.eh_proj.weight"] == ((64, 128), 0, 1)
     assert ranks[4]["decoder"]["output_layer.weight"][1:] == (0, 1)
 
 
@@ -267,11 +269,18 @@ BIG = LanguageModel(
 
 MIXTURE = MixtureOfExperts(4, 2, 48, shared_ffn=32, dense_layers=2, shared_gate=True)
 MIXED = replace(BIG, net=replace(BIG.net, ffn_bias=False, moe=MIXTURE))
+FURTHER = replace(BIG, net=replace(BIG.net, layers=12), positions=0, next_token_layers=2)
+MODELS = {
+    "apart": BIG,
+    "tied": replace(BIG, tied=True),
+    "experts": MIXED,
+    "further tokens": FURTHER,
+    "further tokens, tied": replace(FURTHER, tied=True),
+    "further tokens of experts": replace(FURTHER, net=replace(MIXED.net, layers=12)),
+}
 
 
-@pytest.mark.parametrize(
-    "model", [BIG, replace(BIG, tied=True), MIXED], ids=["apart", "tied", "experts"]
-)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize(("tensor", "pipeline"), [(1, 1), (2, 3), (4, 4), (8, 1)])
 def test_the_tensors_of_a_rank_are_its_parameters(
     model: LanguageModel, tensor: int, pipeline: int

@@ -216,6 +216,19 @@ def test_weights_in_8_bits() -> None:
     assert 1 < line.factors["bytes"] < 1.2
 
 
+def test_tokens_further_on_are_kept_on_the_last_stage() -> None:
+    """Each layer has the activations of one of the model's, and logits of its own."""
+    plain = LanguageModel("plain", gpt(4, 64, 4), vocab=1024)
+    sizes = ParallelSizes(pipeline=2)
+    both = plain, replace(plain, next_token_layers=2)
+    first, last = (
+        [stage_memory(model, sizes, 128, 1, stage) for model in both] for stage in (0, 1)
+    )
+    assert first[0] == first[1]
+    assert last[1]["logits"] == 3 * last[0]["logits"]
+    assert last[1]["activations"] == 2 * last[0]["activations"]
+
+
 def test_who_keeps_weights_in_8_bits() -> None:
     """Megatron-Bridge's fp8 recipes of dense models; mixtures keep a transposed copy."""
     h100 = load_hardware("h100")

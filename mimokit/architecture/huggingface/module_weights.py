@@ -61,7 +61,8 @@ from mimokit.config import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem
 
 _NOT_COMPARED = (
-    "init_std", "window_size", "make_vocab_size_divisible_by", "mtp_num_layers", "num_registers",
+    "init_std", "window_size", "make_vocab_size_divisible_by", "mtp_num_layers",
+    "mtp_loss_scaling_factor", "num_registers",
 )  # fmt: skip
 """Fields that decide nothing about what is read, or that files do not have."""
 _COMPARED = ("image_size", "patch_size", "num_channels", "max_position_embeddings", "projector")

@@ -73,9 +73,9 @@ def layer_products(
 
 def token_weights(net: Transformer) -> float:
     """Return the multiplications of one token with the matrices of all layers."""
-    weights = net.dense_layers * _weights(net, None)
+    weights = net.dense_layers * layer_weights(net, None)
     if net.moe is not None:
-        weights += (net.layers - net.dense_layers) * _weights(net, net.moe)
+        weights += (net.layers - net.dense_layers) * layer_weights(net, net.moe)
     return weights
 
 
@@ -96,7 +96,8 @@ def visible_tokens(net: Transformer, seq: Numbers) -> Numbers:
     return (1 - windowed) * share * seq + windowed * np.minimum(net.window, share * seq)
 
 
-def _weights(net: Transformer, moe: MixtureOfExperts | None) -> float:
+def layer_weights(net: Transformer, moe: MixtureOfExperts | None) -> float:
+    """Return the multiplications of one token with the matrices of a layer."""
     return float(sum(product.weights for product in layer_products(net, moe, ParallelSizes())))
 
 

@@ -33,7 +33,9 @@ _OF_EXPERTS = (
     "moe_z_loss_coeff",
     "moe_expert_capacity_factor",
 )
-_OF_LANGUAGE = ("mtp_num_layers", "make_vocab_size_divisible_by")
+_OF_LANGUAGE = (
+    "mtp_num_layers", "mtp_loss_scaling_factor", "make_vocab_size_divisible_by",
+)  # fmt: skip
 _OF_ROTARY = ("rotary_base", "rope_scaling")
 _OF_ENCODERS = ("outer_norms", "post_layer_norm", "projector")
 _OF_VISION = ("temporal_patch_size", "patch_bias", "pooling_head")

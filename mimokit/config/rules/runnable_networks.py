@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
@@ -17,17 +17,11 @@ from mimokit.config.rules.runnable_encoders import (
 )
 from mimokit.units import counted
 
-_NOT_RUNNING: Mapping[str, object] = {"mtp_num_layers": 0}
-"""Field of a network that does not run yet -> the value with which it runs, next to None.
-
-A feature that becomes runnable takes its rows away; nothing else says what runs.
-"""
-
 
 def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
     """Yield what of the networks of a model does not run yet."""
     for name, network in model.module_architectures.items():
-        yield from _planned(name, network)
+        yield from _further_tokens(model, name, network)
         learned = name != model.llm_module_name and name not in model.decoder_module_names
         yield from _positions(name, network, learned, name == model.llm_module_name)
         if learned and model.llm_module_name in model.module_architectures:
@@ -38,20 +32,33 @@ def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
             yield from unrunnable_pooling(name, network)
 
 
-def _planned(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield fields that are only planned."""
-    for field, plain in _NOT_RUNNING.items():
-        value = getattr(network, field)
-        if value is None or value == plain:
-            continue
-        if network.weights is not None:
-            sentence = (
-                f"{field} is {written(value)} in its weights, {network.weights}, which can be "
-                "planned but not run yet; start it from other weights."
-            )
-            yield module_problem(name, field, value, sentence)
-        else:
-            yield leave_out(name, field, value, network_path(name, field))
+def _further_tokens(
+    model: MimoParallelismConfig, name: str, network: ModuleArchitecture
+) -> Iterator[Problem]:
+    """Yield what layers of multi-token prediction cannot be combined with."""
+    field, count = "mtp_num_layers", network.mtp_num_layers
+    if not count:
+        return
+    sizes = model.get_parallelism(name)
+    chunks = sizes.pipeline_parallel * (sizes.virtual_pipeline_model_parallel_size or 1)
+    if network.weights is not None:
+        sentence = (
+            f"{field} is {count} in its weights, {network.weights}, of which mimokit does not read "
+            "these layers; start it from other weights."
+        )
+        yield module_problem(name, field, count, sentence)
+        return
+    others = {
+        "it has learned positions, which further tokens do not have (position_embedding_type)": (
+            network.has_learned_positions(by_default=False)
+        ),
+        f"its {chunks} stages or chunks do not divide num_layers {network.num_layers}": (
+            network.num_layers % chunks
+        ),
+    }
+    for why in (why for why, applies in others.items() if applies):
+        sentence = f"{field} is {count}, but {why}; set it to 0."
+        yield module_problem(name, field, count, sentence, a_fix(network_path(name, field), None))
 
 
 def _positions(

@@ -255,6 +255,12 @@ def sample_lengths(batch: Batch, placeholders: Iterable[int]) -> list[int]:
     return ends.amax(1).clamp(min=1).tolist()
 
 
+def without_padding(ids: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    """Return the ids [samples, tokens] of samples of these lengths, 0 behind their ends."""
+    places = torch.arange(ids.shape[1], device=ids.device)
+    return ids.masked_fill(places >= torch.tensor(lengths, device=ids.device)[:, None], 0)
+
+
 def to_device(data: Any, device: torch.device) -> Any:
     """Move all tensors of a batch but the items of its samples, which the host counts."""
     if isinstance(data, torch.Tensor):
@@ -286,7 +292,7 @@ def targets_of(batch: Batch, module: str) -> tuple[torch.Tensor, torch.Tensor]:
     """
     named = (batch.get("targets") or {}).get(module)
     if named is None:
-        return _one_further(batch["labels"]), _one_further(batch["loss_mask"])
+        return one_further(batch["labels"]), one_further(batch["loss_mask"])
     labels, loss_mask = named["labels"], named["loss_mask"]
     wanted = batch["input_ids"].shape
     for name, tensor in (("labels", labels), ("loss_mask", loss_mask)):
@@ -298,6 +304,6 @@ def targets_of(batch: Batch, module: str) -> tuple[torch.Tensor, torch.Tensor]:
     return labels, loss_mask
 
 
-def _one_further(values: torch.Tensor) -> torch.Tensor:
+def one_further(values: torch.Tensor) -> torch.Tensor:
     """Shift values forward by one token in every sample and pad with 0."""
     return torch.nn.functional.pad(values[:, 1:], (0, 1))

@@ -21,6 +21,9 @@ with quick_import():
     from megatron.core import parallel_state, tensor_parallel
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.hyper_comm_grid import HyperCommGrid
+    from megatron.core.models.common.embeddings.language_model_embedding import (
+        LanguageModelEmbedding,
+    )
     from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
     from megatron.core.models.common.embeddings.yarn_rotary_pos_embedding import (
         YarnRotaryEmbedding,
@@ -54,6 +57,10 @@ with quick_import():
         MLASelfAttention,
         MLASelfAttentionSubmodules,
     )
+    from megatron.core.transformer.multi_token_prediction import (
+        MultiTokenPredictionBlock,
+        MultiTokenPredictionBlockSubmodules,
+    )
     from megatron.core.transformer.spec_utils import ModuleSpec, build_module
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
     from megatron.core.transformer.transformer_block import (
@@ -85,11 +92,16 @@ with quick_import():
         scale_auxiliary_losses,
         use_tracker,
     )
+    from mimokit.engine.megatron.token_prediction import (
+        count_from_first_stage,
+        token_prediction_spec,
+    )
     from mimokit.engine.megatron.weight_products import WeightProducts
 
 without_transformer_engine()
 take_new_names()
 take_whole_linear()
+count_from_first_stage()
 if CPU_ONLY:
     patch_functions()
 
@@ -114,6 +126,7 @@ __all__ = [
     "DistributedDataParallelConfig",
     "GPTModel",
     "HyperCommGrid",
+    "LanguageModelEmbedding",
     "MLASelfAttention",
     "MLASelfAttentionSubmodules",
     "MLATransformerConfig",
@@ -126,6 +139,8 @@ __all__ = [
     "MoELayer",
     "ModalitySubmodules",
     "ModuleSpec",
+    "MultiTokenPredictionBlock",
+    "MultiTokenPredictionBlockSubmodules",
     "MultimodalProjector",
     "PackedSeqParams",
     "ProcessGroupCollection",
@@ -157,6 +172,7 @@ __all__ = [
     "scale_auxiliary_losses",
     "submodules_of",
     "tensor_parallel",
+    "token_prediction_spec",
     "transformer_engine_attention",
     "use_tracker",
 ]

@@ -24,6 +24,13 @@ from mimokit.engine.megatron import (
     YarnRotaryEmbedding,
 )
 from mimokit.engine.models.attention import lengths_of
+from mimokit.engine.models.token_prediction import (
+    FurtherTokens,
+    TokenPrediction,
+    copied_embedding,
+    logits_further,
+    token_prediction,
+)
 from mimokit.engine.models.transformer import (
     WHOLE,
     ModuleBuild,
@@ -53,33 +60,45 @@ class Vocabulary:
 class TiedGPTModel(GPTModel):  # type: ignore[misc]
     """Megatron's `GPTModel` for a `MimoModel`, with tied embeddings that work without CUDA.
 
-    With tied embeddings the first and the last pipeline stage each have a copy of one matrix. The
-    copies are made equal here and stay equal if `sync_tied_embeddings` is called before every
-    optimizer step. The copy on the last stage is marked `shared`, so that norms leave it out.
+    With tied embeddings, or layers that predict further tokens, the first and the last pipeline
+    stage each have a copy of one matrix. The copies are made equal here and stay equal if
+    `sync_tied_embeddings` is called before every optimizer step. The copy on the last stage is
+    marked `shared`, so that norms leave it out.
 
     Learned positions are added to every token, to those of images as well, which `MimoModel` does
     to words alone.
 
     Attributes:
         vocab_size: tokens of the vocabulary, without padding.
+        mtp: layers that predict further tokens, on the last stage; see `predicting_further`.
     """
+
+    further: FurtherTokens | None = None
 
     def __init__(
         self,
         padding: Vocabulary | None = None,
         scaling: RopeScaling | None = None,
+        prediction: TokenPrediction | None = None,
         **options: Any,
     ) -> None:
         if scaling is not None and scaling.rope_type == "yarn":
             _set_yarn(options["config"], scaling)
         super().__init__(**_with_norms(options))
         _stretch(self, scaling)
-        if self.pre_process:
+        self._predicts = prediction is not None
+        self.mtp = None
+        if prediction is not None and self.post_process:
+            self.mtp = prediction.block(self.config, self.pg_collection)
+            if not self.pre_process:
+                self.embedding = copied_embedding(self, options["vocab_size"])
+        if self.pre_process or self.mtp is not None:
             self.embedding.add_position_embedding = False  # `forward` adds them
             # Words alone pass here, without the rows of other modules between them.
             self.embedding.embedding_dropout = torch.nn.Identity()
-            if self.position_embedding_type == "learned_absolute" and self.config.sequence_parallel:
-                mark_of_slice([self.embedding.position_embeddings.weight])
+        learned = self.position_embedding_type == "learned_absolute"
+        if self.pre_process and learned and self.config.sequence_parallel:
+            mark_of_slice([self.embedding.position_embeddings.weight])
         if padding is not None:
             self.vocab_size = padding.size
             self._draw_tables(padding)
@@ -146,9 +165,7 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
                 the last dimension what the first layers add, see `SeededTransformerLayer`.
             options: packed_seq_params of samples in a row, and others that Megatron's class has.
         """
-        packed = options.get("packed_seq_params")
-        lengths = None if packed is None else lengths_of(packed)
-        cut = SequenceCut(self.config, self.pg_collection, causal=True, lengths=lengths)
+        cut = self._cut_of(options.get("packed_seq_params"))
         if decoder_input is not None and decoder_input.shape[-1] > self.config.hidden_size:
             inner = decoder_input[..., self.config.hidden_size :]
             decoder_input = decoder_input[..., : self.config.hidden_size].contiguous()
@@ -166,21 +183,41 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
         )
         return output
 
+    def _cut_of(self, packed: PackedSeqParams | None) -> SequenceCut:
+        """Return how ranks share the tokens of samples, which may be in a row."""
+        lengths = None if packed is None else lengths_of(packed)
+        return SequenceCut(self.config, self.pg_collection, causal=True, lengths=lengths)
+
+    def _postprocess(self, hidden_states: torch.Tensor, **given: Any) -> torch.Tensor:
+        """Compute the logits, of further tokens as well where `predicting_further` asks for them.
+
+        Megatron's own adds the losses of these to the graph, by global groups, and in 0.19 divides
+        them by the tokens of a micro-batch on a rank, which depend on the layout.
+        """
+        logits: torch.Tensor = super()._postprocess(hidden_states=hidden_states, **given)
+        if self.further is not None:
+            cut = self._cut_of(given["packed_seq_params"])
+            self.further.logits += logits_further(self, self.further.ids, hidden_states, cut, given)
+        return logits
+
     def _is_in_embd_group(self) -> bool:
         # Only Megatron's own copying asks, which calls `.cuda()` on every device.
         return False
 
     def _tied_copy(self) -> torch.nn.Parameter | None:
         """Return this stage's copy of the matrix where two stages have one, else None."""
-        if not self.share_embeddings_and_output_weights or self.pre_process == self.post_process:
+        has_copy = self.share_embeddings_and_output_weights or self._predicts
+        if not has_copy or self.pre_process == self.post_process:
             return None
         # Without a group torch would sum over the whole world.
         assert self.embd_group is not None, "the ends of the pipeline have no group"
-        weight: torch.nn.Parameter = self.shared_embedding_or_output_weight()
+        embeds = self.pre_process or self.mtp is not None
+        layer = self.embedding.word_embeddings if embeds else self.output_layer
+        weight: torch.nn.Parameter = layer.weight
         return weight
 
     def sync_tied_embeddings(self) -> None:
-        """Add the gradients of embedding and output layer where two stages have a copy.
+        """Add the gradients of the embedding where two stages have a copy.
 
         Collective over first and last stage of a pipeline, after the reduction over replicas
         (Megatron's `_allreduce_word_embedding_grads`). On a single stage autograd has added them.
@@ -284,6 +321,7 @@ def language_model_spec(build: ModuleBuild) -> ModuleSpec:
             "share_embeddings_and_output_weights": network.tied_embeddings,
             "scatter_embedding_sequence_parallel": False,  # the stage cuts words and rows together
             "padding": padding,
+            "prediction": token_prediction(build),
             "pre_process": True,
             "post_process": True,
             "vp_stage": None,

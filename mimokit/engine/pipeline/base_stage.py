@@ -86,6 +86,7 @@ class StageOutput:
         integers: sizes or positions that the next stage needs, int64.
         logits: [samples, tokens of this rank, vocabulary / TP], on a stage that computes a loss.
         row: in which samples are; logits are [1, places of this rank, vocabulary / TP] then.
+        further: logits of tokens further on, likewise, one for each layer that predicts them.
     """
 
     tensor: torch.Tensor
@@ -93,6 +94,22 @@ class StageOutput:
     integers: tuple[torch.Tensor, ...] = ()
     logits: torch.Tensor | None = None
     row: SampleRow | None = None
+    further: Sequence[torch.Tensor] = ()
+
+
+@dataclass(frozen=True)
+class FurtherLoss:
+    """The loss of tokens further on, of all layers that predict them.
+
+    Attributes:
+        weighted: what is added to the sum of losses for the backward pass.
+        loss_sum: sum over unmasked tokens.
+        num_tokens: number of these.
+    """
+
+    weighted: torch.Tensor
+    loss_sum: float
+    num_tokens: float
 
 
 class PipelineStage(ABC):
@@ -132,6 +149,10 @@ class PipelineStage(ABC):
 
     def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, float] | None:
         """Return (sum of losses, unmasked tokens) on a stage that computes a loss, else None."""
+        return None
+
+    def further_loss(self, output: StageOutput, batch: Batch | None) -> FurtherLoss | None:
+        """Return the loss of tokens further on where a stage predicts them, else None."""
         return None
 
     def whole_logits(self, output: StageOutput, batch: Batch) -> torch.Tensor:

@@ -35,11 +35,15 @@ class MicrobatchLoss:
         loss_sum: sum over unmasked tokens.
         num_tokens: number of unmasked tokens.
         module_tokens: module -> number of tokens that this rank computed for it.
+        further_loss_sum: sum over unmasked tokens further on, where some are predicted.
+        further_tokens: number of these.
     """
 
     loss_sum: float = 0.0
     num_tokens: float = 0.0
     module_tokens: dict[str, int] = field(default_factory=dict)
+    further_loss_sum: float = 0.0
+    further_tokens: float = 0.0
 
 
 @dataclass
@@ -321,9 +325,15 @@ class StageExecutor:
         assert state.output is not None
         loss = stage.stage.loss(state.output, state.given.batch)
         if loss is not None:
+            counted = self.losses[microbatch]
             state.loss, tokens = loss
-            self.losses[microbatch].loss_sum += float(state.loss.detach())
-            self.losses[microbatch].num_tokens += tokens
+            counted.loss_sum += float(state.loss.detach())
+            counted.num_tokens += tokens
+            further = stage.stage.further_loss(state.output, state.given.batch)
+            if further is not None:
+                state.loss = state.loss + further.weighted
+                counted.further_loss_sum += further.loss_sum
+                counted.further_tokens += further.num_tokens
 
     def _receive_backward(self, action: Action) -> None:
         edge, microbatch = self._place(action)

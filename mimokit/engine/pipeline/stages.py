@@ -13,10 +13,12 @@ from mimokit.engine.data.batch import (
     Batch,
     encoder_tensors,
     in_dtype,
+    one_further,
     rows_per_sample,
     sample_lengths,
     targets_of,
     tensors_by_encoder,
+    without_padding,
 )
 from mimokit.engine.data.check import check_words
 from mimokit.engine.megatron import GPTModel, MimoModel
@@ -27,12 +29,18 @@ from mimokit.engine.models.own_modules import blank_item
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_axis_positions
 from mimokit.engine.models.projector import row_width
 from mimokit.engine.models.rng import computing_lengths
+from mimokit.engine.models.token_prediction import predicting_further, predicts_further
 from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.context import SequenceCut, alike_on_contexts, for_all_ranks
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.parallel.loss import loss_sum, vocab_parallel_cross_entropy
+from mimokit.engine.parallel.loss import (
+    loss_sum,
+    masked_loss_sum,
+    vocab_parallel_cross_entropy,
+)
 from mimokit.engine.parallel.row import SampleRow, bounds_of
 from mimokit.engine.pipeline.base_stage import (
+    FurtherLoss,
     ModuleStage,
     Shapes,
     StageInput,
@@ -282,12 +290,26 @@ class _LogitsStage(ModuleStage):
         """Return the loss on the last stage."""
         if output.logits is None or batch is None:
             return None
+        losses, loss_mask = self._losses(output, output.logits, *self._targets(batch))
+        return loss_sum(self._loss_func, losses, loss_mask)
+
+    def _losses(
+        self,
+        output: StageOutput,
+        logits: torch.Tensor,
+        labels: torch.Tensor,
+        loss_mask: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the losses of the tokens of this rank and their mask.
+
+        Args:
+            labels: [samples, tokens], as the mask.
+        """
         labels, loss_mask = (
-            values_on_rank(self.wrapped.module, output, values) for values in self._targets(batch)
+            values_on_rank(self.wrapped.module, output, values) for values in (labels, loss_mask)
         )
         group = self.wrapped.module.pg_collection.tp
-        losses = vocab_parallel_cross_entropy(output.logits, labels, group)
-        return loss_sum(self._loss_func, losses, loss_mask)
+        return vocab_parallel_cross_entropy(logits, labels, group), loss_mask
 
     def _cut_of(self, row: SampleRow | None = None) -> SequenceCut:
         """Return how the ranks of the module share the tokens of samples."""
@@ -409,7 +431,11 @@ class LanguageStage(_LogitsStage):
         options = {}
         if row is not None:
             options["packed_seq_params"] = row.params(next(self.wrapped.parameters()).device)
-        with hidden_states_of(self._part) as hidden_states, computing_lengths(lengths, row):
+        with (
+            hidden_states_of(self._part) as hidden_states,
+            predicting_further(self._part, self._all_ids(given.batch, row)) as further,
+            computing_lengths(lengths, row),
+        ):
             output = self._part(
                 input_ids=None,
                 position_ids=positions,
@@ -421,13 +447,36 @@ class LanguageStage(_LogitsStage):
             bounds = None if lengths is None else bounds_of(lengths).to(output.device)
             return StageOutput(output, [], tuple(t for t in (positions, bounds) if t is not None))
         if not self._feeds:
-            return StageOutput(output, [], logits=output, row=row)
+            return StageOutput(output, [], logits=output, row=row, further=further)
         assert given.batch is not None
         whole = self._cut_of(row).whole(hidden_states[-1], summed=False)
         rows = _by_sample(whole, row, given.batch)
         counts = self._rows_of_samples(given.batch)
         sent = torch.cat([own[:count] for own, count in zip(rows, counts, strict=True)])
-        return StageOutput(sent, [counts], logits=output, row=row)
+        return StageOutput(sent, [counts], logits=output, row=row, further=further)
+
+    def further_loss(self, output: StageOutput, batch: Batch | None) -> FurtherLoss | None:
+        """Return the loss of tokens further on, by Megatron's weight of it."""
+        if not output.further or batch is None:
+            return None
+        labels, loss_mask = self._targets(batch)
+        parts = []
+        for logits in output.further:
+            labels, loss_mask = one_further(labels), one_further(loss_mask)
+            parts.append(masked_loss_sum(*self._losses(output, logits, labels, loss_mask)))
+        total = torch.stack([loss for loss, _ in parts]).sum()
+        weight = self._part.mtp.mtp_loss_scaling_factor / len(parts)
+        return FurtherLoss(
+            weight * total, float(total.detach()), sum(tokens for _, tokens in parts)
+        )
+
+    def _all_ids(self, batch: Batch | None, row: SampleRow | None) -> torch.Tensor | None:
+        """Return the ids of all tokens where further ones are predicted, in a row if they are."""
+        if batch is None or not predicts_further(self._part):
+            return None
+        lengths = sample_lengths(batch, self._model.special_token_ids.values())
+        ids = without_padding(batch["input_ids"], lengths)
+        return ids if row is None else row.lay(ids)[None]
 
     def _rows_of_samples(self, batch: Batch) -> list[int]:
         """Return how many tokens of every sample the modules behind take."""

@@ -47,7 +47,7 @@ class ExpertLoads:
         modules = model.modules()
         self._mixtures = {
             name: _Mixture(
-                network.num_layers,
+                network.num_layers + (network.mtp_num_layers or 0),
                 network.dense_layers,
                 network.num_moe_experts,
                 network.moe_router_topk or MEGATRON_TOP_K,

@@ -39,7 +39,11 @@ from mimokit.engine.training.evaluation import check_validation, emit_evaluation
 from mimokit.engine.training.expert_loads import ExpertLoads, with_loads
 from mimokit.engine.training.health import CollectiveCount, health_sample
 from mimokit.engine.training.held import ACTIVATIONS, KeptBytes, state_bytes
-from mimokit.engine.training.loop_monitor import counts_on_rank, create_performance_monitor
+from mimokit.engine.training.loop_monitor import (
+    counts_on_rank,
+    create_performance_monitor,
+    further_loss,
+)
 from mimokit.engine.training.monitor import PerformanceMonitor, watch
 from mimokit.engine.training.out_of_memory import telling_what_is_held
 from mimokit.engine.training.profiling import profiler
@@ -102,6 +106,7 @@ class StepResult:
     Attributes:
         loss: mean over the unmasked tokens of the step, including those of modules behind the
             language model.
+        further_loss: column -> mean over the unmasked tokens further on, where some are predicted.
         grad_norm: norm over all modules, before clipping.
         module_tokens: module -> number of tokens it computed.
         expert_loads: module -> load of its experts, [layers, experts]; see `ExpertLoads`.
@@ -109,6 +114,7 @@ class StepResult:
     """
 
     loss: float
+    further_loss: dict[str, float]
     num_tokens: int
     grad_norm: float
     module_tokens: dict[str, int]
@@ -243,7 +249,7 @@ def _reduce(
     ]
     total = torch.tensor(values, dtype=torch.float64, device=rank_device())
     dist.all_reduce(total)
-    stops, loss, tokens, *rest = total.tolist()
+    stops, loss, tokens, further, further_tokens, *rest = total.tolist()
     modules, rest = rest[: len(names)], rest[len(names) :]
     of_experts, arrived = rest[: len(of_experts)], rest[len(of_experts) :]
     if arrivals is not None:
@@ -251,6 +257,7 @@ def _reduce(
     module_tokens = {name: round(value) for name, value in zip(names, modules, strict=True)}
     return StepResult(
         loss=loss * one_over(tokens),
+        further_loss=further_loss(further, further_tokens),
         num_tokens=round(tokens),
         grad_norm=norm,
         module_tokens=module_tokens,
@@ -341,6 +348,7 @@ def _train(
             result = _iterate(state, watchers, iteration, should_stop())
             sample = _step_sample(state, monitor, iteration, result)
             sample = with_loads(sample, result.expert_loads)
+            sample = replace(sample, further={**sample.further, **result.further_loss})
             if runtime.validation is not None and runtime.validation.due(iteration):
                 tested = evaluate(model, state.data, config.data, runtime.validation.samples)
                 sample = replace(sample, validation_loss=tested.loss)

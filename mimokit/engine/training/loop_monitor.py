@@ -19,12 +19,14 @@ from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step, watch_loop
 from mimokit.engine.training.monitor import NO_STEP, PerformanceMonitor, Watched
 from mimokit.engine.training.phase_times import PHASE_COLUMNS
-from mimokit.samples import StepSample
+from mimokit.samples import MTP_LOSS, StepSample
 from mimokit.step_kinds import StepKind
 
 
 def counts_on_rank(model: RankModel, losses: Sequence[MicrobatchLoss]) -> list[float]:
-    """Return [sum of the losses, their tokens, tokens of each module of the plan].
+    """Return [sum of the losses, their tokens, both of tokens further on, tokens of each module].
+
+    Modules are in the order of the plan.
 
     Over all ranks they sum to those of the step: a rank counts what no other one counts.
     """
@@ -36,8 +38,15 @@ def counts_on_rank(model: RankModel, losses: Sequence[MicrobatchLoss]) -> list[f
     return [
         sum(loss.loss_sum for loss in counted),
         sum(loss.num_tokens for loss in counted),
+        sum(loss.further_loss_sum for loss in counted),
+        sum(loss.further_tokens for loss in counted),
         *(tokens_of.get(name, 0) for name in model.plan.modules),
     ]
+
+
+def further_loss(loss_sum: float, tokens: float) -> dict[str, float]:
+    """Return the column of the mean loss of tokens further on; none where none are predicted."""
+    return {MTP_LOSS: loss_sum / tokens} if tokens else {}
 
 
 class LoopMonitor(PerformanceMonitor):
@@ -125,8 +134,9 @@ class LoopMonitor(PerformanceMonitor):
         self.observe(Step(StepKind.REPORT))
         total = torch.tensor(self._counts, dtype=torch.float64, device=rank_device())
         dist.all_reduce(total)
-        loss, tokens, *of_modules = total.tolist()
+        loss, tokens, further, further_tokens, *of_modules = total.tolist()
         return {
+            **further_loss(further, further_tokens),
             "loss": loss * one_over(tokens),
             "samples": self._samples,
             "language_tokens": self._samples * self._seq_length,

@@ -215,6 +215,10 @@ def forward_backward_1f1b_with_multimodule_communicator(
     }
     return [
         MicrobatchLoss(
-            sum(loss.loss_sum for loss in losses), sum(loss.num_tokens for loss in losses), tokens
+            sum(loss.loss_sum for loss in losses),
+            sum(loss.num_tokens for loss in losses),
+            tokens,
+            sum(loss.further_loss_sum for loss in losses),
+            sum(loss.further_tokens for loss in losses),
         )
     ]

@@ -16,6 +16,7 @@ import torch
 
 from mimokit.config.user_code import ForwardStep
 from mimokit.engine.data.batch import Batch
+from mimokit.engine.models.token_prediction import predicts_further
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import sum_and_tokens
 from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput, StageOutput
@@ -163,6 +164,11 @@ class UserStage(ModuleStage):
         self, forward_step: ForwardStep, model: MimoModelOnRank, stage: ModuleStage
     ) -> None:
         super().__init__(stage.name, stage.wrapped, stage.first, stage.last)
+        if predicts_further(self._part):
+            raise ForwardStepError(
+                f"{self.name!r} predicts tokens further on (mtp_num_layers), whose loss a forward "
+                "step does not return; leave mtp_num_layers out, or the forward step."
+            )
         self._forward_step = forward_step
         self._model = model
         self._stage = stage

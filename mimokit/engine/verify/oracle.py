@@ -312,7 +312,8 @@ class OneProcess:
             batch = to_device(next(self._batches), rank_device())
             loss, counted = self.model.loss_sum(batch)
             if loss.requires_grad:  # False where all modules of this micro-batch are frozen
-                (loss * self._loss_scale).backward()  # type: ignore[no-untyped-call]
+                whole = loss + self.model.further_loss
+                (whole * self._loss_scale).backward()  # type: ignore[no-untyped-call]
             self._add_gradients()
             loss_sum += float(loss.detach())
             tokens += counted

@@ -16,12 +16,14 @@ from mimokit.engine.data.batch import (
     sample_lengths,
     targets_of,
     tensors_by_encoder,
+    without_padding,
 )
 from mimokit.engine.data.check import check_call
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.models.language import TextDecoder, hidden_states_of
 from mimokit.engine.models.rng import computing_lengths, mask_rows, random_state_of
+from mimokit.engine.models.token_prediction import predicting_further
 from mimokit.engine.models.transformer import causal_mask
 from mimokit.engine.parallel.loss import sum_and_tokens
 from mimokit.engine.parallel.marks import shard_of
@@ -39,10 +41,13 @@ class WholeModel(torch.nn.Module):
         reached: modules that have computed something, until a caller clears it.
         step: optimizer steps before this one, and the samples of the micro-batch, as the plan
             numbers them: what masks of dropout depend on.
+        further_loss: of tokens further on in the last micro-batch, as it is added to the sum of the
+            losses for the backward pass.
     """
 
     step: int = 0
     samples: Sequence[int] = range(0)
+    further_loss: torch.Tensor | float = 0.0
 
     def __init__(
         self,
@@ -145,7 +150,10 @@ class WholeModel(torch.nn.Module):
         (mimo,) = self._mimo
         there = self._with_items(modality_inputs or {})
         self.reached |= {self.language_module_name, *there}
-        with hidden_states_of(self.language_model) as hidden:
+        with (
+            hidden_states_of(self.language_model) as hidden,
+            predicting_further(self.language_model, self._real(input_ids)) as further,
+        ):
             logits, _mask = mimo(
                 input_ids=input_ids,
                 position_ids=position_ids,
@@ -153,9 +161,26 @@ class WholeModel(torch.nn.Module):
                 modality_inputs=there,
             )
         self._hidden = hidden[-1]
+        if labels is not None and loss_mask is not None:
+            self.further_loss = self._loss_further(further, labels, loss_mask)
         # Without padding: what a layout masks must not be masked by the same code here.
         logits = logits[..., : self._words or None]
         return (logits if labels is None else _losses(logits, labels)), loss_mask
+
+    def _real(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the ids of tokens, 0 for padding."""
+        return ids if self._lengths is None else without_padding(ids, self._lengths)
+
+    def _loss_further(
+        self, further: Sequence[torch.Tensor], labels: torch.Tensor, loss_mask: torch.Tensor
+    ) -> torch.Tensor | float:
+        """Return the weighted loss of tokens further on: layer k predicts the label k later."""
+        total: torch.Tensor | float = 0.0
+        for later, logits in enumerate(further, 1):
+            losses = _losses(logits[:, :-later, : self._words or None], labels[:, later:])
+            weight = self.language_model.mtp.mtp_loss_scaling_factor / len(further)
+            total = total + weight * (losses * loss_mask[:, later:]).sum()
+        return total
 
     def _with_items(self, modality_inputs: Mapping[str, Batch]) -> dict[str, Batch]:
         """Return the inputs of modules with items, by the names of Megatron's encoders."""

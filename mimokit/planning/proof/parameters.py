@@ -24,7 +24,7 @@ def unheld_parts(plan: LayoutPlan, config: ExperimentConfig) -> Iterator[str]:
         ranks, execution = plan.modules[module.name], plan.executions[module.name]
         stages = execution.pipeline_parallel
         on = [stage_tensors(module, execution.sizes, stage) for stage in range(stages)]
-        held = [row.name for rows in on for row in rows]
+        held = [row.name for rows in on for row in rows if row.copy_of is None]
         for row in module_tensors(module):
             times = held.count(row.name) if row.copy_of is None else 1
             if times != 1:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 
 from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.modules import EncoderBranch
-from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes, sizes_of
-from mimokit.architecture.parameters_on_rank import Module, projector_parameters, rank_parameters
-from mimokit.architecture.tensor_cut import Shape, ShardPlace, TensorCut, TensorShard
+from mimokit.architecture.parallel_sizes import sizes_of
+from mimokit.architecture.parameters_on_rank import Module
+from mimokit.architecture.tensor_cut import Shape, ShardPlace, TensorShard
 from mimokit.architecture.tensors import (
     PROJECTOR_NAME,
-    End,
     ModuleTensor,
     module_tensors,
     stage_tensors,
@@ -180,7 +179,6 @@ def _on_stage(
     config: ExperimentConfig, module: Module, ranks: ModuleRanks, stage: int
 ) -> list[ModuleTensor]:
     """Return the tensors that train on a stage."""
-    assert config.strategy is not None
     sizes = sizes_of(config.model.get_parallelism(module.name), ranks.data_parallel, 1)
     network = config.model.get_architecture(module.name)
     partly = isinstance(module, EncoderBranch) or network.is_frozen
@@ -190,30 +188,10 @@ def _on_stage(
         for tensor in stage_tensors(module, sizes, stage)
         if _part_of(module, tensor.name) not in frozen
     ]
-    place = ranks.shard_place(ranks.stage(stage)[0])
-    shards = [row.cut.at(place) for row in tensors]
-    with_shapes = sum(math.prod(shard.shape) for shard in shards if shard.is_held)
-    # Parts of networks that are planned but cannot run yet have no shapes.
-    rest = max(0, _trained(module, frozen, sizes, stage) - with_shapes)
-    without_shapes = [
-        ModuleTensor(f"rest of stage {stage}.{name}", TensorCut(shape), End.FIRST)
-        for name, shape in shapes_of_size(config.strategy, rest).items()
-    ]
-    return [row for row in tensors if row.trains] + without_shapes
+    return [row for row in tensors if row.trains]
 
 
 def _part_of(module: Module, name: str) -> str:
     if isinstance(module, EncoderBranch) and name.startswith(PROJECTOR_NAME):
         return "projector"
     return "encoder"
-
-
-def _trained(module: Module, frozen: Iterable[str], sizes: ParallelSizes, stage: int) -> int:
-    """Return the numbers of a module that train on a rank of a stage."""
-    whole: Numbers = rank_parameters(module, sizes, stage).total
-    projector: Numbers = 0
-    if isinstance(module, EncoderBranch):
-        projector = projector_parameters(module, sizes, stage)
-    of_encoder = 0 if "encoder" in frozen else whole - projector
-    of_projector = 0 if "projector" in frozen else projector
-    return round(float(of_encoder + of_projector))

@@ -20,6 +20,7 @@ from mimokit.architecture.parallel_sizes import (
 from mimokit.architecture.parameters_on_rank import (
     Module,
     RankParameters,
+    further_layers,
     layers_of,
     net_of,
     rank_parameters,
@@ -135,7 +136,9 @@ def _kept(
     whole = layers.first(storage.recompute_layers)
     inputs = storage.number * net.hidden * tokens / sizes.sequence_shards
     kept: Numbers = inputs * whole.total
-    for moe, count in ((None, layers.dense - whole.dense), (net.moe, layers.expert - whole.expert)):
+    further = np.equal(stage, sizes.pipeline - 1) * further_layers(module)
+    counts = [(None, layers.dense - whole.dense), (net.moe, layers.expert - whole.expert)]
+    for moe, count in (*counts, (net.moe, further)):
         if moe is not None or net.dense_layers:
             kept = kept + count * layer_activations(
                 net,
@@ -162,7 +165,7 @@ def _logits(
     """Return the bytes of the last stage's logits."""
     if not isinstance(module, LanguageModel):
         return 0.0 * tokens
-    rows = module.padded_vocab(sizes.tensor) / sizes.tensor
+    rows = module.padded_vocab(sizes.tensor) / sizes.tensor * (1 + further_layers(module))
     return np.equal(stage, sizes.pipeline - 1) * (storage.number + ENTROPY) * tokens * rows
 
 
@@ -336,7 +339,9 @@ def _logit_factors(
     if not isinstance(module, LanguageModel):
         return {"bytes": total}
     rows = float(module.padded_vocab(sizes.tensor) / sizes.tensor)
-    return {"bytes": storage.number + ENTROPY, "tokens": tokens, "vocabulary on the rank": rows}
+    factors = {"bytes": storage.number + ENTROPY, "tokens": tokens, "vocabulary on the rank": rows}
+    further = further_layers(module)
+    return {**factors, "tokens predicted at once": 1 + further} if further else factors
 
 
 def _short(name: str, value: float) -> str:

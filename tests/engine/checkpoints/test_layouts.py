@@ -38,6 +38,11 @@ def _tied(stages: int) -> ExperimentConfig:
     return _changed(config, LANGUAGE, tied_embeddings=True, num_layers=2)
 
 
+def _further(tied: bool) -> ExperimentConfig:
+    """Return the same that predicts two tokens further on."""
+    return _changed(_tied(2), LANGUAGE, tied_embeddings=tied, mtp_num_layers=2)
+
+
 def _frozen(make: Make) -> ExperimentConfig:
     return _changed(make(), "images", frozen=["encoder"])
 
@@ -77,6 +82,14 @@ PAIRS: dict[str, tuple[Make, Make]] = {
     "interleaved chunks to one process": (_chunks, _on_one(_chunks)),
     "chunks of an encoder to stages": (_encoder_chunks, _encoder_stages),
     "tied on stages to one process": (partial(_tied, 2), _on_one(partial(_tied, 2))),
+    "further tokens on stages to one process": (
+        partial(_further, False),
+        _on_one(partial(_further, False)),
+    ),
+    "one process to further tokens, tied": (
+        _on_one(partial(_further, True)),
+        partial(_further, True),
+    ),
     "one process to padded, tied slices": (_on_one(_cut), _cut),
     "a decoder behind to another": (_decoder, _cut_decoder),
     "frozen to one process": (_frozen_apart, _on_one(_frozen_apart)),

@@ -85,16 +85,14 @@ def test_fragments_are_chosen_for_the_whole_model() -> None:
     assert plan.entries[2] != plan.entries[4]
 
 
-def test_what_has_no_shapes_is_still_counted() -> None:
-    """Multi-token prediction is planned and does not run; its number is known, not its shapes."""
-    config = layout("homogeneous", sizes(dp=2), 4)
-    network = config.model.module_architectures["language"]
-    network.num_layers, network.mtp_num_layers = 2, 1
+def test_layers_of_further_tokens_are_shards_like_others() -> None:
+    """The second stage has them, and a copy of the embedding that is no tensor of its own."""
+    config = layout("heterogeneous", sizes(tp=2, pp=2, offset=2), 4, vision=sizes(tp=2))
+    config.model.module_architectures["language"].mtp_num_layers = 1
     plan = replicas(planned(with_strategy(config, name="diloco", replicas=2))[0])
-    names = [name for name, _ in plan.shards.ranks[0]]
-    assert "language.rest of stage 0.matrix" in names
-    assert not any("decoder.layers" in name for name in names if name.startswith("language"))
-    assert plan.entries[0] > 2 * 2 * 4 * network.hidden_size**2
+    first, last = ({name for name, _ in plan.shards.ranks[rank]} for rank in (2, 4))
+    assert "language.mtp.layers.0.eh_proj.weight" in last - first
+    assert "language.embedding.word_embeddings.weight" in first & last
 
 
 def test_no_rank_trains_the_bias_of_a_router() -> None:

@@ -1,0 +1,187 @@
+"""Multi-token prediction is that of Megatron's `GPTModel`, and the same in every layout."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from mimokit.config import ConfigError, check_runnable
+from mimokit.config.user_code import checked_code
+from mimokit.experiment import train, verify
+from mimokit.experiment.reference import single_rank
+from mimokit.planning import plan_layout
+from mimokit.samples import MTP_LOSS
+from tests.invariance import TOLERANCE, assert_computes_the_same, oracle_of
+from tests.layouts import digits_config
+from tests.layouts_apart import apart_config, apart_multimodal_config
+from tests.layouts_multimodal import LANGUAGE
+from tests.planted import planted
+from tests.whole_runs import _changed, predicting, whole_runs, with_sizes
+
+LAYERS, WEIGHT = 2, 0.3
+ENDS_COUNT = {
+    "account_for_embedding_in_pipeline_split": True, "account_for_loss_in_pipeline_split": True,
+}  # fmt: skip
+
+
+@whole_runs("multi-token prediction")
+def test_further_tokens_are_those_of_one_process(cluster, run):
+    assert_computes_the_same(cluster, run.make())
+
+
+def _alone():
+    """Return a language model without encoders, like Llama."""
+    config = apart_multimodal_config({LANGUAGE: (1, 1, 1)}, 1)
+    llama = {"num_query_groups": 2, "normalization": "RMSNorm", "gated_linear_unit": True}
+    weight = {"mtp_loss_scaling_factor": WEIGHT}
+    config = _changed(config, LANGUAGE, add_bias_linear=False, **llama, **weight)
+    return single_rank(predicting(lambda: config, LAYERS))
+
+
+def _of_megatron(network):
+    """Return Megatron's model of the same network, in its global groups."""
+    from megatron.core import parallel_state
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt.gpt_layer_specs import (
+        get_gpt_layer_local_spec,
+        get_gpt_mtp_block_spec,
+    )
+
+    from mimokit.engine.models.transformer import transformer_config
+    from mimokit.planning.execution import ModuleExecution
+
+    parallel_state.destroy_global_memory_buffer()  # it makes one of its own
+    parallel_state.initialize_model_parallel()
+    config = transformer_config(network, ModuleExecution())
+    config.mtp_num_layers, config.mtp_loss_scaling_factor = LAYERS, WEIGHT
+    layer = get_gpt_layer_local_spec(normalization="RMSNorm")
+    return GPTModel(
+        config, layer, vocab_size=network.vocab_size, max_sequence_length=network.seq_length,
+        position_embedding_type="rope", mtp_block_spec=get_gpt_mtp_block_spec(config, layer, False),
+    )  # fmt: skip
+
+
+def _logged():
+    """Return the mean losses of further tokens that Megatron has logged."""
+    from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
+
+    tracker = MTPLossLoggingHelper.tracker
+    losses = tracker.get("values", tracker.get("loss_values"))
+    MTPLossLoggingHelper.tracker = {}
+    return losses
+
+
+def _both(config, plan):
+    """Return losses and gradients of one process, and those of Megatron's model."""
+    from mimokit.config.user_code import NO_CODE
+    from mimokit.engine.verify.oracle import _build
+
+    network = config.model.get_architecture(LANGUAGE)
+    ours = _build(plan, config, {}, NO_CODE, "fp32", None)
+    theirs = _of_megatron(network)
+    named = dict(ours.language_model.named_parameters())
+    for name, parameter in theirs.named_parameters():
+        parameter.data.copy_(named[name.replace(".transformer_layer.", ".mtp_model_layer.")])
+    words = torch.randint(0, network.vocab_size, (3, network.seq_length + 1))
+    ids, labels = words[:, :-1], words[:, 1:]
+    places = torch.arange(network.seq_length).expand_as(ids)
+    counts = torch.rand(ids.shape) < 0.7
+    counts[:, :LAYERS] = False  # as many are left further on: 0.19 divides by these
+    counts = counts.float()
+    batch = {"input_ids": ids, "position_ids": places, "labels": labels, "loss_mask": counts}
+    loss, _ = ours.loss_sum(batch)
+    (loss + ours.further_loss).backward()
+    losses = theirs(ids, places, None, labels=labels, loss_mask=counts)
+    (losses * counts).sum().backward()
+    means = WEIGHT / LAYERS * _logged().sum() * counts.sum()
+    found = {name: named[name].grad for name in named}
+    wanted = {
+        name.replace(".transformer_layer.", ".mtp_model_layer."): parameter.grad
+        for name, parameter in theirs.named_parameters()
+    }
+    return (
+        (loss.detach(), ours.further_loss.detach(), found),
+        ((losses * counts).sum().detach(), means.detach(), wanted),
+    )
+
+
+def test_one_process_is_megatrons_own_model(cluster):
+    config = _alone()
+    ((found, wanted),) = cluster.run(_both, config, plan_layout(config), world_size=1)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)
+    assert found[1] > 0.1 * found[0]
+
+
+def _not_rolled(original):
+    """Plant: a layer predicts the token that the model itself predicts."""
+    return lambda values: values
+
+
+def test_check_catches_labels_that_are_not_rolled(cluster):
+    config = predicting(lambda: digits_config((2, 1), (2, 1)))
+    with planted(cluster, "mimokit.engine.pipeline.stages.one_further", _not_rolled, 2):
+        report = verify(cluster, config, steps=1, oracle=oracle_of(cluster, config))
+    assert report.loss_differences[0] <= TOLERANCE, "the loss of the model itself is right"
+    assert report.gradient_differences[0][LANGUAGE] > 1e-3
+    assert not report.passed
+
+
+def _left_apart(original):
+    """Plant: the copy of the last stage has a gradient of its own."""
+    return lambda self: None
+
+
+def test_check_catches_a_copied_embedding_that_is_not_reduced(cluster):
+    config = predicting(lambda: apart_config((1, 1, 1), (1, 2, 1)))
+    target = "mimokit.engine.models.language.TiedGPTModel.sync_tied_embeddings"
+    with planted(cluster, target, _left_apart, 3):
+        report = verify(cluster, config, steps=1, oracle=oracle_of(cluster, config))
+    assert report.gradient_differences[0][LANGUAGE] > 1e-3
+    assert not report.passed
+
+
+def test_a_run_reports_the_loss_of_further_tokens(cluster):
+    """Untrained, it is that of a guess, as is the loss of the model itself."""
+    config = predicting(lambda: apart_config((1, 1, 1), (1, 2, 1)), LAYERS)
+    rows = train(cluster, config).result().steps
+    assert abs(rows[MTP_LOSS].iloc[0] / rows["loss"].iloc[0] - 1) < 0.1
+    assert rows[MTP_LOSS].iloc[-1] < rows[MTP_LOSS].iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fields", "why"),
+    [
+        ({}, {"position_embedding_type": "learned_absolute"}, "but it has learned positions"),
+        (ENDS_COUNT, {"num_layers": 3}, "but its 2 stages or chunks do not divide num_layers 3"),
+    ],
+)
+def test_what_further_tokens_do_not_go_with_is_refused(sizes, fields, why):
+    config = predicting(lambda: apart_config((1, 1, 1), (1, 2, 1)))
+    config = with_sizes(_changed(config, LANGUAGE, **fields), (LANGUAGE,), **sizes)
+    with pytest.raises(ConfigError, match=f"mtp_num_layers is 1, {why}"):
+        check_runnable(config.finalize())
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ({"forward_step": lambda batches, model: None}, "A forward step is given, but .* has mtp_"),
+        ({"modules": {LANGUAGE: lambda network, groups: None}}, "but its builder builds another"),
+    ],
+)
+def test_code_of_users_that_returns_no_loss_of_further_tokens_is_refused(code, why):
+    config = predicting(lambda: apart_config((1, 1, 1), (1, 1, 1)))
+    with pytest.raises(ConfigError, match=why):
+        checked_code(config, **code)
+
+
+def test_a_forward_step_in_a_loop_of_users_is_refused():
+    from mimokit.engine.user_loop.stages import ForwardStepError, UserStageOfPipeline
+
+    part = SimpleNamespace(further=None, mtp=object())
+    wrapped = SimpleNamespace(module=part)
+    stage = SimpleNamespace(name=LANGUAGE, wrapped=wrapped, first=True, last=True)
+    with pytest.raises(ForwardStepError, match="leave mtp_num_layers out, or the forward step"):
+        UserStageOfPipeline(lambda batches, model: None, None, stage)
