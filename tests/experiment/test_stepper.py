@@ -41,7 +41,13 @@ LAYOUTS = {
         "homogeneous", (1, 2, 2), {"clip": (1, 1), "audio": (1, 1)}, 3, presence=PRESENCE
     ),
     "three_phase": shared_pipeline(
-        "colocated", (1, 2, 2), {"clip": (4, 1), "audio": (1, 4)}, 3, encoder_microbatches=2
+        "colocated",
+        (1, 2, 2),
+        {"clip": (4, 1), "audio": (1, 2)},
+        3,
+        ("audio",),
+        encoder_microbatches=2,
+        encoder_chunks=2,
     ),
     "any_size": apart_multimodal_config(
         {"qwen": (1, 2, 2), LANGUAGE: (2, 2, 1)}, 2, three_axes=True

@@ -13,6 +13,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.engine.data.batch import ITEMS, encoder_tensors, in_dtype
 from mimokit.engine.data.iterators import PlannedBatches, order_of
 from mimokit.engine.data.sources import TrainingData
+from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.patches import GRID
 from mimokit.engine.pipeline.base_stage import ModuleStage
 from mimokit.engine.stepper.rows import CrossingRows, copied, prints_of
@@ -31,9 +32,8 @@ class SingleReader:
         plan, config, data = state.model.plan, state.config, state.data
         self._data: TrainingData = data
         self._in_step = plan.batch.num_microbatches
-        self._numbers = self._microbatches(state, config)
-        self._read = -1
-        self._microbatch: list[int] = []
+        self._numbers = enumerate(self._microbatches(state, config))
+        self._of_step: dict[int, list[int]] = {}
 
     def _microbatches(self, state: TrainingState, config: ExperimentConfig) -> Iterator[list[int]]:
         batch, data = state.model.plan.batch, self._data.train
@@ -54,12 +54,13 @@ class SingleReader:
         """Return the inputs of a module for samples of a micro-batch; None if there are none.
 
         Args:
-            count: of the micro-batch since the session began; does not decrease.
+            count: of the micro-batch since the session began, of the latest step so far or later.
         """
-        while self._read < count:
-            self._microbatch = next(self._numbers)
-            self._read += 1
-        items = [self._data.train[self._microbatch[sample]] for sample in samples]
+        while count not in self._of_step:
+            number, microbatch = next(self._numbers)
+            self._of_step[number] = microbatch
+            self._of_step.pop(number - self._in_step, None)
+        items = [self._data.train[self._of_step[count][sample]] for sample in samples]
         inputs: Mapping[str, Any] = self._data.collate_fn(items).get("modality_inputs") or {}
         return inputs.get(module)
 
@@ -86,7 +87,7 @@ class InputWatch:
 
     def _watch(self, stage: ModuleStage) -> None:
         """Hook the encoder of a stage; those that share their items take those of other ranks."""
-        encoders = getattr(stage.wrapped.module, "encoders", {})
+        encoders = getattr(chunks_of(stage.wrapped.module)[0], "encoders", {})
         if len(encoders) != 1:
             return
         (encoder,) = encoders.values()
