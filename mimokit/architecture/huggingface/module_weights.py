@@ -35,6 +35,11 @@ from mimokit.architecture.huggingface.families import (
     language_type,
     prefix_of,
 )
+from mimokit.architecture.huggingface.qwen_vision_tensors import (
+    PATCHES,
+    QWEN_VISION_TYPES,
+    add_qwen_tower,
+)
 from mimokit.architecture.huggingface.unreadable import check_readable
 from mimokit.architecture.huggingface.weight_tensors import (
     MIXTURE_TYPES,
@@ -79,13 +84,13 @@ def network_fields(directory: str | os.PathLike[str], *, language: bool) -> dict
     part = _part(model, language)
     if isinstance(part, LanguageModel):
         fields = language_network(part, 1)
-        del fields["seq_length"]
     elif isinstance(part, EncoderBranch):
         assert isinstance(model, MultimodalModel)
         fields = encoder_network(part, model.language)
     else:
         fields = lone_encoder_network(part)
     fields.pop("pooling_head", None)  # a module's output is that of the tower's layers
+    del fields["seq_length"]
     return fields
 
 
@@ -105,9 +110,10 @@ def contradictions(
         experts = [None if moe is None else getattr(moe, row.own) for moe in (ours, stored)]
         if experts[0] != experts[1]:
             differing.append((row.config, *experts))
+    any_size = theirs.position_embedding_type in ("rope", "interpolated")
     for field in _COMPARED:
         stated, other = getattr(network, field), getattr(theirs, field)
-        if stated != other:
+        if stated != other and not (field == "image_size" and any_size):
             differing.append((field, stated, other))
     return differing
 
@@ -154,11 +160,14 @@ def module_family(
         ConfigError: as `family_of`, or the part does not exist.
     """
     kind = config.get("model_type")
-    check_readable("Weights", kind, (*FAMILIES, *MIXTURE_TYPES))
+    check_readable("Weights", kind, (*FAMILIES, *MIXTURE_TYPES, *QWEN_VISION_TYPES))
     part = _part(from_hf(config, "model"), language)
     if isinstance(part, LanguageModel):
         weights = language_tensors(language_type(config), part, names, vocab_multiple)
         return Family(str(kind), part, weights, vocab_multiple)
+    if kind in QWEN_VISION_TYPES:
+        assert isinstance(part, EncoderBranch)
+        return _qwen_family(str(kind), part, names)
     tower = part if isinstance(part, VisionEncoder) else part.encoder
     assert isinstance(tower, VisionEncoder)
     run, name = _run_tower(tower, pools), ENCODER_NAMES[VisionEncoder]
@@ -174,6 +183,13 @@ def module_family(
         prefix = prefix_of(names if near else others, PROJECTOR_WEIGHT)
         add_projector(weights, part.projector, prefix, PROJECTOR_NAME)
     return Family(str(kind), tower, weights)
+
+
+def _qwen_family(kind: str, branch: EncoderBranch, names: Collection[str]) -> Family:
+    """Return the tensors of a tower of Qwen-VL and of its mergers, which lie side by side."""
+    weights, prefix = WeightTensors(by_name(module_tensors(branch))), prefix_of(names, PATCHES)
+    add_qwen_tower(weights, kind, branch, prefix, ENCODER_NAMES[VisionEncoder], PROJECTOR_NAME)
+    return Family(kind, branch.encoder, weights)
 
 
 def _run_tower(tower: VisionEncoder, pools: bool) -> VisionEncoder:

@@ -175,6 +175,6 @@ def module_planner(
         vocab_multiple=network.vocabulary_multiple or 1,
         pools=network.pooling_head is True,
     )
-    if prefix is not None or weights.is_llava:
+    if prefix is not None or weights.is_multimodal:
         weights = weights.limited_to(family.found.tensors)
     return WeightPlanner(weights, tensor_parallel, pipeline_parallel, family=family)
