@@ -80,5 +80,7 @@ def _add_merger(
     newer = kind == "qwen3_vl"
     add_norm(weights, projector.norm[0], f"{ours}norm", f"{file}{'norm' if newer else 'ln_q'}")
     theirs = ("linear_fc1", "linear_fc2") if newer else ("mlp.0", "mlp.2")
-    matrices = {f"{ours}matrices.{number}": f"{file}{one}" for number, one in enumerate(theirs)}
+    matrices = {
+        f"{ours}matrices.{number}": f"{file}{tensor}" for number, tensor in enumerate(theirs)
+    }
     add_pairs(weights, matrices)
