@@ -7,7 +7,7 @@ an encoder with its projector.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -69,7 +69,10 @@ _NOT_COMPARED = (
     "init_std", "window_size", "make_vocab_size_divisible_by", "mtp_num_layers", "num_registers",
 )  # fmt: skip
 """Fields that decide nothing about what is read, or that files do not have."""
-_COMPARED = ("image_size", "patch_size", "num_channels", "max_position_embeddings", "projector")
+_COMPARED = (
+    "image_size", "patch_size", "num_channels", "merge_size", "max_position_embeddings",
+    "projector",
+)  # fmt: skip
 
 Part = LanguageModel | VisionEncoder | EncoderBranch
 
@@ -110,12 +113,20 @@ def contradictions(
         experts = [None if moe is None else getattr(moe, row.own) for moe in (ours, stored)]
         if experts[0] != experts[1]:
             differing.append((row.config, *experts))
-    any_size = theirs.position_embedding_type in ("rope", "interpolated")
-    for field in _COMPARED:
+    open_fields = set(_chosen(theirs))
+    for field in (name for name in _COMPARED if name not in open_fields):
         stated, other = getattr(network, field), getattr(theirs, field)
-        if stated != other and not (field == "image_size" and any_size):
+        if stated != other:
             differing.append((field, stated, other))
     return differing
+
+
+def _chosen(theirs: ModuleArchitecture) -> Iterator[str]:
+    """Yield the fields that weights leave open."""
+    if theirs.position_embedding_type in ("rope", "interpolated"):
+        yield "image_size"
+    if theirs.merge_size == 1:
+        yield "merge_size"
 
 
 def read_row(row: NetworkField, network: ModuleArchitecture) -> Any:
