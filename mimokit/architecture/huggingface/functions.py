@@ -125,7 +125,7 @@ def functions_of(config: Mapping[str, Any]) -> NetworkFunctions:
 
     Args:
         config: the content of a config.json. Of a whole CLIP or SigLIP the vision tower is meant,
-            of a LLaVA the language model.
+            of a LLaVA or Qwen-VL the language model.
 
     Raises:
         ConfigError: a field is of the wrong type.
@@ -136,6 +136,8 @@ def functions_of(config: Mapping[str, Any]) -> NetworkFunctions:
     elif kind == "llava":
         fields = fields.section("text_config")
         kind = fields.text("model_type", "llama")
+    elif (text := f"{kind}_text") in _SECTIONS:
+        fields, kind = fields.section("text_config") if "text_config" in fields else fields, text
     functions = functions_of_section(fields, kind)
     fields.check()
     return functions

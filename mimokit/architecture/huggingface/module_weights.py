@@ -171,7 +171,7 @@ def module_family(
         ConfigError: as `family_of`, or the part does not exist.
     """
     kind = config.get("model_type")
-    check_readable("Weights", kind, (*FAMILIES, *MIXTURE_TYPES, *QWEN_VISION_TYPES))
+    check_readable("Weights", kind, (*FAMILIES, *MIXTURE_TYPES))
     part = _part(from_hf(config, "model"), language)
     if isinstance(part, LanguageModel):
         weights = language_tensors(language_type(config), part, names, vocab_multiple)

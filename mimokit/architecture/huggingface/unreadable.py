@@ -15,7 +15,6 @@ _WINDOWS, _PARTIAL = "sliding windows in some layers", "rotary positions on a pa
 _BESIDE = "attention beside the feed-forward part instead of in front of it"
 _GEMMA = "embeddings that are scaled by the width, and norms that add one to their weights"
 _TOWER = "its vision tower"
-_IN_RUNS = "its vision tower, from which only a module of a run can start"
 
 MISSING: Mapping[str, str] = {
     "bert": "attention to later tokens",
@@ -31,11 +30,8 @@ MISSING: Mapping[str, str] = {
     "olmo2": f"{_NORMS_BEHIND}, {_WIDE_NORMS}",
     "opt": "learned positions that begin at 2",
     "phi": f"{_PARTIAL}, {_BESIDE}",
-    "qwen2_5_vl": _IN_RUNS,
     "qwen2_moe": _EXPERTS,
-    "qwen2_vl": _IN_RUNS,
     "qwen3_moe": _EXPERTS,
-    "qwen3_vl": _IN_RUNS,
     "qwen3_vl_moe": "all experts of a layer in one tensor",
     "whisper": "its encoder of sound",
 }
