@@ -169,8 +169,9 @@ class VisionTransformer(Encoder):
         """Return the positions of an image of some rows and columns: [patches, hidden]."""
         table, merge = self.position_embedding, self.geometry.merge_size
         side = math.isqrt(len(table))
-        down, across = (_shares(side, length).to(table) for length in (rows, columns))
-        grid = torch.einsum("ri,cj,ijh->rch", down, across, table.reshape(side, side, -1))
+        square = table.reshape(side, side, -1).float()  # in bf16 the shares would be rounded
+        down, across = (_shares(side, length).to(square.device) for length in (rows, columns))
+        grid = torch.einsum("ri,cj,ijh->rch", down, across, square).to(table.dtype)
         cut = grid.reshape(rows // merge, merge, columns // merge, merge, -1)
         return cut.transpose(1, 2).reshape(rows * columns, -1)
 
