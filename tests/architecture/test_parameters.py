@@ -110,6 +110,29 @@ def test_newer_files_keep_the_text_apart() -> None:
     assert _parameters(from_hf(nested)) == 8_292_166_656
 
 
+def test_qwen2_vl_as_older_files_have_it() -> None:
+    """The count is that of the weights of https://huggingface.co/Qwen/Qwen2-VL-2B-Instruct."""
+    vision = {
+        "depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "num_heads": 16, "in_chans": 3,
+        "hidden_size": 1536, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2,
+    }  # fmt: skip
+    text = {
+        "hidden_size": 1536, "intermediate_size": 8960, "num_attention_heads": 12,
+        "num_hidden_layers": 28, "num_key_value_heads": 2, "tie_word_embeddings": True,
+        "vocab_size": 151936, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+    }  # fmt: skip
+    config = {"model_type": "qwen2_vl", "vision_config": vision, **text}
+    model = from_hf(config)
+    assert _parameters(model) == 2_208_985_600
+    assert isinstance(model, MultimodalModel)
+    assert model.language.rotary_sections == (16, 24, 24)
+    del vision["patch_size"]
+    with pytest.raises(ConfigError) as caught:
+        from_hf(config)
+    (missing,) = caught.value.problems
+    assert "patch_size is missing; give it a value" in missing.sentence
+
+
 def test_text_sections_inherit_whether_embeddings_are_tied() -> None:
     config = dict(model_facts("qwen3-vl-8b")["config"])
     text = {k: v for k, v in config["text_config"].items() if k != "tie_word_embeddings"}

@@ -131,11 +131,13 @@ class Fields:
         return inner
 
     def refuse(self, name: str, right: str) -> None:
-        """Collect the problem that a field is wrong or missing."""
+        """Collect the problem that a field is wrong or missing, once if it is read often."""
         value = self._values.get(name)
         wrong = f"is {shown(value)}" if name in self._values else "is missing"
         sentence = f"{self._where}: {name} {wrong}; {right}."
-        self._problems.append(Problem("config.json", name, value, sentence))
+        problem = Problem("config.json", name, value, sentence)
+        if problem not in self._problems:
+            self._problems.append(problem)
 
     def must_divide(self, divisor: int, value: int, divisor_name: str, name: str) -> None:
         """Collect a problem if `divisor` does not divide `value`."""
