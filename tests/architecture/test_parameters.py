@@ -210,6 +210,10 @@ def _without(name: str, field: str) -> dict[str, object]:
             "write ascending numbers, each once",
         ),
         (
+            _with("qwen3-vl-8b", "vision_config", deepstack_visual_indexes=None),
+            "deepstack_visual_indexes is missing; give it a value",
+        ),
+        (
             _with("qwen3-vl-8b", "vision_config", num_position_embeddings=2303),
             "the table must be a square",
         ),

@@ -60,14 +60,11 @@ def qwen3_vision(fields: Fields, name: str) -> Tower:
     table = fields.size("num_position_embeddings")
     if math.isqrt(table) ** 2 != table:
         fields.refuse("num_position_embeddings", "the table must be a square")
-    given, field = fields.integers("deepstack_visual_indexes"), "deepstack_visual_indexes"
-    if given != sorted(set(given)):
-        fields.refuse(field, "write ascending numbers, each once")
     encoder = replace(
         _encoder(fields, name, net, image_size=768), positions=table, interpolated=True
     )
     merger = _merger(encoder, "layer", fields.size("out_hidden_size"))
-    layers = fields.numbered_of(field, net.layers)
+    layers = fields.numbered_of("deepstack_visual_indexes", net.layers)
     copied: tuple[Norm, int] = ("layer", merger.widths[0])
     return encoder, replace(merger, inner_layers=layers, copy_norm=copied)
 
