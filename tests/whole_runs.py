@@ -39,6 +39,7 @@ from tests.layouts_networks import network_config
 from tests.layouts_pipelines import shared_pipeline
 from tests.layouts_weights import weights_config, weights_mapping
 from tests.llava import llava_config
+from tests.qwen_vl import qwen_config
 
 
 @dataclass(frozen=True)
@@ -428,12 +429,23 @@ def inner_layers_on_stages() -> ExperimentConfig:
     return with_inner_layers(again, "images", 1, 2, deepstack_normalization="LayerNorm")
 
 
+INTERPOLATED = {"position_embedding_type": "interpolated", "max_position_embeddings": 9}
+
+
+def _like_qwen3(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
+    """Return a config whose encoder interpolates its positions; the axes of words alternate."""
+    config = _changed(make(), "qwen", **INTERPOLATED)
+    if config.model.get_architecture(LANGUAGE).mrope_section is None:
+        return config
+    return _changed(config, LANGUAGE, mrope_section=[4, 2, 2], mrope_interleaved=True)
+
+
 def _inner_layers() -> Iterator[WholeRun]:
     proves = "inner layers"
     yield WholeRun(proves, "stages, recomputed", inner_layers_on_stages)
-    rows = partial(with_inner_layers, three_axes_in_rows, "qwen", 1, 2)
+    rows = partial(with_inner_layers, partial(_like_qwen3, three_axes_in_rows), "qwen", 1, 2)
     yield WholeRun(proves, "three axes in rows on contexts", rows)
-    frames = partial(with_inner_layers, any_size_on_stages, "qwen", 1)
+    frames = partial(with_inner_layers, partial(_like_qwen3, any_size_on_stages), "qwen", 1)
     yield WholeRun(proves, "shared frames on stages", frames)
     fields = {**IN_FULL, **OVERLAPPED}
     make = partial(_qwen, {"qwen": (1, 4), LANGUAGE: (2, 2)}, "colocated")
@@ -1140,6 +1152,15 @@ def _weights() -> Iterator[WholeRun]:
     ):
         make = partial(llava_config, variant, mode, images, words)
         yield WholeRun("a whole LLaVA", name, make)
+    for name, kind, mode, images, words in (
+        ("homogeneous", "qwen3_vl", "homogeneous", two, two),
+        ("colocated", "qwen3_vl", "colocated", {"data_parallel": 4}, two),
+        ("stages", "qwen3_vl", "heterogeneous", stages, {**half, **stages, "rank_offset": 2}),
+        ("windows", "qwen2_5_vl", "heterogeneous", half, {**stages, "rank_offset": 2}),
+        ("Qwen2-VL", "qwen2_vl", "heterogeneous", two, {**half, "rank_offset": 4}),
+    ):
+        make = partial(qwen_config, kind, mode, images, words)
+        yield WholeRun("a whole Qwen-VL", name, make)
 
 
 def in_precision(make: Callable[[], ExperimentConfig], precision: str) -> ExperimentConfig:

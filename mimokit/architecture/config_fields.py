@@ -115,6 +115,8 @@ LANGUAGE = (
     _constant("vocab_multiple", "make_vocab_size_divisible_by", VOCABULARY_MULTIPLE),
     _constant("rotary_base", "rotary_base", ROTARY_BASE),
     _constant("rope_scaling", "rope_scaling", None),
+    _constant("rotary_sections", "mrope_section", None),
+    _constant("interleaved_sections", "mrope_interleaved", False),
 )
 """Of a `LanguageModel`, its layers and positions aside."""
 

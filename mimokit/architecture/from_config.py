@@ -143,8 +143,9 @@ def _projector(size: ModuleArchitecture, inward: int, language: ModuleArchitectu
 def _vision_encoder(name: str, size: ModuleArchitecture) -> VisionEncoder:
     """Return a ViT; of the extra positions only the class token has a position embedding."""
     geometry = image_geometry(size)
-    learned = size.has_learned_positions(by_default=True)
     table = size.max_position_embeddings or geometry.patches + size.class_token
+    interpolated = size.position_embedding_type == "interpolated"
+    learned = interpolated or size.has_learned_positions(by_default=True)
     return VisionEncoder(
         name=name,
         net=net_of_config(size, causal=False),
@@ -153,6 +154,7 @@ def _vision_encoder(name: str, size: ModuleArchitecture) -> VisionEncoder:
         channels=geometry.num_channels,
         merge=geometry.merge_size,
         positions=table if learned else 0,
+        interpolated=interpolated,
         head="attention" if size.pooling_head else "none",
         **read(VISION, size),
     )
@@ -235,7 +237,8 @@ def _vision(encoder: VisionEncoder) -> dict[str, Any]:
     side = encoder.image_size // cell * cell
     table = (side // encoder.patch_size) ** 2 + encoder.class_token
     kind = "rope" if encoder.positions == 0 else "learned_absolute"
-    usual = encoder.positions == table
+    kind = "interpolated" if encoder.interpolated else kind
+    usual = encoder.positions == table and not encoder.interpolated
     return {
         "seq_length": encoder.patches(),
         "image_size": side,

@@ -34,6 +34,9 @@ class LanguageModel:
             among the published parameters.
         vocab_multiple: the embedding is padded to a multiple of this times the tensor parallel
             size.
+        rotary_sections: frequencies of a head that rotate with time, height and width; None: there
+            is one axis.
+        interleaved_sections: those of the three axes alternate.
     """
 
     name: str
@@ -45,6 +48,8 @@ class LanguageModel:
     vocab_multiple: int = VOCABULARY_MULTIPLE
     rotary_base: float = ROTARY_BASE
     rope_scaling: RopeScaling | None = None
+    rotary_sections: tuple[int, ...] | None = None
+    interleaved_sections: bool = False
 
     @property
     def parameters(self) -> int:
@@ -77,6 +82,8 @@ class VisionEncoder:
         frames_per_patch: frames of a video that one patch spans.
         merge: merge x merge patches become one token before the projector.
         positions: learned position embeddings; 0 for rotary positions.
+        interpolated: they are a square table that is interpolated to the rows and columns of an
+            image, and there are rotary positions besides.
         registers: extra learned tokens without position embeddings.
         norms: norms outside the layers: 1 after them, 2 before and after.
         norm_after: of these, the one after the layers is there.
@@ -91,6 +98,7 @@ class VisionEncoder:
     frames_per_patch: int = 1
     merge: int = 1
     positions: int = 0
+    interpolated: bool = False
     class_token: bool = False
     keeps_class_token: bool = False
     registers: int = 0

@@ -101,6 +101,10 @@ class NetworkSizes(ConfigModel):
     (Qwen2-VL's three-axis rotary embedding); they sum to half the width of a head. None: one
     axis for text and images."""
 
+    mrope_interleaved: bool | None = None
+    """The frequencies of the three axes alternate, as in Qwen3-VL. None: those of an axis lie side
+    by side."""
+
     frozen: Frozen = False
     """What is not trained: true for the whole module; of an encoder, [encoder] keeps its projector
     trained (LLaVA's first stage) and [projector] the rest."""

@@ -77,7 +77,7 @@ class ProjectorArchitecture(ConfigModel):
     """Every matrix has a bias. None: yes."""
 
     normalization: Normalization | None = None
-    """A norm in front, or None."""
+    """A norm in front, with the layernorm_epsilon of the encoder, or None."""
 
     norm_size: Size | None = None
     """Width of that norm. None: the encoder's hidden_size."""
@@ -136,9 +136,10 @@ class LayerArchitecture(ConfigModel):
     attention_dropout: Probability | None = None
     """Share of the attention probabilities that are dropped in training. None: 0."""
 
-    position_embedding_type: Literal["rope", "learned_absolute"] | None = None
-    """rope, or a table of learned vectors. None: rope in the language model, learned in
-    encoders."""
+    position_embedding_type: Literal["rope", "learned_absolute", "interpolated"] | None = None
+    """rope, or a table of learned vectors; of images also interpolated, as in Qwen3-VL: a square
+    table that is interpolated to the rows and columns of an image, and rope besides. None: rope in
+    the language model, learned in encoders."""
 
     max_position_embeddings: Size | None = None
     """Rows of the learned table. None: one per position."""

@@ -133,8 +133,10 @@ class RuntimeConfig(ConfigModel):
     save_hf: str | None = None
     """New directory for the trained language model, in the format of the Hugging Face weights
     that it started from (`weights`), with the encoder and projector that started from the same
-    directory, as those of a LLaVA. Ranks write it; they have to share its file system. Replicas
-    under a strategy write the mean of their weights; simple_reduce and demo keep these alike."""
+    directory, as those of a LLaVA. Encoders that started from other weights are in a folder of
+    their name inside, without their projectors. Ranks write it; they have to share its file
+    system. Replicas under a strategy write the mean of their weights; simple_reduce and demo keep
+    these alike."""
 
     checkpoint: CheckpointConfig | None = None
     """Saves the training state. None: it is not saved."""

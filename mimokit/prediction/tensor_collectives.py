@@ -112,7 +112,8 @@ def _of_step(
         # What is frozen has a gradient only from the items of an encoder before it.
         least = forward if lacking and config.model.is_frozen(name) else most
     count = plan.batch.num_microbatches
-    summed = int(sizes.sequence_parallel and _trains_slices(config, name))
+    of_ranks = sizes.sequence_parallel or net.qk_norm  # ranks norm other positions, or other heads
+    summed = int(of_ranks and _trains_slices(config, name))
     summed += int(mixed > 0 and not config.model.is_frozen(name)) * expert_reductions(ranks)
     return CollectiveSpan(count * least + summed, count * most + summed)
 

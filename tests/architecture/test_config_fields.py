@@ -36,7 +36,8 @@ ASIDE = {
     Transformer: {"causal", "moe", "mla"},
     LanguageModel: {"name", "net", "positions"},
     VisionEncoder: {
-        "name", "net", "image_size", "patch_size", "channels", "merge", "positions", "head",
+        "name", "net", "image_size", "patch_size", "channels", "merge", "positions",
+        "interpolated", "head",
     },
     Projector: {"widths", "norm", "inner_layers", "copy_norm"},
 }  # fmt: skip
@@ -123,7 +124,8 @@ def test_what_is_written_is_read_back(net: Transformer, moe: MixtureOfExperts) -
 def test_positions_are_read_back() -> None:
     net = Transformer(2, 24, 4, 4, 6, 96)
     scaling = RopeScaling(rope_type="llama3", factor=32, original_max_position_embeddings=64)
-    model = LanguageModel("x", net, 9, rotary_base=5e5, rope_scaling=scaling)
+    axes = {"rotary_sections": (1, 1, 1), "interleaved_sections": True}
+    model = LanguageModel("x", net, 9, rotary_base=5e5, rope_scaling=scaling, **axes)
     content = {**write(LAYERS, net, {"mla": None}), **write(LANGUAGE, model)}
     assert content["rope_scaling"]["factor"] == 32
     config = ModuleArchitecture(seq_length=8, **content)

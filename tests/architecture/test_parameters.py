@@ -110,6 +110,29 @@ def test_newer_files_keep_the_text_apart() -> None:
     assert _parameters(from_hf(nested)) == 8_292_166_656
 
 
+def test_qwen2_vl_as_older_files_have_it() -> None:
+    """The count is that of the weights of https://huggingface.co/Qwen/Qwen2-VL-2B-Instruct."""
+    vision = {
+        "depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "num_heads": 16, "in_chans": 3,
+        "hidden_size": 1536, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2,
+    }  # fmt: skip
+    text = {
+        "hidden_size": 1536, "intermediate_size": 8960, "num_attention_heads": 12,
+        "num_hidden_layers": 28, "num_key_value_heads": 2, "tie_word_embeddings": True,
+        "vocab_size": 151936, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+    }  # fmt: skip
+    config = {"model_type": "qwen2_vl", "vision_config": vision, **text}
+    model = from_hf(config)
+    assert _parameters(model) == 2_208_985_600
+    assert isinstance(model, MultimodalModel)
+    assert model.language.rotary_sections == (16, 24, 24)
+    del vision["patch_size"]
+    with pytest.raises(ConfigError) as caught:
+        from_hf(config)
+    (missing,) = caught.value.problems
+    assert "patch_size is missing; give it a value" in missing.sentence
+
+
 def test_text_sections_inherit_whether_embeddings_are_tied() -> None:
     config = dict(model_facts("qwen3-vl-8b")["config"])
     text = {k: v for k, v in config["text_config"].items() if k != "tie_word_embeddings"}
@@ -170,7 +193,10 @@ def _without(name: str, field: str) -> dict[str, object]:
         (_with("qwen3-30b-a3b", "", mlp_only_layers="no"), "mlp_only_layers is 'no'; write a list"),
         (_with("deepseek-v3", "", moe_layer_freq=2), "moe_layer_freq is 2"),
         (_with("clip-vit-l-14-336", "", patch_size=400), "contradicts image_size 336"),
-        (_with("qwen2.5-vl-7b", "vision_config", window_size=7), "contradicts patch_size 14"),
+        (
+            _with("qwen2.5-vl-7b", "vision_config", window_size=27),
+            "window_size is 27; it contradicts a token of 28 pixels",
+        ),
         (
             _with("qwen2.5-vl-7b", "vision_config", fullatt_block_indexes=[7, 32]),
             "there are only 32 layers, counted from 0",
@@ -178,6 +204,26 @@ def _without(name: str, field: str) -> dict[str, object]:
         (
             _with("qwen3-vl-8b", "vision_config", deepstack_visual_indexes=[27]),
             "there are only 27 layers, counted from 0",
+        ),
+        (
+            _with("qwen3-vl-8b", "vision_config", deepstack_visual_indexes=[8, 2]),
+            "write ascending numbers, each once",
+        ),
+        (
+            _with("qwen3-vl-8b", "vision_config", deepstack_visual_indexes=None),
+            "deepstack_visual_indexes is missing; give it a value",
+        ),
+        (
+            _with("qwen3-vl-8b", "vision_config", num_position_embeddings=2303),
+            "the table must be a square",
+        ),
+        (
+            _with("qwen3-vl-8b", "vision_config", rope_parameters={"rope_theta": 5e5}),
+            "rope_theta is 500000.0; an encoder of images can run with 10000",
+        ),
+        (
+            _with("qwen3-vl-8b", "text_config", rope_scaling={"mrope_section": [24, 40]}),
+            "write three whole numbers: those of time, height and width",
         ),
         (
             {**model_facts("qwen2.5-vl-7b")["config"], "hidden_size": 7168},

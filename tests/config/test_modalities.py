@@ -147,6 +147,10 @@ def test_frequencies_are_those_of_the_width_that_a_head_has() -> None:
     assert not problems(put(content, path, [2, 3, 3]))
     wrong = only(problems(put(content, path, [2, 1, 1])))
     assert "[2, 1, 1], 4 together, but a head of 16 numbers has 8 frequencies" in wrong.sentence
+    put(content, path.replace("section", "interleaved"), True)
+    assert not problems(put(content, path, [3, 3, 2]))
+    wrong = only(problems(put(content, path, [2, 3, 3])))
+    assert "height has at most 3 and width 2; give time more" in wrong.sentence
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ LATENT = {
     "v_head_dim": 8,
 }
 LEARNED = {"position_embedding_type": "learned_absolute"}
+INTERPOLATED = {"position_embedding_type": "interpolated"}
 FIRST = {"rank_offset": 0}
 CHUNKED = {"virtual_pipeline_model_parallel_size": 2}
 PIPELINE = {"pipeline_parallel": 2, "data_parallel": 1, "rank_offset": 1}
@@ -106,6 +107,18 @@ def test_nothing_of_them_is_written_unless_it_is_said() -> None:
         ("images", {"window_size": 2}, "is a square of patches; choose 1 (1 x 1) or 4"),
         (LANGUAGE, {"max_position_embeddings": 9}, "position_embedding_type is not"),
         (LANGUAGE, {**LEARNED, "rotary_base": 1e6}, "but its positions are learned"),
+        (
+            LANGUAGE,
+            {**INTERPOLATED, "max_position_embeddings": 9},
+            "but the module reads no images",
+        ),
+        (
+            "images",
+            {**INTERPOLATED, "max_position_embeddings": 8},
+            "table is a square; give a square",
+        ),
+        ("images", INTERPOLATED, "max_position_embeddings is missing, and an interpolated table"),
+        (LANGUAGE, {"mrope_interleaved": True}, "mrope_section is not given; give both or none"),
         ("images", {"rope_scaling": {"rope_type": "linear"}}, "but its positions are learned"),
         (LANGUAGE, {"rope_scaling": {"rope_type": "linear", "factor": 0.5}}, "at least 1"),
         (LANGUAGE, {"activation_func": "relu"}, "choose 'gelu', 'gelu_tanh', 'quick_gelu'"),

@@ -22,6 +22,7 @@ from mimokit.planning.weights.modules import check_saving, check_weights, module
 from tests.hugging_face_weights import checkpoint
 from tests.layouts_weights import weights_config, weights_mapping
 from tests.llava import llava_config
+from tests.qwen_vl import qwen_config
 
 DIGITS_LLAVA = Path(__file__).parents[2] / "configs" / "digits_llava.yaml"
 ONE = {"data_parallel": 1}
@@ -204,6 +205,19 @@ def test_a_prefix_chooses_between_two_models(tmp_path: Path) -> None:
     )
     (piece,) = planner.rank(0).parameters["output_layer.weight"].pieces
     assert piece.tensor == "main.lm_head.weight"
+
+
+def test_a_tower_of_qwen_takes_images_of_any_size() -> None:
+    config = qwen_config("qwen3_vl", "homogeneous", ONE, ONE)
+    words, images = (config.model.get_architecture(name) for name in (LANGUAGE, "images"))
+    assert (words.mrope_section, words.mrope_interleaved) == ([3, 2, 1], True)
+    assert (images.image_size, images.seq_length, images.temporal_patch_size) == (24, 36, 2)
+    assert (images.position_embedding_type, images.max_position_embeddings) == ("interpolated", 9)
+    assert images.inner_layers == (1, 3)
+    check_weights(config.model)
+    images.merge_size = 1
+    with pytest.raises(ConfigError, match=r"merge_size is 1, but its weights in .* have 2"):
+        check_weights(config.model)
 
 
 def test_a_pooling_head_that_weights_do_not_have_is_said() -> None:

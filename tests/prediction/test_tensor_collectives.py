@@ -58,6 +58,12 @@ def test_slices_of_a_sequence() -> None:
     assert counted(config) == {"images": 3 * (14 + 27) + 2}
 
 
+def test_norms_of_heads() -> None:
+    """Ranks have other heads: the gradients of their norms are summed once per step."""
+    config = changed(digits_config((1, 4), (2, 2), num_microbatches=3), LANGUAGE, qk_layernorm=True)
+    assert counted(config) == {LANGUAGE: 3 * 12 + 1}
+
+
 @pytest.mark.parametrize(
     ("config", "found"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from mimokit.prediction.weights_memory import DESCRIBED, checkpoint_memory
 from mimokit.prediction.workload import branches_of
 from tests.hugging_face_weights import checkpoint
 from tests.llava import llava_checkpoint
+from tests.qwen_vl import qwen_checkpoint
 from tests.sparse_weights import LLAMA_70B, SMALL, small_checkpoint, sparse_checkpoint
 
 
@@ -53,6 +55,20 @@ def test_training_has_18_bytes_a_parameter_and_cuts_what_is_cut(tmp_path: Path) 
     assert found.saved(0) is None
     assert found.saved(1) == pytest.approx(1 - eight.total / one.total)
     assert one.parts["kv_cache"] == 0
+
+
+def test_a_qwen_vl_has_the_parameters_of_its_language_model_and_of_its_tower(
+    tmp_path: Path,
+) -> None:
+    config = json.loads((qwen_checkpoint("qwen3_vl") / "config.json").read_text())
+    config["vision_config"]["image_size"] = 24
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = checkpoint_memory(described_weights(tmp_path), [1, 2], seq_length=40)
+    assert "one image of 9 tokens" in found.scope
+    one, two = found.ranks
+    stored = read_directory(qwen_checkpoint("qwen3_vl")).tensors.values()
+    assert sum(one.parameters.values()) == sum(math.prod(tensor.shape) for tensor in stored)
+    assert 0.5 < sum(two.parameters.values()) / sum(one.parameters.values()) < 0.6
 
 
 @pytest.mark.parametrize("family", SMALL)

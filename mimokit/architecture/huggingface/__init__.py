@@ -10,8 +10,6 @@ from typing import Any
 
 from mimokit.architecture.huggingface.encoders import (
     VISION_DEFAULTS,
-    qwen3_vision,
-    qwen25_vision,
     vision_encoder,
     whisper_encoder,
 )
@@ -21,6 +19,11 @@ from mimokit.architecture.huggingface.language import (
     language_model,
 )
 from mimokit.architecture.huggingface.llava import llava
+from mimokit.architecture.huggingface.qwen_vision import (
+    qwen2_vision,
+    qwen3_vision,
+    qwen25_vision,
+)
 from mimokit.architecture.huggingface.unreadable import check_readable
 from mimokit.architecture.limits import check_parameters
 from mimokit.architecture.modules import (
@@ -35,7 +38,12 @@ from mimokit.units import shown
 __all__ = ["from_hf"]
 
 _TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
-_QWEN_VISION = {"qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3_moe"}
+_QWEN_VISION = {
+    "qwen2_vl": qwen2_vision,
+    "qwen2_5_vl": qwen25_vision,
+    "qwen3_vl": qwen3_vision,
+    "qwen3_vl_moe": qwen3_vision,
+}
 _KNOWN = (*LANGUAGE_TYPES, *_TOWERS, *_TOWERS.values(), *_QWEN_VISION, "llava", "whisper")
 
 IMAGES = "images"
@@ -111,16 +119,16 @@ def _model(fields: Fields, kind: str, name: str) -> Model:
 
 
 def _qwen_vl(fields: Fields, kind: str, name: str) -> MultimodalModel:
-    """Return Qwen2.5-VL or Qwen3-VL; older files have the text fields next to vision_config."""
-    read = qwen25_vision if kind == "qwen2_5_vl" else qwen3_vision
-    encoder, projector = read(fields.section("vision_config"), IMAGES)
+    """Return a Qwen-VL; older files have the text fields next to vision_config."""
+    encoder, projector = _QWEN_VISION[kind](fields.section("vision_config"), IMAGES)
     text = fields.section("text_config") if "text_config" in fields else fields
     tied = fields.flag("tie_word_embeddings")
-    language = language_model(text, _QWEN_VISION[kind], f"{name} language", tied)
+    language = language_model(text, f"{kind}_text", f"{name} language", tied)
     if projector.widths[-1] != language.net.hidden:
         fields.refuse(
             "vision_config",
-            f"its out_hidden_size {projector.widths[-1]} contradicts hidden_size "
+            f"its {'hidden_size' if kind == 'qwen2_vl' else 'out_hidden_size'} "
+            f"{projector.widths[-1]} contradicts hidden_size "
             f"{language.net.hidden} of the language model",
         )
     return MultimodalModel(name, language, (EncoderBranch(IMAGES, encoder, projector),))

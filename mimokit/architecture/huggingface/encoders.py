@@ -1,4 +1,4 @@
-"""Hugging Face configs of vision and audio encoders and of their projectors."""
+"""Hugging Face configs of vision and audio encoders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.functions import functions_of_section
 from mimokit.architecture.huggingface.language import activation_of
-from mimokit.architecture.modules import AudioEncoder, Projector, VisionEncoder
+from mimokit.architecture.modules import AudioEncoder, VisionEncoder
 from mimokit.architecture.transformer import Transformer
 
 _VIT_BASE = {
@@ -36,7 +36,7 @@ def vision_encoder(fields: Fields, kind: str, name: str) -> VisionEncoder:
     return VisionEncoder(
         name=name,
         net=replace(
-            _plain_net(fields, fields.size("num_hidden_layers")),
+            plain_net(fields, fields.size("num_hidden_layers")),
             activation=activation_of(fields, functions, gated=False),
             epsilon=functions.epsilon,
         ),
@@ -56,7 +56,7 @@ def _check_patch(fields: Fields, patch: int, image: int) -> None:
         fields.refuse("patch_size", f"it contradicts image_size {image}, which it must not exceed")
 
 
-def _plain_net(
+def plain_net(
     fields: Fields,
     layers: int,
     width: str = "hidden_size",
@@ -85,73 +85,10 @@ def _plain_net(
 def whisper_encoder(fields: Fields, name: str) -> AudioEncoder:
     """Return Whisper's encoder; its key projections have no bias."""
     names = "d_model", ("encoder_attention_heads",), "encoder_ffn_dim"
-    net = _plain_net(fields, fields.size("encoder_layers"), *names)
+    net = plain_net(fields, fields.size("encoder_layers"), *names)
     return AudioEncoder(
         name=name,
         net=replace(net, key_bias=False),
         mel_bins=fields.size("num_mel_bins"),
         positions=fields.size("max_source_positions"),
     )
-
-
-def qwen25_vision(fields: Fields, name: str) -> tuple[VisionEncoder, Projector]:
-    """Return Qwen2.5-VL's windowed encoder and its patch merger."""
-    hidden, heads = fields.size("hidden_size"), fields.size("num_heads")
-    patch, merge = fields.size("patch_size"), fields.size("spatial_merge_size")
-    layers, window = fields.size("depth"), fields.size("window_size")
-    fields.must_divide(heads, hidden, "num_heads", "hidden_size")
-    if window < patch:
-        fields.refuse("window_size", f"it contradicts patch_size {patch}, which is larger")
-    net = Transformer(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        ffn=fields.size("intermediate_size"),
-        qkv_bias=True,
-        output_bias=True,
-        ffn_bias=True,
-        causal=False,
-        window=(window // patch) ** 2,
-        full_attention_layers=fields.chosen_of("fullatt_block_indexes", layers),
-    )
-    encoder = VisionEncoder(
-        name=name,
-        net=net,
-        image_size=fields.size_or("image_size", 672, least=1),
-        patch_size=patch,
-        channels=fields.size_or("in_chans", 3, least=1),
-        frames_per_patch=fields.size("temporal_patch_size"),
-        merge=merge,
-        patch_bias=False,
-        norms=0,
-    )
-    merged = hidden * merge**2
-    widths = (merged, merged, fields.size("out_hidden_size"))
-    return encoder, Projector(widths, norm=("rms", hidden))
-
-
-def qwen3_vision(fields: Fields, name: str) -> tuple[VisionEncoder, Projector]:
-    """Return Qwen3-VL's encoder, its patch merger and the mergers of its deepstack."""
-    net = _plain_net(fields, fields.size("depth"))
-    merge = fields.size("spatial_merge_size")
-    encoder = VisionEncoder(
-        name=name,
-        net=net,
-        image_size=fields.size_or("image_size", 768, least=1),
-        patch_size=fields.size("patch_size"),
-        channels=fields.size_or("in_channels", 3, least=1),
-        frames_per_patch=fields.size("temporal_patch_size"),
-        merge=merge,
-        positions=fields.size("num_position_embeddings"),
-        norms=0,
-    )
-    merged = net.hidden * merge**2
-    projector = Projector(
-        (merged, merged, fields.size("out_hidden_size")),
-        norm=("layer", net.hidden),
-        inner_layers=fields.numbered_of("deepstack_visual_indexes", net.layers),
-        copy_norm=("layer", merged),
-    )
-    return encoder, projector

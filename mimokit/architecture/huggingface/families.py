@@ -7,6 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mimokit.architecture.huggingface import IMAGES, from_hf
+from mimokit.architecture.huggingface.qwen_vision_tensors import (
+    PATCHES,
+    QWEN_VISION_TYPES,
+    add_qwen_tower,
+)
 from mimokit.architecture.huggingface.unreadable import check_readable
 from mimokit.architecture.huggingface.weight_tensors import (
     GROUPED_TYPES,
@@ -38,13 +43,13 @@ from mimokit.config.errors import ConfigError, Problem
 from mimokit.units import shown
 
 TOWER_TYPES = ("clip", "clip_vision_model", "siglip", "siglip_vision_model")
-FAMILIES = (*GROUPED_TYPES, "gpt2", *TOWER_TYPES, "llava")
+FAMILIES = (*GROUPED_TYPES, "gpt2", *TOWER_TYPES, "llava", *QWEN_VISION_TYPES)
 """The values of `model_type` whose weights can be read."""
 
 LANGUAGE = "language_model."
 SUBMODULE = f"modality_submodules.{IMAGES}."
 ENCODER, PROJECTOR = f"{SUBMODULE}{ENCODER_NAMES[VisionEncoder]}", f"{SUBMODULE}{PROJECTOR_NAME}"
-"""Where Megatron's `MimoModel` has the parts of a LLaVA."""
+"""Where Megatron's `MimoModel` has the parts of a model with a vision tower."""
 
 PROJECTOR_WEIGHT = "linear_1.weight"
 """Ends the name of a tensor of LLaVA's projector."""
@@ -102,7 +107,7 @@ def family_of(config: Mapping[str, Any], names: Collection[str]) -> Family:
     check_readable("Weights", kind, FAMILIES)
     model = from_hf(config, "model")  # rejects a missing one
     if isinstance(model, MultimodalModel):
-        weights = _llava_tensors(model, config, names)
+        weights = _multimodal_tensors(model, config, names)
     elif isinstance(model, VisionEncoder):
         weights = WeightTensors(by_name(encoder_tensors(model, "")))
         weights.passed_over += OF_WHOLE_MODELS
@@ -126,23 +131,26 @@ def language_tensors(
     return weights
 
 
-def _llava_tensors(
+def _multimodal_tensors(
     model: MultimodalModel, config: Mapping[str, Any], names: Collection[str]
 ) -> WeightTensors:
     """Return language model, tower and projector; the latter two lie on the first stage."""
     kind = language_type(config)
     (branch,) = model.branches
     assert isinstance(branch.encoder, VisionEncoder)
-    weights = WeightTensors(by_name(_llava_table(branch, model.language)))
-    tower = prefix_of(names, "embeddings.patch_embedding.weight")
-    add_tower(weights, branch.encoder, tower, ENCODER)
-    add_projector(weights, branch.projector, prefix_of(names, PROJECTOR_WEIGHT), PROJECTOR)
+    weights = WeightTensors(by_name(_multimodal_table(branch, model.language)))
+    if config["model_type"] in QWEN_VISION_TYPES:
+        add_qwen_tower(weights, kind, branch, prefix_of(names, PATCHES), ENCODER, PROJECTOR)
+    else:
+        tower = prefix_of(names, "embeddings.patch_embedding.weight")
+        add_tower(weights, branch.encoder, tower, ENCODER)
+        add_projector(weights, branch.projector, prefix_of(names, PROJECTOR_WEIGHT), PROJECTOR)
     prefix = prefix_of(names, "embed_tokens.weight")
     add_grouped(weights, kind, model.language, prefix, head_name(names), LANGUAGE)
     return weights
 
 
-def _llava_table(branch: EncoderBranch, language: LanguageModel) -> Iterator[ModuleTensor]:
+def _multimodal_table(branch: EncoderBranch, language: LanguageModel) -> Iterator[ModuleTensor]:
     for row in module_tensors(branch):
         yield replace(row, name=f"{SUBMODULE}{row.name}", place=End.FIRST)
     for row in module_tensors(replace(language, vocab_multiple=1)):

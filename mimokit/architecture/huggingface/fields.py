@@ -103,17 +103,20 @@ class Fields:
         self.refuse(name, "only one can run; write one number" if several else "write one number")
         return default
 
-    def chosen_of(self, name: str, layers: int) -> int:
-        """Return the number of layers that a list of layer numbers names."""
-        return len(self.numbered_of(name, layers))
-
     def numbered_of(self, name: str, layers: int) -> tuple[int, ...]:
-        """Return the layers that a list of layer numbers, from 0, names: from 1, ascending."""
-        named = set(self.integers(name))
-        if named and max(named) >= layers:
+        """Return the layers that a list of layer numbers, from 0, names: from 1.
+
+        The list has to be there, and its numbers have to ascend.
+        """
+        named = self.integers(name)
+        if name not in self:
+            self.refuse(name, "give it a value")
+        elif named != sorted(set(named)):
+            self.refuse(name, "write ascending numbers, each once")
+        elif named and named[-1] >= layers:
             self.refuse(name, f"there are only {layers} layers, counted from 0")
             return ()
-        return tuple(number + 1 for number in sorted(named))
+        return tuple(number + 1 for number in sorted(set(named)))
 
     def section(self, name: str, defaults: Mapping[str, Any] | None = None) -> Fields:
         """Return a section inside this one; `check` of this one checks it too.
@@ -131,11 +134,13 @@ class Fields:
         return inner
 
     def refuse(self, name: str, right: str) -> None:
-        """Collect the problem that a field is wrong or missing."""
+        """Collect the problem that a field is wrong or missing, once if it is read often."""
         value = self._values.get(name)
         wrong = f"is {shown(value)}" if name in self._values else "is missing"
         sentence = f"{self._where}: {name} {wrong}; {right}."
-        self._problems.append(Problem("config.json", name, value, sentence))
+        problem = Problem("config.json", name, value, sentence)
+        if problem not in self._problems:
+            self._problems.append(problem)
 
     def must_divide(self, divisor: int, value: int, divisor_name: str, name: str) -> None:
         """Collect a problem if `divisor` does not divide `value`."""

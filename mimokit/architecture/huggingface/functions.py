@@ -50,6 +50,8 @@ class NetworkFunctions:
     Attributes:
         activation: one of `ACTIVATIONS`; any other is as its file names it, and cannot run.
         positions: longest sequence in tokens; 0 where none is stated.
+        sections: frequencies of a head that rotate with time, height and width; None: all rotate
+            with the place in the sequence.
         unknown: fields of the file that change what is computed, and that cannot run.
     """
 
@@ -57,6 +59,7 @@ class NetworkFunctions:
     epsilon: float
     rotary_base: float = 10_000.0
     rotary_scaling: RotaryScaling | None = None
+    sections: tuple[int, ...] | None = None
     positions: int = 0
     unknown: tuple[str, ...] = ()
 
@@ -94,11 +97,25 @@ _DEFAULTS: Mapping[str, tuple[str, float, int]] = {
     "gpt2": ("gelu_new", 1e-5, 1024),
     "clip_vision_model": ("quick_gelu", 1e-5, 0),
     "siglip_vision_model": ("gelu_pytorch_tanh", 1e-6, 0),
+    "qwen2_vl_vision": ("quick_gelu", 1e-6, 0),
+    "qwen2_vl_text": ("silu", 1e-5, 32768),
+    "qwen2_5_vl_vision": ("silu", 1e-6, 0),
+    "qwen2_5_vl_text": ("silu", 1e-5, 32768),
+    "qwen3_vl_vision": ("gelu_pytorch_tanh", 1e-6, 0),
+    "qwen3_vl_text": ("silu", 1e-6, 128_000),
 }
 """Model type -> activation, epsilon and longest sequence of transformers' config class."""
 
-_ROTARY_BASES: Mapping[str, float] = {"mixtral": 1e6, "qwen2_5_vl_text": 1e6}
+_ROTARY_BASES: Mapping[str, float] = {
+    "mixtral": 1e6, "qwen2_vl_text": 1e6, "qwen2_5_vl_text": 1e6, "qwen3_vl_text": 5e5,
+}  # fmt: skip
 """Model type -> rope_theta of transformers' config class, where it is not 10,000."""
+
+_SECTIONS: Mapping[str, tuple[int, ...]] = {
+    "qwen2_vl_text": (16, 24, 24), "qwen2_5_vl_text": (16, 24, 24), "qwen3_vl_text": (24, 20, 20),
+    "qwen3_vl_moe_text": (24, 20, 20),
+}  # fmt: skip
+"""Model type -> mrope_section where its file has none, in transformers' model classes."""
 
 _TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
 
@@ -108,7 +125,7 @@ def functions_of(config: Mapping[str, Any]) -> NetworkFunctions:
 
     Args:
         config: the content of a config.json. Of a whole CLIP or SigLIP the vision tower is meant,
-            of a LLaVA the language model.
+            of a LLaVA or Qwen-VL the language model.
 
     Raises:
         ConfigError: a field is of the wrong type.
@@ -119,6 +136,8 @@ def functions_of(config: Mapping[str, Any]) -> NetworkFunctions:
     elif kind == "llava":
         fields = fields.section("text_config")
         kind = fields.text("model_type", "llama")
+    elif (text := f"{kind}_text") in _SECTIONS:
+        fields, kind = fields.section("text_config") if "text_config" in fields else fields, text
     functions = functions_of_section(fields, kind)
     fields.check()
     return functions
@@ -146,7 +165,7 @@ def functions_of_section(fields: Fields, kind: str) -> NetworkFunctions:
             positions=fields.size_or("n_positions", positions, least=1),
             unknown=tuple(_gpt2_unknown(fields)),
         )
-    if kind.endswith("vision_model"):
+    if kind.endswith(("vision_model", "_vision")):
         return NetworkFunctions(
             _activation(fields, "hidden_act", activation),
             fields.number_or("layer_norm_eps", epsilon),
@@ -173,6 +192,7 @@ def _grouped(
         fields.number_or("rms_norm_eps", epsilon),
         rotary_base=rotary.number_or("rope_theta", base),
         rotary_scaling=_scaling(rotary),
+        sections=_sections(rotary, kind),
         positions=fields.size_or("max_position_embeddings", positions, least=1),
         unknown=tuple(_unknown(fields, rotary)),
     )
@@ -191,6 +211,16 @@ def _scaling(rotary: Fields) -> RotaryScaling | None:
         rotary.number_or("high_freq_factor", 4.0),
         rotary.size_or("original_max_position_embeddings", 8192, least=1),
     )
+
+
+def _sections(rotary: Fields, kind: str) -> tuple[int, ...] | None:
+    if kind not in _SECTIONS:
+        return None
+    name = "mrope_section"
+    sections = tuple(rotary.integers(name)) if name in rotary else _SECTIONS[kind]
+    if len(sections) != 3:
+        rotary.refuse(name, "write three whole numbers: those of time, height and width")
+    return sections
 
 
 def _yarn(rotary: Fields) -> RotaryScaling:

@@ -25,12 +25,13 @@ LLAMA_DEFAULTS: Mapping[str, Any] = {
 }
 """transformers `LlamaConfig`: defaults for a nested text_config."""
 
-_HEAD_DIMS: Mapping[str, int] = {"qwen3": 128}
+_HEAD_DIMS: Mapping[str, int] = {"qwen3": 128, "qwen3_vl_text": 128}
 """Model type -> head_dim of transformers' config class; of others hidden_size / heads."""
 
 LANGUAGE_TYPES = (
     "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "phi3",
-    "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "deepseek_v2", "deepseek_v3", "gpt2",
+    "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "deepseek_v2",
+    "deepseek_v3", "gpt2",
 )  # fmt: skip
 
 
@@ -42,15 +43,17 @@ def language_model(fields: Fields, kind: str, name: str, tied: bool = False) -> 
     """
     if kind == "gpt2":
         return _gpt2(fields, name)
-    deepseek = kind.startswith("deepseek")
+    deepseek, functions = kind.startswith("deepseek"), functions_of_section(fields, kind)
     return LanguageModel(
         name=name,
         net=_latent(fields, kind) if deepseek else _grouped(fields, kind),
         vocab=fields.size("vocab_size"),
         tied=fields.flag("tie_word_embeddings", default=tied),
         next_token_layers=fields.size_or("num_nextn_predict_layers", 0) if deepseek else 0,
-        rotary_base=functions_of_section(fields, kind).rotary_base,
-        rope_scaling=_scaling(functions_of_section(fields, kind)),
+        rotary_base=functions.rotary_base,
+        rope_scaling=_scaling(functions),
+        rotary_sections=functions.sections,
+        interleaved_sections=kind.startswith("qwen3_vl"),
     )
 
 

@@ -12,8 +12,9 @@ from mimokit.architecture.huggingface.unreadable import check_readable
 from mimokit.architecture.modules import EncoderBranch, MultimodalModel, Projector, VisionEncoder
 
 FEATURE_LAYER = -2
-IMAGE_TOKEN = 32000
-"""transformers `LlavaConfig`: defaults of vision_feature_layer and image_token_index."""
+IMAGE_TOKEN, QWEN_IMAGE_TOKEN = 32000, 151655
+"""transformers `LlavaConfig`: defaults of vision_feature_layer and image_token_index; those of
+Qwen-VL of the latter."""
 
 PROJECTOR_ACTIVATION = "gelu"
 """The one that a projector can run with, between its two matrices."""
@@ -45,7 +46,8 @@ def llava(fields: Fields, name: str, images: str) -> MultimodalModel:
 def image_token(fields: Fields) -> int:
     """Return the token id whose embeddings are replaced by those of an image."""
     name = "image_token_id" if "image_token_id" in fields else "image_token_index"
-    return fields.size_or(name, IMAGE_TOKEN)
+    qwen = fields.text("model_type", "llava").startswith("qwen")
+    return fields.size_or(name, QWEN_IMAGE_TOKEN if qwen else IMAGE_TOKEN)
 
 
 def _features(fields: Fields, encoder: VisionEncoder) -> VisionEncoder:

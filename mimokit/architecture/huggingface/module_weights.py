@@ -7,7 +7,7 @@ an encoder with its projector.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +34,11 @@ from mimokit.architecture.huggingface.families import (
     language_tensors,
     language_type,
     prefix_of,
+)
+from mimokit.architecture.huggingface.qwen_vision_tensors import (
+    PATCHES,
+    QWEN_VISION_TYPES,
+    add_qwen_tower,
 )
 from mimokit.architecture.huggingface.unreadable import check_readable
 from mimokit.architecture.huggingface.weight_tensors import (
@@ -65,7 +70,10 @@ _NOT_COMPARED = (
     "mtp_loss_scaling_factor", "num_registers",
 )  # fmt: skip
 """Fields that decide nothing about what is read, or that files do not have."""
-_COMPARED = ("image_size", "patch_size", "num_channels", "max_position_embeddings", "projector")
+_COMPARED = (
+    "image_size", "patch_size", "num_channels", "merge_size", "max_position_embeddings",
+    "projector",
+)  # fmt: skip
 
 Part = LanguageModel | VisionEncoder | EncoderBranch
 
@@ -80,13 +88,13 @@ def network_fields(directory: str | os.PathLike[str], *, language: bool) -> dict
     part = _part(model, language)
     if isinstance(part, LanguageModel):
         fields = language_network(part, 1)
-        del fields["seq_length"]
     elif isinstance(part, EncoderBranch):
         assert isinstance(model, MultimodalModel)
         fields = encoder_network(part, model.language)
     else:
         fields = lone_encoder_network(part)
     fields.pop("pooling_head", None)  # a module's output is that of the tower's layers
+    del fields["seq_length"]
     return fields
 
 
@@ -106,11 +114,20 @@ def contradictions(
         experts = [None if moe is None else getattr(moe, row.own) for moe in (ours, stored)]
         if experts[0] != experts[1]:
             differing.append((row.config, *experts))
-    for field in _COMPARED:
+    open_fields = set(_chosen(theirs))
+    for field in (name for name in _COMPARED if name not in open_fields):
         stated, other = getattr(network, field), getattr(theirs, field)
         if stated != other:
             differing.append((field, stated, other))
     return differing
+
+
+def _chosen(theirs: ModuleArchitecture) -> Iterator[str]:
+    """Yield the fields that weights leave open."""
+    if theirs.position_embedding_type in ("rope", "interpolated"):
+        yield "image_size"
+    if theirs.merge_size == 1:
+        yield "merge_size"
 
 
 def read_row(row: NetworkField, network: ModuleArchitecture) -> Any:
@@ -160,6 +177,9 @@ def module_family(
     if isinstance(part, LanguageModel):
         weights = language_tensors(language_type(config), part, names, vocab_multiple)
         return Family(str(kind), part, weights, vocab_multiple)
+    if kind in QWEN_VISION_TYPES:
+        assert isinstance(part, EncoderBranch)
+        return _qwen_family(str(kind), part, names)
     tower = part if isinstance(part, VisionEncoder) else part.encoder
     assert isinstance(tower, VisionEncoder)
     run, name = _run_tower(tower, pools), ENCODER_NAMES[VisionEncoder]
@@ -175,6 +195,13 @@ def module_family(
         prefix = prefix_of(names if near else others, PROJECTOR_WEIGHT)
         add_projector(weights, part.projector, prefix, PROJECTOR_NAME)
     return Family(str(kind), tower, weights)
+
+
+def _qwen_family(kind: str, branch: EncoderBranch, names: Collection[str]) -> Family:
+    """Return the tensors of a tower of Qwen-VL and of its mergers, which lie side by side."""
+    weights, prefix = WeightTensors(by_name(module_tensors(branch))), prefix_of(names, PATCHES)
+    add_qwen_tower(weights, kind, branch, prefix, ENCODER_NAMES[VisionEncoder], PROJECTOR_NAME)
+    return Family(kind, branch.encoder, weights)
 
 
 def _run_tower(tower: VisionEncoder, pools: bool) -> VisionEncoder:

@@ -30,11 +30,9 @@ MISSING: Mapping[str, str] = {
     "olmo2": f"{_NORMS_BEHIND}, {_WIDE_NORMS}",
     "opt": "learned positions that begin at 2",
     "phi": f"{_PARTIAL}, {_BESIDE}",
-    "qwen2_5_vl": _TOWER,
     "qwen2_moe": _EXPERTS,
     "qwen3_moe": _EXPERTS,
-    "qwen3_vl": _TOWER,
-    "qwen3_vl_moe": f"{_TOWER}, {_EXPERTS}",
+    "qwen3_vl_moe": "all experts of a layer in one tensor",
     "whisper": "its encoder of sound",
 }
 """`model_type` -> what of the family is not supported."""

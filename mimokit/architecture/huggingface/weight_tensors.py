@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from mimokit.architecture.modules import LanguageModel, Projector, VisionEncoder
 from mimokit.architecture.tensor_cut import Shape
 from mimokit.architecture.tensors import EMBEDDING, OUTPUT_LAYER, ModuleTensor
-from mimokit.architecture.transformer import Transformer
+from mimokit.architecture.transformer import Norm, Transformer
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def _add_grouped_attention(
     attention, theirs = f"{ours}self_attention.", f"{file}self_attn."
     weights.copy(f"{ours}input_layernorm.weight", f"{file}input_layernorm.weight")
     if fused:
-        _add_fused_qkv(weights, net, f"{attention}linear_qkv.weight", f"{theirs}qkv_proj.weight")
+        add_fused_qkv(weights, net, f"{attention}linear_qkv.weight", f"{theirs}qkv_proj.weight")
     else:
         for kind in _kinds(net.qkv_bias):
             tensors = [f"{theirs}{letter}_proj.{kind}" for letter in "qkv"]
@@ -201,7 +201,7 @@ def _add_experts(weights: WeightTensors, net: Transformer, kind: str, file: str,
         weights.copy(f"{expert}linear_fc2.weight", f"{theirs}{down}.weight")
 
 
-def _add_fused_qkv(weights: WeightTensors, net: Transformer, name: str, tensor: str) -> None:
+def add_fused_qkv(weights: WeightTensors, net: Transformer, name: str, tensor: str) -> None:
     """Add a fused query, key and value from a tensor with all queries, all keys and all values."""
     query, keys = net.heads * net.head_dim, net.kv_heads * net.head_dim
     parts = _grouped_rows(net, [tensor] * 3, (0, query, query + keys))
@@ -287,12 +287,12 @@ def add_tower(weights: WeightTensors, tower: VisionEncoder, prefix: str, name: s
     weights.passed_over.append(".embeddings.position_ids")
     _add_embeddings(weights, tower, f"{prefix}embeddings.", name)
     if tower.norms > 1:
-        _add_pairs(weights, {f"{name}pre_layernorm": f"{prefix}pre_layrnorm"})
+        add_pairs(weights, {f"{name}pre_layernorm": f"{prefix}pre_layrnorm"})
     for number in range(net.layers):
         ours = f"{name}decoder.layers.{number}."
         _add_layer(weights, net, f"{prefix}encoder.layers.{number}.", ours)
     if tower.norm_after:
-        _add_pairs(weights, {f"{name}decoder.final_layernorm": f"{prefix}post_layernorm"})
+        add_pairs(weights, {f"{name}decoder.final_layernorm": f"{prefix}post_layernorm"})
     if tower.head == "attention":
         for part in _POOLING_HEAD:
             weights.copy(f"{name}head.{part}", f"{prefix}head.{part}")
@@ -309,11 +309,17 @@ def _add_embeddings(weights: WeightTensors, tower: VisionEncoder, file: str, nam
     weights.copy(f"{name}position_embedding", f"{file}position_embedding.weight")
 
 
-def _add_pairs(weights: WeightTensors, names: Mapping[str, str], bias: bool = True) -> None:
+def add_pairs(weights: WeightTensors, names: Mapping[str, str], bias: bool = True) -> None:
     """Add weight and bias of norms and matrices: Megatron's name -> that in the file."""
     for name, tensor in names.items():
         for kind in ("weight", "bias") if bias else ("weight",):
             weights.copy(f"{name}.{kind}", f"{tensor}.{kind}")
+
+
+def add_norm(weights: WeightTensors, kind: Norm, name: str, tensor: str) -> None:
+    """Add weight and, of a LayerNorm, bias of a norm: Megatron's name, then that in the file."""
+    for part in _kinds(kind == "layer"):
+        weights.copy(f"{name}.{part}", f"{tensor}.{part}")
 
 
 def _add_layer(weights: WeightTensors, net: Transformer, file: str, ours: str) -> None:
@@ -328,10 +334,10 @@ def _add_layer(weights: WeightTensors, net: Transformer, file: str, ours: str) -
         f"{ours}mlp.linear_fc1": f"{file}mlp.fc1",
         f"{ours}mlp.linear_fc2": f"{file}mlp.fc2",
     }
-    _add_pairs(weights, same)
+    add_pairs(weights, same)
 
 
 def add_projector(weights: WeightTensors, projector: Projector, prefix: str, name: str) -> None:
     """Add LLaVA's projector, which lies behind the tower."""
     matrices = {f"{name}encoder.linear_fc{n}": f"{prefix}linear_{n}" for n in (1, 2)}
-    _add_pairs(weights, matrices, projector.bias)
+    add_pairs(weights, matrices, projector.bias)

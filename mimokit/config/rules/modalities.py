@@ -15,7 +15,7 @@ from mimokit.units import counted
 _OF_IMAGES = ("class_token", "keep_class_token", "num_registers", "any_image_size")
 _ENCODER_FIELDS = ("modal_type", *_OF_IMAGES, "mel_bins")
 _VISION_FIELDS = ("image_size", "patch_size", *_OF_IMAGES)
-_LANGUAGE_FIELDS = ("tied_embeddings", "mrope_section")
+_LANGUAGE_FIELDS = ("tied_embeddings", "mrope_section", "mrope_interleaved")
 
 
 def modality_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -84,7 +84,10 @@ def _section_problem(name: str, network: ModuleArchitecture) -> Iterator[Problem
     section, half = network.mrope_section, network.head_dim // 2
     # A width that heads do not divide is the problem of another rule.
     unknown = network.kv_channels is None and network.hidden_size % network.num_attention_heads
-    if section is None or unknown or sum(section) == half:
+    if section is None or unknown:
+        return
+    if sum(section) == half:
+        yield from _alternating(name, network, section, half)
         return
     sentence = (
         f"mrope_section is {section}, {sum(section)} together, but a head of "
@@ -92,6 +95,20 @@ def _section_problem(name: str, network: ModuleArchitecture) -> Iterator[Problem
         "axis."
     )
     yield module_problem(name, "mrope_section", section, sentence)
+
+
+def _alternating(
+    name: str, network: ModuleArchitecture, section: list[int], half: int
+) -> Iterator[Problem]:
+    """Yield axes with more frequencies than every third one from their first on."""
+    _, height, width = section
+    most = [len(range(first, half, 3)) for first in (1, 2)]
+    if network.mrope_interleaved and (height > most[0] or width > most[1]):
+        sentence = (
+            f"mrope_section is {section}, but of {half} frequencies that alternate "
+            f"(mrope_interleaved) height has at most {most[0]} and width {most[1]}; give time more."
+        )
+        yield module_problem(name, "mrope_section", section, sentence)
 
 
 def _out_of_place(

@@ -59,6 +59,7 @@ def network_problems(context: ValidationContext) -> Iterator[Problem]:
         yield from _latent(name, network)
         yield from _numbers(name, network)
         yield from _together(name, network, "window_size", ("full_attention_layers",))
+        yield from _together(name, network, "mrope_section", ("mrope_interleaved",))
         yield from _positions(context, name, network)
         if network.is_frozen and network.optimizer is not None:
             what = "but the module is frozen, so that nothing steps it; leave one of them out."
@@ -263,8 +264,12 @@ def _numbered_layers(name: str, network: ModuleArchitecture) -> Iterator[Problem
 def _positions(
     context: ValidationContext, name: str, network: ModuleArchitecture
 ) -> Iterator[Problem]:
-    field = "max_position_embeddings"
+    field, language = "max_position_embeddings", name == context.model.llm_module_name
+    encodes = not language and name not in context.model.decoder_module_names
     value = getattr(network, field)
+    if network.position_embedding_type == "interpolated":
+        yield from _interpolated(name, network, value, encodes)
+        return
     if value is not None and network.position_embedding_type != "learned_absolute":
         yield _problem(
             name,
@@ -274,14 +279,25 @@ def _positions(
             True,
         )
         return
-    language = name == context.model.llm_module_name
-    encodes = not language and name not in context.model.decoder_module_names
     if not network.has_learned_positions(by_default=encodes):
         return
     for rotary in (*_OF_ROTARY, "mrope_section") if language else _OF_ROTARY:
         if getattr(network, rotary) is not None:
             what = "but its positions are learned (position_embedding_type); leave it out."
             yield _problem(name, rotary, getattr(network, rotary), what, True)
+
+
+def _interpolated(
+    name: str, network: ModuleArchitecture, table: int | None, encodes: bool
+) -> Iterator[Problem]:
+    """Yield why a table cannot be interpolated to the rows and columns of images."""
+    field = "position_embedding_type"
+    if not encodes or network.modality != "vision":
+        what = "but the module reads no images; write rope or learned_absolute."
+        yield _problem(name, field, network.position_embedding_type, what)
+    elif table is None or math.isqrt(table) ** 2 != table:
+        what = "and an interpolated table is a square; give a square number, such as 2304."
+        yield _problem(name, "max_position_embeddings", table, what)
 
 
 def _out_of_place(

@@ -28,7 +28,8 @@ def turning_positions(name: str, network: ModuleArchitecture) -> Iterator[Proble
             "a multiple of 4."
         )
         yield module_problem(name, "kv_channels", network.head_dim, sentence)
-    for field in ("rope_scaling", "max_position_embeddings"):
+    interpolated = network.position_embedding_type == "interpolated"
+    for field in ("rope_scaling", *(() if interpolated else ("max_position_embeddings",))):
         if getattr(network, field) is not None:
             yield leave_out(name, field, getattr(network, field), network_path(name, field))
 
@@ -87,14 +88,14 @@ def _norm(
 
 
 def _inner_layers(model: MimoParallelismConfig, name: str) -> Iterator[Problem]:
-    """Yield projectors of inner layers whose rows would be added on several stages, or of weights.
+    """Yield projectors of inner layers whose rows would be added on several stages.
 
     The language model adds them where it takes the others in: in its first chunk of layers.
     """
     network, language = model.get_architecture(name), model.get_architecture(model.llm_module_name)
     field, given = "projector.deepstack_layers", list(network.inner_layers)
     path = network_path(name, field)
-    if network.modality != "vision" or network.weights is not None or language.builder is not None:
+    if network.modality != "vision" or language.builder is not None:
         yield leave_out(name, field, given, path)
         return
     sizes = model.get_parallelism(model.llm_module_name)

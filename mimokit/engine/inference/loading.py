@@ -16,6 +16,7 @@ from mimokit.engine.weights.files import TensorSource, opened
 from mimokit.engine.weights.reading import read_parameter
 from mimokit.planning.weights import RankWeights, WeightPlanner
 from mimokit.planning.weights.running import (
+    check_runnable,
     language_planner,
     runnable_functions,
     runnable_tower_functions,
@@ -47,6 +48,7 @@ def load_shard(
     with opened(directory) as (weights, source):
         planner = WeightPlanner(weights, size_of(group), pipeline_parallel, dtype)
         planned = planner.rank(planner.grid.rank(tp=rank_of(group), pp=pipeline_rank))
+        check_runnable(weights)
         functions = runnable_functions(weights)
         parameters = _read(planned, source, device, arithmetic)
     model, span = planner.family.model, planned.layers
@@ -66,7 +68,7 @@ def load_language(
     dtype: str | None = None,
     device: torch.device | str = "cpu",
 ) -> LanguageShard:
-    """Return this rank's part of a language model, or of that in a LLaVA; see `load_shard`."""
+    """Return this rank's part of a language model, or of that beside a tower."""
     with opened(directory) as (weights, source):
         planner = language_planner(weights, size_of(group), dtype)
         functions = runnable_functions(weights)

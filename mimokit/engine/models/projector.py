@@ -67,6 +67,7 @@ def _matrices(
         init_method=language.init_method,
         init_std=language.init_std,
         normalization=normalization,
+        layernorm_epsilon=build.architecture.layernorm_epsilon,
     )
     # All of it is on the last stage, and its rows are not cut along the sequence.
     execution = replace(

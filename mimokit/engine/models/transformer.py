@@ -177,7 +177,7 @@ def transformer_config(
             account_for_loss_in_pipeline_split=ends_count,
             context_parallel_size=execution.context_parallel,
             sequence_parallel=execution.sequence_parallel,
-            mrope_section=architecture.mrope_section,
+            mrope_section=rotary_sections(architecture),
             **_windows(architecture),
             use_cpu_initialization=True,
             calculate_per_token_loss=True,
@@ -192,6 +192,21 @@ def transformer_config(
             **expert_options(architecture, execution),
             **_NO_FUSED_KERNELS,
         )
+
+
+def rotary_sections(architecture: ModuleArchitecture) -> list[int] | None:
+    """Return what Megatron makes sections of frequencies of: their axes take turns.
+
+    As in Qwen3-VL (`Qwen3VLTextRotaryEmbedding`) every third frequency may rotate with height
+    and every third with width, until these have theirs; time has the others.
+    """
+    section = architecture.mrope_section
+    if section is None or not architecture.mrope_interleaved:
+        return section
+    axes = [0] * sum(section)
+    for axis in (1, 2):
+        axes[axis : 3 * section[axis] : 3] = [axis] * section[axis]
+    return [int(axis == turn) for axis in axes for turn in range(3)]
 
 
 def _windows(architecture: ModuleArchitecture) -> dict[str, Any]:

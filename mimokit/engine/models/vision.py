@@ -42,6 +42,8 @@ class VisionTransformer(Encoder):
         class_token: put one before the patches; other extra positions are registers.
         table: rows of the table of learned positions, of which the first are used; 0: positions are
             rotary.
+        interpolated: the table is a square that is interpolated to the rows and columns of an
+            image, and there are rotary positions besides.
         rotary_base: of the wavelengths of rotary positions.
         window: patches along a side of the squares inside which patches attend, in layers with a
             window; 0: none. Class token and registers attend to all, and all to them.
@@ -54,6 +56,7 @@ class VisionTransformer(Encoder):
         geometry: ImageGeometry,
         class_token: bool,
         table: int,
+        interpolated: bool,
         rotary_base: float,
         patch_bias: bool,
         window: int,
@@ -63,7 +66,8 @@ class VisionTransformer(Encoder):
     ) -> None:
         super().__init__(config, part)
         self.geometry = geometry
-        self._base, self._window = None if table else rotary_base, window
+        self._base, self._window = rotary_base if interpolated or not table else None, window
+        self._learned, self._interpolated = table > 0, interpolated
         if part.first:
             self.patch_embedding = torch.nn.Linear(
                 geometry.features, config.hidden_size, bias=patch_bias
@@ -95,7 +99,7 @@ class VisionTransformer(Encoder):
                 f"The encoder takes images of {expected} (channels, height, width), not of {given}."
             )
         patches = self.patch_embedding(cut_patches(pixel_values, shape))
-        if self._base is None:
+        if self._learned:
             patches = patches + self._positions_of_patches()
         return self._with_extra(patches)
 
@@ -156,8 +160,20 @@ class VisionTransformer(Encoder):
 
     def _positions_of_patches(self) -> torch.Tensor:
         """Return [patches of the largest image, hidden]."""
+        if self._interpolated:
+            return self._interpolated_to(self.geometry.rows, self.geometry.columns)
         first = int(hasattr(self, "class_token"))
         return self.position_embedding[first : first + self.geometry.patches]
+
+    def _interpolated_to(self, rows: int, columns: int) -> torch.Tensor:
+        """Return the positions of an image of some rows and columns: [patches, hidden]."""
+        table, merge = self.position_embedding, self.geometry.merge_size
+        side = math.isqrt(len(table))
+        square = table.reshape(side, side, -1).float()  # in bf16 the shares would be rounded
+        down, across = (_shares(side, length).to(square.device) for length in (rows, columns))
+        grid = torch.einsum("ri,cj,ijh->rch", down, across, square).to(table.dtype)
+        cut = grid.reshape(rows // merge, merge, columns // merge, merge, -1)
+        return cut.transpose(1, 2).reshape(rows * columns, -1)
 
     def _with_extra(self, patches: torch.Tensor) -> torch.Tensor:
         """Put class token and registers before patches: [images, patches, hidden] transposed."""
@@ -166,7 +182,7 @@ class VisionTransformer(Encoder):
             parts.insert(0, self.registers.expand(len(patches), -1, -1))
         if hasattr(self, "class_token"):
             first: torch.Tensor = self.class_token
-            if self._base is None:
+            if self._learned and not self._interpolated:
                 first = first + self.position_embedding[:1]
             parts.insert(0, first.expand(len(patches), -1, -1))
         return torch.cat(parts, dim=1).transpose(0, 1).contiguous()
@@ -193,6 +209,16 @@ class VisionTransformer(Encoder):
         return patches.reshape(-1, self.geometry.merge_size**2 * hidden.shape[-1])
 
 
+def _shares(side: int, length: int) -> torch.Tensor:
+    """Return what each of `side` entries has in a linear interpolation to `length`, ends on ends.
+
+    Returns:
+        [length, side].
+    """
+    places = torch.linspace(0, side - 1, length)[:, None]
+    return (1 - (places - torch.arange(side)).abs()).clamp(min=0)
+
+
 def _with_extra_angles(angles: torch.Tensor, extra: int) -> torch.Tensor:
     """Put angles of 0 before those of patches."""
     return torch.nn.functional.pad(angles, (0, 0) * (angles.dim() - 1) + (extra, 0))
@@ -207,10 +233,13 @@ def _parameters(architecture: ModuleArchitecture) -> dict[str, Any]:
     geometry = image_geometry(architecture)
     window = architecture.window_size or 0
     rows = architecture.max_position_embeddings or geometry.patches + architecture.class_token
+    interpolated = architecture.position_embedding_type == "interpolated"
+    learned = interpolated or architecture.has_learned_positions(by_default=True)
     return {
         "geometry": geometry,
         "class_token": architecture.class_token,
-        "table": rows if architecture.has_learned_positions(by_default=True) else 0,
+        "table": rows if learned else 0,
+        "interpolated": interpolated,
         "rotary_base": architecture.rotary_base or ROTARY_BASE,
         "patch_bias": architecture.patch_bias is not False,
         "window": math.isqrt(window) if window < geometry.patches else 0,
@@ -271,8 +300,8 @@ class AnySizeVisionTransformer(VisionTransformer):
         """
         check_grid(grid_thw, self.geometry, len(hidden_states))
         patches = self.patch_embedding(hidden_states)
-        if self._base is None:
-            patches = patches + self._positions_of_patches()[self._all_places(grid_thw)]
+        if self._learned:
+            patches = patches + self._positions_of_all(grid_thw)
         empty = patches.new_zeros(len(grid_thw), self.geometry.patches, patches.shape[-1])
         return self._with_extra(empty.masked_scatter(self._seen(grid_thw)[..., None], patches))
 
@@ -315,6 +344,13 @@ class AnySizeVisionTransformer(VisionTransformer):
         seen, own = self._seen(sizes), self._squares()[self._all_places(sizes)]
         windows = own.new_full(seen.shape, ANY_WINDOW).masked_scatter(seen, own)
         return _with_extra_windows(windows, self.geometry.extra_positions)
+
+    def _positions_of_all(self, grid: torch.Tensor) -> torch.Tensor:
+        """Return the learned positions of the patches of all images: [patches, hidden]."""
+        if not self._interpolated:
+            return self._positions_of_patches()[self._all_places(grid)]
+        each = [self._interpolated_to(*sides) for sides in grid[:, 1:].tolist()]
+        return torch.cat([self.position_embedding[:0], *each])
 
     def _all_places(self, grid: torch.Tensor) -> torch.Tensor:
         """Return the places of the patches of all images among those of the largest."""

@@ -21,7 +21,7 @@ from mimokit.planning.weights.modules import module_planner, saved_modules
 def save_hf(
     model: RankModel, config: MimoParallelismConfig, directory: str, peers: Peers | None = None
 ) -> None:
-    """Write the language model and what else started from its weights. Collective.
+    """Write the modules that started from weights, see `saved_modules`. Collective.
 
     Every rank writes its part: main weights, in the types of the weights that the run started from.
     The directory has to be on a file system that all ranks share. The
@@ -38,9 +38,8 @@ def save_hf(
         take_mean(model, peers)
         if peers.replica > 0:
             return
-    weights, target = config.get_architecture(config.llm_module_name).weights, Path(directory)
-    assert weights is not None
-    planners = {name: _planner(config, model, name, weights) for name in saved_modules(config)}
+    target, folders = Path(directory), saved_modules(config)
+    planners = {name: _planner(config, model, name) for name in folders}
     for name, planner in planners.items():
         module = model.modules().get(name)
         if module is None:
@@ -54,7 +53,10 @@ def save_hf(
                 write_rank(target, name, planner, number, trained)
     dist.barrier()
     if dist.get_rank() == 0:
-        finish(target, weights, planners)
+        finish(target, {
+            folder: {name: planners[name] for name, of in folders.items() if of == folder}
+            for folder in folders.values()
+        })  # fmt: skip
     dist.barrier()
 
 
@@ -72,14 +74,13 @@ def take_mean(model: RankModel, peers: Peers) -> None:
                 parameter.copy_(total / peers.plan.replicas)
 
 
-def _planner(
-    config: MimoParallelismConfig, model: RankModel, name: str, weights: str
-) -> WeightPlanner:
-    execution = model.plan.executions[name]
-    with opened(weights) as (source, _):
+def _planner(config: MimoParallelismConfig, model: RankModel, name: str) -> WeightPlanner:
+    execution, network = model.plan.executions[name], config.get_architecture(name)
+    assert network.weights is not None
+    with opened(network.weights) as (source, _):
         return module_planner(
             source,
-            config.get_architecture(name),
+            network,
             language=name == config.llm_module_name,
             tensor_parallel=execution.tensor_parallel,
             pipeline_parallel=execution.pipeline_parallel * execution.virtual_stages,

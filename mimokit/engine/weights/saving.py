@@ -78,26 +78,37 @@ class _TrainedTensors:
             source.close()
 
 
-def finish(directory: Path, weights: str, planners: Mapping[str, WeightPlanner]) -> None:
+def finish(directory: Path, folders: Mapping[str, Mapping[str, WeightPlanner]]) -> None:
     """Make the directory of the files of all ranks, once they are complete.
 
     Args:
-        weights: what the modules started from; what they do not have of it, such as the layers of
-            a tower behind the feature layer, is written as it was.
+        folders: folder in the directory, empty for the directory -> the modules that started from
+            the weights that are written there. What they do not have of these, such as the layers
+            of a tower behind the feature layer, is written as it was.
 
     Raises:
         ConfigError: it exists, a file of a rank is missing, or ranks hold different values of what
             must be alike on both.
     """
-    folder = folder_of_ranks(directory)
+    ranks = folder_of_ranks(directory)
+    inside = {folder: ranks / folder / "whole" for folder in folders if folder}
+    for folder, target in inside.items():
+        _write(target, ranks, folders[folder])
+    _write(directory, ranks, folders[""])
+    for folder, target in inside.items():
+        target.rename(directory / folder)
+    shutil.rmtree(ranks, ignore_errors=True)
+
+
+def _write(target: Path, ranks: Path, planners: Mapping[str, WeightPlanner]) -> None:
+    """Write the weights of some modules, which started from one directory."""
     layouts = []
     for name, planner in planners.items():
-        stored = replace(planner.stored, directory=folder / name)
+        stored = replace(planner.stored, directory=ranks / name)
         layouts.append(layout_of(stored, planner.plan(), {}))
         check_files(layouts[-1])
     with (
-        opened(weights) as (started_from, others),
+        opened(next(iter(planners.values())).stored.directory) as (started_from, others),
         closing(_TrainedTensors(layouts, others)) as tensors,
     ):
-        write_hf(started_from, tensors, directory)
-    shutil.rmtree(folder, ignore_errors=True)
+        write_hf(started_from, tensors, target)

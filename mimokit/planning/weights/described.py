@@ -24,6 +24,7 @@ from mimokit.units import listed, shown
 _KNOWN = (
     "model.embed_tokens.weight", "lm_head.weight", "transformer.wte.weight",
     "vision_tower.embeddings.patch_embedding.weight", "multi_modal_projector.linear_1.weight",
+    "visual.patch_embed.proj.weight",
 )  # fmt: skip
 """Names from which those of all other tensors of a family follow."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mimokit.architecture.huggingface.qwen_vision_tensors import QWEN_VISION_TYPES
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.text_file import open_regular, read_text_file, reason_of
 from mimokit.units import listed, shown
@@ -180,6 +181,11 @@ class WeightDirectory:
     def is_llava(self) -> bool:
         """Whether it has a language model next to a vision tower."""
         return self.config.get("model_type") == "llava"
+
+    @property
+    def is_multimodal(self) -> bool:
+        """Whether it has the modules of a run, of which each reads its own tensors."""
+        return self.is_llava or self.config.get("model_type") in QWEN_VISION_TYPES
 
     @property
     def has_no_files(self) -> bool:

@@ -72,10 +72,11 @@ def _missing(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield Problem(names[0], "weights", directory, sentence)
 
 
-def saved_modules(model: MimoParallelismConfig) -> tuple[str, ...]:
-    """Return the modules that `runtime.save_hf` writes.
+def saved_modules(model: MimoParallelismConfig) -> dict[str, str]:
+    """Return the modules that `runtime.save_hf` writes, and the folder in its directory of each.
 
-    They are the language model, and an encoder that started from the same directory.
+    The language model, and an encoder that started from the same weights, have none; encoders that
+    started from others have one of their name.
     """
     started = {
         name: Path(directory).resolve()
@@ -83,7 +84,7 @@ def saved_modules(model: MimoParallelismConfig) -> tuple[str, ...]:
         if (directory := model.get_architecture(name).weights) is not None
     }
     written = started.get(model.llm_module_name)
-    return tuple(name for name, directory in started.items() if directory == written)
+    return {name: "" if directory == written else name for name, directory in started.items()}
 
 
 def _unreadable(
@@ -119,7 +120,7 @@ def check_saving(config: ExperimentConfig) -> None:
         why = f"module '{model.llm_module_name}' must start from the weights of a language model"
     elif isinstance(from_hf(weights), MultimodalModel):
         encoders = model.encoder_module_names
-        others = [name for name in encoders if name not in saved_modules(model)]
+        others = [name for name in encoders if saved_modules(model).get(name) != ""]
         if others or len(encoders) != 1:
             named = (
                 f"not module '{others[0]}'" if others else f"not {counted(len(encoders), 'module')}"
@@ -175,6 +176,6 @@ def module_planner(
         vocab_multiple=network.vocabulary_multiple or 1,
         pools=network.pooling_head is True,
     )
-    if prefix is not None or weights.is_llava:
+    if prefix is not None or weights.is_multimodal:
         weights = weights.limited_to(family.found.tensors)
     return WeightPlanner(weights, tensor_parallel, pipeline_parallel, family=family)

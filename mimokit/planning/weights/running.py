@@ -14,6 +14,7 @@ from mimokit.architecture.huggingface.functions import (
 )
 from mimokit.architecture.huggingface.llava import image_token
 from mimokit.architecture.huggingface.module_weights import module_family
+from mimokit.architecture.huggingface.qwen_vision_tensors import QWEN_VISION_TYPES
 from mimokit.architecture.huggingface.weight_tensors import GROUPED_TYPES
 from mimokit.architecture.modules import MultimodalModel, VisionEncoder
 from mimokit.config.errors import refuse_if_any
@@ -140,17 +141,24 @@ def _runnable(weights: WeightDirectory, functions: NetworkFunctions) -> NetworkF
 
 def check_runnable(weights: WeightDirectory) -> None:
     """Raise `ConfigError` if a part of the network has what cannot run."""
+    kind = weights.config.get("model_type")
+    if kind in QWEN_VISION_TYPES:
+        what = (
+            f"its model_type is {kind}, whose vision tower runs compute and checks do not; verify "
+            "an experiment whose modules start from it"
+        )
+        raise refused(weights.directory, "model_type", kind, what)
     runnable_functions(weights)
-    if weights.is_llava:
+    if weights.is_multimodal:
         runnable_tower_functions(weights)
 
 
 def check_language(weights: WeightDirectory) -> None:
     """Raise `ConfigError` unless the weights have a language model."""
     kind = weights.config.get("model_type")
-    if kind in LANGUAGE_TYPES or weights.is_llava:
+    if kind in LANGUAGE_TYPES or weights.is_multimodal:
         return
-    right = ", ".join((*LANGUAGE_TYPES, "llava"))
+    right = ", ".join((*LANGUAGE_TYPES, "llava", *QWEN_VISION_TYPES))
     what = f"its model_type is {shown(kind)}, which makes no tokens; those of {right} do"
     raise refused(weights.directory, "model_type", kind, what)
 
@@ -158,12 +166,12 @@ def check_language(weights: WeightDirectory) -> None:
 def language_planner(
     weights: WeightDirectory, tensor_parallel: int, dtype: str | None = None
 ) -> WeightPlanner:
-    """Return the planner of a language model, or of that in a LLaVA, under the same names.
+    """Return the planner of a language model, or of that beside a tower, under the same names.
 
     Raises:
         ConfigError: as `WeightPlanner`, or the weights are those of a tower.
     """
-    if weights.is_llava:
+    if weights.is_multimodal:
         return _part_planner(weights, tensor_parallel, dtype, language=True)
     planner = WeightPlanner(weights, tensor_parallel, dtype=dtype)
     check_language(weights)
@@ -173,9 +181,9 @@ def language_planner(
 def part_planners(
     weights: WeightDirectory, tensor_parallel: int, dtype: str | None = None
 ) -> tuple[WeightPlanner, ...]:
-    """Return `language_planner`, and for a LLaVA the planner of what runs in front of it."""
+    """Return `language_planner`, and the planner of a tower that runs in front of it."""
     language = language_planner(weights, tensor_parallel, dtype)
-    if not weights.is_llava:
+    if not weights.is_multimodal:
         return (language,)
     return language, _part_planner(weights, tensor_parallel, dtype, language=False)
 
@@ -199,8 +207,8 @@ def check_room_for_image(weights: WeightDirectory, tokens: int, seq_length: int)
 
 
 def placeholder(weights: WeightDirectory) -> int | None:
-    """Return the token id that represents an image in the prompts of a LLaVA; None without."""
-    return image_token(Fields(weights.config)) if weights.is_llava else None
+    """Return the token id that represents an image in prompts; None without a tower."""
+    return image_token(Fields(weights.config)) if weights.is_multimodal else None
 
 
 def stop_tokens(weights: WeightDirectory) -> tuple[int, ...]:
@@ -212,7 +220,7 @@ def stop_tokens(weights: WeightDirectory) -> tuple[int, ...]:
     generation = weights.directory / GENERATION
     stated = read_json(generation).get("eos_token_id") if generation.exists() else None
     where = generation if stated is not None else weights.directory / "config.json"
-    text = weights.config.get("text_config") if weights.is_llava else None
+    text = weights.config.get("text_config") if weights.is_multimodal else None
     for section in (weights.config, text):
         if stated is None and isinstance(section, Mapping):
             stated = section.get("eos_token_id")

@@ -21,6 +21,7 @@ from mimokit.engine.inference.language import LanguageShard, PaddedTokens
 from mimokit.engine.inference.loading import load_language, load_shard
 from tests.engine.inference.threads import on_threads
 from tests.hugging_face_weights import checkpoint
+from tests.qwen_vl import KINDS, model_of, qwen_checkpoint
 
 ROWS = [[1, 2, 3, 100, 5, 6, 7], [9, 50, 100]]
 NAMES = ("llama", "llama_with_biases", "mistral", "qwen2", "qwen3", "phi3", "gpt2")
@@ -146,6 +147,22 @@ def test_sampling_adds_one_collective_per_token_and_one_in_all() -> None:
     assert made.tokens == [row[:3] for row in alone.tokens]
     for row, wanted in zip(made.log_probs, alone.log_probs, strict=True):
         assert row == pytest.approx(wanted[:3], abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_language_model_of_a_qwen_vl_reads_words(kind: str) -> None:
+    rows = [[1, 2, 3, 19, 5, 6, 7]]
+
+    def logits(group: Any) -> torch.Tensor:
+        model = load_language(qwen_checkpoint(kind), group)
+        return model.whole_logits(model(PaddedTokens.of(rows)))
+
+    with torch.no_grad():
+        wanted = model_of(kind)(torch.tensor(rows)).logits
+    for found in on_threads(2, logits):
+        assert difference(found, [wanted[0]]) < 1e-5
+    with pytest.raises(ConfigError, match="whose vision tower runs compute and checks do not"):
+        load_shard(qwen_checkpoint(kind), None)
 
 
 def test_a_tower_makes_no_logits() -> None:

@@ -10,9 +10,12 @@ import mimokit
 from mimokit.config import StrategyConfig
 from mimokit.experiment import ShardedModel, compute_oracle
 from mimokit.experiment.verification_report import ADAM_EPSILON
+from mimokit.planning.weights.modules import saved_modules
 from tests.hugging_face_weights import checkpoint
 from tests.layouts_weights import STD, weights_config
 from tests.llava import VISION, llava_checkpoint, llava_config
+from tests.qwen_vl import qwen_config
+from tests.whole_runs import pooled_weights
 
 ONE = {"data_parallel": 1}
 
@@ -25,16 +28,22 @@ def _train(plan, config):
         train_on_rank(own, config, lambda sample: None, lambda: False, peers=peers)
 
 
-def _saved(cluster, target: Path, mode, words, ranks):
+def _tensors(directory: Path):
+    """Return the tensors of a language model, and those of an encoder inside."""
     from safetensors.torch import load_file
 
-    config = weights_config("qwen2", "clip_tower", mode, ONE, words)
+    found = load_file(directory / "model.safetensors")
+    return found | load_file(directory / "images" / "model.safetensors")
+
+
+def _saved(cluster, target: Path, mode, words, ranks):
+    config = pooled_weights(mode, ONE, words)
     if ranks > 1:
         config.model.get_architecture("language_module").make_vocab_size_divisible_by = 8
     config.runtime.save_hf = str(target)
     cluster.run(_train, mimokit.plan(config), config, world_size=ranks)
     assert not list(target.parent.glob(".*")), "no file of a rank is left"
-    return load_file(target / "model.safetensors")
+    return _tensors(target)
 
 
 def test_every_layout_leaves_what_one_process_leaves(cluster, tmp_path):
@@ -43,13 +52,53 @@ def test_every_layout_leaves_what_one_process_leaves(cluster, tmp_path):
     words = {"tensor_parallel": 2, "pipeline_parallel": 2, "rank_offset": 1, **ONE}
     found = _saved(cluster, tmp_path / "four", "heterogeneous", words, 5)
     alone = _saved(cluster, tmp_path / "one", "homogeneous", ONE, 1)
-    before = load_file(checkpoint("qwen2", STD) / "model.safetensors")
+    started = {"": checkpoint("qwen2", STD), "images": checkpoint("siglip_tower", STD)}
+    before = {
+        name: value
+        for directory in started.values()
+        for name, value in load_file(directory / "model.safetensors").items()
+    }
     assert set(found) == set(alone) == set(before)
     for name, value in found.items():
         assert float((value - alone[name]).abs().max()) <= 1e-5
     assert max(float((found[name] - before[name]).abs().max()) for name in found) > 1e-4
-    config = (checkpoint("qwen2", STD) / "config.json").read_text()
-    assert (tmp_path / "four" / "config.json").read_text() == config
+    head = [name for name in found if "head.probe" in name or "head.mlp" in name]
+    assert all(float((found[name] - before[name]).abs().max()) > 1e-4 for name in head), head
+    for folder, directory in started.items():
+        config = (directory / "config.json").read_text()
+        assert (tmp_path / "four" / folder / "config.json").read_text() == config
+
+
+def _written(plan, config):
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.training.loop import prepared
+    from mimokit.engine.training.saving import save_hf
+
+    with prepared(plan, config, default_data) as state:
+        save_hf(state.model, config.model, config.runtime.save_hf)
+
+
+def _pooled():
+    behind = {"tensor_parallel": 2, "pipeline_parallel": 2, **ONE}
+    return pooled_weights("heterogeneous", behind, {**ONE, "rank_offset": 4})
+
+
+def _qwen():
+    images = {"tensor_parallel": 2, "pipeline_parallel": 2, **ONE}
+    words = {"tensor_parallel": 2, "pipeline_parallel": 2, "rank_offset": 4, **ONE}
+    return qwen_config("qwen3_vl", "heterogeneous", images, words)
+
+
+@pytest.mark.parametrize("make", [_pooled, _qwen])
+def test_what_was_not_trained_is_written_back_bit_for_bit(cluster, tmp_path, make):
+    config = make()
+    config.runtime.save_hf = str(tmp_path / "saved")
+    cluster.run(_written, plan := mimokit.plan(config), config, world_size=plan.world_size)
+    for name, folder in saved_modules(config.model).items():
+        source = Path(config.model.get_architecture(name).weights)
+        for file in source.iterdir():
+            saved = tmp_path / "saved" / folder / file.name
+            assert saved.read_bytes() == file.read_bytes(), saved
 
 
 def test_a_whole_llava_is_written_back(cluster, tmp_path):

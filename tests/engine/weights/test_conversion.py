@@ -17,13 +17,14 @@ from mimokit.cli.main import app
 from mimokit.config.errors import ConfigError
 from mimokit.engine.weights import convert_to_hf, convert_to_layout, read_shard
 from tests.hugging_face_weights import WHOLE, checkpoint
+from tests.qwen_vl import KINDS, qwen_checkpoint
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", [*WHOLE, *KINDS])
 def test_there_through_another_layout_and_back_every_file_is_the_same(
     name: str, tmp_path: Path
 ) -> None:
-    source = checkpoint(name)
+    source = qwen_checkpoint(name) if name in KINDS else checkpoint(name)
     convert_to_layout(source, tmp_path / "first", 2, 2)
     convert_to_layout(tmp_path / "first", tmp_path / "second", 4, 3)
     convert_to_hf(tmp_path / "second", tmp_path / "back")
