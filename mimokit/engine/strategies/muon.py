@@ -93,7 +93,7 @@ def orthogonal(matrix: Tensor, eps: float) -> Tensor:
     """
     a, b, c = COEFFICIENTS
     is_tall = matrix.shape[0] > matrix.shape[1]
-    found = matrix.T if is_tall else matrix
+    found: Tensor = matrix.T if is_tall else matrix
     found = found / found.norm().clamp(min=eps)
     for _ in range(NEWTON_SCHULZ_STEPS):
         gram = found @ found.T
