@@ -966,6 +966,7 @@ OUTER = {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
 SGD = {"inner_optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
 RMSPROP = {"inner_optimizer": {"name": "rmsprop", "weight_decay": 0.01}}
 ADAGRAD = {"inner_optimizer": {"name": "adagrad", "lr": 0.01}}
+MUON = {"H": 2, "inner_optimizer": {"name": "muon", "lr": 1e-3}}
 FRAGMENTS = {"H": 4, "fragments": 2, "overlap_steps": 1, "mix": 0.25}
 """Taken after 4 and 6 steps, written one step later; what begins at step 8 is not written."""
 MASKS = {"p_sparta": 0.3, "delay": 1, "fault_rate": 0.3, "index_selector": "partitioned"}
@@ -1038,6 +1039,10 @@ def _replicas() -> Iterator[WholeRun]:
         ("demo, full shards", layers, {"name": "demo"}),
     ):
         yield WholeRun("replicas", name, _ReplicasOf(layout, {"replicas": 2, **strategy}), 4)
+    sliced = _With(partial(digits_config, (2, 2), (2, 2)), ("images", LANGUAGE), SHARDED_STATES)
+    for name, layout in (("muon, shared states", sliced), ("muon of experts", mixture)):
+        muon = {"name": "fedavg", "replicas": 2, **MUON}
+        yield WholeRun("replicas", name, _ReplicasOf(layout, muon), 4)
     in_bf16 = partial(in_precision, states, "bf16")
     diloco = {"name": "diloco", "replicas": 2, "H": 2, "outer_optimizer": OUTER}
     yield WholeRun("bf16", "replicas that share states", _ReplicasOf(in_bf16, diloco))

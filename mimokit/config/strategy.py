@@ -215,8 +215,8 @@ class StrategyConfig(ConfigModel, frozen=True):
     """Share of the residual that SparseLoCo keeps per exchange."""
 
     inner_optimizer: OptimizerConfig | None = None
-    """The optimizer of each replica; muon can be planned, not run. An lr that is left out is the
-    learning rate of the run, of adamw weight_decay and eps likewise. None: AdamW."""
+    """The optimizer of each replica. An lr that is left out is the learning rate of the run, of
+    adamw and muon weight_decay and eps likewise. None: AdamW."""
 
     outer_optimizer: OptimizerConfig | None = None
     """Of DiLoCo. None: sgd with lr 0.7, momentum 0.9, nesterov."""

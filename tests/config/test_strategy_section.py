@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from mimokit.config import ConfigError, check_runnable
+from mimokit.config import check_runnable
 from mimokit.config.strategy import OPTIMIZER_TAKES, OptimizerConfig
 from mimokit.config_files import config_from_mapping
 from mimokit.engine.parallel.optimizer import optimizer_spec
+from mimokit.engine.strategies.muon import LayerMuon
 from mimokit.engine.strategies.optim import OptimSpec
 from tests.config.sections import load, only, problems, put, sections
 
@@ -106,21 +107,6 @@ def test_a_world_without_room_for_the_replicas_is_rejected() -> None:
     assert all("each of the 2 replicas of strategy.replicas has 2" in one.sentence for one in found)
 
 
-@pytest.mark.parametrize(
-    ("strategy", "sentence"),
-    [
-        (
-            {"name": "diloco", "inner_optimizer": {"name": "muon"}},
-            "strategy.inner_optimizer is muon, which needs whole matrices",
-        ),
-    ],
-)
-def test_what_does_not_run_yet_is_planned_only(strategy: Any, sentence: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        check_runnable(load(of({"replicas": 2, **strategy})))
-    assert sentence in only(refused.value.problems).sentence
-
-
 def test_the_inner_optimizer_is_that_of_the_replicas() -> None:
     inner = {"name": "adamw", "lr": 0.5, "weight_decay": 0.25}
     config = load(of({"name": "diloco", "inner_optimizer": inner}))
@@ -135,6 +121,15 @@ def test_the_inner_optimizer_is_that_of_the_replicas() -> None:
     check_runnable(sgd)
     assert optimizer_spec(sgd).cls is torch.optim.SGD
     assert optimizer_spec(sgd).kwargs == {"lr": sgd.runtime.learning_rate, "momentum": 0.9}
+    muon = load(of({"name": "diloco", "inner_optimizer": {"name": "muon", "momentum": 0.8}}))
+    check_runnable(muon)
+    assert optimizer_spec(muon).cls is LayerMuon
+    assert optimizer_spec(muon).kwargs == {
+        "lr": muon.runtime.learning_rate,
+        "weight_decay": muon.runtime.weight_decay,
+        "eps": muon.runtime.adam_epsilon,
+        "momentum": 0.8,
+    }
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
     """Reject what can be planned but cannot be run yet.
 
     Raises:
-        ConfigError: a size, field of a network, graph of modules, schedule, precision or inner
-            optimizer that runs do not have yet (the tables of this file and of
+        ConfigError: a size, field of a network, graph of modules, schedule or precision
+            that runs do not have yet (the tables of this file and of
             `runnable_networks`), more micro-batches or edges than a message tag holds, a data set
             without one micro-batch, or no tokens for an encoder.
     """
@@ -56,7 +56,6 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
         problems += _precision(config)
         problems += _samples(config)
         problems += _frame_parallel(config)
-        problems += _strategy(config)
     return problems
 
 
@@ -97,20 +96,6 @@ def _samples(config: ExperimentConfig) -> Iterator[Problem]:
                 f"'{name}'; raise it, or give the module its own in modality_seq_lengths."
             )
             yield problem_at("data.image_seq_length", data.image_seq_length, sentence)
-
-
-def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
-    """Yield what of a strategy between replicas of a layout can be planned but not run yet."""
-    strategy = config.strategy
-    if strategy is None:
-        return
-    inner = strategy.inner_optimizer
-    if inner is not None and inner.name == "muon":
-        sentence = (
-            "Section 'strategy': strategy.inner_optimizer is muon, which needs whole matrices and "
-            "can be planned between replicas of a layout but not run yet; choose another one."
-        )
-        yield Problem("strategy", "inner_optimizer", inner.name, sentence)
 
 
 def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:

@@ -22,6 +22,7 @@ from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import one_over
 from mimokit.engine.parallel.loss_scale import LossScale
 from mimokit.engine.parallel.main_weights import main_weight, reduced_gradient, round_main_weights
+from mimokit.engine.parallel.matrices import cut_matrices
 from mimokit.engine.parallel.optimizer import (
     MainGradOptimizer,
     learning_rate_scheduler,
@@ -32,6 +33,7 @@ from mimokit.engine.parallel.optimizer import (
 )
 from mimokit.engine.part_times import StepPart
 from mimokit.engine.steps import Step, loop_watcher
+from mimokit.engine.strategies.muon import LayerMuon
 from mimokit.planning.types import LayoutPlan
 from mimokit.step_kinds import StepKind
 
@@ -344,7 +346,8 @@ def update_of_run(
     fused = {"fused": True} if spec.cls is torch.optim.AdamW else {}
     optimizer = on_main_grad(spec.cls)([], **spec.kwargs, **fused)
     for name, module in modules.items():
-        optimizer.add_module(module, **plan.executions[name].optimizer_options)
+        matrices = {"matrices": cut_matrices(module)} if spec.cls is LayerMuon else {}
+        optimizer.add_module(module, **plan.executions[name].optimizer_options, **matrices)
     pairs = tuple((module, grids[name]) for name, module in modules.items())
     runtime = config.inner_runtime
     in_fp16 = any(execution.weights == "fp16" for execution in plan.executions.values())

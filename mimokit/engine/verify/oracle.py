@@ -36,6 +36,7 @@ from mimokit.engine.models.routing import WholeRouting
 from mimokit.engine.models.specs import multimodal_provider
 from mimokit.engine.models.transformer import DTYPES, ModuleBuild, round_weights
 from mimokit.engine.parallel.marks import set_shards
+from mimokit.engine.parallel.matrices import layer_matrices
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec, set_epsilon
 from mimokit.engine.rounding import nudge_weights
 from mimokit.engine.verify.inner_layers import add_inner_layers
@@ -415,7 +416,9 @@ class OneProcess:
         for name, module in self.model.parts():
             section = networks[name].optimizer or ModuleOptimizerConfig()
             stepped = [self._copies.get(p, p) for p in module.parameters() if p.requires_grad]
-            groups.append({"params": stepped, **section.model_dump(exclude_none=True)})
+            whole = {self._copies.get(p, p): None for p in layer_matrices(module)}  # for Muon
+            given = section.model_dump(exclude_none=True)
+            groups.append({"params": stepped, "matrices": whole, **given})
         return groups
 
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from mimokit.analysis import read_run
 from mimokit.cli.main import app
 from mimokit.cluster import EngineCluster, RankError
-from mimokit.config import ConfigError, ExperimentConfig, StrategyConfig
+from mimokit.config import ConfigError, ExperimentConfig, OptimizerConfig, StrategyConfig
 from mimokit.config.runtime import CheckpointConfig
 from mimokit.engine.checkpoints.files import read_whole
 from mimokit.experiment import Evaluations, resume_check, train
@@ -161,11 +161,20 @@ def test_replicas_go_on_bit_for_bit_with_what_they_exchange(
     assert report.tolerance == 0.0
 
 
-def test_residuals_of_shared_states_go_on(cluster: EngineCluster) -> None:
-    """Each rank saves those of the entries that it steps."""
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        StrategyConfig(name="demo", replicas=2),
+        StrategyConfig(name="fedavg", replicas=2, inner_optimizer=OptimizerConfig(name="muon")),
+    ],
+    ids=["residuals", "momentum of matrices"],
+)
+def test_what_each_rank_keeps_of_its_entries_goes_on(
+    cluster: EngineCluster, strategy: StrategyConfig
+) -> None:
     modules = "images", "language_module"
     config = with_sizes(digits_config((1, 2), (1, 2)), modules, use_distributed_optimizer=True)
-    config.strategy = StrategyConfig(name="demo", replicas=2)
+    config.strategy = strategy
     report = resume_check(cluster, config)
     assert report.passed, report.findings
 

@@ -23,6 +23,7 @@ from tests.planted import planted
 from tests.whole_runs import (
     CHUNKS,
     IN_FULL,
+    MUON,
     OUTER,
     SHARDED_STATES,
     TWO_INSTANCES,
@@ -139,6 +140,11 @@ def _without_last(original):
     return lambda self: iter(list(original(self))[:-1])
 
 
+def _each_part_alone(original):
+    """Plant: a rank makes its part of a matrix orthogonal, not the whole one."""
+    return property(lambda self: False)
+
+
 DILOCO = {"name": "diloco", "H": 2, "outer_optimizer": OUTER}
 SPARTA = {"name": "sparta", "p_sparta": 0.25, "index_selector": "shuffled_sequential"}
 
@@ -172,6 +178,14 @@ def test_the_check_catches(cluster, target, fault, strategy):
     with planted(cluster, target, fault, 2):
         report = verify(cluster, config, steps=STEPS)
     assert not report.passed
+    assert report.max_weight_difference > 1e-4
+
+
+def test_the_check_catches_a_matrix_of_which_each_part_is_stepped_alone(cluster):
+    config = with_strategy(digits_config((2, 1), (2, 1)), name="fedavg", replicas=2, **MUON)
+    target = "mimokit.engine.parallel.matrices.CutMatrix._is_cut"
+    with planted(cluster, target, _each_part_alone, 4):
+        report = verify(cluster, config, steps=1)
     assert report.max_weight_difference > 1e-4
 
 
