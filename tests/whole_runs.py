@@ -903,6 +903,27 @@ def _pooling_heads() -> Iterator[WholeRun]:
     cut = _With(partial(on_contexts, contexts, images=2), ("images",), {"sequence_parallel": True})
     yield WholeRun("pooling heads", "contexts", cut)
     yield WholeRun("bf16", "pooling heads", partial(in_precision, pooled_with_all, "bf16"))
+    for name, make in (
+        ("any size, recomputed on contexts", pooled_any_size_on_contexts),
+        ("any size, shared on stages, dropping", partial(_dropping, _pooled_any_size_on_stages)),
+    ):
+        yield WholeRun("pooling heads", name, make)
+    fewer_bits = partial(in_precision, pooled_any_size_on_contexts, "bf16")
+    yield WholeRun("bf16", "pooling heads of any size", fewer_bits)
+
+
+ONE_ROW_OF_ANY_SIZE = {"pooling_head": True, "merge_size": 1}
+
+
+def pooled_any_size_on_contexts() -> ExperimentConfig:
+    """Return pooled images of any size on parts of sequences, in full shards, recomputed."""
+    make = partial(_qwen, {"qwen": (2, 2), LANGUAGE: (2, 2)}, "colocated")
+    config = on_contexts(partial(_changed, make(), "qwen", **ONE_ROW_OF_ANY_SIZE), qwen=2)
+    return with_sizes(recomputed(config, qwen="full"), ("qwen",), **IN_FULL)
+
+
+def _pooled_any_size_on_stages() -> ExperimentConfig:
+    return _changed(any_size_on_stages(), "qwen", **ONE_ROW_OF_ANY_SIZE)
 
 
 def _frames() -> Iterator[WholeRun]:

@@ -40,14 +40,6 @@ def learned_positions(name: str, network: ModuleArchitecture, table: int) -> Ite
         yield leave_out(name, field, table, network_path(name, field))
 
 
-def unrunnable_pooling(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield what a head that makes one row of an image does not run with."""
-    if network.pooling_head and network.any_image_size:
-        sentence = "pooling_head is true, which does not run with any_image_size; leave it out."
-        fix = a_fix(network_path(name, "pooling_head"), None)
-        yield module_problem(name, "pooling_head", True, sentence, fix)
-
-
 def unrunnable_projector(model: MimoParallelismConfig, name: str) -> Iterator[Problem]:
     """Yield projectors of inner layers, and widths that cannot be cut."""
     network, language = model.get_architecture(name), model.get_architecture(model.llm_module_name)

@@ -12,7 +12,6 @@ from mimokit.config.rules.facts import a_fix, leave_out, module_problem, network
 from mimokit.config.rules.runnable_encoders import (
     learned_positions,
     turning_positions,
-    unrunnable_pooling,
     unrunnable_projector,
 )
 from mimokit.units import counted
@@ -34,8 +33,6 @@ def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
             yield from unrunnable_projector(model, name)
         yield from _latent(name, network)
         yield from _key_bias(name, network, model.get_parallelism(name).tensor_parallel)
-        if learned and network.modality != "text":
-            yield from unrunnable_pooling(name, network)
 
 
 def _planned(name: str, network: ModuleArchitecture) -> Iterator[Problem]:

@@ -95,7 +95,6 @@ class OwnEncoder(Encoder):
         self.geometry = _GEOMETRIES[network.modality](network)
         self._name = build.name
         self._sizes = kind.sizes
-        self._merge_size = network.merge_size
         self._tokens_per_item = tokens_of_architecture(network)
         self._features = network.hidden_size * kind.merged(network)
 
@@ -134,7 +133,8 @@ class OwnEncoder(Encoder):
     def _blank_item(self) -> dict[str, torch.Tensor]:
         """Return the inputs of the smallest item, of zeros."""
         dtype = dtype_computed_in(next(self.parameters()))
-        patches = self._merge_size**2 if self._sizes == GRID else 1
+        merge = self.geometry.merge_size
+        patches = merge**2 if self._sizes == GRID else 1
         item = {
             name: none.new_zeros(patches, *none.shape[1:], dtype=dtype)
             if none.is_floating_point()
@@ -142,17 +142,17 @@ class OwnEncoder(Encoder):
             for name, none in self.no_items().items()
         }
         if GRID in item:
-            item[GRID] = item[GRID].new_tensor([[1, self._merge_size, self._merge_size]])
+            item[GRID] = item[GRID].new_tensor([[1, merge, merge]])
         return item
 
     def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
         """Return the number of tokens of every item, from its size: [items]."""
-        return tokens_of_grid(sizes, self._merge_size) if self._sizes == GRID else sizes
+        return tokens_of_grid(sizes, self.geometry) if self._sizes == GRID else sizes
 
     def _rows(self, tokens_per_item: torch.Tensor | None, inputs: dict[str, torch.Tensor]) -> int:
         """Return how many rows the batch asks for."""
         if GRID in inputs:
-            return int(tokens_of_grid(inputs[GRID], self._merge_size).sum())
+            return int(tokens_of_grid(inputs[GRID], self.geometry).sum())
         if tokens_per_item is not None:
             return int(tokens_per_item.sum())
         return len(next(iter(inputs.values()))) * self._tokens_per_item

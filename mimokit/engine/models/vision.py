@@ -283,12 +283,14 @@ class AnySizeVisionTransformer(VisionTransformer):
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, images, hidden] to [tokens, merge_size^2 * hidden], without padding."""
         assert sizes is not None
+        if self.geometry.pools:
+            return self.head(hidden, self._mask(sizes)[:, 0, 0])  # type: ignore[no-any-return]
         patches = hidden[self.geometry.extra_positions :].transpose(0, 1)[self._seen(sizes)]
         return patches.reshape(-1, self.geometry.merge_size**2 * hidden.shape[-1])
 
     def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
         """Return the number of tokens of every image, from its grid: [images]."""
-        return tokens_of_grid(sizes, self.geometry.merge_size)
+        return tokens_of_grid(sizes, self.geometry)
 
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor:
         extra = torch.ones(len(sizes), self.geometry.extra_positions, dtype=torch.bool)

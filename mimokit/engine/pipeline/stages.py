@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from mimokit.architecture.tokens import ImageGeometry
 from mimokit.config.user_code import OwnLoss
 from mimokit.engine.data.batch import (
     ITEMS,
@@ -23,7 +24,7 @@ from mimokit.engine.megatron import GPTModel, MimoModel
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import shares_experts
 from mimokit.engine.models.language import hidden_states_of
-from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_axis_positions
+from mimokit.engine.models.patches import GRID, ITEM_TOKENS, three_axis_positions, token_grids
 from mimokit.engine.models.projector import row_width
 from mimokit.engine.models.rng import computing_lengths
 from mimokit.engine.models.transformer import causal_mask
@@ -325,7 +326,7 @@ class LanguageStage(_LogitsStage):
 
     Args:
         modalities: edge of the stage graph -> the modality whose rows it receives.
-        merge_sizes: modality -> merge size, for modalities whose images differ in size.
+        geometries: modality -> that of its largest image, where images differ in size.
         inner_layers: modality -> layers whose outputs its rows have behind those of the last.
         three_axes: tokens have positions of three axes; packing computes them from the grids that
             come with the rows, and each stage sends them to the next. False also where grids do
@@ -345,7 +346,7 @@ class LanguageStage(_LogitsStage):
         last: bool,
         model: MimoModel,
         modalities: Mapping[int, str],
-        merge_sizes: Mapping[str, int],
+        geometries: Mapping[str, ImageGeometry],
         inner_layers: Mapping[str, int],
         three_axes: bool,
         feeds: bool = False,
@@ -358,7 +359,7 @@ class LanguageStage(_LogitsStage):
         super().__init__(name, wrapped, first, last, chunk)
         self._model = model
         self._modalities = modalities
-        self._merge_sizes = merge_sizes
+        self._geometries = geometries
         self._inner_layers = inner_layers
         self._three_axes = three_axes
         self._feeds = feeds
@@ -441,11 +442,11 @@ class LanguageStage(_LogitsStage):
             counts = given.counts[edge][0]
             check_rows(ids, special[modality], modality, counts)
             branches[modality] = self._rows(given.hidden[edge])
-            if modality in self._merge_sizes:
+            if modality in self._geometries:
                 (grid,), items = given.integers[edge], given.counts[edge][1]
-                merge_size = self._merge_sizes[modality]
-                check_grids(grid, items, counts, merge_size, modality)
-                grids[special[modality]] = merged_grid(grid, merge_size)
+                sizes = token_grids(grid, self._geometries[modality])
+                check_grids(sizes, items, counts, modality)
+                grids[special[modality]] = sizes
         # Positions are rotary, except in a GPTModel of the user's that adds learned ones to words.
         learned = self._part.embedding.add_position_embedding
         places = batch["position_ids"] if learned else None
