@@ -248,6 +248,30 @@ def _contexts() -> Iterator[WholeRun]:
     make = partial(_longer, partial(decoded_config, behind, 2))
     all_cut = {"images": 2, "language_module": 2, "writer": 2}
     yield WholeRun(proves, "a decoder", partial(on_contexts, make, **all_cut))
+    yield WholeRun(proves, "a decoder that pads, in stages", _padded_decoder_in_stages)
+    yield WholeRun(proves, "a decoder that pads, in slices", _padded_decoder_in_slices)
+
+
+def _padded_decoder_in_stages() -> ExperimentConfig:
+    """Return 42 tokens, of which two context-parallel ranks of a decoder share 44."""
+    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 2), "writer": (1, 2, 2)}
+    return on_contexts(partial(decoded_config, sizes, 2), writer=2)
+
+
+def _padded_decoder_in_slices() -> ExperimentConfig:
+    """Return the same on two tensor-parallel ranks each, which drop numbers, with a table of 42."""
+    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 2), "writer": (2, 1, 2)}
+    make = partial(cut_along_sequences, partial(decoded_config, sizes, 2))
+    config = on_contexts(partial(_dropping, make), writer=2)
+    return _changed(config, "writer", position_embedding_type="learned_absolute")
+
+
+def _learned_in_rows() -> ExperimentConfig:
+    """Return a decoder of two stages whose samples are in a row, on two tensor-parallel ranks."""
+    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 2), "writer": (2, 2, 1)}
+    config = in_rows(partial(cut_along_sequences, partial(decoded_config, sizes, 2)))
+    learned = {"position_embedding_type": "learned_absolute", "max_position_embeddings": 42}
+    return _changed(config, "writer", **learned)
 
 
 def in_rows(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
@@ -301,6 +325,7 @@ def _samples_in_rows() -> Iterator[WholeRun]:
     behind = {"images": (1, 1, 1), LANGUAGE: (1, 2, 2), "writer": (1, 1, 1)}
     make = partial(decoded_config, behind, 2)
     yield WholeRun(proves, "stages and a decoder", partial(in_rows, make))
+    yield WholeRun(proves, "learned positions of a decoder", _learned_in_rows)
 
 
 DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.2}

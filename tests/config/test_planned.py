@@ -11,6 +11,7 @@ from mimokit.config import ConfigError, check_runnable
 from mimokit.config.layer_architecture import LayerArchitecture
 from mimokit.config.parallelism import ModuleParallelismConfig
 from tests.config.sections import load, network, only, problems, put, sections
+from tests.layouts_apart import decoded_config
 
 LANGUAGE = "language_module"
 SIZES = "model.module_parallelisms"
@@ -331,6 +332,26 @@ def test_positions_of_encoders_need_not_divide_and_sequences_do() -> None:
         (LANGUAGE, "context_parallel")
     }
     assert "cuts its 126 tokens into 4 unequal pieces" in found[0].sentence
+
+
+def test_a_decoder_has_a_learned_position_for_every_token() -> None:
+    config = decoded_config(dict.fromkeys(("images", LANGUAGE, "writer"), (1, 1, 1)))
+    writer = config.model.module_architectures["writer"]
+    writer.position_embedding_type = "learned_absolute"
+    check_runnable(config)
+    for field in ("max_position_embeddings", "seq_length"):
+        networks = config.model.module_architectures
+        networks["writer"] = writer.model_copy(update={field: 41})
+        with pytest.raises(ConfigError, match=f"{field} is 41, but its samples have 42 tokens"):
+            check_runnable(config)
+
+
+def test_sequences_of_decoders_need_not_divide() -> None:
+    config = decoded_config(dict.fromkeys(("images", LANGUAGE, "writer"), (1, 1, 2)))
+    writer = config.model.module_parallelisms["writer"]
+    writer.context_parallel, writer.data_parallel = 2, 1
+    assert config.data.seq_length % 4
+    check_runnable(config)
 
 
 def test_rows_run_with_experts() -> None:

@@ -27,9 +27,9 @@ def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
     """Yield what of the networks of a model does not run yet."""
     for name, network in model.module_architectures.items():
         yield from _planned(name, network)
-        learned = name != model.llm_module_name and name not in model.decoder_module_names
-        yield from _positions(name, network, learned, name == model.llm_module_name)
-        if learned and model.llm_module_name in model.module_architectures:
+        encodes = name != model.llm_module_name and name not in model.decoder_module_names
+        yield from _positions(name, network, encodes)
+        if encodes and model.llm_module_name in model.module_architectures:
             yield from unrunnable_projector(model, name)
         yield from _latent(name, network)
         yield from _key_bias(name, network, model.get_parallelism(name).tensor_parallel)
@@ -51,23 +51,16 @@ def _planned(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
             yield leave_out(name, field, value, network_path(name, field))
 
 
-def _positions(
-    name: str, network: ModuleArchitecture, learned: bool, either: bool
-) -> Iterator[Problem]:
-    """Yield positions of a kind that the module does not have in runs."""
-    field = "position_embedding_type"
-    positions = network.has_learned_positions(by_default=learned)
-    turns = learned and not positions
-    if positions != learned and not either and not turns:
-        yield leave_out(name, field, network.position_embedding_type, network_path(name, field))
-        return
-    if turns:
+def _positions(name: str, network: ModuleArchitecture, encodes: bool) -> Iterator[Problem]:
+    """Yield tables of positions that are too short, and rotary ones that do not run."""
+    positions = network.has_learned_positions(by_default=encodes)
+    if encodes and not positions:
         yield from turning_positions(name, network)
         return
     table = network.max_position_embeddings
-    if learned and table is not None:
+    if encodes and table is not None:
         yield from learned_positions(name, network, table)
-    if not learned and table is not None and table < network.seq_length:
+    if not encodes and table is not None and table < network.seq_length:
         sentence = (
             f"max_position_embeddings is {table}, fewer than the "
             f"{counted(network.seq_length, 'token')} of its longest sequence (seq_length); shorten "

@@ -31,7 +31,7 @@ from mimokit.engine.models.transformer import (
     block_submodules,
     layer_spec,
 )
-from mimokit.engine.parallel.context import SequenceCut
+from mimokit.engine.parallel.context import SequenceCut, with_padding
 from mimokit.engine.parallel.sequence import SliceNorm
 
 
@@ -162,7 +162,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
             return self._without_items(hidden) if self.shares_layers else self._widened(hidden)
         hidden, inner = self._apart(hidden)
         if self.part.first:
-            hidden = self._cut.on_rank(_with_padding(hidden, self._padding, dimension=0))
+            hidden = self._cut.on_rank(with_padding(hidden, self._padding, dimension=0))
             if hasattr(self, "pre_layernorm"):
                 hidden = self.pre_layernorm(hidden)
         else:
@@ -215,7 +215,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         angles = self._rotary(sizes)
         if angles is None:
             return {}
-        padded = _with_padding(angles, self._padding, dimension=0).transpose(0, 1)
+        padded = with_padding(angles, self._padding, dimension=0).transpose(0, 1)
         return {"rotary_pos_emb": self._cut.tokens_on_rank(padded).transpose(0, 1)}
 
     def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
@@ -234,7 +234,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     @property
     def _padding(self) -> int:
         """Positions that are added to those of an item, so that ranks can share them evenly."""
-        return -int(self.geometry.positions) % self._cut.divisor
+        return self._cut.padding_of(int(self.geometry.positions))
 
     def _hiding_padding(self, mask: torch.Tensor | None) -> torch.Tensor | None:
         """Return a mask that also forbids attention to the padding of ranks."""
@@ -245,8 +245,8 @@ class Encoder(MegatronModule):  # type: ignore[misc]
             shape = (1, 1, 1, int(self.geometry.positions))
             mask = torch.zeros(shape, dtype=torch.bool, device=device)
         if mask.shape[2] > 1:
-            mask = _with_padding(mask, self._padding, dimension=2)
-        return _with_padding(mask, self._padding, dimension=3, value=True)
+            mask = with_padding(mask, self._padding, dimension=2)
+        return with_padding(mask, self._padding, dimension=3, value=True)
 
     def _with_windows(
         self, mask: torch.Tensor | None, sizes: torch.Tensor | None
@@ -255,7 +255,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         windows = self._windows(sizes)
         if windows is None:
             return mask
-        windows = _with_padding(windows, self._padding, dimension=1)[:, None, None]
+        windows = with_padding(windows, self._padding, dimension=1)[:, None, None]
         return windows if mask is None else windows.masked_fill(mask, HIDDEN)
 
     def _windows(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
@@ -321,14 +321,6 @@ def angles_in_row(positions: int, width: int, base: float, device: torch.device)
     steps = torch.arange(0, width, 2, device=device) / width
     angles = torch.arange(positions, device=device)[:, None] * base**-steps
     return torch.cat([angles, angles], dim=-1)[:, None, None]
-
-
-def _with_padding(
-    tensor: torch.Tensor, padding: int, dimension: int, value: float = 0
-) -> torch.Tensor:
-    """Return a tensor that is longer along a dimension."""
-    sides = [0, 0] * (tensor.dim() - dimension - 1) + [0, padding]
-    return torch.nn.functional.pad(tensor, sides, value=value) if padding else tensor
 
 
 @dataclass(frozen=True)

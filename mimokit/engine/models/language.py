@@ -33,6 +33,7 @@ from mimokit.engine.models.transformer import (
 )
 from mimokit.engine.parallel.context import SequenceCut
 from mimokit.engine.parallel.marks import mark_of_slice
+from mimokit.units import counted
 
 
 @dataclass(frozen=True)
@@ -156,11 +157,8 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
         if self.pre_process and self.position_embedding_type == "learned_absolute":
             if decoder_input is None:
                 decoder_input = self.embedding(input_ids, None)
-            lengths = cut.lengths or (len(decoder_input) * cut.parts,)
-            places = torch.cat([torch.arange(length) for length in lengths])
-            places = places.to(decoder_input.device)
             table = self.embedding.position_embeddings.weight
-            decoder_input = decoder_input + table[cut.on_rank(places), None]
+            decoder_input = _with_positions(decoder_input, table, cut)
         output: torch.Tensor = super().forward(
             input_ids, position_ids, attention_mask, decoder_input=decoder_input, **options
         )
@@ -188,6 +186,24 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
         weight = self._tied_copy()
         if weight is not None and weight.requires_grad:
             dist.all_reduce(weight.main_grad, group=self.embd_group)  # type: ignore[attr-defined]
+
+
+def _with_positions(hidden: torch.Tensor, table: torch.Tensor, cut: SequenceCut) -> torch.Tensor:
+    """Add learned positions to [tokens of this rank, samples, hidden].
+
+    Tokens that only ranks need, to share a sample evenly, have the last one.
+
+    Raises:
+        ValueError: a sample has more tokens than the table has rows.
+    """
+    lengths = cut.lengths or (len(hidden) * cut.parts,)
+    if max(lengths) >= len(table) + cut.divisor:
+        raise ValueError(
+            f"A sample has {max(lengths)} tokens, but there are {counted(len(table), 'position')}; "
+            "raise max_position_embeddings."
+        )
+    places = torch.cat([torch.arange(length) for length in lengths]).clamp(max=len(table) - 1)
+    return hidden + table[cut.on_rank(places.to(hidden.device)), None]
 
 
 def _set_yarn(config: TransformerConfig, scaling: RopeScaling) -> None:
@@ -324,7 +340,8 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
     separate layers, width and ranks.
 
     Args:
-        initial_seed: seed of the projection, which is replicated over tensor-parallel ranks.
+        initial_seed: seed of the projection and of learned positions, which are replicated over
+            tensor-parallel ranks.
     """
 
     def __init__(
@@ -346,8 +363,14 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
             torch.manual_seed(initial_seed)
             self.projection = torch.nn.Parameter(torch.empty(config.hidden_size, input_size))
             config.init_method(self.projection)
+            in_front = [self.projection]
+            if self.position_embedding_type == "learned_absolute":
+                table = torch.empty(options["max_sequence_length"], config.hidden_size)
+                self.position_embedding = torch.nn.Parameter(table)
+                config.init_method(self.position_embedding)
+                in_front.append(self.position_embedding)
             if config.sequence_parallel:
-                mark_of_slice([self.projection])
+                mark_of_slice(in_front)
 
     def forward(
         self,
@@ -368,6 +391,10 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
         """
         if self.part.first:
             hidden = torch.nn.functional.linear(hidden, self.projection)
+            if self.position_embedding_type == "learned_absolute":
+                lengths = None if packed_seq_params is None else lengths_of(packed_seq_params)
+                cut = SequenceCut.of(self, lengths)
+                hidden = _with_positions(hidden, self.position_embedding, cut)
         self.set_input_tensor(hidden)
         output: torch.Tensor = super().forward(
             input_ids=None,

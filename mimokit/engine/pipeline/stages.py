@@ -252,7 +252,8 @@ class ModalityStage(ModuleStage):
 def values_on_rank(model: GPTModel, output: StageOutput, values: torch.Tensor) -> torch.Tensor:
     """Return the values, of [samples, tokens], of the tokens whose logits an output has."""
     if output.row is None:
-        return SequenceCut.of(model).tokens_on_rank(values)
+        cut = SequenceCut.of(model)
+        return cut.tokens_on_rank(cut.padded(values, 1))
     cut = SequenceCut.of(model, output.row.lengths)
     return cut.tokens_on_rank(output.row.lay(values)[None])
 
@@ -305,9 +306,10 @@ class _LogitsStage(ModuleStage):
 
 def _by_sample(hidden: torch.Tensor, row: SampleRow | None, batch: Batch) -> torch.Tensor:
     """Return [samples, tokens, …] of all positions, [tokens, samples, …] or places of a row."""
+    tokens = batch["input_ids"].shape[1]
     if row is None:
-        return hidden.transpose(0, 1)
-    return row.take_apart(hidden[:, 0], batch["input_ids"].shape[1])
+        return hidden[:tokens].transpose(0, 1)
+    return row.take_apart(hidden[:, 0], tokens)
 
 
 def _laid(packed: Packed, row: SampleRow) -> Packed:
@@ -491,6 +493,8 @@ class LanguageStage(_LogitsStage):
 class DecoderStage(_LogitsStage):
     """A stage of a text decoder: rows of the language model in, logits and a separate loss out.
 
+    Samples are padded until its ranks can share them evenly.
+
     Args:
         input_size: width of the rows of the language model.
         in_row: samples are computed in a row, without padding.
@@ -517,7 +521,8 @@ class DecoderStage(_LogitsStage):
         if self.first:  # rows are in sample order, with equally many per sample
             samples, width = len(given.counts[edge][0]), hidden.shape[-1]
             hidden = self._rows(hidden).reshape(samples, -1, width).transpose(0, 1)
-            hidden = self._cut_of().on_rank(hidden.contiguous())
+            cut = self._cut_of()
+            hidden = cut.on_rank(cut.padded(hidden, 0).contiguous())
         output = self._part(hidden, self._mask(hidden))
         return StageOutput(output, [], logits=output if self.last else None)
 
