@@ -287,6 +287,12 @@ YARN = {
 }  # fmt: skip
 
 
+LONG = {
+    "rope_type": "longrope", "factor": 2.0, "original_max_position_embeddings": 16,
+    "short_factor": (1.0,) * 4, "long_factor": (1.0, 1.5, 2.0, 4.0),
+}  # fmt: skip
+
+
 def three_axes_in_rows() -> ExperimentConfig:
     """Return samples in a row, with yarn on three axes, on context and tensor ranks."""
     sizes = {"qwen": (1, 4), LANGUAGE: (2, 2)}
@@ -402,7 +408,7 @@ def _windows_in_chunks() -> ExperimentConfig:
 def _windows_of_a_decoder() -> ExperimentConfig:
     sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 2), "writer": (2, 1, 1)}
     config = cut_along_sequences(partial(decoded_config, sizes, 2))
-    fields = {"rope_scaling": RopeScaling(**YARN), "rotary_base": 1000}
+    fields = {"rope_scaling": RopeScaling(**LONG), "rotary_base": 1000}
     return _changed(config, "writer", window_size=3, **fields)
 
 
@@ -890,7 +896,9 @@ def pooled_with_all() -> ExperimentConfig:
 
 
 SLICED = {"sequence_parallel": True}
-TURNING = {"position_embedding_type": "rope", "rotary_base": 100.0}
+TURNING = {
+    "position_embedding_type": "rope", "rotary_base": 100.0, "rope_scaling": RopeScaling(**YARN)
+}  # fmt: skip
 LONG_TABLE = {"position_embedding_type": "learned_absolute", "max_position_embeddings": 30}
 
 

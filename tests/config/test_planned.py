@@ -104,6 +104,14 @@ def test_nothing_of_them_is_written_unless_it_is_said() -> None:
         (LANGUAGE, {"full_attention_layers": 1}, "window_size is not given"),
         (LANGUAGE, {"window_size": 8, "full_attention_layers": [2, 5]}, "name those of 1 to 4"),
         ("images", LATENT, "multi_latent_attention is true, but it is an encoder, which rotates"),
+        (LANGUAGE, {**LATENT, **LEARNED}, "position_embedding_type is learned_absolute, but multi"),
+        (LANGUAGE, {**LATENT, "mrope_section": [2, 2, 2]}, "mrope_section is given, but multi_lat"),
+        (
+            LANGUAGE,
+            {**LATENT, "rope_scaling": {"rope_type": "linear"}},
+            "stretches positions by the rope_type yarn alone",
+        ),
+        (LANGUAGE, {**LATENT, "qk_pos_emb_head_dim": 3}, "rotate pairs of dimensions; make it"),
         ("images", {"window_size": 2}, "is a square of patches; choose 1 (1 x 1) or 4"),
         (LANGUAGE, {"max_position_embeddings": 9}, "position_embedding_type is not"),
         (LANGUAGE, {**LEARNED, "rotary_base": 1e6}, "but its positions are learned"),
@@ -266,7 +274,9 @@ def test_what_only_is_planned_is_not_run(content: dict[str, Any], field: str) ->
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"rope_scaling": {"rope_type": "longrope"}}, "rope_type longrope, which can be planned"),
+        ({"rope_scaling": {"rope_type": "longer"}}, "rope_type longer, which can be planned"),
+        ({"rope_scaling": {"rope_type": "longrope"}}, "short_factor has 0 numbers, but a head has"),
+        ({"rope_scaling": {"rope_type": "dynamic"}, "kv_channels": 2}, "one pair that turns"),
         ({"kv_channels": 5}, "rotate pairs of them; make it even"),
         ({**LEARNED, "max_position_embeddings": 9}, "is 9, fewer than the"),
     ],
@@ -363,21 +373,6 @@ def test_rows_run_with_experts() -> None:
     check_runnable(load(content))
     sizes["moe_token_dispatcher_type"] = "allgather"
     check_runnable(load(content))
-
-
-@pytest.mark.parametrize(
-    ("module", "fields", "named"),
-    [
-        (LANGUAGE, LEARNED, "position_embedding_type is learned_absolute, which does not run with"),
-        (LANGUAGE, {"rope_scaling": {"rope_type": "linear"}}, "rope_scaling is given, which does"),
-        (LANGUAGE, {"qk_pos_emb_head_dim": 3}, "rotate pairs of dimensions; make it even"),
-    ],
-)
-def test_what_latent_attention_is_not_run_with(
-    module: str, fields: dict[str, Any], named: str
-) -> None:
-    with pytest.raises(ConfigError, match=named):
-        check_runnable(load(with_network(module, **{**LATENT, **fields})))
 
 
 def test_what_is_said_as_it_runs_is_run() -> None:

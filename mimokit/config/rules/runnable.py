@@ -15,6 +15,7 @@ from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.rules.facts import (
     ModuleFacts,
     ModuleSizes,
+    a_fix,
     leave_out,
     module_problem,
 )
@@ -231,7 +232,7 @@ def _decoder_problems(
             f"{field} is {getattr(network, field)}, but its samples have {data.seq_length} tokens "
             "(data.seq_length), and each has a learned position; raise it."
         )
-        fix = {"path": f"{path}.{field}", "value": data.seq_length}
+        fix = a_fix(f"{path}.{field}", data.seq_length)
         yield module_problem(name, field, getattr(network, field), sentence, fix)
     else:
         facts = ModuleFacts(name, is_language=False, vocab=network.vocab_size)

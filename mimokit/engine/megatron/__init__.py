@@ -21,10 +21,6 @@ with quick_import():
     from megatron.core import parallel_state, tensor_parallel
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.hyper_comm_grid import HyperCommGrid
-    from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
-    from megatron.core.models.common.embeddings.yarn_rotary_pos_embedding import (
-        YarnRotaryEmbedding,
-    )
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.mimo.config import MimoModelConfig
@@ -129,7 +125,6 @@ __all__ = [
     "MultimodalProjector",
     "PackedSeqParams",
     "ProcessGroupCollection",
-    "RotaryEmbedding",
     "RowParallelLinear",
     "SelfAttention",
     "SequentialMLP",
@@ -144,7 +139,6 @@ __all__ = [
     "WeightProducts",
     "WholeLinear",
     "WrappedTorchNorm",
-    "YarnRotaryEmbedding",
     "build_module",
     "ensure_memory_buffer",
     "forget_rotary_embeddings",

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from mimokit.architecture.modules import ROTARY_BASE
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import (
     AttnMaskType,
@@ -30,9 +29,11 @@ from mimokit.engine.models.transformer import (
     StagePart,
     block_submodules,
     layer_spec,
+    rotary_positions,
 )
 from mimokit.engine.parallel.context import SequenceCut, with_padding
 from mimokit.engine.parallel.sequence import SliceNorm
+from mimokit.engine.rotary import RotaryPositions
 
 
 @dataclass(frozen=True)
@@ -222,10 +223,11 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         """Return the angles of positions, [positions, items or 1, 1, width of a head]."""
         return None
 
-    def _rotary_in_row(self, base: float) -> torch.Tensor:
-        """Return the angles of positions that follow each other, see `angles_in_row`."""
-        device = next(self.parameters()).device
-        return angles_in_row(int(self.geometry.positions), self.config.kv_channels, base, device)
+    def _rotary_in_row(self, rotary: RotaryPositions) -> torch.Tensor:
+        """Return the angles of positions that follow each other: [positions, 1, 1, width]."""
+        each = rotary.frequencies(self.config.kv_channels).to(next(self.parameters()).device)
+        angles = torch.arange(self.geometry.positions, device=each.device)[:, None] * each
+        return torch.cat([angles, angles], dim=-1)[:, None, None]
 
     def positions_between(self) -> int:
         """Return how many positions of an item a rank sends to the next stage."""
@@ -300,27 +302,11 @@ def _norm_first_part(norm: torch.nn.Module, width: int) -> None:
     norm.forward = of_first
 
 
-def places_in_row(architecture: ModuleArchitecture, positions: int) -> dict[str, int | float]:
-    """Return the rows of a table of learned positions, 0 if they are rotary, and their base."""
+def places_in_row(architecture: ModuleArchitecture, positions: int) -> dict[str, Any]:
+    """Return the rows of a table of learned positions, 0 if they are rotary, and how these turn."""
     learned = architecture.has_learned_positions(by_default=True)
     table = architecture.max_position_embeddings or positions
-    base = architecture.rotary_base or ROTARY_BASE
-    return {"table": table if learned else 0, "rotary_base": base}
-
-
-def angles_in_row(positions: int, width: int, base: float, device: torch.device) -> torch.Tensor:
-    """Return the angles of positions that follow each other (Su et al. 2021, arXiv 2104.09864).
-
-    Args:
-        width: of a head.
-        base: of the wavelengths.
-
-    Returns:
-        [positions, 1, 1, width].
-    """
-    steps = torch.arange(0, width, 2, device=device) / width
-    angles = torch.arange(positions, device=device)[:, None] * base**-steps
-    return torch.cat([angles, angles], dim=-1)[:, None, None]
+    return {"table": table if learned else 0, "rotary": rotary_positions(architecture)}
 
 
 @dataclass(frozen=True)

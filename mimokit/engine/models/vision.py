@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from mimokit.architecture.modules import ROTARY_BASE
 from mimokit.architecture.tokens import ImageGeometry, image_geometry
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import (
@@ -29,7 +28,8 @@ from mimokit.engine.models.patches import (
     tokens_of_grid,
 )
 from mimokit.engine.models.pooling import PoolingHead
-from mimokit.engine.models.transformer import StagePart
+from mimokit.engine.models.transformer import StagePart, rotary_positions
+from mimokit.engine.rotary import RotaryPositions
 
 
 class VisionTransformer(Encoder):
@@ -42,7 +42,7 @@ class VisionTransformer(Encoder):
         class_token: put one before the patches; other extra positions are registers.
         table: rows of the table of learned positions, of which the first are used; 0: positions are
             rotary.
-        rotary_base: of the wavelengths of rotary positions.
+        rotary: how heads turn with positions that are rotary.
         window: patches along a side of the squares inside which patches attend, in layers with a
             window; 0: none. Class token and registers attend to all, and all to them.
     """
@@ -54,7 +54,7 @@ class VisionTransformer(Encoder):
         geometry: ImageGeometry,
         class_token: bool,
         table: int,
-        rotary_base: float,
+        rotary: RotaryPositions,
         patch_bias: bool,
         window: int,
         outer_norms: OuterNorms,
@@ -63,7 +63,7 @@ class VisionTransformer(Encoder):
     ) -> None:
         super().__init__(config, part)
         self.geometry = geometry
-        self._base, self._window = None if table else rotary_base, window
+        self._turning, self._window = None if table else rotary, window
         if part.first:
             self.patch_embedding = torch.nn.Linear(
                 geometry.features, config.hidden_size, bias=patch_bias
@@ -95,7 +95,7 @@ class VisionTransformer(Encoder):
                 f"The encoder takes images of {expected} (channels, height, width), not of {given}."
             )
         patches = self.patch_embedding(cut_patches(pixel_values, shape))
-        if self._base is None:
+        if self._turning is None:
             patches = patches + self._positions_of_patches()
         return self._with_extra(patches)
 
@@ -110,7 +110,7 @@ class VisionTransformer(Encoder):
 
     def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
         """Return [positions, 1, 1, width of a head]; class token and registers do not rotate."""
-        if self._base is None:
+        if self._turning is None:
             return None
         angles = self._angles_of_patches()[:, None]
         return _with_extra_angles(angles, self.geometry.extra_positions)[:, :, None]
@@ -134,11 +134,9 @@ class VisionTransformer(Encoder):
         Half of the pairs rotate with the row of a patch, half with its column, as in Qwen2-VL
         (Wang et al. 2024, arXiv 2409.12191).
         """
-        assert self._base is not None
-        pairs = self.config.kv_channels // 4
-        steps = torch.arange(pairs, device=self._device) / pairs
-        places = self._rows_and_columns().float()
-        angles = (places[..., None] * self._base**-steps).transpose(0, 1).flatten(1)
+        assert self._turning is not None
+        each = self._turning.frequencies(self.config.kv_channels // 2).to(self._device)
+        angles = (self._rows_and_columns()[..., None] * each).transpose(0, 1).flatten(1)
         return torch.cat([angles, angles], dim=-1)
 
     def _rows_and_columns(self) -> torch.Tensor:
@@ -166,7 +164,7 @@ class VisionTransformer(Encoder):
             parts.insert(0, self.registers.expand(len(patches), -1, -1))
         if hasattr(self, "class_token"):
             first: torch.Tensor = self.class_token
-            if self._base is None:
+            if self._turning is None:
                 first = first + self.position_embedding[:1]
             parts.insert(0, first.expand(len(patches), -1, -1))
         return torch.cat(parts, dim=1).transpose(0, 1).contiguous()
@@ -211,7 +209,9 @@ def _parameters(architecture: ModuleArchitecture) -> dict[str, Any]:
         "geometry": geometry,
         "class_token": architecture.class_token,
         "table": rows if architecture.has_learned_positions(by_default=True) else 0,
-        "rotary_base": architecture.rotary_base or ROTARY_BASE,
+        "rotary": replace(
+            rotary_positions(architecture), length=max(geometry.rows, geometry.columns)
+        ),
         "patch_bias": architecture.patch_bias is not False,
         "window": math.isqrt(window) if window < geometry.patches else 0,
     }
@@ -271,7 +271,7 @@ class AnySizeVisionTransformer(VisionTransformer):
         """
         check_grid(grid_thw, self.geometry, len(hidden_states))
         patches = self.patch_embedding(hidden_states)
-        if self._base is None:
+        if self._turning is None:
             patches = patches + self._positions_of_patches()[self._all_places(grid_thw)]
         empty = patches.new_zeros(len(grid_thw), self.geometry.patches, patches.shape[-1])
         return self._with_extra(empty.masked_scatter(self._seen(grid_thw)[..., None], patches))
@@ -303,7 +303,7 @@ class AnySizeVisionTransformer(VisionTransformer):
 
     def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
         """Return [positions, images, 1, width of a head]."""
-        if self._base is None or sizes is None:
+        if self._turning is None or sizes is None:
             return super()._rotary(sizes)
         angles = self._angles_of_patches()
         empty = angles.new_zeros(len(sizes), self.geometry.patches, angles.shape[-1])

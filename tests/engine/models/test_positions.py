@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mimokit.architecture.tokens import ImageGeometry
-from mimokit.engine.models.encoder import angles_in_row
 from mimokit.engine.models.patches import three_axis_positions, token_grids
+from mimokit.engine.rotary import RotaryPositions
 from tests.invariance import assert_computes_the_same
 from tests.whole_runs import whole_runs
 
@@ -62,7 +62,8 @@ def test_positions_in_a_row_rotate_as_those_of_llama():
     config = LlamaConfig(hidden_size=32, num_attention_heads=4)
     theirs = LlamaRotaryEmbedding(config)
     cosine, sine = theirs(torch.zeros(1, 9, 32), torch.arange(9)[None])
-    ours = angles_in_row(9, 8, 10_000.0, torch.device("cpu"))[:, 0, 0]
+    half = torch.arange(9)[:, None] * RotaryPositions(10_000.0).frequencies(8)
+    ours = torch.cat([half, half], dim=-1)
     torch.testing.assert_close(ours.cos(), cosine[0])
     torch.testing.assert_close(ours.sin(), sine[0])
 
