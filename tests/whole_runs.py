@@ -775,6 +775,40 @@ def _balanced_decoder_on_contexts() -> ExperimentConfig:
     return on_contexts(partial(_longer, make), writer=2)
 
 
+OF_ENCODERS = {
+    "num_moe_experts": 4, "moe_ffn_hidden_size": 24, "add_bias_linear": False, **EVEN
+}  # fmt: skip
+
+
+def experts_of_encoders_on_stages() -> ExperimentConfig:
+    """Return an encoder of two stages, with experts of which replicas without images have half."""
+    sizes = {"qwen": (1, 2, 2), LANGUAGE: (1, 1, 2)}
+    make = _Networks(partial(apart_multimodal_config, sizes, **_QWEN), ("qwen",), OF_ENCODERS)
+    return with_sizes(make(), ("qwen",), expert_parallel=2)
+
+
+def _experts_of_shared_images() -> ExperimentConfig:
+    config = _dropping(experts_of_encoders_on_stages, qwen="full")
+    config.runtime.patch_type = [FRAME_PARALLEL]
+    return config
+
+
+def _experts_of_encoders_in_parts() -> ExperimentConfig:
+    """Return experts of tensor-parallel ranks, and of sound on contexts, which gathers tokens."""
+    sizes = {"qwen": (2, 2), "audio": (1, 4), LANGUAGE: (2, 2)}
+    make = partial(multimodal_config, sizes, "colocated", num_microbatches=2, presence=PRESENCE)
+    make = _Networks(partial(on_contexts, make, audio=2), ("qwen", "audio"), OF_ENCODERS)
+    config = with_sizes(make(), ("qwen", "audio"), expert_parallel=2)
+    with_sizes(config, ("audio",), moe_token_dispatcher_type="allgather")
+    return with_sizes(config, ("qwen",), expert_tensor_parallel=2, **SLICED)
+
+
+def _experts_of_encoders_inside() -> ExperimentConfig:
+    """Return an encoder on the ranks of a language model, whose replicas have whole experts."""
+    make = partial(_qwen, {"qwen": (1, 4), LANGUAGE: (1, 4)}, "homogeneous")
+    return _Networks(make, ("qwen",), {**OF_ENCODERS, **BIASED})()
+
+
 def _experts() -> Iterator[WholeRun]:
     by_sample = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.2}
     one_each = {"moe_router_topk": 1, "num_moe_experts": 4}
@@ -832,6 +866,10 @@ def _experts() -> Iterator[WholeRun]:
         ("on stages of shared ranks", experts_on_shared_stages),
         ("rows with losses, capacity and a bias on stages", balanced_rows_on_stages),
         ("rows with a loss of each sample", balanced_rows_of_replicas),
+        ("of encoders on stages", experts_of_encoders_on_stages),
+        ("of encoders whose images replicas share, dropping", _experts_of_shared_images),
+        ("of encoders on tensor and context ranks", _experts_of_encoders_in_parts),
+        ("of an encoder inside", _experts_of_encoders_inside),
         ("of a decoder", expert_decoder_config),
         ("of a decoder that balances rows of stages", balanced_decoder_on_stages),
         ("of a decoder that balances samples on contexts", _balanced_decoder_on_contexts),
@@ -1188,6 +1226,7 @@ def _precisions() -> Iterator[WholeRun]:
         ("experts in chunks, contexts and rows", experts_on_shared_stages),
         ("experts with a capacity on contexts", experts_on_contexts),
         ("experts of a decoder, in rows", balanced_decoder_on_stages),
+        ("experts of an encoder", experts_of_encoders_on_stages),
     ):
         yield WholeRun("bf16", name, partial(in_precision, make, "bf16"))
     replicas = _ReplicasOf(

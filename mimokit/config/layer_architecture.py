@@ -248,8 +248,8 @@ class LayerArchitecture(ConfigModel):
 
     moe_router_load_balancing_type: Literal["aux_loss", "seq_aux_loss", "none"] | None = None
     """Over what the auxiliary loss balances the experts: the tokens of a micro-batch on all
-    replicas (aux_loss), or of each sample (seq_aux_loss). Padding counts in text decoders alone.
-    None: aux_loss."""
+    replicas (aux_loss), or of each sample, in encoders of each image, recording or text
+    (seq_aux_loss). Padding does not count. None: aux_loss."""
 
     moe_aux_loss_coeff: Coefficient | None = None
     """Weight of the auxiliary loss next to the mean loss per token. None: 0."""

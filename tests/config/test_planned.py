@@ -310,7 +310,12 @@ def test_ranks_that_share_query_groups_share_the_biases_of_values() -> None:
             EXPERTS,
             "expert_tensor_parallel is 2, and experts that ranks share have no biases",
         ),
-        ({}, "images", EXPERTS, "a replica of an encoder may have none"),
+        (
+            {},
+            "images",
+            {**EXPERTS, "add_bias_linear": False, "builder": "mine:build"},
+            "an encoder of yours is not called where it has none",
+        ),
         ({"expert_parallel": 2}, LANGUAGE, {}, "its network has no experts"),
         (
             {"data_parallel": 2, "tensor_parallel": 2},

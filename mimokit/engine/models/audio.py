@@ -105,6 +105,12 @@ class AudioTransformer(Encoder):
         counted = torch.arange(shape.tokens, device=hidden.device)
         return tokens[counted < sizes[:, None]]
 
+    def _lengths(self, sizes: torch.Tensor | None, items: int) -> list[int]:
+        if sizes is None:
+            return super()._lengths(sizes, items)
+        lengths: list[int] = (sizes * self.geometry.merge_size).tolist()
+        return lengths
+
     def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
         return None if self._turning is None else self._rotary_in_row(self._turning)
 

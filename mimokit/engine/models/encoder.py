@@ -21,8 +21,9 @@ from mimokit.engine.megatron import (
     TransformerConfig,
 )
 from mimokit.engine.models.attention import HIDDEN
+from mimokit.engine.models.experts import count_items
 from mimokit.engine.models.projector import projector_spec
-from mimokit.engine.models.rng import computing_other_rows
+from mimokit.engine.models.rng import computing_lengths, computing_other_rows
 from mimokit.engine.models.transformer import (
     WHOLE,
     ModuleBuild,
@@ -128,6 +129,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
             pg_collection=groups,
             vp_stage=self.part.chunk,
         )
+        count_items(self.decoder, self._cut)
         self._inner: tuple[int, ...] = tuple((layer_spec.params or {}).get("inner", ()))
         if self._inner and self.part.last and outer_norms.after:
             _norm_first_part(self.decoder.final_layernorm, self.config.hidden_size)
@@ -161,6 +163,11 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         """
         if not hidden.shape[1]:
             return self._without_items(hidden) if self.shares_layers else self._widened(hidden)
+        lengths = self._lengths(sizes, hidden.shape[1]) if self._has_experts else None
+        with computing_lengths(lengths):
+            return self._run_items(hidden, sizes)
+
+    def _run_items(self, hidden: torch.Tensor, sizes: torch.Tensor | None) -> torch.Tensor:
         hidden, inner = self._apart(hidden)
         if self.part.first:
             hidden = self._cut.on_rank(with_padding(hidden, self._padding, dimension=0))
@@ -202,11 +209,21 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         """Run the layers, in whose weights other ranks have shares, and return no items.
 
         Backward they then have gradients of zero, as has what embeds items: a reduction of
-        gradients may wait for those of both.
+        gradients may wait for those of both. Experts of other ranks compute an item that counts
+        nowhere.
         """
-        item = hidden.new_zeros(len(hidden), 1, hidden.shape[2]).requires_grad_() + hidden.sum()
-        with computing_other_rows(pairs=[(0, 0)]):
-            return self.run_layers(item)[:, :0]
+        trained = any(parameter.requires_grad for parameter in self.parameters())
+        item = hidden.new_zeros(len(hidden), 1, hidden.shape[2], requires_grad=trained)
+        with computing_other_rows(pairs=[(-1, 0)]), computing_lengths([0]):
+            return self._run_items(item + hidden.sum(), None)[:, :0]
+
+    @property
+    def _has_experts(self) -> bool:
+        return self.config.num_moe_experts is not None
+
+    def _lengths(self, sizes: torch.Tensor | None, items: int) -> list[int]:
+        """Return the positions of items without padding."""
+        return [int(self.geometry.positions)] * items
 
     def _rotary_on_rank(self, sizes: torch.Tensor | None) -> dict[str, torch.Tensor]:
         """Return the angles of the positions that the attention of this rank has, if they rotate.

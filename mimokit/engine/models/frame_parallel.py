@@ -71,7 +71,10 @@ class _Images(SharedItems):
 
     def __init__(self, encoder: VisionTransformer, how: FrameParallel) -> None:
         self._encoder, self._how, self._shape = encoder, how, encoder.geometry
-        self._drops = bool(encoder.config.hidden_dropout or encoder.config.attention_dropout)
+        config = encoder.config
+        self._names_images = bool(
+            config.hidden_dropout or config.attention_dropout or config.num_moe_experts
+        )
 
     def follow(self, images: int, sizes: torch.Tensor | None) -> FrameContext | None:
         """Return what `dispatch` has found on the first stage. Collective."""
@@ -84,10 +87,10 @@ class _Images(SharedItems):
         return None
 
     def computing(self, context: FrameContext | None) -> AbstractContextManager[None]:
-        """Run a block in which masks are drawn for the images that this rank encodes. Collective
-        where numbers are dropped.
+        """Run a block in which masks are drawn, and experts chosen, for the images that this rank
+        encodes. Collective where there are any.
         """
-        if not self._drops:
+        if not self._names_images:
             return contextlib.nullcontext()
         return computing_other_rows(pairs=_images_encoded(context))
 

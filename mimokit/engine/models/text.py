@@ -85,6 +85,9 @@ class TextTransformer(Encoder):
         counted = torch.arange(self.geometry.positions, device=hidden.device)
         return hidden.transpose(0, 1)[counted < sizes[:, None]]
 
+    def _lengths(self, sizes: torch.Tensor | None, items: int) -> list[int]:
+        return super()._lengths(sizes, items) if sizes is None else sizes.tolist()
+
     def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
         return None if self._turning is None else self._rotary_in_row(self._turning)
 

@@ -297,6 +297,12 @@ class AnySizeVisionTransformer(VisionTransformer):
         seen = torch.cat([extra.to(sizes.device), self._seen(sizes)], dim=1)
         return ~seen[:, None, None]
 
+    def _lengths(self, sizes: torch.Tensor | None, items: int) -> list[int]:
+        if sizes is None:
+            return super()._lengths(sizes, items)
+        lengths: list[int] = (sizes.prod(1) + self.geometry.extra_positions).tolist()
+        return lengths
+
     def _seen(self, grid: torch.Tensor) -> torch.Tensor:
         """Return [images, patches of the largest], True where an image has a patch."""
         return torch.arange(self.geometry.patches, device=grid.device) < grid.prod(1)[:, None]

@@ -134,7 +134,7 @@ class EncoderStage(ModuleStage):
         return self._project(shared.give_back(context, tokens)), items, sizes
 
     def _rows(self, hidden: torch.Tensor, sizes: torch.Tensor | None) -> torch.Tensor:
-        if not hidden.shape[1]:
+        if not hidden.shape[1] and not self._encoder.shares_layers:
             return hidden.new_zeros(0, self._rows_width)
         return self._project(self._encoder.features(hidden, sizes))
 
@@ -155,6 +155,8 @@ class EncoderStage(ModuleStage):
             ((edge, hidden),) = given.hidden.items()
             return hidden, given.counts[edge][0], next(iter(given.integers.get(edge, ())), None)
         items, inputs = self._inputs(given)
+        if inputs is None and self._encoder.shares_items:
+            inputs = in_dtype(self._encoder.no_items(), self.dtype)
         if inputs is None:
             width, parameter = self._encoder.config.hidden_size, next(self.wrapped.parameters())
             return parameter.new_zeros(self._positions, 0, width), items, self._no_sizes()
