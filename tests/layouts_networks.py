@@ -55,6 +55,7 @@ TOWERS: dict[str, dict[str, Any]] = {
     },
     "linear": {
         **TOWER, "temporal_patch_size": 3, "num_registers": 1, "position_embedding_type": "rope",
+        "rope_scaling": {"rope_type": "llama3", "original_max_position_embeddings": 4},
         "projector": {"hidden_sizes": [], "normalization": "LayerNorm"},
     },
 }  # fmt: skip

@@ -105,7 +105,7 @@ class Join(Toy):
         for edge, integers in given.integers.items():
             if integers:
                 rows, items = given.counts[edge]
-                check_grids(integers[0], items, rows, 1, self.names[edge])
+                check_grids(integers[0], items, rows, self.names[edge])
         words = branches.pop("text")
         packed = assemble(given.batch["input_ids"], SPECIAL, words, branches)
         return StageOutput(packed.hidden * self.weight, [])

@@ -249,6 +249,30 @@ def _contexts() -> Iterator[WholeRun]:
     make = partial(_longer, partial(decoded_config, behind, 2))
     all_cut = {"images": 2, "language_module": 2, "writer": 2}
     yield WholeRun(proves, "a decoder", partial(on_contexts, make, **all_cut))
+    yield WholeRun(proves, "a decoder that pads, in stages", _padded_decoder_in_stages)
+    yield WholeRun(proves, "a decoder that pads, in slices", _padded_decoder_in_slices)
+
+
+def _padded_decoder_in_stages() -> ExperimentConfig:
+    """Return 42 tokens, of which two context-parallel ranks of a decoder share 44."""
+    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 2), "writer": (1, 2, 2)}
+    return on_contexts(partial(decoded_config, sizes, 2), writer=2)
+
+
+def _padded_decoder_in_slices() -> ExperimentConfig:
+    """Return the same on two tensor-parallel ranks each, which drop numbers, with a table of 42."""
+    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 2), "writer": (2, 1, 2)}
+    make = partial(cut_along_sequences, partial(decoded_config, sizes, 2))
+    config = on_contexts(partial(_dropping, make), writer=2)
+    return _changed(config, "writer", position_embedding_type="learned_absolute")
+
+
+def _learned_in_rows() -> ExperimentConfig:
+    """Return a decoder of two stages whose samples are in a row, on two tensor-parallel ranks."""
+    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 2), "writer": (2, 2, 1)}
+    config = in_rows(partial(cut_along_sequences, partial(decoded_config, sizes, 2)))
+    learned = {"position_embedding_type": "learned_absolute", "max_position_embeddings": 42}
+    return _changed(config, "writer", **learned)
 
 
 def in_rows(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
@@ -261,6 +285,12 @@ def in_rows(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
 YARN = {
     "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
     "mscale_all_dim": 0.5,
+}  # fmt: skip
+
+
+LONG = {
+    "rope_type": "longrope", "factor": 2.0, "original_max_position_embeddings": 16,
+    "short_factor": (1.0,) * 4, "long_factor": (1.0, 1.5, 2.0, 4.0),
 }  # fmt: skip
 
 
@@ -302,6 +332,7 @@ def _samples_in_rows() -> Iterator[WholeRun]:
     behind = {"images": (1, 1, 1), LANGUAGE: (1, 2, 2), "writer": (1, 1, 1)}
     make = partial(decoded_config, behind, 2)
     yield WholeRun(proves, "stages and a decoder", partial(in_rows, make))
+    yield WholeRun(proves, "learned positions of a decoder", _learned_in_rows)
 
 
 DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.2}
@@ -378,7 +409,7 @@ def _windows_in_chunks() -> ExperimentConfig:
 def _windows_of_a_decoder() -> ExperimentConfig:
     sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 2), "writer": (2, 1, 1)}
     config = cut_along_sequences(partial(decoded_config, sizes, 2))
-    fields = {"rope_scaling": RopeScaling(**YARN), "rotary_base": 1000}
+    fields = {"rope_scaling": RopeScaling(**LONG), "rotary_base": 1000}
     return _changed(config, "writer", window_size=3, **fields)
 
 
@@ -780,6 +811,40 @@ def _balanced_decoder_on_contexts() -> ExperimentConfig:
     return on_contexts(partial(_longer, make), writer=2)
 
 
+OF_ENCODERS = {
+    "num_moe_experts": 4, "moe_ffn_hidden_size": 24, "add_bias_linear": False, **EVEN
+}  # fmt: skip
+
+
+def experts_of_encoders_on_stages() -> ExperimentConfig:
+    """Return an encoder of two stages, with experts of which replicas without images have half."""
+    sizes = {"qwen": (1, 2, 2), LANGUAGE: (1, 1, 2)}
+    make = _Networks(partial(apart_multimodal_config, sizes, **_QWEN), ("qwen",), OF_ENCODERS)
+    return with_sizes(make(), ("qwen",), expert_parallel=2)
+
+
+def _experts_of_shared_images() -> ExperimentConfig:
+    config = _dropping(experts_of_encoders_on_stages, qwen="full")
+    config.runtime.patch_type = [FRAME_PARALLEL]
+    return config
+
+
+def _experts_of_encoders_in_parts() -> ExperimentConfig:
+    """Return experts of tensor-parallel ranks, and of sound on contexts, which gathers tokens."""
+    sizes = {"qwen": (2, 2), "audio": (1, 4), LANGUAGE: (2, 2)}
+    make = partial(multimodal_config, sizes, "colocated", num_microbatches=2, presence=PRESENCE)
+    make = _Networks(partial(on_contexts, make, audio=2), ("qwen", "audio"), OF_ENCODERS)
+    config = with_sizes(make(), ("qwen", "audio"), expert_parallel=2)
+    with_sizes(config, ("audio",), moe_token_dispatcher_type="allgather")
+    return with_sizes(config, ("qwen",), expert_tensor_parallel=2, **SLICED)
+
+
+def _experts_of_encoders_inside() -> ExperimentConfig:
+    """Return an encoder on the ranks of a language model, whose replicas have whole experts."""
+    make = partial(_qwen, {"qwen": (1, 4), LANGUAGE: (1, 4)}, "homogeneous")
+    return _Networks(make, ("qwen",), {**OF_ENCODERS, **BIASED})()
+
+
 def _experts() -> Iterator[WholeRun]:
     by_sample = {"moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.2}
     one_each = {"moe_router_topk": 1, "num_moe_experts": 4}
@@ -837,6 +902,10 @@ def _experts() -> Iterator[WholeRun]:
         ("on stages of shared ranks", experts_on_shared_stages),
         ("rows with losses, capacity and a bias on stages", balanced_rows_on_stages),
         ("rows with a loss of each sample", balanced_rows_of_replicas),
+        ("of encoders on stages", experts_of_encoders_on_stages),
+        ("of encoders whose images replicas share, dropping", _experts_of_shared_images),
+        ("of encoders on tensor and context ranks", _experts_of_encoders_in_parts),
+        ("of an encoder inside", _experts_of_encoders_inside),
         ("of a decoder", expert_decoder_config),
         ("of a decoder that balances rows of stages", balanced_decoder_on_stages),
         ("of a decoder that balances samples on contexts", _balanced_decoder_on_contexts),
@@ -901,7 +970,9 @@ def pooled_with_all() -> ExperimentConfig:
 
 
 SLICED = {"sequence_parallel": True}
-TURNING = {"position_embedding_type": "rope", "rotary_base": 100.0}
+TURNING = {
+    "position_embedding_type": "rope", "rotary_base": 100.0, "rope_scaling": RopeScaling(**YARN)
+}  # fmt: skip
 LONG_TABLE = {"position_embedding_type": "learned_absolute", "max_position_embeddings": 30}
 
 
@@ -939,6 +1010,27 @@ def _pooling_heads() -> Iterator[WholeRun]:
     cut = _With(partial(on_contexts, contexts, images=2), ("images",), {"sequence_parallel": True})
     yield WholeRun("pooling heads", "contexts", cut)
     yield WholeRun("bf16", "pooling heads", partial(in_precision, pooled_with_all, "bf16"))
+    for name, make in (
+        ("any size, recomputed on contexts", pooled_any_size_on_contexts),
+        ("any size, shared on stages, dropping", partial(_dropping, _pooled_any_size_on_stages)),
+    ):
+        yield WholeRun("pooling heads", name, make)
+    fewer_bits = partial(in_precision, pooled_any_size_on_contexts, "bf16")
+    yield WholeRun("bf16", "pooling heads of any size", fewer_bits)
+
+
+ONE_ROW_OF_ANY_SIZE = {"pooling_head": True, "merge_size": 1}
+
+
+def pooled_any_size_on_contexts() -> ExperimentConfig:
+    """Return pooled images of any size on parts of sequences, in full shards, recomputed."""
+    make = partial(_qwen, {"qwen": (2, 2), LANGUAGE: (2, 2)}, "colocated")
+    config = on_contexts(partial(_changed, make(), "qwen", **ONE_ROW_OF_ANY_SIZE), qwen=2)
+    return with_sizes(recomputed(config, qwen="full"), ("qwen",), **IN_FULL)
+
+
+def _pooled_any_size_on_stages() -> ExperimentConfig:
+    return _changed(any_size_on_stages(), "qwen", **ONE_ROW_OF_ANY_SIZE)
 
 
 def _frames() -> Iterator[WholeRun]:
@@ -1188,6 +1280,7 @@ def _precisions() -> Iterator[WholeRun]:
         ("experts in chunks, contexts and rows", experts_on_shared_stages),
         ("experts with a capacity on contexts", experts_on_contexts),
         ("experts of a decoder, in rows", balanced_decoder_on_stages),
+        ("experts of an encoder", experts_of_encoders_on_stages),
     ):
         yield WholeRun("bf16", name, partial(in_precision, make, "bf16"))
     replicas = _ReplicasOf(

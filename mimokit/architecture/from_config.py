@@ -82,23 +82,27 @@ def cuts_of_config(model: MimoParallelismConfig) -> dict[str, dict[str, TensorCu
 
 def decoder_head(name: str, size: ModuleArchitecture, language: ModuleArchitecture) -> DecoderHead:
     """Return a text decoder behind the language model of a config."""
-    return DecoderHead(
-        name, net_of_config(size, causal=True), size.vocab_size, language.hidden_size
-    )
+    net = net_of_config(size, causal=True)
+    return DecoderHead(name, net, size.vocab_size, language.hidden_size, _positions(size))
 
 
 def language_of_config(name: str, size: ModuleArchitecture) -> LanguageModel:
     """Return the description of a language model; see `model_of_config`."""
-    learned = size.has_learned_positions(by_default=False)
     described = LanguageModel(
         name,
         net_of_config(size, causal=True),
-        positions=(size.max_position_embeddings or size.seq_length) if learned else 0,
+        positions=_positions(size),
         **read(LANGUAGE, size),
     )
     if size.weights is None:
         return described
     return replace(described, vocab_multiple=size.vocabulary_multiple or 1)
+
+
+def _positions(size: ModuleArchitecture) -> int:
+    """Return the learned position embeddings of a language model or a text decoder."""
+    learned = size.has_learned_positions(by_default=False)
+    return (size.max_position_embeddings or size.seq_length) if learned else 0
 
 
 def net_of_config(size: ModuleArchitecture, causal: bool) -> Transformer:

@@ -319,12 +319,14 @@ class DecoderHead:
 
     Attributes:
         inputs: width of the language model, whose rows it reads.
+        positions: learned position embeddings; 0 for rotary positions.
     """
 
     name: str
     net: Transformer
     vocab: int
     inputs: int
+    positions: int = 0
 
 
 @dataclass(frozen=True)

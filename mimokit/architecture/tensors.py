@@ -92,10 +92,10 @@ def module_tensors(module: Module | DecoderHead) -> tuple[ModuleTensor, ...]:
         prefix = ENCODER_NAMES[type(module.encoder)]
         return (*encoder_tensors(module.encoder, prefix), *_projector(module.projector))
     if isinstance(module, DecoderHead):
-        projection = _uncut("projection", End.FIRST, module.net.hidden, module.inputs)
         output = TensorCut((module.vocab, module.net.hidden), 0)
         return (
-            projection,
+            _uncut("projection", End.FIRST, module.net.hidden, module.inputs),
+            *_positions(module, "position_embedding"),
             *_stack(module.net, ""),
             *_norm("decoder.final_layernorm", module.net.norm, module.net.hidden, End.LAST),
             ModuleTensor(OUTPUT_LAYER, output, End.LAST),
@@ -238,9 +238,7 @@ def _language_ends(model: LanguageModel) -> Tensors:
     """
     words = TensorCut((model.vocab, model.net.hidden), 0, multiple=model.vocab_multiple)
     yield ModuleTensor(EMBEDDING, words, End.FIRST)
-    if model.positions:
-        positions = "embedding.position_embeddings.weight"
-        yield _uncut(positions, End.FIRST, model.positions, model.net.hidden)
+    yield from _positions(model, "embedding.position_embeddings.weight")
     yield from _norm("decoder.final_layernorm", model.net.norm, model.net.hidden, End.LAST)
     if model.tied:
         yield ModuleTensor(OUTPUT_LAYER, words, End.LAST_COPY, copy_of=EMBEDDING)
@@ -266,6 +264,11 @@ def _further_tokens(model: LanguageModel, words: TensorCut) -> Tensors:
         yield from _cut_outputs(f"{name}eh_proj", End.LAST, joined, None)
         for row in _layer(net, f"{name}mtp_model_layer.", net.layers + number):
             yield replace(row, place=End.LAST)
+
+
+def _positions(module: LanguageModel | DecoderHead, name: str) -> Tensors:
+    if module.positions:
+        yield _uncut(name, End.FIRST, module.positions, module.net.hidden)
 
 
 def _in_front(encoder: Encoder, prefix: str) -> Tensors:

@@ -22,8 +22,9 @@ class RopeScaling(ConfigModel):
     model_config = ConfigDict(frozen=True)
 
     rope_type: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
-    """linear (positions are divided by factor), llama3 (Llama 3.1) and yarn (Peng et al. 2023,
-    arXiv 2309.00071) run, others are only planned."""
+    """linear (positions are divided by factor), dynamic (the base grows with the length of a run),
+    llama3 (Llama 3.1), yarn (Peng et al. 2023, arXiv 2309.00071) and longrope (Ding et al. 2024,
+    arXiv 2402.13753) run, others are only planned."""
 
     factor: Annotated[float, Field(ge=1, le=1e6)] = 8.0
     """By which long wavelengths are stretched."""
@@ -35,7 +36,14 @@ class RopeScaling(ConfigModel):
     """llama3: wavelengths below original_max_position_embeddings divided by it stay."""
 
     original_max_position_embeddings: Size = 8192
-    """llama3, yarn: positions before stretching."""
+    """All but linear: positions before stretching."""
+
+    short_factor: tuple[Annotated[float, Field(gt=0, le=1e6)], ...] | None = None
+    """longrope: by which the wavelengths of the pairs of a head are stretched in runs whose
+    sequences are not longer."""
+
+    long_factor: tuple[Annotated[float, Field(gt=0, le=1e6)], ...] | None = None
+    """longrope: likewise, in runs whose sequences are longer."""
 
     beta_fast: Annotated[float, Field(gt=0, le=1e6)] = 32.0
     """yarn: what turns more often than this over those positions stays."""
@@ -241,8 +249,8 @@ class LayerArchitecture(ConfigModel):
 
     moe_router_load_balancing_type: Literal["aux_loss", "seq_aux_loss", "none"] | None = None
     """Over what the auxiliary loss balances the experts: the tokens of a micro-batch on all
-    replicas (aux_loss), or of each sample (seq_aux_loss). Padding counts in text decoders alone.
-    None: aux_loss."""
+    replicas (aux_loss), or of each sample, in encoders of each image, recording or text
+    (seq_aux_loss). Padding does not count. None: aux_loss."""
 
     moe_aux_loss_coeff: Coefficient | None = None
     """Weight of the auxiliary loss next to the mean loss per token. None: 0."""

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from mimokit.architecture.huggingface.fields import Fields
-from mimokit.architecture.huggingface.functions import NetworkFunctions, RotaryScaling, functions_of
+from mimokit.architecture.huggingface.functions import NetworkFunctions, functions_of
 from mimokit.architecture.huggingface.language import language_model
+from mimokit.config import RopeScaling
 from mimokit.config.errors import ConfigError
 from mimokit.config.layer_architecture import windowed_layers
 
@@ -24,7 +25,7 @@ def test_rotary_positions_are_found_in_old_and_new_places() -> None:
     older = {**LLAMA, "rope_theta": 5e5, "rope_scaling": {"type": "llama3", **LLAMA3}}
     new = {**LLAMA, "rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", **LLAMA3}}
     wanted = NetworkFunctions(
-        "silu", 1e-5, 5e5, RotaryScaling("llama3", 8.0, 1.0, 4.0, 4096), positions=131072
+        "silu", 1e-5, 5e5, RopeScaling(rope_type="llama3", **LLAMA3), positions=131072
     )
     assert functions_of(old) == functions_of(older) == functions_of(new) == wanted
     assert not wanted.obstacles

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from mimokit.config import ModalityPresence
-from mimokit.config.rules.runnable_encoders import unrunnable_pooling
 from tests.config.sections import load, network, only, problems, put, sections
 
 LANGUAGE = "language_module"
@@ -185,14 +184,6 @@ def test_what_a_pooling_head_has_no_meaning_with(fields: dict[str, Any], why: st
     content["model"]["module_architectures"]["clip"] |= fields
     found = [problem for problem in problems(content) if problem.field == "pooling_head"]
     assert f"pooling_head is true, but {why}; leave it out." in only(found).sentence
-
-
-def test_a_pooling_head_does_not_run_over_images_of_any_size() -> None:
-    content = put(three_encoders(), "model.module_architectures.clip.pooling_head", True)
-    network = load(content).model.get_architecture("clip")
-    network.any_image_size = True
-    (problem,) = unrunnable_pooling("clip", network)
-    assert "pooling_head is true, which does not run with any_image_size" in problem.sentence
 
 
 def text_head() -> dict[str, Any]:

@@ -11,6 +11,7 @@ from mimokit.config import ConfigError, check_runnable
 from mimokit.config.layer_architecture import LayerArchitecture
 from mimokit.config.parallelism import ModuleParallelismConfig
 from tests.config.sections import load, network, only, problems, put, sections
+from tests.layouts_apart import decoded_config
 
 LANGUAGE = "language_module"
 SIZES = "model.module_parallelisms"
@@ -104,6 +105,14 @@ def test_nothing_of_them_is_written_unless_it_is_said() -> None:
         (LANGUAGE, {"full_attention_layers": 1}, "window_size is not given"),
         (LANGUAGE, {"window_size": 8, "full_attention_layers": [2, 5]}, "name those of 1 to 4"),
         ("images", LATENT, "multi_latent_attention is true, but it is an encoder, which rotates"),
+        (LANGUAGE, {**LATENT, **LEARNED}, "position_embedding_type is learned_absolute, but multi"),
+        (LANGUAGE, {**LATENT, "mrope_section": [2, 2, 2]}, "mrope_section is given, but multi_lat"),
+        (
+            LANGUAGE,
+            {**LATENT, "rope_scaling": {"rope_type": "linear"}},
+            "stretches positions by the rope_type yarn alone",
+        ),
+        (LANGUAGE, {**LATENT, "qk_pos_emb_head_dim": 3}, "rotate pairs of dimensions; make it"),
         ("images", {"window_size": 2}, "is a square of patches; choose 1 (1 x 1) or 4"),
         (LANGUAGE, {"max_position_embeddings": 9}, "position_embedding_type is not"),
         (LANGUAGE, {**LEARNED, "rotary_base": 1e6}, "but its positions are learned"),
@@ -267,7 +276,9 @@ def test_what_only_is_planned_is_not_run(content: dict[str, Any], field: str) ->
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"rope_scaling": {"rope_type": "longrope"}}, "rope_type longrope, which can be planned"),
+        ({"rope_scaling": {"rope_type": "longer"}}, "rope_type longer, which can be planned"),
+        ({"rope_scaling": {"rope_type": "longrope"}}, "short_factor has 0 numbers, but a head has"),
+        ({"rope_scaling": {"rope_type": "dynamic"}, "kv_channels": 2}, "one pair that turns"),
         ({"kv_channels": 5}, "rotate pairs of them; make it even"),
         ({**LEARNED, "max_position_embeddings": 9}, "is 9, fewer than the"),
     ],
@@ -301,7 +312,12 @@ def test_ranks_that_share_query_groups_share_the_biases_of_values() -> None:
             EXPERTS,
             "expert_tensor_parallel is 2, and experts that ranks share have no biases",
         ),
-        ({}, "images", EXPERTS, "a replica of an encoder may have none"),
+        (
+            {},
+            "images",
+            {**EXPERTS, "add_bias_linear": False, "builder": "mine:build"},
+            "an encoder of yours is not called where it has none",
+        ),
         ({"expert_parallel": 2}, LANGUAGE, {}, "its network has no experts"),
         (
             {"data_parallel": 2, "tensor_parallel": 2},
@@ -335,6 +351,26 @@ def test_positions_of_encoders_need_not_divide_and_sequences_do() -> None:
     assert "cuts its 126 tokens into 4 unequal pieces" in found[0].sentence
 
 
+def test_a_decoder_has_a_learned_position_for_every_token() -> None:
+    config = decoded_config(dict.fromkeys(("images", LANGUAGE, "writer"), (1, 1, 1)))
+    writer = config.model.module_architectures["writer"]
+    writer.position_embedding_type = "learned_absolute"
+    check_runnable(config)
+    for field in ("max_position_embeddings", "seq_length"):
+        networks = config.model.module_architectures
+        networks["writer"] = writer.model_copy(update={field: 41})
+        with pytest.raises(ConfigError, match=f"{field} is 41, but its samples have 42 tokens"):
+            check_runnable(config)
+
+
+def test_sequences_of_decoders_need_not_divide() -> None:
+    config = decoded_config(dict.fromkeys(("images", LANGUAGE, "writer"), (1, 1, 2)))
+    writer = config.model.module_parallelisms["writer"]
+    writer.context_parallel, writer.data_parallel = 2, 1
+    assert config.data.seq_length % 4
+    check_runnable(config)
+
+
 def test_rows_run_with_experts() -> None:
     fields = {"moe_router_enable_expert_bias": True, "moe_z_loss_coeff": 0.01}
     content = with_network(LANGUAGE, **EXPERTS, **fields, add_bias_linear=False)
@@ -344,21 +380,6 @@ def test_rows_run_with_experts() -> None:
     check_runnable(load(content))
     sizes["moe_token_dispatcher_type"] = "allgather"
     check_runnable(load(content))
-
-
-@pytest.mark.parametrize(
-    ("module", "fields", "named"),
-    [
-        (LANGUAGE, LEARNED, "position_embedding_type is learned_absolute, which does not run with"),
-        (LANGUAGE, {"rope_scaling": {"rope_type": "linear"}}, "rope_scaling is given, which does"),
-        (LANGUAGE, {"qk_pos_emb_head_dim": 3}, "rotate pairs of dimensions; make it even"),
-    ],
-)
-def test_what_latent_attention_is_not_run_with(
-    module: str, fields: dict[str, Any], named: str
-) -> None:
-    with pytest.raises(ConfigError, match=named):
-        check_runnable(load(with_network(module, **{**LATENT, **fields})))
 
 
 def test_what_is_said_as_it_runs_is_run() -> None:

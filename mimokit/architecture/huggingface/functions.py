@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mimokit.architecture.huggingface.fields import Fields
+from mimokit.config import RopeScaling
 from mimokit.units import listed
 
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "quick_gelu")
@@ -14,33 +15,6 @@ ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "quick_gelu")
 
 SCALINGS = ("linear", "llama3", "yarn")
 """Kinds of rotary scaling that can run."""
-
-
-@dataclass(frozen=True)
-class RotaryScaling:
-    """How rotary frequencies are changed for longer sequences.
-
-    Attributes:
-        kind: "linear" divides all of them; "llama3" (Llama 3.1) and "yarn" (arXiv 2309.00071)
-            divide the low ones; any other is as its file names it, and cannot run.
-        low: llama3: wavelengths longer than `original_positions / low` are divided by `factor`.
-        high: llama3: wavelengths shorter than `original_positions / high` stay as they are.
-        original_positions: llama3, yarn: positions that the model was trained for at first.
-        fast: yarn: what turns more often than this over those positions stays as it is.
-        slow: yarn: what turns less often than this is divided.
-        growth: yarn: how much queries and keys grow with the factor; None: 1.
-        divided: yarn: likewise, by whose growth theirs is divided; None: by nothing.
-    """
-
-    kind: str
-    factor: float = 1.0
-    low: float = 1.0
-    high: float = 4.0
-    original_positions: int = 8192
-    fast: float = 32.0
-    slow: float = 1.0
-    growth: float | None = None
-    divided: float | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +32,7 @@ class NetworkFunctions:
     activation: str
     epsilon: float
     rotary_base: float = 10_000.0
-    rotary_scaling: RotaryScaling | None = None
+    rotary_scaling: RopeScaling | None = None
     sections: tuple[int, ...] | None = None
     positions: int = 0
     unknown: tuple[str, ...] = ()
@@ -72,9 +46,9 @@ class NetworkFunctions:
                 f"its activation is {self.activation!r}; {listed(ACTIVATIONS)} can run"
             )
         scaling = self.rotary_scaling
-        if scaling is not None and scaling.kind not in SCALINGS:
+        if scaling is not None and scaling.rope_type not in SCALINGS:
             fields["rotary_scaling"] = (
-                f"its rotary scaling is {scaling.kind!r}; {listed(SCALINGS)} can run"
+                f"its rotary scaling is {scaling.rope_type!r}; {listed(SCALINGS)} can run"
             )
         if self.unknown:
             fields["fields"] = f"it sets {listed(self.unknown)}, which cannot run"
@@ -198,18 +172,20 @@ def _grouped(
     )
 
 
-def _scaling(rotary: Fields) -> RotaryScaling | None:
+def _scaling(rotary: Fields) -> RopeScaling | None:
     kind = rotary.text("rope_type", rotary.text("type", "default"))
     if kind in ("default", "mrope"):  # mrope turns parts of a head with other axes
         return None
     if kind == "yarn":
         return _yarn(rotary)
-    return RotaryScaling(
-        kind,
-        rotary.number_or("factor", 1.0),
-        rotary.number_or("low_freq_factor", 1.0),
-        rotary.number_or("high_freq_factor", 4.0),
-        rotary.size_or("original_max_position_embeddings", 8192, least=1),
+    return RopeScaling(
+        rope_type=kind,
+        factor=rotary.number_or("factor", 1.0),
+        low_freq_factor=rotary.number_or("low_freq_factor", 1.0),
+        high_freq_factor=rotary.number_or("high_freq_factor", 4.0),
+        original_max_position_embeddings=rotary.size_or(
+            "original_max_position_embeddings", 8192, least=1
+        ),
     )
 
 
@@ -223,19 +199,21 @@ def _sections(rotary: Fields, kind: str) -> tuple[int, ...] | None:
     return sections
 
 
-def _yarn(rotary: Fields) -> RotaryScaling:
-    growth, divided = (
+def _yarn(rotary: Fields) -> RopeScaling:
+    mscale, mscale_all_dim = (
         rotary.number_or(name, 1.0) if name in rotary else None
         for name in ("mscale", "mscale_all_dim")
     )
-    return RotaryScaling(
-        "yarn",
-        rotary.number_or("factor", 1.0),
-        original_positions=rotary.size_or("original_max_position_embeddings", 8192, least=1),
-        fast=rotary.number_or("beta_fast", 32.0),
-        slow=rotary.number_or("beta_slow", 1.0),
-        growth=growth,
-        divided=divided,
+    return RopeScaling(
+        rope_type="yarn",
+        factor=rotary.number_or("factor", 1.0),
+        original_max_position_embeddings=rotary.size_or(
+            "original_max_position_embeddings", 8192, least=1
+        ),
+        beta_fast=rotary.number_or("beta_fast", 32.0),
+        beta_slow=rotary.number_or("beta_slow", 1.0),
+        mscale=mscale,
+        mscale_all_dim=mscale_all_dim,
     )
 
 

@@ -14,7 +14,7 @@ from mimokit.architecture.transformer import (
     MixtureOfExperts,
     Transformer,
 )
-from mimokit.config.layer_architecture import Activation, RopeScaling
+from mimokit.config.layer_architecture import Activation
 
 LLAMA_DEFAULTS: Mapping[str, Any] = {
     "hidden_size": 4096,
@@ -51,7 +51,7 @@ def language_model(fields: Fields, kind: str, name: str, tied: bool = False) -> 
         tied=fields.flag("tie_word_embeddings", default=tied),
         next_token_layers=fields.size_or("num_nextn_predict_layers", 0) if deepseek else 0,
         rotary_base=functions.rotary_base,
-        rope_scaling=_scaling(functions),
+        rope_scaling=functions.rotary_scaling,
         rotary_sections=functions.sections,
         interleaved_sections=kind.startswith("qwen3_vl"),
     )
@@ -118,23 +118,6 @@ def activation_of(fields: Fields, functions: NetworkFunctions, gated: bool) -> A
         name = "activation_function" if "activation_function" in fields else "hidden_act"
         fields.refuse(name, functions.obstacles["activation"])
     return None if activation == ("silu" if gated else "gelu") else activation
-
-
-def _scaling(functions: NetworkFunctions) -> RopeScaling | None:
-    stated = functions.rotary_scaling
-    if stated is None:
-        return None
-    return RopeScaling(
-        rope_type=stated.kind,
-        factor=stated.factor,
-        low_freq_factor=stated.low,
-        high_freq_factor=stated.high,
-        original_max_position_embeddings=stated.original_positions,
-        beta_fast=stated.fast,
-        beta_slow=stated.slow,
-        mscale=stated.growth,
-        mscale_all_dim=stated.divided,
-    )
 
 
 def _experts(fields: Fields, kind: str) -> MixtureOfExperts | None:

@@ -192,11 +192,28 @@ def _together(
 
 
 def _latent(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    """Yield what latent attention lacks, and positions that it has not."""
     if not network.multi_latent_attention:
         return
     for field in _OF_LATENT_ATTENTION[:-1]:
         if getattr(network, field) is None:
             yield _problem(name, field, None, "and multi_latent_attention needs it; give it.")
+    scaling, width = network.rope_scaling, network.qk_pos_emb_head_dim or 0
+    turns = "but multi_latent_attention rotates a part of each head with the place of a token"
+    wrong = {
+        "mrope_section": (network.mrope_section is not None, turns),
+        "position_embedding_type": (network.has_learned_positions(by_default=False), turns),
+        "rope_scaling": (
+            scaling is not None and scaling.rope_type != "yarn",
+            "but multi_latent_attention stretches positions by the rope_type yarn alone",
+        ),
+    }
+    for field, (wrong_now, why) in wrong.items():
+        if wrong_now:
+            yield _problem(name, field, getattr(network, field), f"{why}; leave it out.", True)
+    if width % 2:
+        what = "and rotary positions rotate pairs of dimensions; make it even."
+        yield _problem(name, "qk_pos_emb_head_dim", width, what)
 
 
 def _numbers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
+from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.base import RUNNABLE
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Problem, refuse_if_any
@@ -13,13 +15,13 @@ from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.rules.facts import (
     ModuleFacts,
     ModuleSizes,
+    a_fix,
     module_problem,
 )
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_experts import unrunnable_experts
 from mimokit.config.rules.runnable_networks import unrunnable_networks
-from mimokit.config.rules.runnable_sequences import uneven_sequences
 from mimokit.config.runtime import (
     FRAME_PARALLEL,
     RUNNABLE_PRECISIONS,
@@ -50,7 +52,6 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
     problems = [*unrunnable_networks(model), *unrunnable_experts(model)]
     data = config.data if isinstance(config, ExperimentConfig) else None
     problems += _graph_problems(model, data)
-    problems += uneven_sequences(model, data)
     if isinstance(config, ExperimentConfig):
         problems += tag_problems(model, config.data)
         problems += _precision(config)
@@ -137,6 +138,12 @@ def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> It
             yield from _decoder_problems(model, name, data)
 
 
+def _rows_of_positions(network: ModuleArchitecture) -> float:
+    """Return the positions that a decoder has; any number where they rotate."""
+    learned = network.has_learned_positions(by_default=False)
+    return (network.max_position_embeddings or network.seq_length) if learned else math.inf
+
+
 def _decoder_problems(
     model: MimoParallelismConfig, name: str, data: DataConfig | None
 ) -> Iterator[Problem]:
@@ -168,6 +175,14 @@ def _decoder_problems(
             sentence,
             {"path": f"{path}.vocab_size", "value": data.vocab_size},
         )
+    elif data is not None and _rows_of_positions(network) < data.seq_length:
+        field = "max_position_embeddings" if network.max_position_embeddings else "seq_length"
+        sentence = (
+            f"{field} is {getattr(network, field)}, but its samples have {data.seq_length} tokens "
+            "(data.seq_length), and each has a learned position; raise it."
+        )
+        fix = a_fix(f"{path}.{field}", data.seq_length)
+        yield module_problem(name, field, getattr(network, field), sentence, fix)
     else:
         facts = ModuleFacts(name, is_language=False, vocab=network.vocab_size)
         yield from broken_rules(ModuleSizes(sizes.tensor_parallel), facts, (VOCABULARY,))

@@ -4,49 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.layer_architecture import ProjectorArchitecture
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.rules.facts import a_fix, leave_out, module_problem, network_path
 from mimokit.config.rules.module_rules import CHUNKS
 from mimokit.units import counted
-
-
-def turning_positions(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield what rotary positions of encoders, those of images of two axes, do not have."""
-    if network.modality != "vision" and network.head_dim % 2:
-        sentence = (
-            f"a head has {counted(network.head_dim, 'dimension')} (kv_channels), and rotary "
-            "positions rotate pairs of them; make it even."
-        )
-        yield module_problem(name, "kv_channels", network.head_dim, sentence)
-    if network.modality == "vision" and network.head_dim % 4:
-        sentence = (
-            f"a head has {counted(network.head_dim, 'dimension')} (kv_channels), and rotary "
-            "positions of images rotate pairs of them with rows, and as many with columns; make it "
-            "a multiple of 4."
-        )
-        yield module_problem(name, "kv_channels", network.head_dim, sentence)
-    interpolated = network.position_embedding_type == "interpolated"
-    for field in ("rope_scaling", *(() if interpolated else ("max_position_embeddings",))):
-        if getattr(network, field) is not None:
-            yield leave_out(name, field, getattr(network, field), network_path(name, field))
-
-
-def learned_positions(name: str, network: ModuleArchitecture, table: int) -> Iterator[Problem]:
-    """Yield a table of an encoder's positions that has too few rows."""
-    field = "max_position_embeddings"
-    if table < network.positions - network.num_registers:
-        yield leave_out(name, field, table, network_path(name, field))
-
-
-def unrunnable_pooling(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield what a head that makes one row of an image does not run with."""
-    if network.pooling_head and network.any_image_size:
-        sentence = "pooling_head is true, which does not run with any_image_size; leave it out."
-        fix = a_fix(network_path(name, "pooling_head"), None)
-        yield module_problem(name, "pooling_head", True, sentence, fix)
 
 
 def unrunnable_projector(model: MimoParallelismConfig, name: str) -> Iterator[Problem]:

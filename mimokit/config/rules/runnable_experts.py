@@ -18,21 +18,23 @@ def unrunnable_experts(model: MimoParallelismConfig) -> Iterator[Problem]:
     for name, network in model.module_architectures.items():
         encodes = name in model.encoder_module_names
         sizes = model.module_parallelisms.get(name)
+        follows = encodes and model.deployment_mode == "homogeneous"  # without parallel experts
         if network.num_moe_experts is None:
-            follows = encodes and model.deployment_mode == "homogeneous"
             if sizes is not None and not follows:
                 yield from _without_experts(name, sizes)
-        elif encodes:
+            continue
+        if encodes and network.builder is not None:
             sentence = (
                 f"num_moe_experts is {network.num_moe_experts}, but experts wait for the tokens of "
-                "all replicas, and a replica of an encoder may have none; leave it out."
+                "all replicas, and an encoder of yours is not called where it has none; leave it "
+                "out."
             )
-            yield problem_at(
-                network_path(name, "num_moe_experts"), network.num_moe_experts, sentence, None
-            )
-        else:
-            yield from _biases(name, network, sizes)
-            yield from () if sizes is None else _sequence(name, sizes)
+            path = network_path(name, "num_moe_experts")
+            yield problem_at(path, network.num_moe_experts, sentence, None)
+        yield from _biases(name, network, None if follows else sizes)
+        name = model.llm_module_name if follows else name
+        if name in model.module_parallelisms:
+            yield from _sequence(name, model.module_parallelisms[name])
 
 
 def _without_experts(name: str, sizes: ModuleParallelismConfig) -> Iterator[Problem]:

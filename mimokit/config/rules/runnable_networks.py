@@ -6,15 +6,10 @@ from collections.abc import Iterator
 
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
-from mimokit.config.messages import problem_at, written
 from mimokit.config.model import MimoParallelismConfig
-from mimokit.config.rules.facts import a_fix, leave_out, module_problem, network_path
-from mimokit.config.rules.runnable_encoders import (
-    learned_positions,
-    turning_positions,
-    unrunnable_pooling,
-    unrunnable_projector,
-)
+from mimokit.config.rules.facts import a_fix, module_problem, network_path
+from mimokit.config.rules.runnable_encoders import unrunnable_projector
+from mimokit.config.rules.runnable_positions import unrunnable_positions
 from mimokit.units import counted
 
 
@@ -22,14 +17,11 @@ def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
     """Yield what of the networks of a model does not run yet."""
     for name, network in model.module_architectures.items():
         yield from _further_tokens(model, name, network)
-        learned = name != model.llm_module_name and name not in model.decoder_module_names
-        yield from _positions(name, network, learned, name == model.llm_module_name)
-        if learned and model.llm_module_name in model.module_architectures:
+        encodes = name != model.llm_module_name and name not in model.decoder_module_names
+        yield from unrunnable_positions(name, network, encodes)
+        if encodes and model.llm_module_name in model.module_architectures:
             yield from unrunnable_projector(model, name)
-        yield from _latent(name, network)
         yield from _key_bias(name, network, model.get_parallelism(name).tensor_parallel)
-        if learned and network.modality != "text":
-            yield from unrunnable_pooling(name, network)
 
 
 def _further_tokens(
@@ -61,50 +53,6 @@ def _further_tokens(
         yield module_problem(name, field, count, sentence, a_fix(network_path(name, field), None))
 
 
-def _positions(
-    name: str, network: ModuleArchitecture, learned: bool, either: bool
-) -> Iterator[Problem]:
-    """Yield positions of a kind that the module does not have in runs."""
-    field = "position_embedding_type"
-    positions = network.has_learned_positions(by_default=learned)
-    turns = learned and not positions
-    if positions != learned and not either and not turns:
-        yield leave_out(name, field, network.position_embedding_type, network_path(name, field))
-        return
-    if turns:
-        yield from turning_positions(name, network)
-        return
-    table = network.max_position_embeddings
-    if learned and table is not None:
-        yield from learned_positions(name, network, table)
-    if not learned and table is not None and table < network.seq_length:
-        sentence = (
-            f"max_position_embeddings is {table}, fewer than the "
-            f"{counted(network.seq_length, 'token')} of its longest sequence (seq_length); shorten "
-            "that."
-        )
-        yield module_problem(
-            name,
-            "max_position_embeddings",
-            table,
-            sentence,
-            {"path": network_path(name, "seq_length"), "value": table},
-        )
-    if not positions and network.head_dim % 2 and not network.multi_latent_attention:
-        sentence = (
-            f"a head has {counted(network.head_dim, 'dimension')} (kv_channels), and rotary "
-            "positions rotate pairs of them; make it even."
-        )
-        yield module_problem(name, "kv_channels", network.head_dim, sentence)
-    scaling = network.rope_scaling
-    if scaling is not None and scaling.rope_type not in ("linear", "llama3", "yarn"):
-        sentence = (
-            f"rope_scaling has the rope_type {scaling.rope_type}, which can be "
-            "planned but not run yet; linear, llama3 and yarn run."
-        )
-        yield problem_at(network_path(name, "rope_scaling"), scaling.rope_type, sentence, None)
-
-
 def _key_bias(name: str, network: ModuleArchitecture, ranks: int) -> Iterator[Problem]:
     """Yield keys without a bias in query groups whose biases of values ranks cannot share."""
     groups = network.num_query_groups or network.num_attention_heads
@@ -119,30 +67,3 @@ def _key_bias(name: str, network: ModuleArchitecture, ranks: int) -> Iterator[Pr
         yield module_problem(
             name, "add_key_bias", False, sentence, a_fix(network_path(name, "add_key_bias"), None)
         )
-
-
-def _latent(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield fields that multi-latent attention, which rotates a part of each head, rejects."""
-    if not network.multi_latent_attention:
-        return
-    scaling, width = network.rope_scaling, network.qk_pos_emb_head_dim or 0
-    others = {
-        "mrope_section": network.mrope_section is not None,
-        "rope_scaling": scaling is not None and scaling.rope_type != "yarn",
-        "position_embedding_type": network.position_embedding_type == "learned_absolute",
-    }
-    for field in (field for field, given in others.items() if given):
-        sentence = (
-            f"{field} is {written(value)}"
-            if isinstance(value := getattr(network, field), str)
-            else f"{field} is given"
-        )
-        sentence += ", which does not run with multi_latent_attention; leave it out."
-        fix = a_fix(network_path(name, field), None)
-        yield module_problem(name, field, value, sentence, fix)
-    if width % 2:
-        sentence = (
-            f"qk_pos_emb_head_dim is {width}, and rotary positions rotate pairs of dimensions; "
-            "make it even."
-        )
-        yield module_problem(name, "qk_pos_emb_head_dim", width, sentence)

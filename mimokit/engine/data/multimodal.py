@@ -22,8 +22,8 @@ from mimokit.engine.models.patches import (
     GRID,
     ITEM_TOKENS,
     cut_patches,
-    merged_grid,
     three_axis_positions,
+    token_grids,
 )
 from mimokit.engine.models.specs import encoder_kind
 from mimokit.units import counted
@@ -80,6 +80,11 @@ class EncoderInputs:
     def any_size(self) -> bool:
         """Whether it takes images of different sizes."""
         return isinstance(self.geometry, ImageGeometry) and self.geometry.any_size
+
+    def token_grids(self, grids: torch.Tensor) -> torch.Tensor:
+        """Return the grids of images of different sizes in tokens: [images, 3]."""
+        assert isinstance(self.geometry, ImageGeometry)
+        return token_grids(grids, self.geometry)
 
 
 def encoder_inputs(config: ExperimentConfig) -> tuple[EncoderInputs, ...]:
@@ -192,7 +197,7 @@ class MultimodalCollate:
         if not self.three_axes:
             return torch.arange(self.seq_length).expand(len(samples), -1).contiguous()
         grids = {
-            encoder.token: merged_grid(_grids(encoder, samples), encoder.geometry.merge_size)
+            encoder.token: encoder.token_grids(_grids(encoder, samples))
             for encoder in self.encoders
             if encoder.any_size
         }

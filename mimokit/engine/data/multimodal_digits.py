@@ -169,7 +169,7 @@ def _images(
     for place, (_, rows, columns) in enumerate(grids.tolist()):
         height, width = rows * shape.patch_size, columns * shape.patch_size
         images[place, :, :height, :width] = _scaled(scans[place : place + 1], height, width)[0]
-    return images, tokens_of_grid(grids, shape.merge_size)
+    return images, tokens_of_grid(grids, shape)
 
 
 def _scaled(scans: torch.Tensor, height: int, width: int) -> torch.Tensor:

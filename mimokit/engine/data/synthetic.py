@@ -20,7 +20,6 @@ from mimokit.engine.data.multimodal import (
     Presence,
     drawn_grids,
 )
-from mimokit.engine.models.patches import tokens_of_grid
 from mimokit.planning.frames.work import SampleSizes
 from mimokit.units import counted
 
@@ -85,7 +84,7 @@ class SyntheticSamples(Dataset[MultimodalSample]):
             values, counts = _noise(encoder, generator, given)
             if encoder.any_size:
                 grids[encoder.module] = drawn_grids(encoder, len(values), generator)
-                counts = tokens_of_grid(grids[encoder.module], encoder.geometry.merge_size)
+                counts = encoder.token_grids(grids[encoder.module]).prod(1)
             if not self.presence(encoder.module, *place):
                 values, counts = values[:0], counts[:0]
                 grids[encoder.module] = torch.zeros(0, 3, dtype=torch.int64)

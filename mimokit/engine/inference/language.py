@@ -19,11 +19,10 @@ from mimokit.engine.inference.layers import (
     StackShard,
     Tokens,
     Watch,
-    frequencies,
-    growth,
     turns,
     unwatched,
 )
+from mimokit.engine.rotary import RotaryPositions
 from mimokit.planning.weights.running import EMBEDDING, OUTPUT
 
 TABLE = "embedding.word_embeddings.weight"
@@ -77,7 +76,8 @@ class LanguageShard(StackShard):
     ) -> None:
         super().__init__(parameters, model.net, functions, group, span)
         self.model = model
-        self._frequencies = frequencies(model.net.head_dim, functions).to(self.device)
+        self._rotary = RotaryPositions(functions.rotary_base, functions.rotary_scaling)
+        self._frequencies = self._rotary.frequencies(model.net.head_dim).to(self.device)
 
     def new_cache(self, batch: int, tokens: int) -> KeyValueCache:
         """Return an empty cache for a number of tokens per row."""
@@ -113,7 +113,7 @@ class LanguageShard(StackShard):
         turned = (
             None
             if learned
-            else turns(positions, self._frequencies, self.dtype, growth(self.functions))
+            else turns(positions, self._frequencies, self.dtype, self._rotary.growth)
         )
         sees_all = new == 1 and not batch.padded
         allowed = None if sees_all else _allowed(places, batch.padding, before + new)

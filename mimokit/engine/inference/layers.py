@@ -8,7 +8,6 @@ earlier tokens are sharded over the ranks as the heads are.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from mimokit.architecture.huggingface.functions import NetworkFunctions, RotaryScaling
+from mimokit.architecture.huggingface.functions import NetworkFunctions
 from mimokit.architecture.tensor_cut import Span
 from mimokit.architecture.transformer import Transformer
 from mimokit.engine.inference.exchange import Group, gathered, rank_of, size_of, summed
@@ -25,58 +24,13 @@ Turns = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines, as `turns` returns them."""
 
 
-def frequencies(width: int, functions: NetworkFunctions) -> torch.Tensor:
-    """Return the radians per position of the pairs of a head: [width / 2], fp32."""
-    exponents = torch.arange(0, width, 2, dtype=torch.int64).float() / width
-    plain = 1.0 / functions.rotary_base**exponents
-    scaling = functions.rotary_scaling
-    if scaling is None:
-        return plain
-    if scaling.kind == "yarn":
-        return _yarn(plain, functions.rotary_base, scaling)
-    return plain / scaling.factor if scaling.kind == "linear" else _llama3(plain, scaling)
-
-
-def _yarn(plain: torch.Tensor, base: float, scaling: RotaryScaling) -> torch.Tensor:
-    """Divide the frequencies of pairs behind those that turn often, blend between."""
-    pairs = len(plain)
-
-    def pair(turns: float) -> float:
-        """Return the number of the pair that turns so often over the original positions."""
-        longest = scaling.original_positions / (turns * 2 * math.pi)
-        return pairs * math.log(longest) / math.log(base)
-
-    first, last = max(0, math.floor(pair(scaling.fast))), math.ceil(pair(scaling.slow))
-    last = min(last, 2 * pairs - 1)
-    width = last - first if last != first else 0.001
-    divided = ((torch.arange(pairs, dtype=torch.float32) - first) / width).clamp(0, 1)
-    return plain * (1 - divided) + plain / scaling.factor * divided
-
-
-def growth(functions: NetworkFunctions) -> float:
-    """Return by how much rotary positions multiply queries and keys."""
-    scaling = functions.rotary_scaling
-    if scaling is None or scaling.kind != "yarn":
-        return 1.0
-    logarithm = 0.1 * math.log(scaling.factor)
-    if scaling.growth is None or scaling.divided is None:
-        return logarithm + 1
-    return (logarithm * scaling.growth + 1) / (logarithm * scaling.divided + 1)
-
-
-def _llama3(plain: torch.Tensor, scaling: RotaryScaling) -> torch.Tensor:
-    """Divide the frequencies of long wavelengths, keep those of short ones, blend between."""
-    turns = scaling.original_positions * plain / (2 * math.pi)  # over the original length
-    kept = ((turns - scaling.low) / (scaling.high - scaling.low)).clamp(0, 1)
-    return plain * (kept + (1 - kept) / scaling.factor)
-
-
 def turns(
     positions: torch.Tensor, each: torch.Tensor, dtype: torch.dtype, growth: float = 1.0
 ) -> Turns:
     """Return the cosines and sines of the angles of tokens at positions [batch, tokens].
 
-    Both are [batch, tokens, 1, 1, width of a head], with equal halves; `each` is of `frequencies`.
+    Both are [batch, tokens, 1, 1, width of a head], with equal halves; `RotaryPositions` has the
+    frequencies `each` and the growth.
     """
     half = positions[..., None, None, None].float() * each
     angles = torch.cat((half, half), dim=-1)

@@ -24,10 +24,6 @@ with quick_import():
     from megatron.core.models.common.embeddings.language_model_embedding import (
         LanguageModelEmbedding,
     )
-    from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
-    from megatron.core.models.common.embeddings.yarn_rotary_pos_embedding import (
-        YarnRotaryEmbedding,
-    )
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.mimo.config import MimoModelConfig
@@ -144,7 +140,6 @@ __all__ = [
     "MultimodalProjector",
     "PackedSeqParams",
     "ProcessGroupCollection",
-    "RotaryEmbedding",
     "RowParallelLinear",
     "SelfAttention",
     "SequentialMLP",
@@ -159,7 +154,6 @@ __all__ = [
     "WeightProducts",
     "WholeLinear",
     "WrappedTorchNorm",
-    "YarnRotaryEmbedding",
     "build_module",
     "ensure_memory_buffer",
     "forget_rotary_embeddings",

@@ -20,6 +20,7 @@ from mimokit.engine.megatron import (
 from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms, places_in_row
 from mimokit.engine.models.patches import ITEM_TOKENS
 from mimokit.engine.models.transformer import StagePart
+from mimokit.engine.rotary import RotaryPositions
 
 _KERNEL = 3
 
@@ -30,7 +31,7 @@ class AudioTransformer(Encoder):
     Args:
         table: rows of the table of learned positions, of which the first are used; 0: positions are
             rotary.
-        rotary_base: of the wavelengths of rotary positions.
+        rotary: how heads turn with positions that are rotary.
     """
 
     geometry: AudioGeometry
@@ -41,14 +42,14 @@ class AudioTransformer(Encoder):
         layer_spec: ModuleSpec,
         geometry: AudioGeometry,
         table: int,
-        rotary_base: float,
+        rotary: RotaryPositions,
         outer_norms: OuterNorms,
         part: StagePart,
         pg_collection: ProcessGroupCollection,
     ) -> None:
         super().__init__(config, part)
         self.geometry = geometry
-        self._base = None if table else rotary_base
+        self._turning = None if table else rotary
         if part.first:
             width = config.hidden_size
             self.frames = torch.nn.Conv1d(geometry.mel_bins, width, _KERNEL, padding=1)
@@ -76,7 +77,7 @@ class AudioTransformer(Encoder):
         gelu = torch.nn.functional.gelu
         hidden = gelu(self.positions(gelu(self.frames(input_features))))
         embedded: torch.Tensor = hidden.permute(2, 0, 1)
-        if self._base is None:
+        if self._turning is None:
             embedded = embedded + self.position_embedding[: len(embedded), None]
         return embedded.contiguous()
 
@@ -104,8 +105,14 @@ class AudioTransformer(Encoder):
         counted = torch.arange(shape.tokens, device=hidden.device)
         return tokens[counted < sizes[:, None]]
 
+    def _lengths(self, sizes: torch.Tensor | None, items: int) -> list[int]:
+        if sizes is None:
+            return super()._lengths(sizes, items)
+        lengths: list[int] = (sizes * self.geometry.merge_size).tolist()
+        return lengths
+
     def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
-        return None if self._base is None else self._rotary_in_row(self._base)
+        return None if self._turning is None else self._rotary_in_row(self._turning)
 
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor:
         positions = torch.arange(self.geometry.positions, device=sizes.device)

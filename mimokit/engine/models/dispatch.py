@@ -15,18 +15,22 @@ from mimokit.engine.models.rng import row_computed
 class RowsDispatcher(MoEAllGatherTokenDispatcher):  # type: ignore[misc]
     """Megatron's all-gather dispatcher, which takes equally many tokens of every rank.
 
-    Ranks with shorter rows add tokens that choose no expert, and leave out what comes back of them.
+    Ranks with fewer add tokens that choose no expert, and leave out what comes back of them.
+
+    Attributes:
+        uneven: ranks have other numbers of tokens also where samples are in no row.
     """
 
+    uneven = False
     _held: int
 
     def dispatch_preprocess(
         self, hidden_states: torch.Tensor, routing_map: torch.Tensor, probs: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return [tokens, hidden] and [tokens, experts]; collective where samples are in a row."""
+        """Return [tokens, hidden] and [tokens, experts]; collective where ranks have others."""
         hidden, probs = super().dispatch_preprocess(hidden_states, routing_map, probs)
         self._held = len(hidden)
-        if row_computed() is None:
+        if row_computed() is None and not self.uneven:
             return hidden, probs
         most = torch.tensor(len(hidden), device=hidden.device)
         dist.all_reduce(most, dist.ReduceOp.MAX, group=self.tp_ep_group)

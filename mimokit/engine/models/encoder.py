@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from mimokit.architecture.modules import ROTARY_BASE
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import (
     AttnMaskType,
@@ -22,17 +21,20 @@ from mimokit.engine.megatron import (
     TransformerConfig,
 )
 from mimokit.engine.models.attention import HIDDEN
+from mimokit.engine.models.experts import count_items
 from mimokit.engine.models.projector import projector_spec
-from mimokit.engine.models.rng import computing_other_rows
+from mimokit.engine.models.rng import computing_lengths, computing_other_rows
 from mimokit.engine.models.transformer import (
     WHOLE,
     ModuleBuild,
     StagePart,
     block_submodules,
     layer_spec,
+    rotary_positions,
 )
-from mimokit.engine.parallel.context import SequenceCut
+from mimokit.engine.parallel.context import SequenceCut, with_padding
 from mimokit.engine.parallel.sequence import SliceNorm
+from mimokit.engine.rotary import RotaryPositions
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
             pg_collection=groups,
             vp_stage=self.part.chunk,
         )
+        count_items(self.decoder, self._cut)
         self._inner: tuple[int, ...] = tuple((layer_spec.params or {}).get("inner", ()))
         if self._inner and self.part.last and outer_norms.after:
             _norm_first_part(self.decoder.final_layernorm, self.config.hidden_size)
@@ -160,9 +163,14 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         """
         if not hidden.shape[1]:
             return self._without_items(hidden) if self.shares_layers else self._widened(hidden)
+        lengths = self._lengths(sizes, hidden.shape[1]) if self._has_experts else None
+        with computing_lengths(lengths):
+            return self._run_items(hidden, sizes)
+
+    def _run_items(self, hidden: torch.Tensor, sizes: torch.Tensor | None) -> torch.Tensor:
         hidden, inner = self._apart(hidden)
         if self.part.first:
-            hidden = self._cut.on_rank(_with_padding(hidden, self._padding, dimension=0))
+            hidden = self._cut.on_rank(with_padding(hidden, self._padding, dimension=0))
             if hasattr(self, "pre_layernorm"):
                 hidden = self.pre_layernorm(hidden)
         else:
@@ -201,11 +209,21 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         """Run the layers, in whose weights other ranks have shares, and return no items.
 
         Backward they then have gradients of zero, as has what embeds items: a reduction of
-        gradients may wait for those of both.
+        gradients may wait for those of both. Experts of other ranks compute an item that counts
+        nowhere.
         """
-        item = hidden.new_zeros(len(hidden), 1, hidden.shape[2]).requires_grad_() + hidden.sum()
-        with computing_other_rows(pairs=[(0, 0)]):
-            return self.run_layers(item)[:, :0]
+        trained = any(parameter.requires_grad for parameter in self.parameters())
+        item = hidden.new_zeros(len(hidden), 1, hidden.shape[2], requires_grad=trained)
+        with computing_other_rows(pairs=[(-1, 0)]), computing_lengths([0]):
+            return self._run_items(item + hidden.sum(), None)[:, :0]
+
+    @property
+    def _has_experts(self) -> bool:
+        return self.config.num_moe_experts is not None
+
+    def _lengths(self, sizes: torch.Tensor | None, items: int) -> list[int]:
+        """Return the positions of items without padding."""
+        return [int(self.geometry.positions)] * items
 
     def _rotary_on_rank(self, sizes: torch.Tensor | None) -> dict[str, torch.Tensor]:
         """Return the angles of the positions that the attention of this rank has, if they rotate.
@@ -215,17 +233,18 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         angles = self._rotary(sizes)
         if angles is None:
             return {}
-        padded = _with_padding(angles, self._padding, dimension=0).transpose(0, 1)
+        padded = with_padding(angles, self._padding, dimension=0).transpose(0, 1)
         return {"rotary_pos_emb": self._cut.tokens_on_rank(padded).transpose(0, 1)}
 
     def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
         """Return the angles of positions, [positions, items or 1, 1, width of a head]."""
         return None
 
-    def _rotary_in_row(self, base: float) -> torch.Tensor:
-        """Return the angles of positions that follow each other, see `angles_in_row`."""
-        device = next(self.parameters()).device
-        return angles_in_row(int(self.geometry.positions), self.config.kv_channels, base, device)
+    def _rotary_in_row(self, rotary: RotaryPositions) -> torch.Tensor:
+        """Return the angles of positions that follow each other: [positions, 1, 1, width]."""
+        each = rotary.frequencies(self.config.kv_channels).to(next(self.parameters()).device)
+        angles = torch.arange(self.geometry.positions, device=each.device)[:, None] * each
+        return torch.cat([angles, angles], dim=-1)[:, None, None]
 
     def positions_between(self) -> int:
         """Return how many positions of an item a rank sends to the next stage."""
@@ -234,7 +253,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     @property
     def _padding(self) -> int:
         """Positions that are added to those of an item, so that ranks can share them evenly."""
-        return -int(self.geometry.positions) % self._cut.divisor
+        return self._cut.padding_of(int(self.geometry.positions))
 
     def _hiding_padding(self, mask: torch.Tensor | None) -> torch.Tensor | None:
         """Return a mask that also forbids attention to the padding of ranks."""
@@ -245,8 +264,8 @@ class Encoder(MegatronModule):  # type: ignore[misc]
             shape = (1, 1, 1, int(self.geometry.positions))
             mask = torch.zeros(shape, dtype=torch.bool, device=device)
         if mask.shape[2] > 1:
-            mask = _with_padding(mask, self._padding, dimension=2)
-        return _with_padding(mask, self._padding, dimension=3, value=True)
+            mask = with_padding(mask, self._padding, dimension=2)
+        return with_padding(mask, self._padding, dimension=3, value=True)
 
     def _with_windows(
         self, mask: torch.Tensor | None, sizes: torch.Tensor | None
@@ -255,7 +274,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         windows = self._windows(sizes)
         if windows is None:
             return mask
-        windows = _with_padding(windows, self._padding, dimension=1)[:, None, None]
+        windows = with_padding(windows, self._padding, dimension=1)[:, None, None]
         return windows if mask is None else windows.masked_fill(mask, HIDDEN)
 
     def _windows(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
@@ -300,35 +319,11 @@ def _norm_first_part(norm: torch.nn.Module, width: int) -> None:
     norm.forward = of_first
 
 
-def places_in_row(architecture: ModuleArchitecture, positions: int) -> dict[str, int | float]:
-    """Return the rows of a table of learned positions, 0 if they are rotary, and their base."""
+def places_in_row(architecture: ModuleArchitecture, positions: int) -> dict[str, Any]:
+    """Return the rows of a table of learned positions, 0 if they are rotary, and how these turn."""
     learned = architecture.has_learned_positions(by_default=True)
     table = architecture.max_position_embeddings or positions
-    base = architecture.rotary_base or ROTARY_BASE
-    return {"table": table if learned else 0, "rotary_base": base}
-
-
-def angles_in_row(positions: int, width: int, base: float, device: torch.device) -> torch.Tensor:
-    """Return the angles of positions that follow each other (Su et al. 2021, arXiv 2104.09864).
-
-    Args:
-        width: of a head.
-        base: of the wavelengths.
-
-    Returns:
-        [positions, 1, 1, width].
-    """
-    steps = torch.arange(0, width, 2, device=device) / width
-    angles = torch.arange(positions, device=device)[:, None] * base**-steps
-    return torch.cat([angles, angles], dim=-1)[:, None, None]
-
-
-def _with_padding(
-    tensor: torch.Tensor, padding: int, dimension: int, value: float = 0
-) -> torch.Tensor:
-    """Return a tensor that is longer along a dimension."""
-    sides = [0, 0] * (tensor.dim() - dimension - 1) + [0, padding]
-    return torch.nn.functional.pad(tensor, sides, value=value) if padding else tensor
+    return {"table": table if learned else 0, "rotary": rotary_positions(architecture)}
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from mimokit.engine.megatron import (
     submodules_of,
     tensor_parallel,
 )
+from mimokit.engine.models.dispatch import RowsDispatcher
 from mimokit.engine.models.rng import lengths_computed, module_seed, row_computed, rows_computed
 from mimokit.engine.models.routing import LayerRouting, Routing, TokenPlaces, places_of_tokens
 from mimokit.engine.parallel.context import SequenceCut
@@ -143,6 +144,8 @@ def _copy_output(
     return values.clone(), bias
 
 
+_ITEM = 2**32
+"""Between the numbers of the items of a sample, in choices that are compared."""
 _NO_POSITION = torch.iinfo(torch.int64).max
 
 
@@ -208,7 +211,7 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         if self.capacity_factor is not None:
             chosen = chosen & self._have_room(scores.detach())
             scores = scores * chosen
-        if self._counts:
+        if self._counts and bool(self._tokens.count.any()):
             self.load += chosen.detach().sum(0)
         return scores, chosen
 
@@ -237,7 +240,8 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         rows = rows_computed()
         if rows is None:
             return None
-        places = self._places_of(rows.samples.to("cpu", torch.int64), tokens)
+        samples, items = (each.to("cpu", torch.int64) for each in (rows.samples, rows.items))
+        places = self._places_of(samples + items * _ITEM, tokens)
         if row_computed() is None:
             return places
         # The padding that a row keeps is not always that of one process: it is not compared.
@@ -265,20 +269,22 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
     ) -> torch.Tensor:
         """Attach the loss of a micro-batch on all replicas (Switch, arXiv 2101.03961)."""
         together = torch.zeros_like(self._tokens.samples)
-        return self._balanced("aux_loss", self.tp_dp_cp_group, together, probs, scores, chosen)
+        return self._balanced("aux_loss", self.tp_dp_cp_group, together, 1, probs, scores, chosen)
 
     def _apply_seq_aux_loss(
         self, probs: torch.Tensor, scores: torch.Tensor, chosen: torch.Tensor, *_: Any, **__: Any
     ) -> torch.Tensor:
         """Attach the loss of each sample likewise."""
-        group, samples = self.sequence_group, self._tokens.samples
-        return self._balanced("seq_aux_loss", group, samples, probs, scores, chosen)
+        group, tokens = self.sequence_group, self._tokens
+        of_samples = tokens.samples, tokens.number
+        return self._balanced("seq_aux_loss", group, *of_samples, probs, scores, chosen)
 
     def _balanced(
         self,
         kind: str,
         group: torch.distributed.ProcessGroup,
         parts: torch.Tensor,
+        number: int,
         probs: torch.Tensor,
         scores: torch.Tensor,
         chosen: torch.Tensor,
@@ -287,6 +293,7 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
 
         Args:
             parts: the part of the tokens that a token is balanced in, [tokens] int64.
+            number: of these parts.
             scores: [tokens, experts].
             chosen: likewise, by the scores alone.
         """
@@ -295,7 +302,7 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
             return probs
         if self.router_replay is not None:
             chosen = self.router_replay.chosen
-        sums = scores.new_zeros(self._tokens.number, self.num_experts)
+        sums = scores.new_zeros(number, self.num_experts)
         counts = torch.zeros_like(sums).index_add(
             0, parts, (chosen & self._tokens.count[:, None]).to(sums.dtype)
         )
@@ -320,6 +327,8 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         border = whole.new_zeros(own.number, self.num_experts)
         for sample in range(own.number):
             held = ((samples == sample) & (count > 0)).nonzero().flatten()
+            if not len(held):
+                continue
             even = len(held) * self.topk / self.num_experts
             capacity = min(len(held), math.ceil(even * self.capacity_factor))
             best = whole[held].topk(capacity, dim=0)
@@ -357,6 +366,15 @@ def routers_of(module: torch.nn.Module) -> dict[int, LayoutFreeRouter]:
     """Return the routers of a module's part on this rank, by the number of their layer (from 1)."""
     routers = (part for part in module.modules() if isinstance(part, LayoutFreeRouter))
     return {router.layer_number: router for router in routers}
+
+
+def count_items(layers: torch.nn.Module, cut: SequenceCut) -> None:
+    """Let experts take the positions of items, of which each rank may have another number."""
+    for part in layers.modules():
+        if isinstance(part, LayoutFreeRouter):
+            part.cut = cut
+        elif isinstance(part, MoELayer) and isinstance(part.token_dispatcher, RowsDispatcher):
+            part.token_dispatcher.uneven = True
 
 
 def route(name: str, module: torch.nn.Module, routing: Routing) -> None:

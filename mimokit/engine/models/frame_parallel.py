@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -70,7 +71,10 @@ class _Images(SharedItems):
 
     def __init__(self, encoder: VisionTransformer, how: FrameParallel) -> None:
         self._encoder, self._how, self._shape = encoder, how, encoder.geometry
-        self._drops = bool(encoder.config.hidden_dropout or encoder.config.attention_dropout)
+        config = encoder.config
+        self._names_images = bool(
+            config.hidden_dropout or config.attention_dropout or config.num_moe_experts
+        )
 
     def follow(self, images: int, sizes: torch.Tensor | None) -> FrameContext | None:
         """Return what `dispatch` has found on the first stage. Collective."""
@@ -83,12 +87,18 @@ class _Images(SharedItems):
         return None
 
     def computing(self, context: FrameContext | None) -> AbstractContextManager[None]:
-        """Run a block in which masks are drawn for the images that this rank encodes. Collective
-        where numbers are dropped.
+        """Run a block in which masks are drawn, and experts chosen, for the images that this rank
+        encodes. Collective where there are any.
         """
-        if not self._drops:
+        if not self._names_images:
             return contextlib.nullcontext()
         return computing_other_rows(pairs=_images_encoded(context))
+
+    def give_back(self, context: FrameContext | None, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the tokens of this rank's images, of those of the images that it has encoded."""
+        if self._shape.pools:
+            return output_dispatch(_one_row_each(context), [tokens], [1])[0]
+        return output_dispatch(context, [tokens], [self._shape.merge_size**2])[0]
 
     def wrap(self) -> None:
         """Put the dispatch around the forward of a whole encoder."""
@@ -125,10 +135,6 @@ class _ImagesOfAnySize(_Images):
         given, context = self._dispatch(hidden_states, grid_thw)
         return dict(zip(("hidden_states", GRID), given, strict=True)), context
 
-    def give_back(self, context: FrameContext | None, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the tokens of this rank's images, of those of the images that it has encoded."""
-        return output_dispatch(context, [tokens], [self._shape.merge_size**2])[0]
-
     def sizes(self, context: FrameContext | None) -> torch.Tensor | None:
         """Return the grids of the images that this rank encodes."""
         if context is None:
@@ -155,20 +161,17 @@ class _ImagesOfOneSize(_Images):
         return {"pixel_values": rows.reshape(size)}, context
 
     def give_back(self, context: FrameContext | None, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the tokens of this rank's images; one that is pooled, or a class token, stands for
-        all of an image.
-        """
-        shape = self._shape
-        parts, scales = [tokens], [shape.patches if shape.pools else shape.merge_size**2]
-        if shape.keeps_first:
-            images = tokens.reshape(-1, shape.tokens, tokens.shape[-1])
-            parts = [images[:, 0], images[:, 1:].flatten(0, 1)]
-            scales = [shape.patches, *scales]
-        first, *others = output_dispatch(context, parts, scales)
-        if not others:
-            return first
-        patches = others[0].reshape(len(first), shape.tokens - 1, first.shape[-1])
-        return torch.cat([first[:, None], patches], dim=1).flatten(0, 1)
+        """Return the tokens of this rank's images, of each those of its patches and class token."""
+        if not self._shape.keeps_first:
+            return super().give_back(context, tokens)
+        images = tokens.reshape(-1, self._shape.tokens * tokens.shape[-1])
+        own = output_dispatch(_one_row_each(context), [images], [1])[0]
+        return own.reshape(-1, tokens.shape[-1])
+
+
+def _one_row_each(context: FrameContext | None) -> FrameContext | None:
+    """Return the context of outputs that have one row for each image."""
+    return None if context is None else replace(context, routes=context.routes.of_rows())
 
 
 @register(MODELS[ANY_SIZE_VISION])

@@ -10,18 +10,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mimokit.architecture.modules import ROTARY_BASE
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut, padded_vocabulary
-from mimokit.config import ModuleArchitecture, RopeScaling
+from mimokit.config import ModuleArchitecture
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import (
     AttnMaskType,
     GPTModel,
     ModuleSpec,
     PackedSeqParams,
-    RotaryEmbedding,
     TransformerConfig,
-    YarnRotaryEmbedding,
 )
 from mimokit.engine.models.attention import lengths_of
 from mimokit.engine.models.token_prediction import (
@@ -37,9 +34,12 @@ from mimokit.engine.models.transformer import (
     StagePart,
     block_submodules,
     layer_spec,
+    rotary_positions,
 )
 from mimokit.engine.parallel.context import SequenceCut
 from mimokit.engine.parallel.marks import mark_of_slice
+from mimokit.engine.rotary import RotaryPositions
+from mimokit.units import counted
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,12 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
     def __init__(
         self,
         padding: Vocabulary | None = None,
-        scaling: RopeScaling | None = None,
+        rotary: RotaryPositions | None = None,
         prediction: TokenPrediction | None = None,
         **options: Any,
     ) -> None:
-        if scaling is not None and scaling.rope_type == "yarn":
-            _set_yarn(options["config"], scaling)
         super().__init__(**_with_norms(options))
-        _stretch(self, scaling)
+        _turn(self, rotary)
         self._predicts = prediction is not None
         self.mtp = None
         if prediction is not None and self.post_process:
@@ -173,11 +171,8 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
         if self.pre_process and self.position_embedding_type == "learned_absolute":
             if decoder_input is None:
                 decoder_input = self.embedding(input_ids, None)
-            lengths = cut.lengths or (len(decoder_input) * cut.parts,)
-            places = torch.cat([torch.arange(length) for length in lengths])
-            places = places.to(decoder_input.device)
             table = self.embedding.position_embeddings.weight
-            decoder_input = decoder_input + table[cut.on_rank(places), None]
+            decoder_input = _with_positions(decoder_input, table, cut)
         output: torch.Tensor = super().forward(
             input_ids, position_ids, attention_mask, decoder_input=decoder_input, **options
         )
@@ -227,50 +222,32 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
             dist.all_reduce(weight.main_grad, group=self.embd_group)  # type: ignore[attr-defined]
 
 
-def _set_yarn(config: TransformerConfig, scaling: RopeScaling) -> None:
-    """Tell Megatron's model and attention how to stretch positions, by fields without a class."""
-    config.yarn_rotary_scaling_factor = scaling.factor
-    config.yarn_original_max_position_embeddings = scaling.original_max_position_embeddings
-    config.yarn_beta_fast, config.yarn_beta_slow = scaling.beta_fast, scaling.beta_slow
-    config.yarn_mscale, config.yarn_mscale_all_dim = scaling.mscale, scaling.mscale_all_dim
-    config.yarn_correction_range_round_to_int = True
+def _with_positions(hidden: torch.Tensor, table: torch.Tensor, cut: SequenceCut) -> torch.Tensor:
+    """Add learned positions to [tokens of this rank, samples, hidden].
+
+    Tokens that only ranks need, to share a sample evenly, have the last one.
+
+    Raises:
+        ValueError: a sample has more tokens than the table has rows.
+    """
+    lengths = cut.lengths or (len(hidden) * cut.parts,)
+    if max(lengths) >= len(table) + cut.divisor:
+        raise ValueError(
+            f"A sample has {max(lengths)} tokens, but there are {counted(len(table), 'position')}; "
+            "raise max_position_embeddings."
+        )
+    places = torch.cat([torch.arange(length) for length in lengths]).clamp(max=len(table) - 1)
+    return hidden + table[cut.on_rank(places.to(hidden.device)), None]
 
 
-def _stretch(model: GPTModel, scaling: RopeScaling | None) -> None:
-    """Give rotary positions the groups of their model, and the scaling that Megatron leaves out."""
-    if model.position_embedding_type in ("mrope", "yarn"):  # Megatron gives it global groups
-        model.rotary_pos_emb.cp_group = model.pg_collection.cp
-    if scaling is None:
+def _turn(model: GPTModel, rotary: RotaryPositions | None) -> None:
+    """Give a model the frequencies of its rotary positions, and its own groups."""
+    if rotary is None:
         return
     positions = model.rotary_pos_emb
-    if scaling.rope_type == "llama3":
-        positions.inv_freq = RotaryEmbedding._apply_scaling(
-            positions,
-            positions.inv_freq,
-            scaling.factor,
-            scaling.low_freq_factor,
-            scaling.high_freq_factor,
-            scaling.original_max_position_embeddings,
-        )
-    elif scaling.rope_type == "yarn" and model.position_embedding_type == "mrope":
-        positions.inv_freq = _yarn_frequencies(model, scaling).to(positions.inv_freq.device)
-
-
-def _yarn_frequencies(model: GPTModel, scaling: RopeScaling) -> torch.Tensor:
-    """Return the angles at position 1, [width of a head / 2]; attention applies the growth."""
-    stretched = YarnRotaryEmbedding(
-        model.config.kv_channels,
-        rotary_base=model.rotary_base,
-        use_cpu_initialization=True,
-        scaling_factor=scaling.factor,
-        original_max_position_embeddings=scaling.original_max_position_embeddings,
-        beta_fast=scaling.beta_fast,
-        beta_slow=scaling.beta_slow,
-        cp_group=model.pg_collection.cp,
-    )
-    angles, _ = stretched.get_emb(2)
-    pairs: torch.Tensor = angles[1, 0, 0].chunk(2)[0]
-    return pairs
+    positions.cp_group = model.pg_collection.cp  # Megatron gives those of three axes global groups
+    each = rotary.frequencies(model.config.kv_channels)
+    positions.inv_freq = each.to(positions.inv_freq.device)
 
 
 def _with_norms(options: dict[str, Any]) -> dict[str, Any]:
@@ -331,27 +308,16 @@ def language_model_spec(build: ModuleBuild) -> ModuleSpec:
 
 
 def _positions(network: ModuleArchitecture) -> dict[str, Any]:
-    """Return what of a model concerns positions; latent attention scales its own."""
-    scaling = None if network.multi_latent_attention else network.rope_scaling
-    linear = scaling.factor if scaling is not None and scaling.rope_type == "linear" else None
+    """Return what of a model concerns positions; latent attention turns its own."""
+    learned = network.has_learned_positions(by_default=False)
+    turns = not learned and not network.multi_latent_attention
     return {
         "max_sequence_length": network.max_position_embeddings or network.seq_length,
-        "position_embedding_type": _kind_of_positions(network),
-        "rotary_base": network.rotary_base or ROTARY_BASE,
-        "seq_len_interpolation_factor": linear,
-        "scaling": scaling,
+        "position_embedding_type": (
+            "learned_absolute" if learned else "mrope" if network.mrope_section else "rope"
+        ),
+        "rotary": rotary_positions(network) if turns else None,
     }
-
-
-def _kind_of_positions(network: ModuleArchitecture) -> str:
-    """Return what Megatron calls the positions of a language model."""
-    if network.has_learned_positions(by_default=False):
-        return "learned_absolute"
-    if network.mrope_section:
-        return "mrope"
-    scaling = network.rope_scaling
-    yarn = scaling is not None and scaling.rope_type == "yarn"
-    return "yarn" if yarn and not network.multi_latent_attention else "rope"
 
 
 class TextDecoder(GPTModel):  # type: ignore[misc]
@@ -362,7 +328,8 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
     separate layers, width and ranks.
 
     Args:
-        initial_seed: seed of the projection, which is replicated over tensor-parallel ranks.
+        initial_seed: seed of the projection and of learned positions, which are replicated over
+            tensor-parallel ranks.
     """
 
     def __init__(
@@ -371,21 +338,25 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
         input_size: int,
         initial_seed: int,
         part: StagePart,
-        scaling: RopeScaling | None = None,
+        rotary: RotaryPositions | None = None,
         **options: Any,
     ) -> None:
-        if scaling is not None and scaling.rope_type == "yarn":
-            _set_yarn(config, scaling)
         options = _with_norms({**options, "config": config})
         super().__init__(pre_process=False, post_process=part.last, **options)
-        _stretch(self, scaling)
+        _turn(self, rotary)
         self.part = part
         if part.first:
             torch.manual_seed(initial_seed)
             self.projection = torch.nn.Parameter(torch.empty(config.hidden_size, input_size))
             config.init_method(self.projection)
+            in_front = [self.projection]
+            if self.position_embedding_type == "learned_absolute":
+                table = torch.empty(options["max_sequence_length"], config.hidden_size)
+                self.position_embedding = torch.nn.Parameter(table)
+                config.init_method(self.position_embedding)
+                in_front.append(self.position_embedding)
             if config.sequence_parallel:
-                mark_of_slice([self.projection])
+                mark_of_slice(in_front)
 
     def forward(
         self,
@@ -406,6 +377,10 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
         """
         if self.part.first:
             hidden = torch.nn.functional.linear(hidden, self.projection)
+            if self.position_embedding_type == "learned_absolute":
+                lengths = None if packed_seq_params is None else lengths_of(packed_seq_params)
+                cut = SequenceCut.of(self, lengths)
+                hidden = _with_positions(hidden, self.position_embedding, cut)
         self.set_input_tensor(hidden)
         output: torch.Tensor = super().forward(
             input_ids=None,

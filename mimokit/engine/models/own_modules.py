@@ -95,7 +95,6 @@ class OwnEncoder(Encoder):
         self.geometry = _GEOMETRIES[network.modality](network)
         self._name = build.name
         self._sizes = kind.sizes
-        self._merge_size = network.merge_size
         self._tokens_per_item = tokens_of_architecture(network)
         self._features = network.hidden_size * kind.merged(network)
 
@@ -116,7 +115,7 @@ class OwnEncoder(Encoder):
         if not self.shares_layers:  # of images that replicas share it was given none
             return torch.zeros(0, self._features, device=rank_device())
         dtype = dtype_computed_in(next(self.parameters()))
-        blank = blank_item(self.no_items(), self._merge_size, dtype)
+        blank = blank_item(self.no_items(), self._network.merge_size, dtype)
         return self._encoded(blank.pop(ITEM_TOKENS, None), blank)[:0]
 
     def _encoded(
@@ -132,12 +131,12 @@ class OwnEncoder(Encoder):
 
     def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
         """Return the number of tokens of every item, from its size: [items]."""
-        return tokens_of_grid(sizes, self._merge_size) if self._sizes == GRID else sizes
+        return tokens_of_grid(sizes, self.geometry) if self._sizes == GRID else sizes
 
     def _rows(self, tokens_per_item: torch.Tensor | None, inputs: dict[str, torch.Tensor]) -> int:
         """Return how many rows the batch asks for."""
         if GRID in inputs:
-            return int(tokens_of_grid(inputs[GRID], self._merge_size).sum())
+            return int(tokens_of_grid(inputs[GRID], self.geometry).sum())
         if tokens_per_item is not None:
             return int(tokens_per_item.sum())
         return len(next(iter(inputs.values()))) * self._tokens_per_item

@@ -48,9 +48,21 @@ def no_patches(geometry: ImageGeometry, device: torch.device) -> dict[str, torch
     }
 
 
-def tokens_of_grid(grid: torch.Tensor, merge_size: int) -> torch.Tensor:
+def token_grids(grid: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
+    """Return the grids of images in tokens, the rows that they become, from those in patches.
+
+    Returns:
+        [images, 3]: frames, rows and columns; those of one token where the encoder pools.
+    """
+    if geometry.pools:
+        return torch.ones_like(grid)
+    merge = geometry.merge_size
+    return grid // torch.tensor([1, merge, merge], device=grid.device)
+
+
+def tokens_of_grid(grid: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
     """Return the number of tokens of every image: [images]."""
-    return grid.prod(dim=1) // merge_size**2
+    return token_grids(grid, geometry).prod(dim=1)
 
 
 def check_grid(grid: torch.Tensor, geometry: ImageGeometry, rows: int) -> None:
@@ -79,11 +91,6 @@ def check_grid(grid: torch.Tensor, geometry: ImageGeometry, rows: int) -> None:
 
 Grid = list[int]
 """Frames, rows and columns of an image, in tokens."""
-
-
-def merged_grid(grid: torch.Tensor, merge_size: int) -> torch.Tensor:
-    """Return the grids of images in tokens rather than patches: [images, 3]."""
-    return grid // torch.tensor([1, merge_size, merge_size], device=grid.device)
 
 
 def three_axis_positions(

@@ -28,9 +28,13 @@ class PoolingHead(torch.nn.Module):
         self.mlp = torch.nn.ModuleDict({"fc1": linear(width, inside), "fc2": linear(inside, width)})
         self._activation = config.activation_func
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[positions, images, hidden] to [images, hidden]."""
+    def forward(self, hidden: torch.Tensor, padding: torch.Tensor | None = None) -> torch.Tensor:
+        """[positions, images, hidden] to [images, hidden].
+
+        Args:
+            padding: [images, positions], True at positions that an image does not have.
+        """
         query = self.probe.expand(-1, hidden.shape[1], -1)
-        pooled, _ = self.attention(query, hidden, hidden, need_weights=False)
+        pooled, _ = self.attention(query, hidden, hidden, padding, need_weights=False)
         inner = self._activation(self.mlp["fc1"](self.layernorm(pooled)))
         return (pooled + self.mlp["fc2"](inner))[0]  # type: ignore[no-any-return]

@@ -204,7 +204,7 @@ class MimoModelProvider:
             ]
             config = (encoders[0] if encodes else module).config
             wrapped = wrap_data_parallel(module, config, plan.executions[name], groups[name])
-            if encodes and wrapped.shares_layers:
+            if encodes and (wrapped.shares_layers or config.num_moe_experts is not None):
                 for encoder in encoders:
                     encoder.shares_items = encoder.shares_layers = True
             if encodes:

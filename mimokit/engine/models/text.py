@@ -21,6 +21,7 @@ from mimokit.engine.megatron.sums import embedding
 from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms, places_in_row
 from mimokit.engine.models.patches import ITEM_TOKENS
 from mimokit.engine.models.transformer import StagePart, causal_mask
+from mimokit.engine.rotary import RotaryPositions
 from mimokit.units import counted
 
 
@@ -31,7 +32,7 @@ class TextTransformer(Encoder):
         vocab_size: rows of the embedding, which is replicated over tensor-parallel ranks.
         table: rows of the table of learned positions, of which the first are used; 0: positions are
             rotary.
-        rotary_base: of the wavelengths of rotary positions.
+        rotary: how heads turn with positions that are rotary.
     """
 
     def __init__(
@@ -41,14 +42,14 @@ class TextTransformer(Encoder):
         geometry: TextGeometry,
         vocab_size: int,
         table: int,
-        rotary_base: float,
+        rotary: RotaryPositions,
         outer_norms: OuterNorms,
         part: StagePart,
         pg_collection: ProcessGroupCollection,
     ) -> None:
         super().__init__(config, part)
         self.geometry = geometry
-        self._base = None if table else rotary_base
+        self._turning = None if table else rotary
         if part.first:
             self.word_embedding = self._vectors(vocab_size)
             if table:
@@ -70,7 +71,7 @@ class TextTransformer(Encoder):
                 f"{words.shape[1]}."
             )
         embedded = embedding(words, self.word_embedding)
-        if self._base is None:
+        if self._turning is None:
             embedded = embedded + self.position_embedding[: words.shape[1]]
         return embedded.transpose(0, 1).contiguous()
 
@@ -84,8 +85,11 @@ class TextTransformer(Encoder):
         counted = torch.arange(self.geometry.positions, device=hidden.device)
         return hidden.transpose(0, 1)[counted < sizes[:, None]]
 
+    def _lengths(self, sizes: torch.Tensor | None, items: int) -> list[int]:
+        return super()._lengths(sizes, items) if sizes is None else sizes.tolist()
+
     def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
-        return None if self._base is None else self._rotary_in_row(self._base)
+        return None if self._turning is None else self._rotary_in_row(self._turning)
 
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor:
         return causal_mask(self.geometry.positions, sizes.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from mimokit.architecture.modules import ROTARY_BASE
 from mimokit.architecture.transformer import EPSILON, INIT_STD
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.layer_architecture import Activation, windowed_layers
@@ -46,6 +48,7 @@ from mimokit.engine.models.key_bias import LinearWithoutKeyBias
 from mimokit.engine.models.latent import latent_attention_spec, latent_options
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.parallel.sequence import HeadNorm, SliceNorm
+from mimokit.engine.rotary import RotaryPositions
 from mimokit.planning.execution import Dtype, ModuleExecution, Recompute
 from mimokit.planning.types import LayoutPlan
 
@@ -161,7 +164,7 @@ def transformer_config(
     ends_count = architecture.num_layers % chunks != 0  # as in `stage_layers`
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about CUDA graph settings that are not used
-        return kind(
+        config = kind(
             num_layers=architecture.num_layers,
             hidden_size=architecture.hidden_size,
             ffn_hidden_size=architecture.feed_forward_size,
@@ -192,6 +195,25 @@ def transformer_config(
             **expert_options(architecture, execution),
             **_NO_FUSED_KERNELS,
         )
+    growth = rotary_positions(architecture).growth
+    if growth != 1 and not latent:
+        _grow(config, growth)
+    return config
+
+
+def rotary_positions(architecture: ModuleArchitecture) -> RotaryPositions:
+    """Return how the heads of a module turn with positions, if these are rotary."""
+    base = architecture.rotary_base or ROTARY_BASE
+    return RotaryPositions(base, architecture.rope_scaling, architecture.seq_length)
+
+
+def _grow(config: TransformerConfig, growth: float) -> None:
+    """Let Megatron's attention multiply queries and keys that turn.
+
+    It reads fields that its configuration has not: they grow by 1 + 0.1 mscale log(factor).
+    """
+    config.yarn_rotary_scaling_factor = math.exp(10)
+    config.yarn_mscale, config.yarn_mscale_all_dim = growth - 1, 0.0
 
 
 def rotary_sections(architecture: ModuleArchitecture) -> list[int] | None:

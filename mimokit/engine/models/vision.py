@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from mimokit.architecture.modules import ROTARY_BASE
 from mimokit.architecture.tokens import ImageGeometry, image_geometry
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import (
@@ -29,7 +28,8 @@ from mimokit.engine.models.patches import (
     tokens_of_grid,
 )
 from mimokit.engine.models.pooling import PoolingHead
-from mimokit.engine.models.transformer import StagePart
+from mimokit.engine.models.transformer import StagePart, rotary_positions
+from mimokit.engine.rotary import RotaryPositions
 
 
 class VisionTransformer(Encoder):
@@ -44,7 +44,7 @@ class VisionTransformer(Encoder):
             rotary.
         interpolated: the table is a square that is interpolated to the rows and columns of an
             image, and there are rotary positions besides.
-        rotary_base: of the wavelengths of rotary positions.
+        rotary: how heads turn with positions that are rotary.
         window: patches along a side of the squares inside which patches attend, in layers with a
             window; 0: none. Class token and registers attend to all, and all to them.
     """
@@ -57,7 +57,7 @@ class VisionTransformer(Encoder):
         class_token: bool,
         table: int,
         interpolated: bool,
-        rotary_base: float,
+        rotary: RotaryPositions,
         patch_bias: bool,
         window: int,
         outer_norms: OuterNorms,
@@ -66,7 +66,7 @@ class VisionTransformer(Encoder):
     ) -> None:
         super().__init__(config, part)
         self.geometry = geometry
-        self._base, self._window = rotary_base if interpolated or not table else None, window
+        self._turning, self._window = rotary if interpolated or not table else None, window
         self._learned, self._interpolated = table > 0, interpolated
         if part.first:
             self.patch_embedding = torch.nn.Linear(
@@ -114,7 +114,7 @@ class VisionTransformer(Encoder):
 
     def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
         """Return [positions, 1, 1, width of a head]; class token and registers do not rotate."""
-        if self._base is None:
+        if self._turning is None:
             return None
         angles = self._angles_of_patches()[:, None]
         return _with_extra_angles(angles, self.geometry.extra_positions)[:, :, None]
@@ -138,11 +138,9 @@ class VisionTransformer(Encoder):
         Half of the pairs rotate with the row of a patch, half with its column, as in Qwen2-VL
         (Wang et al. 2024, arXiv 2409.12191).
         """
-        assert self._base is not None
-        pairs = self.config.kv_channels // 4
-        steps = torch.arange(pairs, device=self._device) / pairs
-        places = self._rows_and_columns().float()
-        angles = (places[..., None] * self._base**-steps).transpose(0, 1).flatten(1)
+        assert self._turning is not None
+        each = self._turning.frequencies(self.config.kv_channels // 2).to(self._device)
+        angles = (self._rows_and_columns()[..., None] * each).transpose(0, 1).flatten(1)
         return torch.cat([angles, angles], dim=-1)
 
     def _rows_and_columns(self) -> torch.Tensor:
@@ -240,7 +238,9 @@ def _parameters(architecture: ModuleArchitecture) -> dict[str, Any]:
         "class_token": architecture.class_token,
         "table": rows if learned else 0,
         "interpolated": interpolated,
-        "rotary_base": architecture.rotary_base or ROTARY_BASE,
+        "rotary": replace(
+            rotary_positions(architecture), length=max(geometry.rows, geometry.columns)
+        ),
         "patch_bias": architecture.patch_bias is not False,
         "window": math.isqrt(window) if window < geometry.patches else 0,
     }
@@ -312,17 +312,25 @@ class AnySizeVisionTransformer(VisionTransformer):
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, images, hidden] to [tokens, merge_size^2 * hidden], without padding."""
         assert sizes is not None
+        if self.geometry.pools:
+            return self.head(hidden, self._mask(sizes)[:, 0, 0])  # type: ignore[no-any-return]
         patches = hidden[self.geometry.extra_positions :].transpose(0, 1)[self._seen(sizes)]
         return patches.reshape(-1, self.geometry.merge_size**2 * hidden.shape[-1])
 
     def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
         """Return the number of tokens of every image, from its grid: [images]."""
-        return tokens_of_grid(sizes, self.geometry.merge_size)
+        return tokens_of_grid(sizes, self.geometry)
 
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor:
         extra = torch.ones(len(sizes), self.geometry.extra_positions, dtype=torch.bool)
         seen = torch.cat([extra.to(sizes.device), self._seen(sizes)], dim=1)
         return ~seen[:, None, None]
+
+    def _lengths(self, sizes: torch.Tensor | None, items: int) -> list[int]:
+        if sizes is None:
+            return super()._lengths(sizes, items)
+        lengths: list[int] = (sizes.prod(1) + self.geometry.extra_positions).tolist()
+        return lengths
 
     def _seen(self, grid: torch.Tensor) -> torch.Tensor:
         """Return [images, patches of the largest], True where an image has a patch."""
@@ -330,7 +338,7 @@ class AnySizeVisionTransformer(VisionTransformer):
 
     def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
         """Return [positions, images, 1, width of a head]."""
-        if self._base is None or sizes is None:
+        if self._turning is None or sizes is None:
             return super()._rotary(sizes)
         angles = self._angles_of_patches()
         empty = angles.new_zeros(len(sizes), self.geometry.patches, angles.shape[-1])

@@ -12,6 +12,7 @@ part of a gradient is summed with data parallelism, over all ranks with the same
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -132,6 +133,15 @@ class SequenceCut:
         """What has to divide a sequence in a row, so that ranks can share it evenly."""
         return self.parts * len(chunks_of_rank(self.context, 0, self.causal))
 
+    def padding_of(self, length: int) -> int:
+        """Return how many positions a sequence lacks, so that ranks can share it evenly."""
+        chunks = self.context * len(chunks_of_rank(self.context, 0, self.causal))
+        return -length % math.lcm(chunks, self.parts)
+
+    def padded(self, values: torch.Tensor, dimension: int) -> torch.Tensor:
+        """Return values of the positions of a sequence, and zeros for those that it lacks."""
+        return with_padding(values, self.padding_of(values.shape[dimension]), dimension)
+
     def on_rank(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the positions that this rank has between layers, of [positions, …].
 
@@ -182,6 +192,14 @@ class SequenceCut:
         rank = self.groups.cp.rank()
         positions = positions_of_rank(lengths, self.context, rank, self.causal)
         return positions.to(tensor.device)
+
+
+def with_padding(
+    tensor: torch.Tensor, padding: int, dimension: int, value: float = 0
+) -> torch.Tensor:
+    """Return a tensor that is longer along a dimension."""
+    sides = [0, 0] * (tensor.dim() - dimension - 1) + [0, padding]
+    return torch.nn.functional.pad(tensor, sides, value=value) if padding else tensor
 
 
 class _SumGradient(torch.autograd.Function):

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 
 import torch.distributed as dist
 
-from mimokit.architecture.tokens import tokens_per_item
+from mimokit.architecture.tokens import image_geometry, tokens_per_item
 from mimokit.config import MimoParallelismConfig
 from mimokit.config.user_code import NO_CODE, ForwardStep, UserCode
 from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
@@ -227,7 +227,7 @@ def _stage(
         last,
         model,
         modalities,
-        merge_sizes={n: config.get_architecture(n).merge_size for n in with_grids},
+        geometries={n: image_geometry(config.get_architecture(n)) for n in with_grids},
         inner_layers={
             n: len(config.get_architecture(n).inner_layers) for n in modalities.values() if n
         },

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 
-from mimokit.engine.models.patches import tokens_of_grid
 from mimokit.engine.models.transformer import causal_mask
 from mimokit.units import counted
 
@@ -71,13 +70,11 @@ def _lay(hidden: torch.Tensor, places: torch.Tensor, rows: torch.Tensor, name: s
     return hidden.index_copy(0, index.to(hidden.device), wide.to(hidden.dtype))
 
 
-def check_grids(
-    grids: torch.Tensor, items: Sequence[int], rows: Sequence[int], merge_size: int, name: str
-) -> None:
+def check_grids(grids: torch.Tensor, items: Sequence[int], rows: Sequence[int], name: str) -> None:
     """Compare the rows that a module sent with the sizes of its images, sample by sample.
 
     Args:
-        grids: [images, 3]: frames, rows and columns of every image, in patches.
+        grids: [images, 3]: frames, rows and columns of every image, in tokens.
         items: images of every sample.
 
     Raises:
@@ -88,7 +85,7 @@ def check_grids(
         raise ValueError(
             f"Module {name!r} sent {len(grids)} grids for {counted(sum(items), 'image')}."
         )
-    tokens: list[int] = tokens_of_grid(grids, merge_size).tolist()
+    tokens: list[int] = grids.prod(dim=1).tolist()
     for sample, (count, sent) in enumerate(zip(items, rows, strict=True)):
         becoming, tokens = sum(tokens[:count]), tokens[count:]
         if becoming != sent:

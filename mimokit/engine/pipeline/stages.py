@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from mimokit.architecture.tokens import ImageGeometry
 from mimokit.config.user_code import OwnLoss
 from mimokit.engine.data.batch import (
     ITEMS,
@@ -26,7 +27,7 @@ from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import shares_experts
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.own_modules import blank_item
-from mimokit.engine.models.patches import GRID, ITEM_TOKENS, merged_grid, three_axis_positions
+from mimokit.engine.models.patches import GRID, ITEM_TOKENS, three_axis_positions, token_grids
 from mimokit.engine.models.projector import row_width
 from mimokit.engine.models.rng import computing_lengths
 from mimokit.engine.models.token_prediction import predicting_further, predicts_further
@@ -163,6 +164,8 @@ class EncoderStage(ModuleStage):
             ((edge, hidden),) = given.hidden.items()
             return hidden, given.counts[edge][0], next(iter(given.integers.get(edge, ())), None)
         items, inputs = self._inputs(given)
+        if inputs is None and self._encoder.shares_items:
+            inputs = in_dtype(self._encoder.no_items(), self.dtype)
         if inputs is None:
             width, parameter = self._encoder.config.hidden_size, next(self.wrapped.parameters())
             return parameter.new_zeros(self._positions, 0, width), items, self._no_sizes()
@@ -276,7 +279,8 @@ class ModalityStage(ModuleStage):
 def values_on_rank(model: GPTModel, output: StageOutput, values: torch.Tensor) -> torch.Tensor:
     """Return the values, of [samples, tokens], of the tokens whose logits an output has."""
     if output.row is None:
-        return SequenceCut.of(model).tokens_on_rank(values)
+        cut = SequenceCut.of(model)
+        return cut.tokens_on_rank(cut.padded(values, 1))
     cut = SequenceCut.of(model, output.row.lengths)
     return cut.tokens_on_rank(output.row.lay(values)[None])
 
@@ -343,9 +347,10 @@ class _LogitsStage(ModuleStage):
 
 def _by_sample(hidden: torch.Tensor, row: SampleRow | None, batch: Batch) -> torch.Tensor:
     """Return [samples, tokens, …] of all positions, [tokens, samples, …] or places of a row."""
+    tokens = batch["input_ids"].shape[1]
     if row is None:
-        return hidden.transpose(0, 1)
-    return row.take_apart(hidden[:, 0], batch["input_ids"].shape[1])
+        return hidden[:tokens].transpose(0, 1)
+    return row.take_apart(hidden[:, 0], tokens)
 
 
 def _laid(packed: Packed, row: SampleRow) -> Packed:
@@ -364,7 +369,7 @@ class LanguageStage(_LogitsStage):
 
     Args:
         modalities: edge of the stage graph -> the modality whose rows it receives.
-        merge_sizes: modality -> merge size, for modalities whose images differ in size.
+        geometries: modality -> that of its largest image, where images differ in size.
         inner_layers: modality -> layers whose outputs its rows have behind those of the last.
         three_axes: tokens have positions of three axes; packing computes them from the grids that
             come with the rows, and each stage sends them to the next. False also where grids do
@@ -384,7 +389,7 @@ class LanguageStage(_LogitsStage):
         last: bool,
         model: MimoModel,
         modalities: Mapping[int, str],
-        merge_sizes: Mapping[str, int],
+        geometries: Mapping[str, ImageGeometry],
         inner_layers: Mapping[str, int],
         three_axes: bool,
         feeds: bool = False,
@@ -397,7 +402,7 @@ class LanguageStage(_LogitsStage):
         super().__init__(name, wrapped, first, last, chunk)
         self._model = model
         self._modalities = modalities
-        self._merge_sizes = merge_sizes
+        self._geometries = geometries
         self._inner_layers = inner_layers
         self._three_axes = three_axes
         self._feeds = feeds
@@ -507,11 +512,11 @@ class LanguageStage(_LogitsStage):
             counts = given.counts[edge][0]
             check_rows(ids, special[modality], modality, counts)
             branches[modality] = self._rows(given.hidden[edge])
-            if modality in self._merge_sizes:
+            if modality in self._geometries:
                 (grid,), items = given.integers[edge], given.counts[edge][1]
-                merge_size = self._merge_sizes[modality]
-                check_grids(grid, items, counts, merge_size, modality)
-                grids[special[modality]] = merged_grid(grid, merge_size)
+                sizes = token_grids(grid, self._geometries[modality])
+                check_grids(sizes, items, counts, modality)
+                grids[special[modality]] = sizes
         # Positions are rotary, except in a GPTModel of the user's that adds learned ones to words.
         learned = self._part.embedding.add_position_embedding
         places = batch["position_ids"] if learned else None
@@ -556,6 +561,8 @@ class LanguageStage(_LogitsStage):
 class DecoderStage(_LogitsStage):
     """A stage of a text decoder: rows of the language model in, logits and a separate loss out.
 
+    Samples are padded until its ranks can share them evenly.
+
     Args:
         input_size: width of the rows of the language model.
         in_row: samples are computed in a row, without padding.
@@ -582,7 +589,8 @@ class DecoderStage(_LogitsStage):
         if self.first:  # rows are in sample order, with equally many per sample
             samples, width = len(given.counts[edge][0]), hidden.shape[-1]
             hidden = self._rows(hidden).reshape(samples, -1, width).transpose(0, 1)
-            hidden = self._cut_of().on_rank(hidden.contiguous())
+            cut = self._cut_of()
+            hidden = cut.on_rank(cut.padded(hidden, 0).contiguous())
         output = self._part(hidden, self._mask(hidden))
         return StageOutput(output, [], logits=output if self.last else None)
 

@@ -44,7 +44,7 @@ class ExpertLoads:
     """Counts the tokens of experts on this rank, as numbers that ranks add up."""
 
     def __init__(self, model: RankModel, config: MimoParallelismConfig) -> None:
-        modules = model.modules()
+        modules, self._encoders = model.modules(), frozenset(config.encoder_module_names)
         self._mixtures = {
             name: _Mixture(
                 network.num_layers + (network.mtp_num_layers or 0),
@@ -68,13 +68,17 @@ class ExpertLoads:
 
         Args:
             summed: `to_sum` over all ranks.
-            tokens: module -> tokens of the step.
+            tokens: module -> tokens of the step; of encoders rows that they hand on, so that their
+                loads are next to the mean.
         """
         loads, rest = {}, np.asarray(summed)
         for name, mixture in self._mixtures.items():
             of_module, rest = np.split(rest, [mixture.numbers])
-            even = tokens.get(name, 0) * mixture.top_k / mixture.experts
-            loads[name] = of_module.reshape(-1, mixture.experts) / max(even, 1.0)
+            of_layers = of_module.reshape(-1, mixture.experts)
+            even = np.full((len(of_layers), 1), tokens.get(name, 0) * mixture.top_k)
+            if name in self._encoders:
+                even = of_layers.sum(1, keepdims=True)
+            loads[name] = of_layers / np.maximum(even / mixture.experts, 1.0)
         return loads
 
 

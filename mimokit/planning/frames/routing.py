@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -75,6 +75,10 @@ class FrameRoutes:
         """Whether every rank encodes what it holds, and nothing travels there or back."""
         alone = len(set(self.held)) == len(self.held)
         return alone and bool((self.source == self.target).all())
+
+    def of_rows(self) -> FrameRoutes:
+        """Return the routes of what has one row for each frame, as if each had one patch."""
+        return replace(self, patches=np.ones_like(self.patches))
 
     def own(self, rank: int) -> np.ndarray:
         """Return the frames that a rank holds, in the order in which it holds them."""

@@ -12,7 +12,7 @@ from mimokit.engine.data.sources import DigitData, default_data
 from mimokit.engine.pipeline.packing import check_grids
 from tests.invariance import assert_computes_the_same
 from tests.layouts_multimodal import LANGUAGE, SPECIAL_TOKENS, multimodal_config
-from tests.whole_runs import whole_runs
+from tests.whole_runs import ONE_ROW_OF_ANY_SIZE, whole_runs
 
 
 def _batch(samples=8, **options):
@@ -52,22 +52,27 @@ def _encode(plan, config, patches, grid, plain):
         return encoder.eval()(hidden_states=patches, grid_thw=grid)
 
 
-def _rows(cluster, patches, grid, plain=None):
+def _rows(cluster, patches, grid, plain=None, **fields):
     config, _, _ = _batch(1)
     network = config.model.get_architecture("qwen")
     config.model.module_architectures["qwen"] = network.model_copy(
-        update={"class_token": True, "num_registers": 2}
+        update={"class_token": True, "num_registers": 2, **fields}
     )
     return cluster.run(_encode, mimokit.plan(config), config, patches, grid, plain, world_size=1)[0]
 
 
-def test_an_image_becomes_its_own_rows_whatever_is_beside_it(cluster):
+@pytest.mark.parametrize(
+    ("fields", "shape"), [({}, (2 + 4 + 1, 4 * 32)), (ONE_ROW_OF_ANY_SIZE, (3, 32))]
+)
+def test_an_image_becomes_its_own_rows_whatever_is_beside_it(cluster, fields, shape):
     generator = torch.Generator().manual_seed(5)
     grid = torch.tensor([[1, 2, 4], [1, 4, 4], [1, 2, 2]])
     parts = [torch.rand(int(one.prod()), 32, generator=generator) for one in grid]
-    together = _rows(cluster, torch.cat(parts), grid)
-    assert together.shape == (2 + 4 + 1, 4 * 32)
-    alone = [_rows(cluster, part, one[None]) for part, one in zip(parts, grid, strict=True)]
+    together = _rows(cluster, torch.cat(parts), grid, **fields)
+    assert together.shape == shape
+    alone = [
+        _rows(cluster, part, one[None], **fields) for part, one in zip(parts, grid, strict=True)
+    ]
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=0)
 
 
@@ -120,11 +125,11 @@ def test_on_shared_ranks(cluster, run):
 
 
 def test_a_grid_for_every_image():
-    grids = torch.tensor([[1, 2, 2], [1, 4, 2]])
-    check_grids(grids, [1, 0, 1], [1, 0, 2], 2, "qwen")
+    grids = torch.tensor([[1, 1, 1], [1, 2, 1]])
+    check_grids(grids, [1, 0, 1], [1, 0, 2], "qwen")
     with pytest.raises(ValueError, match="Module 'qwen' sent 2 grids for 3 images"):
-        check_grids(grids, [1, 1, 1], [1, 1, 1], 2, "qwen")
+        check_grids(grids, [1, 1, 1], [1, 1, 1], "qwen")
     with pytest.raises(
         ValueError, match=r"sent 1 row for sample 2, but . are those of the grids of its 1 image;"
     ):
-        check_grids(grids, [1, 0, 1], [1, 0, 1], 2, "qwen")
+        check_grids(grids, [1, 0, 1], [1, 0, 1], "qwen")

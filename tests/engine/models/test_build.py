@@ -155,9 +155,8 @@ def test_positions_of_a_text_decoder_are_those_of_its_network(scaling) -> None:
     network = LANGUAGE.model_copy(update={"rotary_base": 77, "rope_scaling": stretched})
     _, *builders = _builders().values()
     language, behind = (spec_of(replace(b, architecture=network)).params for b, spec_of in builders)
-    assert behind["rotary_base"] == 77
-    assert behind["seq_len_interpolation_factor"] == (4.0 if scaling == "linear" else None)
-    assert behind["scaling"] is language["scaling"] is stretched
+    assert behind["rotary"] == language["rotary"]
+    assert (behind["rotary"].base, behind["rotary"].scaling) == (77, stretched)
     for field in ("position_embedding_type", "max_sequence_length"):
         assert behind[field] == language[field]
 

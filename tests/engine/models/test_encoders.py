@@ -56,6 +56,10 @@ def test_a_pooling_head_is_that_of_siglip():
     ours.load_state_dict(theirs.state_dict())
     hidden = torch.randn(5, 7, 32, generator=torch.Generator().manual_seed(4))
     torch.testing.assert_close(ours(hidden.transpose(0, 1)), theirs(hidden))
+    padding = torch.arange(7) >= torch.tensor([7, 3, 5, 1, 7])[:, None]
+    found = ours(hidden.transpose(0, 1), padding)
+    torch.testing.assert_close(found[1:2], theirs(hidden[1:2, :3]))
+    assert not torch.allclose(found[1:2], theirs(hidden[1:2]))
 
 
 @whole_runs("pooling heads")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mimokit.engine.models.encoder import angles_in_row
-from mimokit.engine.models.patches import merged_grid, three_axis_positions
+from mimokit.architecture.tokens import ImageGeometry
+from mimokit.engine.models.patches import three_axis_positions, token_grids
+from mimokit.engine.rotary import RotaryPositions
 from tests.invariance import assert_computes_the_same
 from tests.whole_runs import whole_runs
 
@@ -19,7 +20,8 @@ def test_the_example_of_qwen2_vl():
     The figures are those of `Qwen2VLModel.get_rope_index` in transformers.
     """
     ids = torch.tensor([[IMAGE] * 12 + [1] * 5])
-    grid = merged_grid(torch.tensor([[3, 4, 4]]), 2)
+    shape = ImageGeometry(4, 4, patch_size=4, num_channels=1, merge_size=2, any_size=True)
+    grid = token_grids(torch.tensor([[3, 4, 4]]), shape)
     assert three_axis_positions(ids, {IMAGE: grid})[:, 0].tolist() == [
         [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 5, 6, 7],
         [0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 3, 4, 5, 6, 7],
@@ -60,7 +62,8 @@ def test_positions_in_a_row_rotate_as_those_of_llama():
     config = LlamaConfig(hidden_size=32, num_attention_heads=4)
     theirs = LlamaRotaryEmbedding(config)
     cosine, sine = theirs(torch.zeros(1, 9, 32), torch.arange(9)[None])
-    ours = angles_in_row(9, 8, 10_000.0, torch.device("cpu"))[:, 0, 0]
+    half = torch.arange(9)[:, None] * RotaryPositions(10_000.0).frequencies(8)
+    ours = torch.cat([half, half], dim=-1)
     torch.testing.assert_close(ours.cos(), cosine[0])
     torch.testing.assert_close(ours.sin(), sine[0])
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from mimokit.engine.training.expert_loads import with_loads
-from mimokit.experiment import train
+from mimokit.experiment import Evaluations, train
 from mimokit.samples import StepSample, expert_column, experts_of
 from tests.layouts_experts import SHARED, experts_config
 from tests.layouts_multimodal import LANGUAGE
+from tests.whole_runs import experts_of_encoders_on_stages
 
 
 def test_columns_are_means_of_layers_and_the_largest_of_a_layer_stands_beside_them() -> None:
@@ -35,3 +36,12 @@ def test_the_load_of_experts_is_that_of_one_process(cluster):
     assert loads[0] == pytest.approx(loads[1])
     assert np.mean(loads[0]) == pytest.approx(1.0), "no token is dropped"
     assert np.ptp(loads[0]) > 0.01
+
+
+def test_the_experts_of_an_encoder_are_as_busy_as_their_mean(cluster):
+    config = experts_of_encoders_on_stages()
+    config.runtime.num_iterations = 1
+    steps = train(cluster, config, evaluations=Evaluations(final_samples=16)).result().steps
+    loads = steps[list(experts_of(steps.columns)["qwen"].values())]
+    assert loads.mean(axis=None) == pytest.approx(1.0)
+    assert np.ptp(loads.to_numpy()) > 0.01

@@ -28,6 +28,7 @@ from tests.whole_runs import (
     BIASED,
     balanced_decoder_on_stages,
     balanced_rows_on_stages,
+    experts_of_encoders_on_stages,
     in_precision,
     whole_runs,
 )
@@ -57,6 +58,20 @@ def _verified(cluster, config, target, make):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert not report.passed
     return report
+
+
+def _counted(original):
+    """Plant: what a rank without images computes counts as tokens of its own."""
+    return lambda lengths, *row: original(None if lengths == [0] else lengths, *row)
+
+
+def test_check_catches_items_that_no_sample_has(cluster):
+    config = experts_of_encoders_on_stages()
+    oracle = oracle_of(cluster, config)
+    with planted(cluster, "mimokit.engine.models.encoder.computing_lengths", _counted, 6):
+        report = verify(cluster, config, steps=1, oracle=oracle)
+    assert report.gradient_differences[0]["qwen"] > 1e-3
+    assert not report.passed
 
 
 def _all_tokens(original):
