@@ -19,7 +19,6 @@ LEFT_OUT = {
     ("homogeneous", "use_megatron_fsdp"),
     ("homogeneous", "account_for_embedding_in_pipeline_split"),
     ("homogeneous", "account_for_loss_in_pipeline_split"),
-    ("homogeneous", "mtp_num_layers"),
     *((mode, "attention_dropout") for mode in ("homogeneous", "colocated", "heterogeneous")),
 }
 """Mode and field of what whole runs alone have."""
