@@ -404,14 +404,11 @@ def test_replicas_with_shards_run(name: str, field: str) -> None:
     check_runnable(load(content | {"strategy": {"name": name, "replicas": 2}}))
 
 
-def test_demo_does_not_run_in_fp16() -> None:
-    """Its replicas step together, and a step may overflow on one of them."""
-    content = sections() | {"strategy": {"name": "demo", "replicas": 2}}
-    check_runnable(load(put(content, "runtime.precision", "bf16")))
-    with pytest.raises(ConfigError, match=r"precision is fp16, .* choose bf16"):
-        check_runnable(load(put(content, "runtime.precision", "fp16")))
-    content["strategy"] = {"name": "diloco", "replicas": 2, "codec": "int8"}
-    check_runnable(load(content))
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_replicas_run_in_half_precision(precision: str) -> None:
+    content = put(sections(), "runtime.precision", precision)
+    for strategy in ({"name": "demo"}, {"name": "diloco", "codec": "int8"}):
+        check_runnable(load(content | {"strategy": strategy | {"replicas": 2}}))
 
 
 @pytest.mark.parametrize(

@@ -61,20 +61,13 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
 
 
 def _precision(config: ExperimentConfig) -> Iterator[Problem]:
-    """Yield a precision that runs do not have, or that a strategy cannot be run in."""
-    value, strategy = config.runtime.precision, config.strategy
-    sentence = ""
+    """Yield a precision that runs do not have."""
+    value = config.runtime.precision
     if value not in (None, TF32, *RUNNABLE_PRECISIONS):
         sentence = (
             f"precision is {value}, which can be predicted but not run yet; "
             "leave it out to run in fp32."
         )
-    elif value == "fp16" and strategy is not None and strategy.name == "demo":
-        sentence = (
-            "precision is fp16, in which a step may overflow on one replica alone, but "
-            "strategy.name demo steps all of them together; choose bf16."
-        )
-    if sentence:
         yield problem_at("runtime.precision", value, sentence, None)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, Protocol
@@ -274,6 +274,20 @@ class MainGradUpdate:
             return
         self.optimizer.step()
         self._scheduler.step()
+
+    def overflows_among(self, add: Callable[[torch.Tensor], None]) -> bool:
+        """Return whether gradients of any peer overflow: the step is then left out on all of them.
+
+        Collective among the peers in fp16.
+
+        Args:
+            add: sums a tensor over the peers, in place.
+        """
+        if self.loss_scale is not None:
+            peers = torch.tensor([float(self._overflowed)], device=rank_device())
+            add(peers)
+            self._overflowed = bool(peers.item())
+        return self._overflowed
 
     def gradients(self) -> Iterator[torch.Tensor]:
         """Yield the reduced gradients of all modules."""

@@ -77,7 +77,7 @@ class ReplicaExchange:
         The caller has begun the optimizer's step.
         """
         strategy, peers = self.strategy, self.peers
-        if isinstance(strategy, DeMoStrategy):
+        if isinstance(strategy, DeMoStrategy) and not self._update.overflows_among(peers.sum):
             with self._update.reduced_gradients():
                 strategy.optim.compress()
             yield Step(StepKind.EXCHANGE)

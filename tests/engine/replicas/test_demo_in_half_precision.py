@@ -1,4 +1,4 @@
-"""DeMo between replicas in bf16 steps main weights as one process does, from the same gradients."""
+"""DeMo between replicas in fewer bits steps main weights as one process does."""
 
 from __future__ import annotations
 
@@ -78,11 +78,16 @@ def _differ(found):
     return wrong / compared
 
 
-@pytest.mark.parametrize("shards", [{}, SHARDED_STATES, IN_FULL], ids=["whole", "states", "layers"])
-def test_main_weights_are_stepped_as_in_one_process(cluster, shards):
-    config = with_sizes(digits_config((1, 2), (1, 2)), ("images", LANGUAGE), **shards)
-    config = with_strategy(in_precision(lambda: config, "bf16"), **DEMO)
-    found = cluster.run(_steps, mimokit.plan(config), config, STEPS, world_size=4)
+@pytest.mark.parametrize(
+    ("precision", "shards"),
+    [("bf16", {}), ("bf16", SHARDED_STATES), ("bf16", IN_FULL), ("fp16", SHARDED_STATES)],
+    ids=["whole", "states", "layers", "states in fp16"],
+)
+def test_main_weights_are_stepped_as_in_one_process(cluster, precision, shards):
+    config = digits_config((1, 2), (1, 2), initial_loss_scale=64.0)
+    config = with_sizes(config, ("images", LANGUAGE), **shards)
+    half = with_strategy(in_precision(lambda: config, precision), **DEMO)
+    found = cluster.run(_steps, mimokit.plan(half), half, STEPS, world_size=4)
     assert _differ(found) == 0
 
 
@@ -108,3 +113,42 @@ def test_the_check_catches(cluster, target, fault):
     with planted(cluster, target, fault, 4):
         found = cluster.run(_steps, mimokit.plan(config), config, STEPS, world_size=4)
     assert _differ(found) > 0.01
+
+
+def _overflowing(plan, config, overflows):
+    """Train; return of each step the scale of the losses after it, and whether weights changed.
+
+    Args:
+        overflows: by step, the replica whose gradients are infinite.
+    """
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.parallel.main_weights import main_value
+    from mimokit.engine.replicas.world import replica_world
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training.loop import prepared, training_step
+
+    found = []
+    with replica_world(plan) as (own, peers), prepared(own, config, default_data, peers) as state:
+        parameters = [p for one in state.model.modules().values() for p in one.parameters()]
+        reduce = state.update.reduce
+        for replica in overflows:
+
+            def overflown(replica=replica):
+                tokens = reduce()
+                if replica == peers.replica:
+                    parameters[0].main_grad.fill_(torch.inf)
+                return tokens
+
+            state.update.reduce = overflown
+            before = [main_value(one).clone() for one in parameters]
+            exhaust(training_step(state))
+            moved = not all(map(torch.equal, before, map(main_value, parameters)))
+            found.append((state.update.loss_scale.value, moved))
+    return found
+
+
+def test_what_overflows_on_one_replica_is_left_out_on_all(cluster):
+    config = digits_config((1, 2), (1, 2), initial_loss_scale=64.0)
+    half = with_strategy(in_precision(lambda: config, "fp16"), **DEMO)
+    found = cluster.run(_overflowing, mimokit.plan(half), half, [1, None, 0], world_size=4)
+    assert found == [[(32.0, False), (32.0, True), (16.0, False)]] * 4
