@@ -1,7 +1,7 @@
 """All parallel sizes of one module that no rule forbids, and how many each rule forbade.
 
 In addition to the rules that make a layout valid (`mimokit.config.rules.module_rules`) a search
-has two more: the number of GPUs, and recomputation that saves nothing.
+has three more: the number of GPUs, recomputation that saves nothing, and whole rounds.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config.rules.facts import ModuleFacts, module_problem
 from mimokit.config.rules.module_rules import RULES, SizeRule
 from mimokit.layout_search.constraints import DIMENSIONS
+from mimokit.layout_search.rounds import ROUNDS
 from mimokit.layout_search.space import Axes
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction.validity import facts_of
@@ -52,6 +53,7 @@ SEARCH_RULES = (
         ),
     ),
     *(rule for rule in RULES if not set(rule.reads).isdisjoint(DIMENSIONS.values())),
+    ROUNDS,
 )
 """The rules about sizes that a search tries, in the order in which they are counted."""
 

@@ -18,6 +18,7 @@ from mimokit.layout_search.candidates import SEARCH_RULES, Candidates
 from mimokit.layout_search.constraints import MODES, score
 from mimokit.layout_search.cost_tables import Tables
 from mimokit.layout_search.pareto import lower_edges
+from mimokit.layout_search.rounds import ROUNDS_OF_ENCODER
 from mimokit.layout_search.task import SearchTask, passes_of
 from mimokit.prediction import layout_cost
 from mimokit.prediction.deployment_modes import colocated
@@ -125,7 +126,7 @@ class Scan:
         replicas = []
         for encoder, candidate in zip(tables.encoders, batch.encoders, strict=True):
             sizes = _some_sizes(encoder.sizes, candidate)
-            for rule in (SAME_STAGES, REPLICAS, SAMPLES):
+            for rule in (SAME_STAGES, REPLICAS, SAMPLES, ROUNDS_OF_ENCODER):
                 holds = np.asarray(rule.holds(sizes, language, facts))
                 self._keep(valid, holds, rule.reason)
             replicas.append(sizes)

@@ -83,13 +83,19 @@ def in_fewest_passes(task: SearchTask, layout: Layout) -> Prediction:
         return predict(task.model, chosen, task.workload, task.hardware, software=task.software)
 
     sizes, passes, found = layout.modules["language"], 2, predicted(None)
-    count = task.workload.global_batch_size // (sizes.data * sizes.micro_batch)
+    count = _count(task, sizes)
     while layout.mode == "colocated" and found.peak_memory > task.memory_limit:
         if passes >= 2 * count:
             break
         found = predicted(math.ceil(count / min(passes, count)))
         passes *= 2
     return found
+
+
+def _count(task: SearchTask, language: ParallelSizes) -> int:
+    """Return the micro-batches of a step."""
+    count: int = task.workload.global_batch_size // (language.data * language.micro_batch)
+    return count
 
 
 def _layouts(
@@ -123,6 +129,8 @@ def _layouts(
             dropped["replicas of one module do not divide those of the other"] += 1
         elif sizes.data * sizes.micro_batch % encoder.data:
             dropped["a micro-batch has fewer samples than the encoder has replicas"] += 1
+        elif encoder.virtual > 1 and _count(task, sizes) % encoder.pipeline:
+            dropped["interleaved stages need micro-batches in multiples of the stages"] += 1
         else:
             samples = sizes.data * sizes.micro_batch // encoder.data
             modules = {"images": replace(encoder, micro_batch=samples), "language": sizes}
@@ -197,6 +205,10 @@ def first_broken(task: SearchTask, name: str, s: ParallelSizes) -> str | None:
         (
             is_language and batch % (s.data * s.micro_batch),
             "the samples of a step cannot be dealt to the replicas",
+        ),
+        (
+            is_language and s.virtual > 1 and batch // (s.data * s.micro_batch) % s.pipeline,
+            "interleaved stages need micro-batches in multiples of the stages",
         ),
         (s.recompute == 1, "flash attention leaves selective recomputation nothing to save"),
         (

@@ -60,6 +60,7 @@ ON_PURPOSE: Mapping[str, tuple[tuple[str, ...], str]] = {
     ),
     r"recompute is selective": (("search",), "valid, but it saves nothing with flash attention"),
     r"GPUs and there are": (("search",), "only a search is given a number of GPUs"),
+    r"Megatron-Core takes micro": (("search",), "valid, but Megatron-Core does not train it"),
     r"'images': context_parallel is \d+, which cuts": (
         ("search",),
         "inputs of encoders are padded to fit; a search does not try to cut them unevenly",

@@ -152,6 +152,9 @@ class Update(Protocol):
     def step(self) -> None:
         """Step the weights by the gradients, and the learning rates to those of the next step."""
 
+    def overflows_among(self, add: Callable[[torch.Tensor], None]) -> bool:
+        """Return whether gradients of any peer overflow, whose sums `add` makes; see `step`."""
+
     def gradients(self) -> Iterator[torch.Tensor]:
         """Yield the reduced gradients that this rank has, which replicas of the layout average."""
 
