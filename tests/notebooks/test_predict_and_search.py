@@ -27,7 +27,7 @@ def test_the_page_needs_no_network(searched: tuple[Any, str, str]) -> None:
 def test_the_best_beats_the_guess(searched: tuple[Any, str, str]) -> None:
     told = searched[2]
     guess = re.search(r"([\d.]+) s per step", told)
-    best = re.search(r"on \d+ of 256\s+GPUs takes ([\d.]+) s per step", told)
+    best = re.search(r"on \d+\s+of\s+256\s+GPUs\s+takes\s+([\d.]+) s per step", told)
     assert guess is not None
     assert best is not None
     assert float(best[1]) < float(guess[1])
