@@ -10,7 +10,7 @@ from typing import Any
 
 import mimokit
 from mimokit.config import ExperimentConfig
-from mimokit.experiment import Oracle
+from mimokit.experiment import Oracle, verify
 
 
 def of_hugging_face(
@@ -140,3 +140,19 @@ def _logits(plan: Any, config: ExperimentConfig) -> Any:
             return None
         groups = state.model.pg_collections["language_module"]
         return groups.dp.rank(), groups.tp.rank(), torch.cat(found, dim=1)
+
+
+def assert_is_hugging_face(
+    cluster: Any, config: ExperimentConfig, oracle: Oracle, expected: Any, steps: int
+) -> None:
+    """Compare the logits and the training of a layout with those of transformers.
+
+    Args:
+        oracle: trained by transformers.
+        expected: its logits.
+    """
+    logits = logits_of_layout(cluster, config)
+    assert float((logits - expected).abs().max()) <= 1e-5 * float(expected.abs().max())
+    report = verify(cluster, config, steps=steps, oracle=oracle)
+    assert report.data.startswith("digits")
+    assert report.passed, report.verdict

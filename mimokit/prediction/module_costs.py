@@ -54,7 +54,7 @@ class LanguageCost:
         return filling + self.last_round(micro_batches)
 
     def last_round(self, micro_batches: Numbers) -> Numbers:
-        """Return what `micro_batches` that are no whole rounds of its chunks add to their time."""
+        """Return the time that chunks lose where the last round of `micro_batches` is not full."""
         step, count = self.step, self.micro_batches
         forward, backward = step.forward / count, (step.work.total - step.forward) / count
         return last_round(forward, backward, self.sizes, micro_batches)

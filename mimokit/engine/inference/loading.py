@@ -68,7 +68,7 @@ def load_language(
     dtype: str | None = None,
     device: torch.device | str = "cpu",
 ) -> LanguageShard:
-    """Return this rank's part of a language model, or of that beside a tower."""
+    """Return this rank's part of a language model, alone or of a model with an encoder."""
     with opened(directory) as (weights, source):
         planner = language_planner(weights, size_of(group), dtype)
         functions = runnable_functions(weights)

@@ -32,7 +32,7 @@ class StageGradients:
     of 40 million numbers or more; they count as one, which leaves out the padding of the others.
 
     Args:
-        copied: names of tensors that another stage has too, which have a bucket of their own.
+        copied: names of tensors of which another stage has a copy; each has a separate bucket.
     """
 
     def __init__(

@@ -166,7 +166,9 @@ def check_language(weights: WeightDirectory) -> None:
 def language_planner(
     weights: WeightDirectory, tensor_parallel: int, dtype: str | None = None
 ) -> WeightPlanner:
-    """Return the planner of a language model, or of that beside a tower, under the same names.
+    """Return the planner of a language model, alone or of a model with an encoder.
+
+    Tensors have the same names in both.
 
     Raises:
         ConfigError: as `WeightPlanner`, or the weights are those of a tower.

@@ -110,7 +110,7 @@ def last_round(
     """Return the seconds that chunks of p stages wait in a last round of fewer micro-batches.
 
     Each chunk but one waits for the micro-batches that are missing, in the backward pass; in the
-    forward pass only if there is no round before.
+    forward pass only if it is the first round.
 
     Args:
         forward, backward: seconds of the slowest stage for one micro-batch.

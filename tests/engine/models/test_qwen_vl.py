@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from mimokit.experiment import compute_oracle, verify
-from tests.hugging_face_oracle import logits_of_layout, of_hugging_face
+from tests.hugging_face_oracle import assert_is_hugging_face, of_hugging_face
 from tests.planted import planted
 from tests.qwen_vl import logits_of, model_of, qwen_config
 from tests.whole_runs import whole_runs
@@ -25,11 +25,7 @@ def _expected(cluster, kind):
 def test_it_computes_and_trains_as_hugging_face_does(cluster, run):
     config = run.make()
     oracle, expected = _expected(cluster, run.make.args[0])
-    logits = logits_of_layout(cluster, config)
-    assert float((logits - expected).abs().max()) <= 1e-5 * float(expected.abs().max())
-    report = verify(cluster, config, steps=run.steps, oracle=oracle)
-    assert report.data.startswith("digits")
-    assert report.passed, report.verdict
+    assert_is_hugging_face(cluster, config, oracle, expected, run.steps)
 
 
 def _in_another_order(original):
