@@ -14,7 +14,7 @@ from mimokit.architecture.parallel_sizes import (
 from mimokit.axes import MEGATRON_FIELDS, RANK_AXES, Axis, Choice
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.rules.facts import ModuleFacts, PairFacts
-from mimokit.config.rules.module_rules import STAGE_RANKS, broken_rules
+from mimokit.config.rules.module_rules import STAGE_RANKS, broken_rules, rounds_are_whole
 from mimokit.config.rules.pair_rules import REPLICAS, broken_pair_rules
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.layout import LANGUAGE, micro_batches, rank_offsets, sizes_text
@@ -122,7 +122,7 @@ def _broken_rounds(layout: Layout, workload: Workload) -> Iterator[str]:
     """Yield chunks for which Megatron-Core takes other numbers of micro-batches."""
     count = micro_batches(layout, workload)
     for name, sizes in layout.modules.items():
-        if sizes.virtual > 1 and count % sizes.pipeline:
+        if not rounds_are_whole(count, sizes):
             yield (
                 f"module '{name}' has {sizes.virtual} chunks per stage, which take micro-batches "
                 f"in multiples of its {sizes.pipeline} stages there, and a step has {count}; "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mimokit.config.errors import Problem
 from mimokit.config.rules.facts import ModuleSizes, Numbers, a_fix, module_problem, size_path
-from mimokit.config.rules.module_rules import CHUNKS, SizeRule
+from mimokit.config.rules.module_rules import CHUNKS, SizeRule, rounds_are_whole
 from mimokit.config.rules.pair_rules import PairRule
 
 _REASON = "interleaved stages need micro-batches in multiples of the stages"
@@ -16,7 +16,7 @@ _READS = ("pipeline", "virtual", "data", "micro_batch")
 
 def _hold(batch: Numbers, language: ModuleSizes, sizes: ModuleSizes) -> Numbers:
     count = batch // (language.data * language.micro_batch)
-    return (sizes.virtual == 1) | (count % sizes.pipeline == 0)
+    return rounds_are_whole(count, sizes)
 
 
 def _problem(name: str, batch: int, language: ModuleSizes, sizes: ModuleSizes) -> Problem:

@@ -204,6 +204,15 @@ def _batch(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     return module_problem(facts.name, "data_parallel", sizes.data, what)
 
 
+def rounds_are_whole(micro_batches: Numbers, sizes: ModuleSizes) -> Numbers:
+    """Whether chunks take micro-batches in multiples of the stages, which Megatron-Core asks for.
+
+    It is a condition of `forward_backward_pipelining_with_interleaving`; runs of mimokit take any
+    number.
+    """
+    return (sizes.virtual == 1) | (micro_batches % sizes.pipeline == 0)
+
+
 def _expert_replicas(sizes: ModuleSizes) -> Numbers:
     """Return the ranks that hold equal weights of an expert."""
     return sizes.ranks_per_stage // (sizes.expert * sizes.expert_tensor)
