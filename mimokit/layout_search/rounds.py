@@ -11,7 +11,6 @@ from mimokit.config.rules.module_rules import CHUNKS, SizeRule, rounds_are_whole
 from mimokit.config.rules.pair_rules import PairRule
 
 _REASON = "interleaved stages need micro-batches in multiples of the stages"
-_READS = ("pipeline", "virtual", "data", "micro_batch")
 
 
 def _hold(batch: Numbers, language: ModuleSizes, sizes: ModuleSizes) -> Numbers:
@@ -32,7 +31,7 @@ def _problem(name: str, batch: int, language: ModuleSizes, sizes: ModuleSizes) -
 ROUNDS = SizeRule(
     "rounds",
     _REASON,
-    _READS,
+    ("pipeline", "virtual", "data", "micro_batch"),
     lambda sizes, facts: _hold(facts.global_batch_size * facts.is_language, sizes, sizes),
     lambda sizes, facts: _problem(facts.name, facts.global_batch_size, sizes, sizes),
     unless=("chunks", "batch"),
@@ -40,7 +39,7 @@ ROUNDS = SizeRule(
 ROUNDS_OF_ENCODER = PairRule(
     "rounds",
     _REASON,
-    _READS,
+    ("pipeline", "virtual", "data", "micro_batch"),
     lambda sizes, other, facts: _hold(facts.global_batch_size, other, sizes),
     lambda sizes, other, facts: _problem(facts.name, facts.global_batch_size, other, sizes),
 )
