@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from mimokit.cli.main import app
 from mimokit.cluster import EngineCluster
 from mimokit.experiment import train
+from tests.evaluations import QUICK
 from tests.experiment.culprit.faults import FAULTS
 from tests.experiment.culprit.faults.fault import _in_layouts
 from tests.layouts import digits_config
@@ -78,7 +79,7 @@ def test_checkpoints_are_listed_and_written_whole(
     on_engines: EngineCluster, tmp_path: Path
 ) -> None:
     config = digits_config((2, 1), (2, 1), num_iterations=2)
-    train(on_engines, config, directory=tmp_path / "run", checkpoints=1).result()
+    train(on_engines, config, evaluations=QUICK, directory=tmp_path / "run", checkpoints=1).result()
     listed = call("checkpoints", str(tmp_path / "run"))
     assert listed.exit_code == 0, listed.output
     found = json.loads(call("checkpoints", str(tmp_path / "run"), "--json").stdout)

@@ -10,15 +10,14 @@ import pytest
 
 from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ConfigError, ExperimentConfig
-from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import checked_code
 from mimokit.experiment import Oracle, Stepper, compute_oracle, train, verify
 from mimokit.samples import module_column
+from tests.evaluations import QUICK
 from tests.layouts import two_microbatches
 
 PAGE = Path(__file__).parents[2] / "docs" / "own_modules.md"
 COLOCATED, APART = two_microbatches()
-SHORT = Evaluations(final_samples=8)
 
 
 def _example(data_iterator: Any, model: Any) -> Any:
@@ -53,9 +52,9 @@ def test_it_is_what_a_layout_trains(
 
 def test_files_and_steppers_take_it(oracle: Oracle, cluster: EngineCluster) -> None:
     named = _named(COLOCATED, forward_step="tests.experiment.own_forward_step:forward_step")
-    steps = train(cluster, named, evaluations=SHORT).result(300).steps
+    steps = train(cluster, named, evaluations=QUICK).result(300).steps
     assert steps["loss"].iloc[0] == pytest.approx(oracle.losses[0], rel=1e-5)
-    plain = train(cluster, COLOCATED, evaluations=SHORT).result(300).steps
+    plain = train(cluster, COLOCATED, evaluations=QUICK).result(300).steps
     assert abs(plain["loss"].iloc[0] - oracle.losses[0]) > 0.1
     rates = [module_column(name, "tokens_per_sec") for name in ("images", "language_module")]
     ratios = [one[rates[0]] / one[rates[1]] for one in (steps, plain)]

@@ -9,13 +9,12 @@ import pytest
 
 from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ConfigError, ExperimentConfig
-from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import checked_code
 from mimokit.experiment import Oracle, Stepper, compute_oracle, train, verify
+from tests.evaluations import QUICK
 from tests.layouts import digits_config, two_microbatches
 
 COLOCATED, APART = two_microbatches()
-SHORT = Evaluations(final_samples=8)
 
 
 def _squared(loss_mask: Any, losses: Any) -> Any:
@@ -44,7 +43,7 @@ def test_it_is_what_a_layout_trains(
 
 
 def test_runs_and_steppers_take_it(oracle: Oracle, cluster: EngineCluster) -> None:
-    run = train(cluster, COLOCATED, loss_func=_squared, evaluations=SHORT)
+    run = train(cluster, COLOCATED, loss_func=_squared, evaluations=QUICK)
     assert run.result(300).steps["loss"].iloc[0] == pytest.approx(oracle.losses[0], rel=1e-5)
     with Stepper(cluster, COLOCATED, loss_func=_squared) as stepper:
         result = stepper.run_until(action="report").records[0].result

@@ -14,16 +14,15 @@ import mimokit
 from mimokit.cli.main import app
 from mimokit.cluster import ClusterError, EngineCluster, RankError
 from mimokit.config import ConfigError, ExperimentConfig
-from mimokit.config.runtime import Evaluations
 from mimokit.config.user_code import checked_code
 from mimokit.experiment import Oracle, Stepper, compute_oracle, train, verify
+from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.layouts_apart import decoded_config
 
 PAGE = Path(__file__).parents[2] / "docs" / "own_modules.md"
 EXAMPLE = "tests.experiment.own_encoder:PatchEncoder"
 STEPS = 2
-SHORT = Evaluations(final_samples=8)
 
 
 def _config(
@@ -198,7 +197,7 @@ def _spec_of_the_example(config: ExperimentConfig) -> Any:
 
 def test_python_and_files_give_the_same(oracle: Oracle, cluster: EngineCluster) -> None:
     config = _config((2, 1), (1, 2), None)
-    run = train(cluster, config, modules={"images": _like_the_example}, evaluations=SHORT)
+    run = train(cluster, config, modules={"images": _like_the_example}, evaluations=QUICK)
     assert run.result(300).steps["loss"].iloc[0] == pytest.approx(oracle.losses[0], rel=1e-5)
     health = run.health()
     assert health.healthy, health.wrong

@@ -18,10 +18,9 @@ from mimokit.config import ConfigError
 from mimokit.config_files import load_experiment_config
 from mimokit.engine import DigitStrips
 from mimokit.experiment import Evaluations, train
+from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.processes import interrupt_in
-
-QUICK = Evaluations(samples=16, final_samples=16)
 
 
 def _wait_until(condition, seconds):
@@ -79,7 +78,7 @@ def test_the_model_learns(cluster, tmp_path):
     right = [
         said == told for answer, read in answers for said, told in zip(answer, read, strict=True)
     ]
-    assert len(answers) == 16
+    assert len(answers) == QUICK.final_samples
     assert sum(right) / len(right) == pytest.approx(result.evaluations["digit_accuracy"].iloc[-1])
 
 

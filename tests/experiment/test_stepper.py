@@ -11,7 +11,8 @@ import pytest
 
 from mimokit.cluster import RankDied, RankError, frozen
 from mimokit.config import ConfigError
-from mimokit.experiment import Evaluations, Stepper, StepperError, train
+from mimokit.experiment import Stepper, StepperError, train
+from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_experts import experts_config
@@ -20,7 +21,6 @@ from tests.layouts_pipelines import shared_pipeline
 from tests.planted import planted
 from tests.whole_runs import in_rows, recomputed, stages_on_contexts
 
-QUICK = Evaluations(final_samples=8)
 LAYOUTS = {
     "homogeneous": digits_config((2, 2), (2, 2), 2),
     "fan_in": digits_config((1, 8), (4, 2)),

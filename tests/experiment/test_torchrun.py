@@ -41,12 +41,12 @@ from mimokit.samples import (
     to_wire,
 )
 from tests.charts.fakes import samples
+from tests.evaluations import QUICK
 from tests.experiment.torchrun_faults import KILLED, RAISES, STAYS
 from tests.layouts import digits_config
 
 ROOT = Path(__file__).parents[2]
 FAULTS = {"a raises": RAISES, "b good": 1e-3, "c killed": KILLED}
-QUICK = Evaluations(samples=8, final_samples=8)
 HARDWARE = RankHardware("a processor", 2, 2**34)
 
 

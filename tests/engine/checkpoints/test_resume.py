@@ -21,13 +21,14 @@ from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ConfigError, ExperimentConfig, OptimizerConfig, StrategyConfig
 from mimokit.config.runtime import CheckpointConfig
 from mimokit.engine.checkpoints.files import read_whole
-from mimokit.experiment import Evaluations, resume_check, train
+from mimokit.experiment import resume_check, train
 from mimokit.experiment.prepare import prepared
 from mimokit.experiment.resume_proof import find_differences
 from mimokit.planning import plan_layout
 from mimokit.planning.checkpoints import PARTIAL, read_checkpoint, steps_in
 from mimokit.result_files import CHECKPOINTS, RunFile
 from tests.engine.checkpoints.resumes import resumes_with_faults
+from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.planted import planted
 from tests.whole_runs import with_sizes
@@ -75,7 +76,6 @@ def test_every_fault_of_a_resume_is_named(cluster: EngineCluster, tmp_path: Path
     )
 
 
-QUICK = Evaluations(final_samples=16)
 SAVED, LAST = 4, 7
 
 
@@ -242,8 +242,12 @@ def test_training_goes_on_while_a_checkpoint_is_written(
     config = digits_config((1, 2), (2, 1), num_iterations=STEPS)
     saver = "mimokit.engine.checkpoints.saver.Saver._write"
     with planted(cluster, saver, two_steps_later, 2):
-        train(cluster, config, directory=tmp_path / "late", checkpoints=SAVES).result()
-    train(cluster, config, directory=tmp_path / "soon", checkpoints=SAVES).result()
+        train(
+            cluster, config, evaluations=QUICK, directory=tmp_path / "late", checkpoints=SAVES
+        ).result()
+    train(
+        cluster, config, evaluations=QUICK, directory=tmp_path / "soon", checkpoints=SAVES
+    ).result()
     late, soon = (steps_in(tmp_path / name / CHECKPOINTS) for name in ("late", "soon"))
     assert list(late) == list(soon) == [4, 8, 10]
     for step in late:

@@ -12,7 +12,8 @@ from mimokit.cluster import RankError
 from mimokit.engine.data.check import check_batch, check_keys, check_words
 from mimokit.engine.data.sources import data_of, default_data
 from mimokit.engine.training.evaluation import count_right, most_likely
-from mimokit.experiment import Evaluations, train, verify
+from mimokit.experiment import train, verify
+from tests.evaluations import QUICK
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE
@@ -256,8 +257,7 @@ def test_whole_microbatches_without(cluster, config, change):
 
 def test_a_run_that_learns_nothing_is_tested(cluster, tmp_path):
     config = apart_config((1, 1, 1), (1, 1, 1), num_iterations=1)
-    told = Evaluations(final_samples=8)
     source = _source(_nothing_to_learn)
-    result = train(cluster, config, source, evaluations=told, directory=tmp_path).result()
+    result = train(cluster, config, source, evaluations=QUICK, directory=tmp_path).result()
     assert result.steps["loss"].tolist() == [0.0, 0.0]
     assert result.evaluations["exact_match"].tolist() == [0.0]

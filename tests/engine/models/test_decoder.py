@@ -8,7 +8,8 @@ import torch
 import mimokit
 from mimokit.config import ConfigError, check_runnable
 from mimokit.engine.data.batch import targets_of
-from mimokit.experiment import Evaluations, Stepper, train, verify
+from mimokit.experiment import Stepper, train, verify
+from tests.evaluations import QUICK
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import decoded_config
 from tests.layouts_multimodal import LANGUAGE
@@ -75,11 +76,9 @@ def test_check_catches_a_decoder_that_teaches_the_language_model_nothing(cluster
 
 def test_it_trains_is_tested_and_counted(cluster, tmp_path):
     config = _config((1, 1, 1), (1, 1, 2), (1, 1, 1), 2, num_iterations=3)
-    result = train(
-        cluster, config, evaluations=Evaluations(final_samples=16), directory=tmp_path
-    ).result()
+    result = train(cluster, config, evaluations=QUICK, directory=tmp_path).result()
     assert result.steps.groupby("iteration")["loss"].nunique().tolist() == [1] * 3
-    assert result.evaluations["samples"].tolist() == [16]
+    assert result.evaluations["samples"].tolist() == [8]
     one = result.steps.iloc[0]
     assert one["writer_tokens_per_sec"] == one["language_module_tokens_per_sec"] > 0
 

@@ -13,6 +13,7 @@ from mimokit.experiment import train, verify
 from mimokit.experiment.reference import single_rank
 from mimokit.planning import plan_layout
 from mimokit.samples import MTP_LOSS
+from tests.evaluations import QUICK
 from tests.invariance import TOLERANCE, assert_computes_the_same, oracle_of
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config
@@ -145,7 +146,7 @@ def test_check_catches_a_copied_embedding_that_is_not_reduced(cluster):
 def test_a_run_reports_the_loss_of_further_tokens(cluster):
     """Untrained, it is that of a guess, as is the loss of the model itself."""
     config = predicting(lambda: apart_config((1, 1, 1), (1, 2, 1)), LAYERS)
-    rows = train(cluster, config).result().steps
+    rows = train(cluster, config, evaluations=QUICK).result().steps
     assert abs(rows[MTP_LOSS].iloc[0] / rows["loss"].iloc[0] - 1) < 0.1
     assert rows[MTP_LOSS].iloc[-1] < rows[MTP_LOSS].iloc[0]
 

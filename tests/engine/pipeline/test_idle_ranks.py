@@ -7,8 +7,9 @@ import pytest
 import mimokit
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import CheckpointConfig
-from mimokit.experiment import Evaluations, Stepper, resume_check, resume_proof, train
+from mimokit.experiment import Stepper, resume_check, resume_proof, train
 from mimokit.experiment.reference import single_rank
+from tests.evaluations import QUICK
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_config
 from tests.layouts_multimodal import LANGUAGE
@@ -42,7 +43,7 @@ def test_they_are_healthy_in_a_traced_run_with_checkpoints(cluster, tmp_path):
         config,
         directory=tmp_path / "run",
         trace=True,
-        evaluations=Evaluations(samples=8),
+        evaluations=QUICK,
         checkpoints=CheckpointConfig(directory=str(tmp_path / "saved"), interval=1),
     )
     rows = run.result().steps

@@ -15,6 +15,7 @@ from mimokit.config.strategy import CUT_BY_RANK
 from mimokit.experiment import train, verify
 from mimokit.planning.strategies import StrategyPlan, plan_of_size
 from mimokit.step_kinds import StepKind
+from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.layouts_experts import SHARED as WITH_SHARED
 from tests.layouts_experts import experts_config
@@ -192,7 +193,7 @@ def test_the_check_catches_a_matrix_of_which_each_part_is_stepped_alone(cluster)
 def test_a_run_has_the_samples_of_all_replicas(cluster, tmp_path):
     config = digits_config((1, 2), (1, 2), num_iterations=3)
     config = with_strategy(config, name="fedavg", replicas=2, H=2)
-    result = train(cluster, config, directory=tmp_path, trace=True).result()
+    result = train(cluster, config, evaluations=QUICK, directory=tmp_path, trace=True).result()
     steps = result.steps
     assert sorted(steps["rank"].unique()) == [0, 1, 2, 3]
     by_rank = steps.pivot(index="iteration", columns="rank", values="loss")

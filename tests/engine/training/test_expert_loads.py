@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from mimokit.engine.training.expert_loads import with_loads
-from mimokit.experiment import Evaluations, train
+from mimokit.experiment import train
 from mimokit.samples import StepSample, expert_column, experts_of
+from tests.evaluations import QUICK
 from tests.layouts_experts import SHARED, experts_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.whole_runs import experts_of_encoders_on_stages
@@ -28,7 +29,7 @@ def test_the_load_of_experts_is_that_of_one_process(cluster):
     loads = []
     for config in (one, several):
         config.runtime.num_iterations = 1
-        steps = train(cluster, config).result().steps
+        steps = train(cluster, config, evaluations=QUICK).result().steps
         columns = experts_of(steps.columns)[LANGUAGE]
         assert sorted(columns) == list(range(4))
         assert (steps[list(columns.values())].nunique() == 1).all(), "alike on all ranks"
@@ -41,7 +42,7 @@ def test_the_load_of_experts_is_that_of_one_process(cluster):
 def test_the_experts_of_an_encoder_are_as_busy_as_their_mean(cluster):
     config = experts_of_encoders_on_stages()
     config.runtime.num_iterations = 1
-    steps = train(cluster, config, evaluations=Evaluations(final_samples=16)).result().steps
+    steps = train(cluster, config, evaluations=QUICK).result().steps
     loads = steps[list(experts_of(steps.columns)["qwen"].values())]
     assert loads.mean(axis=None) == pytest.approx(1.0)
     assert np.ptp(loads.to_numpy()) > 0.01

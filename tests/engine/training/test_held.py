@@ -13,6 +13,7 @@ from mimokit.engine.steps import Step
 from mimokit.engine.training.held import KeptBytes
 from mimokit.experiment import train
 from mimokit.step_kinds import StepKind
+from tests.evaluations import QUICK
 from tests.layouts import digits_config
 
 
@@ -41,7 +42,7 @@ def test_a_run_reports_what_modules_held_next_to_what_was_predicted(cluster, tmp
     images = config.model.get_parallelism("images")
     config.model.get_architecture("language_module").make_vocab_size_divisible_by = 16
     images.use_distributed_optimizer = True
-    run = train(cluster, config, directory=tmp_path)
+    run = train(cluster, config, evaluations=QUICK, directory=tmp_path)
     run.result()
     saved = {
         one["module"]: one for one in json.loads((tmp_path / "health.json").read_text())["held"]

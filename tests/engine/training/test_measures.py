@@ -13,13 +13,13 @@ import pytest
 import mimokit
 from mimokit.analysis import read_run
 from mimokit.cluster import RankError
-from mimokit.experiment import Evaluations, train
+from mimokit.experiment import train
 from mimokit.prediction.hardware import load_hardware
+from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.planted import planted
 
-NO_TESTS = Evaluations(final_samples=8)
 SLEEP = 1.5
 """Long, so that a busy machine does not take as long for something else."""
 COLOCATED = ((1, 4), (2, 2))
@@ -50,7 +50,7 @@ def run(shared_cluster, tmp_path_factory):
         profile_start_step=1,
         profile_end_step=3,
     )
-    train(shared_cluster.get(), config, evaluations=NO_TESTS, directory=folder).result()
+    train(shared_cluster.get(), config, evaluations=QUICK, directory=folder).result()
     return config, read_run(folder)
 
 
@@ -94,7 +94,7 @@ def _slow_encoder(original):
 def test_ranks_wait_for_a_slow_one_at_the_bridge_and_at_the_reduction(cluster, tmp_path):
     config = digits_config(*COLOCATED, num_iterations=2)
     with planted(cluster, "mimokit.engine.pipeline.stages.EncoderStage._forward", _slow_encoder, 4):
-        steps = train(cluster, config, evaluations=NO_TESTS, directory=tmp_path).result().steps
+        steps = train(cluster, config, evaluations=QUICK, directory=tmp_path).result().steps
     rows = steps[steps["iteration"] == 1].set_index("rank")
     waited, transferred = rows["waiting_time"], rows["collective_time"] - rows["waiting_time"]
     assert (waited[1:] > SLEEP / 2).all(), "rank 1 at the bridge, ranks 2 and 3 at the reduction"
@@ -123,7 +123,7 @@ def test_a_stage_waits_for_a_slow_one_and_its_messages_take_no_longer(cluster, t
     with planted(
         cluster, "mimokit.engine.pipeline.executor.StageExecutor._forward", _slow_stage, 3
     ):
-        steps = train(cluster, config, evaluations=NO_TESTS, directory=tmp_path).result().steps
+        steps = train(cluster, config, evaluations=QUICK, directory=tmp_path).result().steps
     rows = steps[steps["iteration"] == 1].set_index("rank")
     assert rows["forward_time"][0] > SLEEP
     for rank in (1, 2):
@@ -141,7 +141,7 @@ def test_a_stage_waits_for_a_slow_one_and_its_messages_take_no_longer(cluster, t
 
 
 def _validation(cluster, config, folder) -> pd.Series:
-    train(cluster, config, evaluations=NO_TESTS, directory=folder).result()
+    train(cluster, config, evaluations=QUICK, directory=folder).result()
     return read_run(folder).metrics["validation_loss"]
 
 

@@ -10,6 +10,7 @@ import pytest
 import mimokit
 from mimokit.engine.steps import Step, exhaust
 from mimokit.engine.training.monitor import PerformanceMonitor
+from tests.evaluations import QUICK
 from tests.layouts import digits_config
 
 
@@ -76,7 +77,7 @@ def _train_with_tables(plan, config):
     from mimokit.engine.training.loop import train_on_rank
 
     samples = []
-    train_on_rank(plan, config, samples.append, lambda: False)
+    train_on_rank(plan, config, samples.append, lambda: False, evaluations=QUICK)
     return [type(sample).__name__ for sample in samples]
 
 

@@ -11,6 +11,7 @@ from mimokit.config import StrategyConfig
 from mimokit.experiment import ShardedModel, compute_oracle
 from mimokit.experiment.verification_report import ADAM_EPSILON
 from mimokit.planning.weights.modules import saved_modules
+from tests.evaluations import QUICK
 from tests.hugging_face_weights import checkpoint
 from tests.layouts_weights import STD, weights_config
 from tests.llava import VISION, llava_checkpoint, llava_config
@@ -25,7 +26,9 @@ def _train(plan, config):
     from mimokit.engine.training.loop import train_on_rank
 
     with replica_world(plan) as (own, peers):
-        train_on_rank(own, config, lambda sample: None, lambda: False, peers=peers)
+        train_on_rank(
+            own, config, lambda sample: None, lambda: False, evaluations=QUICK, peers=peers
+        )
 
 
 def _tensors(directory: Path):

@@ -7,6 +7,7 @@ import pytest
 import mimokit
 from mimokit.analysis import bubbles, read_trace, traced_iteration
 from mimokit.experiment import train
+from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.layouts_experts import experts_config
@@ -69,7 +70,7 @@ def contexts():
 )
 def test_a_traced_run_leaves_every_step_of_every_rank(cluster, tmp_path, config, inside):
     plan = mimokit.plan(config)
-    train(cluster, config, directory=tmp_path, trace=True).result()
+    train(cluster, config, evaluations=QUICK, directory=tmp_path, trace=True).result()
     trace = read_trace(tmp_path)
     assert set(trace["rank"]) == set(range(plan.world_size))
     assert set(trace["iteration"]) == set(range(config.runtime.num_iterations))
@@ -95,7 +96,7 @@ def test_a_traced_run_leaves_every_step_of_every_rank(cluster, tmp_path, config,
 
 def test_a_message_arrives_behind_its_sending_on_the_common_clock(cluster, tmp_path):
     config = apart_config((1, 1, 1), (1, 2, 1), 3, num_iterations=3)
-    train(cluster, config, directory=tmp_path, trace=True).result()
+    train(cluster, config, evaluations=QUICK, directory=tmp_path, trace=True).result()
     trace = read_trace(tmp_path)
     steps = trace.set_index(["rank", "iteration", "name", "microbatch"])
     for iteration in range(3):
@@ -108,5 +109,6 @@ def test_a_message_arrives_behind_its_sending_on_the_common_clock(cluster, tmp_p
 
 
 def test_without_being_asked_a_run_is_not_traced(cluster, tmp_path):
-    train(cluster, digits_config((1, 2), (2, 1), num_iterations=1), directory=tmp_path).result()
+    config = digits_config((1, 2), (2, 1), num_iterations=1)
+    train(cluster, config, evaluations=QUICK, directory=tmp_path).result()
     assert not (tmp_path / "trace.json").exists()

@@ -17,13 +17,14 @@ from mimokit.cli.main import app
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
 from mimokit.config.strategy import StrategyConfig
-from mimokit.experiment import Evaluations, train
+from mimokit.experiment import train
 from mimokit.experiment.health.held import predicted_memory
 from mimokit.experiment.health.measures import NOT_MEASURED, RunMeasures
 from mimokit.experiment.health.report import HealthRecord, RunHealth
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.tensor_collectives import CollectiveSpan
 from mimokit.samples import HealthSample, StepSample
+from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.layouts_multimodal import multimodal_config
@@ -225,8 +226,7 @@ def test_a_module_keeps_the_scores_of_its_attention_unless_its_own_sequences_are
 
 def test_a_rank_whose_weights_go_another_way_is_named(cluster: EngineCluster) -> None:
     config = digits_config((1, 4), (2, 2), num_iterations=2)
-    short = Evaluations(final_samples=8)
-    run = train(cluster, config, evaluations=short)
+    run = train(cluster, config, evaluations=QUICK)
     run.result()
     found = run.health()
     assert found.healthy, found.wrong
@@ -246,7 +246,7 @@ def test_a_rank_whose_weights_go_another_way_is_named(cluster: EngineCluster) ->
         planted(cluster, f"{loop}health_sample", drifting, 4),
         planted(cluster, clip, summing_once_more, 4),
     ):
-        run = train(cluster, config, evaluations=short)
+        run = train(cluster, config, evaluations=QUICK)
         run.result()
     drifted, drawn, *counted = run.health().wrong
     saved = json.loads((run.directory / "health.json").read_text())
@@ -329,7 +329,7 @@ def networks_of(config: ExperimentConfig, **changed: Mapping[str, Any]) -> Exper
 def test_counted_collectives_are_those_planned(
     cluster: EngineCluster, config: ExperimentConfig, counted: dict[int, int]
 ) -> None:
-    run = train(cluster, config, evaluations=Evaluations(final_samples=8))
+    run = train(cluster, config, evaluations=QUICK)
     run.result()
     found = run.health()
     assert found.healthy, found.wrong

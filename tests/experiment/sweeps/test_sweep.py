@@ -15,13 +15,12 @@ from rich.console import Console
 from mimokit.analysis import read_run
 from mimokit.cluster import frozen
 from mimokit.config import ConfigError
-from mimokit.experiment import Evaluations, sweep
+from mimokit.experiment import sweep
 from mimokit.experiment.sweeps.report import INTERRUPTED, follow
 from mimokit.result_files import SweepFile
+from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.processes import interrupt_in
-
-QUICK = Evaluations(samples=8, final_samples=8)
 
 
 class _Faults:
