@@ -12,8 +12,8 @@ from mimokit.cluster import EngineCluster
 from tests.shared_cluster import end_what_is_left, what_is_left
 
 FEWER_MEASUREMENTS = {
-    "mimokit.engine.calibration.measure.ROUNDS": 4,
-    "mimokit.engine.calibration.collectives.REPEATS": 4,
+    "mimokit.engine.calibration.measure.ROUNDS": 2,
+    "mimokit.engine.calibration.collectives.REPEATS": 2,
     "mimokit.engine.calibration.timing.SECONDS_PER_SIZE": 0.01,
 }
 """A calibration that measures everything, but less often than one whose figures count."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
+import ctypes
 import os
 import signal
 import threading
@@ -87,7 +87,9 @@ def _get_in_trouble(trouble: str) -> None:
     while trouble == "nap":
         time.sleep(0.01)
     if trouble == "hold":
-        sum(itertools.repeat(0))  # without an end, and no other thread runs meanwhile
+        mutex = ctypes.create_string_buffer(64)
+        for _ in range(2):
+            ctypes.PyDLL(None).pthread_mutex_lock(mutex)  # and no other thread runs meanwhile
     while trouble == "deaf":
         with contextlib.suppress(BaseException):
             time.sleep(60)

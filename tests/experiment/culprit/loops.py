@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import re
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -23,6 +25,7 @@ import mimokit
 
 SAMPLES, WIDTH = 8, 16
 TENSOR_PARALLEL = 2
+RANKS = 4
 
 NEXT_TO_EACH_OTHER, APART = "tp-cp-ep-dp-pp", "dp-cp-ep-tp-pp"
 """Orders of Megatron's parallel sizes: where ranks that share a matrix lie."""
@@ -407,42 +410,60 @@ class _Routed(torch.nn.Module):
         return self.network(given) * shares.sum(-1, keepdim=True)
 
 
-if __name__ == "__main__":
-    _, folder, rank, ranks, store = sys.argv
+def record_one(folder: Path) -> None:
+    """Record in one process what ranks are compared with."""
+    for name, nudge in GPT_OF_ONE.items():
+        train_gpt(folder / name, 1, nudge)
+    train_gpt(folder / "experts of one", 1, setting=Setting(experts=1))
+    train_gpt(folder / "ahead of one", 1, setting=Setting(ahead=True))
+    train_padded(folder / "mask of one", 1)
+    train_gpt(folder / "smooth of one", 1, setting=SMOOTH)
+    train_positions(folder / "positions of one", 0, 1)
+    train_positions(folder / "routed of one", 0, 1, routed=False)
+    train_positions(folder / "padded of one", 0, 1, routed=True)
+
+
+def record_several(folder: Path, rank: int, ranks: int) -> None:
+    """Record on one of several ranks."""
+    train_gpt(folder / "gpt", TENSOR_PARALLEL)
+    train_gpt(folder / "stages", TENSOR_PARALLEL, setting=Setting(stages=2))
+    wrong = Setting(fault="doubled", stages=2)
+    train_gpt(folder / "wrong gpt", TENSOR_PARALLEL, setting=wrong)
+    for name, fault in (("contexts", ""), ("wrong contexts", "exchanged")):
+        shared = Setting(contexts=2, fault=fault)
+        train_gpt(folder / name, TENSOR_PARALLEL, setting=shared)
+    train_padded(folder / "mask", TENSOR_PARALLEL)
+    train_padded(folder / "mask of others", TENSOR_PARALLEL, APART)
+    train_gpt(folder / "ahead", 1, setting=Setting(ahead=True))
+    for name, fault in (("experts", ""), ("wrong experts", "summed")):
+        train_gpt(folder / name, 1, setting=Setting(experts=2, fault=fault))
+    gathered = Setting(gathers_logits=True)
+    train_gpt(folder / "gathered", TENSOR_PARALLEL, setting=gathered)
+    train_gpt(folder / "smooth", TENSOR_PARALLEL, setting=SMOOTH)
+    train_positions(folder / "positions", rank, ranks)
+    train_positions(folder / "routed", rank, ranks, routed=False)
+    train_positions(folder / "padded", rank, ranks, routed=True)
+    for name, (kind, fault) in LOOPS.items():
+        train(kind, folder / name, rank, ranks, fault)
+
+
+def record(folder: Path, rank: int, ranks: int) -> None:
+    """Record all loops of a world of one or several ranks, on one of them."""
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=int(rank), world_size=int(ranks)
+        "gloo", init_method=f"file://{folder}/store of {ranks}", rank=rank, world_size=ranks
     )
-    if int(ranks) == 1:
-        with OnCpu():
-            for name, nudge in GPT_OF_ONE.items():
-                train_gpt(Path(folder) / name, 1, nudge)
-            train_gpt(Path(folder) / "experts of one", 1, setting=Setting(experts=1))
-            train_gpt(Path(folder) / "ahead of one", 1, setting=Setting(ahead=True))
-            train_padded(Path(folder) / "mask of one", 1)
-            train_gpt(Path(folder) / "smooth of one", 1, setting=SMOOTH)
-            train_positions(Path(folder) / "positions of one", 0, 1)
-            train_positions(Path(folder) / "routed of one", 0, 1, routed=False)
-            train_positions(Path(folder) / "padded of one", 0, 1, routed=True)
-    else:
-        with OnCpu():
-            train_gpt(Path(folder) / "gpt", TENSOR_PARALLEL)
-            train_gpt(Path(folder) / "stages", TENSOR_PARALLEL, setting=Setting(stages=2))
-            wrong = Setting(fault="doubled", stages=2)
-            train_gpt(Path(folder) / "wrong gpt", TENSOR_PARALLEL, setting=wrong)
-            for name, fault in (("contexts", ""), ("wrong contexts", "exchanged")):
-                shared = Setting(contexts=2, fault=fault)
-                train_gpt(Path(folder) / name, TENSOR_PARALLEL, setting=shared)
-            train_padded(Path(folder) / "mask", TENSOR_PARALLEL)
-            train_padded(Path(folder) / "mask of others", TENSOR_PARALLEL, APART)
-            train_gpt(Path(folder) / "ahead", 1, setting=Setting(ahead=True))
-            for name, fault in (("experts", ""), ("wrong experts", "summed")):
-                train_gpt(Path(folder) / name, 1, setting=Setting(experts=2, fault=fault))
-            gathered = Setting(gathers_logits=True)
-            train_gpt(Path(folder) / "gathered", TENSOR_PARALLEL, setting=gathered)
-            train_gpt(Path(folder) / "smooth", TENSOR_PARALLEL, setting=SMOOTH)
-            train_positions(Path(folder) / "positions", int(rank), int(ranks))
-            train_positions(Path(folder) / "routed", int(rank), int(ranks), routed=False)
-            train_positions(Path(folder) / "padded", int(rank), int(ranks), routed=True)
-        for name, (kind, fault) in LOOPS.items():
-            train(kind, Path(folder) / name, int(rank), int(ranks), fault)
+    with OnCpu():
+        record_one(folder) if ranks == 1 else record_several(folder, rank, ranks)
+
+
+if __name__ == "__main__":
+    import_module("mimokit.engine.preload")  # once, before the processes are forked
+    fork = multiprocessing.get_context("fork")
+    worlds = [(0, 1), *((rank, RANKS) for rank in range(RANKS))]
+    processes = [fork.Process(target=record, args=(Path(sys.argv[1]), *one)) for one in worlds]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    sys.exit(any(process.exitcode for process in processes))

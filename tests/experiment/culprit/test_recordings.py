@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -16,7 +19,7 @@ import torch
 import mimokit
 from mimokit.experiment.culprit.recorded import PHASES
 from tests.engine.user_loop.test_documents_loop import CONSTANT
-from tests.experiment.culprit.loops import Network, train
+from tests.experiment.culprit.loops import RANKS, Network, train
 from tests.layouts import digits_config
 
 COUNTED, MISCOUNTED, BY = "routed", "padded", "2.6e+00"
@@ -24,26 +27,20 @@ COUNTED, MISCOUNTED, BY = "routed", "padded", "2.6e+00"
 if version("megatron-core").startswith("0.16."):
     COUNTED, MISCOUNTED, BY = "padded", "routed", "6.6e-01"
 
-RANKS = 4
-
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Record loops in one process, and in four ranks at the same time."""
     folder = tmp_path_factory.mktemp("recordings")
     loops = [sys.executable, "-m", "tests.experiment.culprit.loops", str(folder)]
-    worlds = [(0, 1), *((rank, RANKS) for rank in range(RANKS))]
-    runs = [
-        subprocess.Popen([*loops, str(rank), str(ranks), str(folder / f"store of {ranks}")])
-        for rank, ranks in worlds
-    ]
+    run = subprocess.Popen(loops, start_new_session=True)
     try:
         train("one", folder / "one", 0, 1)
-        assert [run.wait(timeout=600) for run in runs] == [0] * len(runs)
+        assert run.wait(timeout=600) == 0
     finally:
-        for run in runs:
-            run.kill()
-            run.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
     return folder
 
 
