@@ -2,13 +2,20 @@
 # Tests what depends on the versions of Python and Megatron-Core, on every supported Python but the
 # one that is named, which `make test` has tested. Closes with pytest's own last line of each.
 #
-# All of engine, experiment and cluster run once for each other megatron-core. A further Python with
-# a megatron-core that is tested already gets the tests that start processes, pickle functions, trace,
-# read weights and verify whole runs: those are what a Python changes.
+# Each other megatron-core gets the tests that compute with it: those of layouts, of models and of
+# what finds a culprit in them. What replicas exchange, frames, data and sampling are mimokit's own.
+# A further Python with a megatron-core that is tested already gets the tests that start processes,
+# pickle functions, trace, read weights and verify whole runs: those are what a Python changes.
 
 few="tests/cluster tests/engine/test_megatron_door.py tests/experiment/test_verify.py
      tests/experiment/test_shipped_layouts.py tests/experiment/test_runs.py"
-all="tests/engine tests/experiment tests/cluster tests/architecture/test_gpt_of_megatron.py"
+all="tests/engine --ignore=tests/engine/data --ignore=tests/engine/frames
+     --ignore=tests/engine/inference --ignore=tests/engine/replicas
+     --ignore=tests/engine/strategies
+     tests/architecture/test_gpt_of_megatron.py tests/cluster/test_failures.py
+     tests/cluster/test_lifetime.py tests/experiment/culprit tests/experiment/test_own_modules.py
+     tests/experiment/test_runs.py tests/experiment/test_shipped_layouts.py
+     tests/experiment/test_verify.py"
 
 megatron_of() {
     sed -n 's/^megatron-core==\([^ ]*\).*/\1/p' "constraints/py$(echo "$1" | tr -d .).txt"

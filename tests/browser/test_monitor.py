@@ -34,10 +34,12 @@ REAL = """
 from mimokit.cluster import EngineCluster
 from mimokit.experiment import train
 from mimokit_widgets import LiveMonitor
+from tests.evaluations import QUICK
 from tests.layouts import digits_config
 if "cluster" not in globals():
     cluster = EngineCluster(n=2, progress=False)
-run = train(cluster, digits_config((1, 2), (2, 1), num_iterations=20_000))
+config = digits_config((1, 2), (2, 1), num_iterations=20_000)
+run = train(cluster, config, evaluations=QUICK)
 monitor = LiveMonitor(run)
 monitor
 """

@@ -33,10 +33,11 @@ CLIENT = f"""
 import sys, time
 from mimokit.cluster import EngineCluster
 from mimokit.experiment import train
+from tests.evaluations import QUICK
 from tests.layouts import digits_config
 cluster = EngineCluster(2, stay=True, name=sys.argv[1], progress=False)
 config = digits_config((1, 2), (2, 1), num_iterations={ITERATIONS})
-run = train(cluster, config, directory=sys.argv[2])
+run = train(cluster, config, evaluations=QUICK, directory=sys.argv[2])
 while len(run.samples) < 6:
     time.sleep(0.01)
 print("trains", flush=True)
@@ -46,10 +47,11 @@ RESTARTING = """
 import os, signal, sys, time
 from mimokit.cluster import EngineCluster
 from mimokit.experiment import train
+from tests.evaluations import QUICK
 from tests.layouts import digits_config
 cluster = EngineCluster(2, stay=True, name=sys.argv[1], progress=False)
 config = digits_config((1, 2), (2, 1), num_iterations=10_000)
-run = train(cluster, config, directory=sys.argv[2], checkpoints=2, restarts=3)
+run = train(cluster, config, evaluations=QUICK, directory=sys.argv[2], checkpoints=2, restarts=3)
 def await_step(step):
     while not any(getattr(one, "iteration", -1) >= step for one in run.samples):
         assert not run.done

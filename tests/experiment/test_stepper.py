@@ -26,9 +26,8 @@ LAYOUTS = {
     "fan_in": digits_config((1, 8), (4, 2)),
     "fan_out": digits_config((4, 2), (1, 8), 2),
     "apart_fan_in": apart_config((1, 1, 4), (2, 1, 2), 2),
-    "apart_fan_out": apart_config((2, 1, 1), (1, 2, 2), 3),
     "absent_and_frozen": multimodal_config(
-        {"clip": (1, 8), "audio": (2, 4), LANGUAGE: (4, 2)},
+        {"clip": (1, 4), "audio": (2, 2), LANGUAGE: (4, 1)},
         "colocated",
         num_microbatches=2,
         presence=PRESENCE,
