@@ -92,11 +92,13 @@ class ModuleFacts:
             alone comes out even.
         experts: routed experts per layer; 0 for none.
         expert_ffn: inner width of one of them.
-        plans_experts: sizes may have expert parallelism before there are experts.
+        expert_biases: they have biases.
+        plans_experts: sizes may have expert parallelism before there is a network.
         seq: tokens of one sequence.
         global_batch_size: samples per optimizer step.
         gpus: how many there are, for a search; 0 for any number.
         fused_attention: the attention core keeps no scores.
+        sized_by: the module whose sizes it has, where it lies in that one's first stage.
     """
 
     name: str
@@ -111,11 +113,13 @@ class ModuleFacts:
     ends: bool | None = None
     experts: int = 0
     expert_ffn: int = 0
+    expert_biases: bool = False
     plans_experts: bool = False
     seq: int = 0
     global_batch_size: int = 0
     gpus: int = 0
     fused_attention: bool = False
+    sized_by: str = ""
 
     @property
     def layers_with_ends(self) -> int:
