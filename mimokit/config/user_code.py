@@ -12,7 +12,7 @@ from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.messages import problem_at
-from mimokit.config.rules.facts import module_problem, network_path, size_path
+from mimokit.config.rules.facts import network_path, size_path
 from mimokit.config.runtime import FRAME_PARALLEL, RuntimeConfig
 from mimokit.config.user_modules import (
     ReadAfresh,
@@ -308,8 +308,7 @@ def _out_of_place(config: ExperimentConfig, name: str, builder: OwnModule) -> It
         )
         yield problem_at(network_path(name, "weights"), network.weights, sentence, None)
     parts = getattr(builder, "submodules", None)
-    encoders = parts.get("encoders") if is_spec(builder) and isinstance(parts, Mapping) else None
-    whole = encoders is not None
+    whole = is_spec(builder) and isinstance(parts, Mapping) and "encoders" in parts
     if encoder and whole and FRAME_PARALLEL in config.runtime.patch_type:
         sentence = (
             f"patch_type has {FRAME_PARALLEL}, which shares the images of an encoder, but the "
@@ -317,16 +316,6 @@ def _out_of_place(config: ExperimentConfig, name: str, builder: OwnModule) -> It
             "builder be that of the encoder alone."
         )
         yield problem_at("runtime.patch_type", FRAME_PARALLEL, sentence, [])
-    homogeneous = config.model.deployment_mode == "homogeneous"
-    sizes = config.model.get_parallelism(config.model.llm_module_name if homogeneous else name)
-    several = encoders is not None and len(encoders) > 1
-    if encoder and several and sizes.in_runs("use_megatron_fsdp"):
-        sentence = (
-            "use_megatron_fsdp is true, under which every replica runs an encoder, also without "
-            f"items, but the builder of '{name}' is a spec of a modality with several encoders; "
-            "leave one of them out, or give it one encoder."
-        )
-        yield module_problem(name, "use_megatron_fsdp", True, sentence)
 
 
 def _imported(where: str, section: str, part: str, path: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -87,8 +88,12 @@ def test_its_weights_are_in_full_shards(cluster: EngineCluster) -> None:
     assert verify(cluster, config, steps=1).passed
 
 
-def _modality_of_blocks(config: ExperimentConfig) -> Any:
-    """Return the spec of a whole modality: Megatron's layers behind patches, and its projector."""
+def _modality_of_blocks(config: ExperimentConfig, **scales: int) -> Any:
+    """Return the spec of a whole modality: Megatron's layers behind patches, and its projector.
+
+    Args:
+        scales: encoder -> how many times as wide and high as the others' its images are.
+    """
     import torch
     from megatron.core.models.vision.vit_layer_specs import get_vit_layer_with_local_spec
     from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
@@ -111,9 +116,9 @@ def _modality_of_blocks(config: ExperimentConfig) -> Any:
     )
 
     class Blocks(torch.nn.Module):
-        def __init__(self, config: Any, pg_collection: Any) -> None:
+        def __init__(self, config: Any, scale: int, pg_collection: Any) -> None:
             super().__init__()
-            self.config, self.size = config, network.patch_size
+            self.config, self.size = config, network.patch_size * scale
             pixels = network.num_channels * self.size**2
             self.embedding = torch.nn.Linear(pixels, network.hidden_size)
             layer = get_vit_layer_with_local_spec()
@@ -126,29 +131,60 @@ def _modality_of_blocks(config: ExperimentConfig) -> Any:
             hidden = self.embedding(patches.transpose(1, 2)).transpose(0, 1).contiguous()
             return self.layers(hidden, None).transpose(0, 1)
 
+    class SideBySide(engine.VisionModalitySubmodules):
+        def combine_embeddings(self, embeddings: list[torch.Tensor]) -> torch.Tensor:
+            return torch.cat(embeddings, dim=-1)
+
     linear = MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
     projector = {"config": outer, "submodules": linear, "projector_type": "mlp", "tp_group": None}
-    projector["input_size"] = network.hidden_size
+    projector["input_size"] = network.hidden_size * len(scales)
+    blocks = {"config": inner, "pg_collection": None}
     return engine.ModuleSpec(
-        engine.VisionModalitySubmodules,
+        SideBySide,
         submodules={
             "encoders": {
-                "blocks": engine.ModuleSpec(Blocks, params={"config": inner, "pg_collection": None})
+                name: engine.ModuleSpec(Blocks, params={**blocks, "scale": scale})
+                for name, scale in scales.items()
             },
             "input_projections": [engine.ModuleSpec(engine.MultimodalProjector, params=projector)],
         },
     )
 
 
-def test_layers_of_a_whole_modality_are_in_full_shards(cluster: EngineCluster) -> None:
+def _images_in_two_sizes(config: ExperimentConfig) -> Any:
+    """Return strips of digits whose images are those of two encoders, `plain` and `large`."""
+    from mimokit.engine.data.sources import default_data
+
+    data = default_data(config)
+    collate = data.collate_fn
+
+    def in_two_sizes(samples: list[Any]) -> dict[str, Any]:
+        batch: dict[str, Any] = collate(samples)
+        images = batch["modality_inputs"]["images"]
+        plain = images.pop("vit_encoder")["pixel_values"]
+        large = plain.repeat_interleave(2, -1).repeat_interleave(2, -2)
+        images |= {"plain": {"pixel_values": plain}, "large": {"pixel_values": large}}
+        return batch
+
+    return replace(data, collate_fn=in_two_sizes)
+
+
+@pytest.mark.parametrize(
+    ("scales", "data"),
+    [({"plain": 1}, None), ({"plain": 1, "large": 2}, _images_in_two_sizes)],
+    ids=["one encoder", "two encoders"],
+)
+def test_layers_of_a_whole_modality_are_in_full_shards(
+    scales: dict[str, int], data: Any, cluster: EngineCluster
+) -> None:
     """Also on a replica that has no images, on shared ranks and on separate ones."""
     together = _in_full_shards(_config((1, 4), (1, 4), None))
     together.data.modality_frames = {"images": [8, 8, 1, 2, 0, 0, 1, 5]}
     one = {"data_parallel": 4, "tensor_parallel": 1}
     apart = together.with_layout("heterogeneous", images=one, language_module=one)
-    modules = {"images": _modality_of_blocks(together)}
+    modules = {"images": _modality_of_blocks(together, **scales)}
     for config in (together, apart):
-        report = verify(cluster, config, steps=STEPS, modules=modules)
+        report = verify(cluster, config, data, steps=STEPS, modules=modules)
         assert report.passed, report.verdict
 
 
@@ -347,18 +383,13 @@ def test_what_a_builder_does_not_go_with_is_rejected(path: str, value: object, s
         checked_code(_with(_config((2, 1), (2, 1)), path, value))
 
 
-def test_a_spec_of_a_whole_modality_shares_no_images_and_one_of_several_no_weights() -> None:
+def test_a_spec_of_a_whole_modality_shares_no_images() -> None:
     from types import SimpleNamespace
 
-    shares_images = _with(_config((1, 1), (1, 1)), "runtime.patch_type", ["vit_frame_parallel"])
-    sharded = _in_full_shards(_config((1, 2), (1, 2)))
-    for config, encoders, said in (
-        (shares_images, {"one": None}, "is a spec of a whole modality"),
-        (sharded, {"one": None, "other": None}, "is a spec of a modality with several encoders"),
-    ):
-        spec = SimpleNamespace(module=object, params={}, submodules={"encoders": encoders})
-        with pytest.raises(ConfigError, match=f"builder of 'images' {said}"):
-            checked_code(config, {"images": spec})
+    config = _with(_config((1, 1), (1, 1)), "runtime.patch_type", ["vit_frame_parallel"])
+    spec = SimpleNamespace(module=object, params={}, submodules={"encoders": {"one": None}})
+    with pytest.raises(ConfigError, match="builder of 'images' is a spec of a whole modality"):
+        checked_code(config, {"images": spec})
 
 
 def test_a_name_that_is_not_a_module_is_rejected() -> None:

@@ -186,26 +186,27 @@ def no_items_of(network: ModuleArchitecture, sizes: str | None) -> dict[str, tor
     return _NOTHING[network.modality](geometry, rank_device())
 
 
-def blank_item(
-    tensors: Mapping[str, torch.Tensor], merge_size: int, dtype: torch.dtype
-) -> dict[str, torch.Tensor]:
+def blank_item(tensors: Mapping[str, Any], merge_size: int, dtype: torch.dtype) -> dict[str, Any]:
     """Return the inputs of the smallest item, of zeros.
 
     Args:
-        tensors: the inputs of any number of items.
+        tensors: the inputs of any number of items; what is no tensor stays as it is.
         merge_size: of images of any size.
         dtype: of inputs that are not integers.
     """
     patches = merge_size**2 if GRID in tensors else 1
-    item = {
-        name: given.new_zeros(patches, *given.shape[1:], dtype=dtype)
-        if given.is_floating_point()
-        else given.new_ones(1, *given.shape[1:])
-        for name, given in tensors.items()
-    }
+    item = {name: _of_an_item(given, patches, dtype) for name, given in tensors.items()}
     if GRID in item:
         item[GRID] = item[GRID].new_tensor([[1, merge_size, merge_size]])
     return item
+
+
+def _of_an_item(given: Any, rows: int, dtype: torch.dtype) -> Any:
+    if not isinstance(given, torch.Tensor):
+        return given
+    if given.is_floating_point():
+        return given.new_zeros(rows, *given.shape[1:], dtype=dtype)
+    return given.new_ones(1, *given.shape[1:])
 
 
 class OwnLanguageModel:
