@@ -76,6 +76,17 @@ class ModuleSizes:
         """Chunks of layers over all stages."""
         return self.pipeline * self.virtual
 
+    def layers_per_chunk(self, layers: int, extra: int = 0) -> tuple[Numbers, Numbers]:
+        """Return the layers of a chunk, and by how many the first one has fewer: 0 or 1.
+
+        Where the chunks do not divide the layers, embedding and loss count as layers (Megatron's
+        `account_for_embedding_in_pipeline_split` and `..._loss_...`), so that the first and last
+        chunk are shorter, and the chunks in between are rounded up; so do `extra` layers of the
+        last chunk that predict tokens further on.
+        """
+        embedding = (layers % self.chunks != 0) * 1
+        return -(-(layers + embedding * (2 + extra)) // self.chunks), embedding
+
 
 @dataclass(frozen=True)
 class ModuleFacts:
