@@ -349,12 +349,6 @@ def test_experts_of_an_encoder_have_the_sequence_shards_of_the_language_module()
     check_runnable(load(put(content, path, True)))
 
 
-def test_an_encoder_of_the_user_has_no_experts() -> None:
-    fields = {**EXPERTS, "builder": "mine:build"}
-    with pytest.raises(ConfigError, match="an encoder of yours is not called where it has none"):
-        check_runnable(load(with_network("images", **fields)))
-
-
 def test_positions_of_encoders_need_not_divide_and_sequences_do() -> None:
     both = {"tensor_parallel": 2, "context_parallel": 2, "sequence_parallel": True}
     content = sections({**both, "data_parallel": 1}, {**both, "data_parallel": 1})

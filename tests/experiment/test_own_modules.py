@@ -20,6 +20,7 @@ from mimokit.config.user_code import checked_code
 from mimokit.experiment import Oracle, Stepper, compute_oracle, train, verify
 from tests.layouts import digits_config
 from tests.layouts_apart import decoded_config
+from tests.layouts_experts import BALANCED
 
 PAGE = Path(__file__).parents[2] / "docs" / "own_modules.md"
 EXAMPLE = "tests.experiment.own_encoder:PatchEncoder"
@@ -88,6 +89,30 @@ def test_its_weights_are_in_full_shards(cluster: EngineCluster) -> None:
     assert verify(cluster, config, steps=1).passed
 
 
+def _blocks(network: Any) -> Any:
+    """Return the class of an encoder: Megatron's layers behind patches."""
+    import torch
+
+    from mimokit.engine import TransformerBlock
+
+    class Blocks(torch.nn.Module):
+        def __init__(self, config: Any, scale: int, layer: Any, pg_collection: Any) -> None:
+            super().__init__()
+            self.config, self.size = config, network.patch_size * scale
+            pixels = network.num_channels * self.size**2
+            self.embedding = torch.nn.Linear(pixels, network.hidden_size)
+            self.layers = TransformerBlock(config, layer, pg_collection=pg_collection)
+
+        def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+            side = pixel_values.shape[-2:]
+            images = pixel_values.reshape(-1, network.num_channels, *side)
+            patches = torch.nn.functional.unfold(images, self.size, stride=self.size)
+            hidden = self.embedding(patches.transpose(1, 2)).transpose(0, 1).contiguous()
+            return self.layers(hidden, None).transpose(0, 1)
+
+    return Blocks
+
+
 def _modality_of_blocks(config: ExperimentConfig, **scales: int) -> Any:
     """Return the spec of a whole modality: Megatron's layers behind patches, and its projector.
 
@@ -115,22 +140,6 @@ def _modality_of_blocks(config: ExperimentConfig, **scales: int) -> Any:
         for hidden in (network.hidden_size, width)
     )
 
-    class Blocks(torch.nn.Module):
-        def __init__(self, config: Any, scale: int, pg_collection: Any) -> None:
-            super().__init__()
-            self.config, self.size = config, network.patch_size * scale
-            pixels = network.num_channels * self.size**2
-            self.embedding = torch.nn.Linear(pixels, network.hidden_size)
-            layer = get_vit_layer_with_local_spec()
-            self.layers = engine.TransformerBlock(config, layer, pg_collection=pg_collection)
-
-        def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
-            side = pixel_values.shape[-2:]
-            images = pixel_values.reshape(-1, network.num_channels, *side)
-            patches = torch.nn.functional.unfold(images, self.size, stride=self.size)
-            hidden = self.embedding(patches.transpose(1, 2)).transpose(0, 1).contiguous()
-            return self.layers(hidden, None).transpose(0, 1)
-
     class SideBySide(engine.VisionModalitySubmodules):
         def combine_embeddings(self, embeddings: list[torch.Tensor]) -> torch.Tensor:
             return torch.cat(embeddings, dim=-1)
@@ -138,12 +147,13 @@ def _modality_of_blocks(config: ExperimentConfig, **scales: int) -> Any:
     linear = MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
     projector = {"config": outer, "submodules": linear, "projector_type": "mlp", "tp_group": None}
     projector["input_size"] = network.hidden_size * len(scales)
-    blocks = {"config": inner, "pg_collection": None}
+    layer = get_vit_layer_with_local_spec()
+    blocks = {"config": inner, "layer": layer, "pg_collection": None}
     return engine.ModuleSpec(
         SideBySide,
         submodules={
             "encoders": {
-                name: engine.ModuleSpec(Blocks, params={**blocks, "scale": scale})
+                name: engine.ModuleSpec(_blocks(network), params={**blocks, "scale": scale})
                 for name, scale in scales.items()
             },
             "input_projections": [engine.ModuleSpec(engine.MultimodalProjector, params=projector)],
@@ -186,6 +196,52 @@ def test_layers_of_a_whole_modality_are_in_full_shards(
     for config in (together, apart):
         report = verify(cluster, config, data, steps=STEPS, modules=modules)
         assert report.passed, report.verdict
+
+
+def _mixture(architecture: Any, groups: Any, own: bool = False) -> Any:
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.vision.vit_layer_specs import get_vit_layer_with_local_spec
+
+    from mimokit.engine import experts_spec, layer_config
+
+    layer = get_vit_layer_with_local_spec()
+    megatrons = get_gpt_layer_local_spec(num_experts=architecture.num_moe_experts).submodules.mlp
+    layer.submodules.mlp = megatrons if own else experts_spec(architecture)
+    return _blocks(architecture)(layer_config(architecture, groups), 1, layer, groups)
+
+
+def _with_mixture(dispatcher: str | None = None) -> ExperimentConfig:
+    """Return images, of which a replica has none, that balanced experts of two ranks read."""
+    config = _config((1, 4), (2, 2), None)
+    config.data.modality_frames = {"images": [8, 8, 1, 2, 0, 0, 1, 5]}
+    experts = {"num_moe_experts": 4, "moe_ffn_hidden_size": 24, **BALANCED}
+    networks, sizes = config.model.module_architectures, config.model.module_parallelisms
+    networks["images"] = networks["images"].model_copy(update=experts)
+    chosen = {"expert_parallel": 2, "moe_token_dispatcher_type": dispatcher}
+    sizes["images"] = sizes["images"].model_copy(update=chosen)
+    return config
+
+
+@pytest.mark.parametrize("dispatcher", [None, "allgather"])
+def test_its_experts_are_on_ranks_without_images_too(
+    dispatcher: str | None, cluster: EngineCluster
+) -> None:
+    config = _with_mixture(dispatcher)
+    if dispatcher is None:
+        sizes = config.model.module_parallelisms
+        fields = ("tensor_parallel", "data_parallel", "expert_parallel")
+        same = {name: own.model_dump(include={*fields}) for name, own in sizes.items()}
+        config = config.with_layout("heterogeneous", **same)
+    else:
+        config = _in_full_shards(config)
+    report = verify(cluster, config, steps=STEPS, modules={"images": _mixture})
+    assert report.passed, report.verdict
+
+
+def test_experts_that_depend_on_the_layout_are_named(cluster: EngineCluster) -> None:
+    modules = {"images": partial(_mixture, own=True)}
+    with pytest.raises(RankError, match="its Blocks has a TopKRouter, which chooses by the tokens"):
+        compute_oracle(cluster, _with_mixture(), steps=1, modules=modules)
 
 
 def _images_encoded(plan: Any, config: ExperimentConfig) -> int:
@@ -383,13 +439,26 @@ def test_what_a_builder_does_not_go_with_is_rejected(path: str, value: object, s
         checked_code(_with(_config((2, 1), (2, 1)), path, value))
 
 
-def test_a_spec_of_a_whole_modality_shares_no_images() -> None:
+def test_a_spec_of_a_whole_modality_shares_no_images_and_no_experts() -> None:
     from types import SimpleNamespace
 
-    config = _with(_config((1, 1), (1, 1)), "runtime.patch_type", ["vit_frame_parallel"])
+    shares_images = _with(_config((1, 1), (1, 1)), "runtime.patch_type", ["vit_frame_parallel"])
     spec = SimpleNamespace(module=object, params={}, submodules={"encoders": {"one": None}})
-    with pytest.raises(ConfigError, match="builder of 'images' is a spec of a whole modality"):
-        checked_code(config, {"images": spec})
+    for config in (shares_images, _with_mixture()):
+        with pytest.raises(ConfigError, match="builder of 'images' is a spec of a whole modality"):
+            checked_code(config, {"images": spec})
+
+
+def test_experts_have_whole_sequences() -> None:
+    config = _with_mixture()
+    for axis in ("tensor", "context"):
+        _with(config, f"model.module_parallelisms.images.{axis}_parallel", 2)
+    with pytest.raises(ConfigError) as refused:
+        checked_code(config, {"images": _mixture})
+    assert [each.field for each in refused.value.problems] == [
+        "tensor_parallel",
+        "context_parallel",
+    ]
 
 
 def test_a_name_that_is_not_a_module_is_rejected() -> None:
