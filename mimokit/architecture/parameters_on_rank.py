@@ -34,26 +34,20 @@ class StageLayers:
 def stage_layers(
     layers: int, dense: int, sizes: ParallelSizes, stage: Numbers, extra: int = 0
 ) -> StageLayers:
-    """Return the layers of a stage.
+    """Return the layers of a stage, by `ModuleSizes.layers_per_chunk`.
 
-    Where p v divides the layers every chunk has as many. Where it does not, embedding and loss
-    count as layers (Megatron's `account_for_embedding_in_pipeline_split` and `..._loss_...`), so
-    that the first and last chunk are shorter, and the chunks in between are rounded up; so do
-    `extra` layers of the last chunk that predict tokens further on. Dense layers of a mixture come
-    first; with several chunks per stage they are in the first chunks.
+    Dense layers of a mixture come first; with several chunks per stage they are in the first ones.
     """
-    chunks = sizes.pipeline * sizes.virtual
-    even = np.equal(layers % chunks, 0)
-    per_chunk = np.ceil((layers + np.where(even, 0, 2 + extra)) / chunks)
+    per_chunk, ends = sizes.layers_per_chunk(layers, extra)
     first, last = np.equal(stage, 0), np.equal(stage, sizes.pipeline - 1)
     full = per_chunk * sizes.virtual
-    short = full - np.where(even, 0, 1) * (first * 1.0 + last * (1.0 + extra))
+    short = full - ends * (first * 1.0 + last * (1.0 + extra))
     total = np.where(np.equal(sizes.pipeline, 1), layers, np.clip(short, 0, layers))
     if dense >= layers:
         return StageLayers(total, 0 * total)
     # The embedding before the first stage is what its chunk is shorter by.
-    before = stage * per_chunk - np.where(even, 0, 1) * (1 - first)
-    of_first_chunk = np.minimum(total, per_chunk - np.where(even, 0, 1) * first)
+    before = stage * per_chunk - ends * (1 - first)
+    of_first_chunk = np.minimum(total, per_chunk - ends * first)
     here = np.clip(dense - before, 0, of_first_chunk)
     return StageLayers(here, total - here)
 

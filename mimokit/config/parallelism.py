@@ -79,7 +79,8 @@ class ModuleParallelismConfig(ConfigModel):
 
     sequence_parallel: bool | None = None
     """Activations that tensor parallelism does not shard are sharded along the sequence, which has
-    to divide evenly in runs; positions of encoders are padded. None: no."""
+    to divide evenly in runs; positions of encoders are padded. Experts need it where layers are
+    shared. None: no."""
 
     use_distributed_optimizer: bool | None = None
     """Optimizer state is sharded over data and context ranks (ZeRO-1). None: no."""

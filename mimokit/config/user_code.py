@@ -12,7 +12,7 @@ from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.messages import problem_at
-from mimokit.config.rules.facts import module_problem, network_path, size_path
+from mimokit.config.rules.facts import network_path, size_path
 from mimokit.config.runtime import FRAME_PARALLEL, RuntimeConfig
 from mimokit.config.user_modules import (
     ReadAfresh,
@@ -281,13 +281,15 @@ def _out_of_place(config: ExperimentConfig, name: str, builder: OwnModule) -> It
         )
         path = size_path(name, "sequence_parallel")
         yield problem_at(path, True, sentence, None)
-    if not encoder and sizes.context_parallel > 1:
-        sentence = (
-            f"context_parallel is {sizes.context_parallel}, but its builder builds a model of "
-            "whole sequences; set it to 1."
-        )
-        path = size_path(name, "context_parallel")
-        yield problem_at(path, sizes.context_parallel, sentence, 1)
+    mixture = network.num_moe_experts is not None
+    what = "experts" if mixture else "a model"
+    whole = {"tensor_parallel": mixture, "context_parallel": mixture or not encoder}
+    for axis in (axis for axis, applies in whole.items() if applies):
+        if (size := getattr(sizes, axis)) > 1:
+            sentence = (
+                f"{axis} is {size}, but its builder builds {what} of whole sequences; set it to 1."
+            )
+            yield problem_at(size_path(name, axis), size, sentence, 1)
     if network.mtp_num_layers:
         sentence = (
             f"mtp_num_layers is {network.mtp_num_layers}, which mimokit's own language model has, "
@@ -307,26 +309,26 @@ def _out_of_place(config: ExperimentConfig, name: str, builder: OwnModule) -> It
             "with other parameters; leave weights out, and load them in the builder."
         )
         yield problem_at(network_path(name, "weights"), network.weights, sentence, None)
+    if encoder:
+        yield from _of_a_modality(config, name, builder)
+
+
+def _of_a_modality(config: ExperimentConfig, name: str, builder: OwnModule) -> Iterator[Problem]:
+    """Yield what a spec of encoders and their projection cannot be combined with."""
     parts = getattr(builder, "submodules", None)
-    encoders = parts.get("encoders") if is_spec(builder) and isinstance(parts, Mapping) else None
-    whole = encoders is not None
-    if encoder and whole and FRAME_PARALLEL in config.runtime.patch_type:
+    if not (is_spec(builder) and isinstance(parts, Mapping) and "encoders" in parts):
+        return
+    right = f"but the builder of '{name}' is a spec of a whole modality; leave one of them out, or "
+    right += "let the builder be that of the encoder alone."
+    if FRAME_PARALLEL in config.runtime.patch_type:
         sentence = (
-            f"patch_type has {FRAME_PARALLEL}, which shares the images of an encoder, but the "
-            f"builder of '{name}' is a spec of a whole modality; leave one of them out, or let the "
-            "builder be that of the encoder alone."
+            f"patch_type has {FRAME_PARALLEL}, which shares the images of an encoder, {right}"
         )
         yield problem_at("runtime.patch_type", FRAME_PARALLEL, sentence, [])
-    homogeneous = config.model.deployment_mode == "homogeneous"
-    sizes = config.model.get_parallelism(config.model.llm_module_name if homogeneous else name)
-    several = encoders is not None and len(encoders) > 1
-    if encoder and several and sizes.in_runs("use_megatron_fsdp"):
-        sentence = (
-            "use_megatron_fsdp is true, under which every replica runs an encoder, also without "
-            f"items, but the builder of '{name}' is a spec of a modality with several encoders; "
-            "leave one of them out, or give it one encoder."
-        )
-        yield module_problem(name, "use_megatron_fsdp", True, sentence)
+    experts = config.model.get_architecture(name).num_moe_experts
+    if experts is not None:
+        sentence = f"num_moe_experts is {experts}, of an encoder whose tokens replicas exchange, "
+        yield problem_at(network_path(name, "num_moe_experts"), experts, f"{sentence}{right}")
 
 
 def _imported(where: str, section: str, part: str, path: str) -> Any:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mimokit.engine.megatron import RowParallelLinear as RowParallelLinear
     from mimokit.engine.megatron import TransformerBlock as TransformerBlock
     from mimokit.engine.megatron import VisionModalitySubmodules as VisionModalitySubmodules
+    from mimokit.engine.models.experts import experts_spec as experts_spec
     from mimokit.engine.models.own_modules import layer_config as layer_config
     from mimokit.engine.models.provider import MimoModelProvider as MimoModelProvider
     from mimokit.engine.models.provider import MimoModelProviderResult as MimoModelProviderResult

@@ -52,10 +52,10 @@ SEARCH_RULES = (
             "full.",
         ),
     ),
-    *(rule for rule in RULES if not set(rule.reads).isdisjoint(DIMENSIONS.values())),
+    *RULES,
     ROUNDS,
 )
-"""The rules about sizes that a search tries, in the order in which they are counted."""
+"""The rules of a search, in the order in which they are counted."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,10 @@ def search_facts(task: SearchTask, module: Module) -> ModuleFacts:
     return replace(facts, seq=seq, gpus=task.gpus, fused_attention=task.software.fused_attention)
 
 
-def _decided_at(rule: SizeRule) -> str:
-    """Return the last dimension that a rule reads, in the order of the search."""
-    return [name for name, field in DIMENSIONS.items() if field in rule.reads][-1]
+def _decided_at(rule: SizeRule) -> str | None:
+    """Return the last dimension that a rule reads, in the order of the search; None: it has one."""
+    read = [name for name, field in DIMENSIONS.items() if field in rule.reads]
+    return read[-1] if read else None
 
 
 def _after(dimension: str) -> list[str]:

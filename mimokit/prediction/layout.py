@@ -95,6 +95,7 @@ def in_first_stage(language: ParallelSizes) -> ParallelSizes:
         pipeline=1 + 0 * language.pipeline,
         virtual=1 + 0 * language.virtual,
         expert=1 + 0 * language.expert,
+        expert_tensor=1 + 0 * language.expert_tensor,
     )
 
 

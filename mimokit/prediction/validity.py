@@ -146,6 +146,8 @@ def facts_of(module: Module, workload: Workload, name: str | None = None) -> Mod
         layers=net.layers,
         extra=module.next_token_layers if isinstance(module, LanguageModel) else 0,
         experts=0 if net.moe is None else net.moe.experts,
+        expert_ffn=0 if net.moe is None else net.moe.ffn,
+        expert_biases=net.moe is not None and net.ffn_bias,
         seq=workload.seq_length if is_language else 0,
         global_batch_size=workload.global_batch_size,
     )

@@ -122,20 +122,6 @@ def test_configs_unpack() -> None:
     assert (model_config, data, runtime) == (config.model, config.data, config.runtime)
 
 
-@pytest.mark.parametrize(
-    ("images", "language", "schedule", "named"),
-    [
-        ({"expert_parallel": 2, "data_parallel": 4}, None, "colocated", "expert_parallel is 2"),
-    ],
-)
-def test_what_can_only_be_planned_is_not_run(
-    images: dict[str, int], language: dict[str, int] | None, schedule: str, named: str
-) -> None:
-    config = load(sections(images, language, schedule))
-    with pytest.raises(ConfigError, match=named):
-        check_runnable(config)
-
-
 def test_what_runs_is_let_through() -> None:
     check_runnable(load(sections()))
     apart = {"pipeline_parallel": 2, "data_parallel": 1, "rank_offset": 1}

@@ -58,7 +58,7 @@ def layers_hold(f: ModuleFacts, s: ModuleSizes) -> bool:
 
 def experts_hold(f: ModuleFacts, s: ModuleSizes) -> bool:
     if f.experts == 0:
-        return f.plans_experts or s.expert == 1
+        return f.plans_experts or (s.expert, s.expert_tensor) == (1, 1)
     return even(f.experts, s.expert)
 
 
@@ -75,6 +75,8 @@ BRUTE: dict[str, Callable[[ModuleFacts, ModuleSizes], bool]] = {
     "experts": experts_hold,
     "stage ranks": lambda f, s: even(s.tensor * s.context * s.data, s.expert * s.expert_tensor),
     "expert width": lambda f, s: even(f.expert_ffn, s.expert_tensor),
+    "expert biases": lambda f, s: s.expert_tensor == 1 or not f.expert_biases,
+    "expert tokens": lambda f, s: s.tensor == 1 or bool(s.sequence_parallel) or f.experts == 0,
     "batch": lambda f, s: not f.is_language or even(f.global_batch_size, s.data * s.micro_batch),
     "instances": lambda f, s: (
         even(s.data * s.context, s.instances)
@@ -127,6 +129,7 @@ def some_facts(rng: np.random.Generator) -> ModuleFacts:
         ends=[None, False, True][rng.integers(3)],
         experts=int(rng.choice([0, 4, 6, 8])),
         expert_ffn=int(rng.choice([0, 48, 50])),
+        expert_biases=bool(rng.integers(2)),
         plans_experts=bool(rng.integers(2)),
         seq=int(rng.choice([0, 96, 100, 128, 250])),
         global_batch_size=int(rng.choice([0, 24, 48, 60, 96])),
@@ -264,19 +267,22 @@ OF_NETWORK = {
     "num_layers": "layers",
     "num_moe_experts": "experts",
     "moe_ffn_hidden_size": "expert_ffn",
+    "expert_tensor_parallel": "expert_biases",
 }
 
 
 def test_megatron_refuses_what_the_table_refuses() -> None:
-    """Its `TransformerConfig` states three of the rules itself."""
+    """Its `TransformerConfig` states four of the rules itself."""
     import torch
     from megatron.core.transformer.transformer_config import TransformerConfig
 
     rng = np.random.default_rng(3)
-    stated = [rule for rule in RULES if rule.name in ("heads", "key heads", "layers")]
+    own = ("heads", "key heads", "layers", "expert biases")
+    stated = [rule for rule in RULES if rule.name in own]
     outcomes = set()
     for _ in range(400):
         facts = replace(some_facts(rng), ends=bool(rng.integers(2)), extra=0)
+        facts = replace(facts, expert_biases=facts.expert_biases and facts.experts > 0)
         (one,) = rows(some_sizes(rng, 1))
         if not facts.ends:  # whose layers are dealt, and refused, where a stage is built
             one = replace(one, pipeline=1, virtual=1)
@@ -298,6 +304,9 @@ def test_megatron_refuses_what_the_table_refuses() -> None:
                 pipeline_dtype=torch.float32,
                 account_for_embedding_in_pipeline_split=facts.ends,
                 account_for_loss_in_pipeline_split=facts.ends,
+                num_moe_experts=facts.experts or None,
+                expert_tensor_parallel_size=one.expert_tensor,
+                add_bias_linear=facts.expert_biases,
             )
             accepted = True
         except (ValueError, AssertionError) as error:

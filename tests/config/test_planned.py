@@ -17,6 +17,7 @@ LANGUAGE = "language_module"
 SIZES = "model.module_parallelisms"
 NETWORKS = "model.module_architectures"
 EXPERTS = {"num_moe_experts": 8}
+SHARED = {"moe_shared_expert_intermediate_size": 8, "add_bias_linear": False}
 LATENT = {
     "multi_latent_attention": True,
     "kv_lora_rank": 8,
@@ -34,6 +35,8 @@ PIPELINE = {"pipeline_parallel": 2, "data_parallel": 1, "rank_offset": 1}
 def with_network(module: str, **fields: Any) -> dict[str, Any]:
     content = sections()
     content["model"]["module_architectures"][module] |= fields
+    if "num_moe_experts" in fields:
+        content["model"]["module_parallelisms"][module]["sequence_parallel"] = True
     return content
 
 
@@ -99,7 +102,11 @@ def test_nothing_of_them_is_written_unless_it_is_said() -> None:
             {**EXPERTS, "moe_router_bias_update_rate": 0.1},
             "but moe_router_enable_expert_bias is not given",
         ),
-        (LANGUAGE, {**EXPERTS, "moe_shared_expert_intermediate_size": 6}, "tensor_parallel 4"),
+        (
+            LANGUAGE,
+            {**EXPERTS, **SHARED, "moe_shared_expert_intermediate_size": 6},
+            "tensor_parallel 4",
+        ),
         (LANGUAGE, {"v_head_dim": 8}, "multi_latent_attention is not given"),
         (LANGUAGE, {**LATENT, "kv_lora_rank": None}, "multi_latent_attention needs it"),
         (LANGUAGE, {"full_attention_layers": 1}, "window_size is not given"),
@@ -298,43 +305,48 @@ def test_ranks_that_share_query_groups_share_the_biases_of_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "module", "fields", "named"),
+    ("sizes", "fields", "named"),
     [
         (
             {},
-            LANGUAGE,
-            {**EXPERTS, "moe_shared_expert_intermediate_size": 8},
+            {**EXPERTS, **SHARED, "add_bias_linear": None},
             "but shared experts have no biases; set it to false",
         ),
         (
             {"expert_tensor_parallel": 2},
-            LANGUAGE,
             EXPERTS,
-            "expert_tensor_parallel is 2, and experts that ranks share have no biases",
+            "is 2, but experts that ranks share have no biases",
         ),
-        (
-            {},
-            "images",
-            {**EXPERTS, "add_bias_linear": False, "builder": "mine:build"},
-            "an encoder of yours is not called where it has none",
-        ),
-        ({"expert_parallel": 2}, LANGUAGE, {}, "its network has no experts"),
+        ({"expert_parallel": 2}, {}, "expert_parallel is 2, but it has no experts"),
+        ({"expert_tensor_parallel": 2}, {}, "expert_tensor_parallel is 2, but it has no experts"),
         (
             {"data_parallel": 2, "tensor_parallel": 2},
-            LANGUAGE,
-            {**EXPERTS, "add_bias_linear": False},
+            EXPERTS,
             "set sequence_parallel to true, so that they share",
         ),
     ],
 )
-def test_experts_that_do_not_run(
-    sizes: dict[str, Any], module: str, fields: dict[str, Any], named: str
+def test_experts_that_megatron_does_not_have_are_not_planned(
+    sizes: dict[str, Any], fields: dict[str, Any], named: str
 ) -> None:
     content = sections({"data_parallel": 4}, {"data_parallel": 4, **sizes}, "colocated")
-    content["model"]["module_architectures"][module] |= fields
-    with pytest.raises(ConfigError, match=named) as refused:
-        check_runnable(load(content))
-    assert only(refused.value.problems).module == module
+    content["model"]["module_architectures"][LANGUAGE] |= fields
+    problem = only(problems(content))
+    assert problem.module == LANGUAGE
+    assert named in problem.sentence
+    assert problem.fix is not None
+    check_runnable(load(put(content, problem.fix["path"], problem.fix["value"])))
+
+
+def test_experts_of_an_encoder_have_the_sequence_shards_of_the_language_module() -> None:
+    sizes = {"data_parallel": 2, "tensor_parallel": 2}
+    content = sections(sizes, dict(sizes), "homogeneous")
+    content["model"]["module_architectures"]["images"] |= EXPERTS
+    problem = only(problems(content))
+    assert (problem.module, problem.field) == ("images", "tensor_parallel")
+    path = f"model.module_parallelisms.{LANGUAGE}.sequence_parallel"
+    assert problem.fix == {"path": path, "value": True}
+    check_runnable(load(put(content, path, True)))
 
 
 def test_positions_of_encoders_need_not_divide_and_sequences_do() -> None:

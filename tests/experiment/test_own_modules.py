@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from mimokit.experiment import Oracle, Stepper, compute_oracle, train, verify
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.layouts_apart import decoded_config
+from tests.layouts_experts import BALANCED
 
 PAGE = Path(__file__).parents[2] / "docs" / "own_modules.md"
 EXAMPLE = "tests.experiment.own_encoder:PatchEncoder"
@@ -86,8 +88,36 @@ def test_its_weights_are_in_full_shards(cluster: EngineCluster) -> None:
     assert verify(cluster, config, steps=1).passed
 
 
-def _modality_of_blocks(config: ExperimentConfig) -> Any:
-    """Return the spec of a whole modality: Megatron's layers behind patches, and its projector."""
+def _blocks(network: Any) -> Any:
+    """Return the class of an encoder: Megatron's layers behind patches."""
+    import torch
+
+    from mimokit.engine import TransformerBlock
+
+    class Blocks(torch.nn.Module):
+        def __init__(self, config: Any, scale: int, layer: Any, pg_collection: Any) -> None:
+            super().__init__()
+            self.config, self.size = config, network.patch_size * scale
+            pixels = network.num_channels * self.size**2
+            self.embedding = torch.nn.Linear(pixels, network.hidden_size)
+            self.layers = TransformerBlock(config, layer, pg_collection=pg_collection)
+
+        def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+            side = pixel_values.shape[-2:]
+            images = pixel_values.reshape(-1, network.num_channels, *side)
+            patches = torch.nn.functional.unfold(images, self.size, stride=self.size)
+            hidden = self.embedding(patches.transpose(1, 2)).transpose(0, 1).contiguous()
+            return self.layers(hidden, None).transpose(0, 1)
+
+    return Blocks
+
+
+def _modality_of_blocks(config: ExperimentConfig, **scales: int) -> Any:
+    """Return the spec of a whole modality: Megatron's layers behind patches, and its projector.
+
+    Args:
+        scales: encoder -> how many times as wide and high as the others' its images are.
+    """
     import torch
     from megatron.core.models.vision.vit_layer_specs import get_vit_layer_with_local_spec
     from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
@@ -109,46 +139,108 @@ def _modality_of_blocks(config: ExperimentConfig) -> Any:
         for hidden in (network.hidden_size, width)
     )
 
-    class Blocks(torch.nn.Module):
-        def __init__(self, config: Any, pg_collection: Any) -> None:
-            super().__init__()
-            self.config, self.size = config, network.patch_size
-            pixels = network.num_channels * self.size**2
-            self.embedding = torch.nn.Linear(pixels, network.hidden_size)
-            layer = get_vit_layer_with_local_spec()
-            self.layers = engine.TransformerBlock(config, layer, pg_collection=pg_collection)
-
-        def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
-            side = pixel_values.shape[-2:]
-            images = pixel_values.reshape(-1, network.num_channels, *side)
-            patches = torch.nn.functional.unfold(images, self.size, stride=self.size)
-            hidden = self.embedding(patches.transpose(1, 2)).transpose(0, 1).contiguous()
-            return self.layers(hidden, None).transpose(0, 1)
+    class SideBySide(engine.VisionModalitySubmodules):
+        def combine_embeddings(self, embeddings: list[torch.Tensor]) -> torch.Tensor:
+            return torch.cat(embeddings, dim=-1)
 
     linear = MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
     projector = {"config": outer, "submodules": linear, "projector_type": "mlp", "tp_group": None}
-    projector["input_size"] = network.hidden_size
+    projector["input_size"] = network.hidden_size * len(scales)
+    layer = get_vit_layer_with_local_spec()
+    blocks = {"config": inner, "layer": layer, "pg_collection": None}
     return engine.ModuleSpec(
-        engine.VisionModalitySubmodules,
+        SideBySide,
         submodules={
             "encoders": {
-                "blocks": engine.ModuleSpec(Blocks, params={"config": inner, "pg_collection": None})
+                name: engine.ModuleSpec(_blocks(network), params={**blocks, "scale": scale})
+                for name, scale in scales.items()
             },
             "input_projections": [engine.ModuleSpec(engine.MultimodalProjector, params=projector)],
         },
     )
 
 
-def test_layers_of_a_whole_modality_are_in_full_shards(cluster: EngineCluster) -> None:
+def _images_in_two_sizes(config: ExperimentConfig) -> Any:
+    """Return strips of digits whose images are those of two encoders, `plain` and `large`."""
+    from mimokit.engine.data.sources import default_data
+
+    data = default_data(config)
+    collate = data.collate_fn
+
+    def in_two_sizes(samples: list[Any]) -> dict[str, Any]:
+        batch: dict[str, Any] = collate(samples)
+        images = batch["modality_inputs"]["images"]
+        plain = images.pop("vit_encoder")["pixel_values"]
+        large = plain.repeat_interleave(2, -1).repeat_interleave(2, -2)
+        images |= {"plain": {"pixel_values": plain}, "large": {"pixel_values": large}}
+        return batch
+
+    return replace(data, collate_fn=in_two_sizes)
+
+
+@pytest.mark.parametrize(
+    ("scales", "data"),
+    [({"plain": 1}, None), ({"plain": 1, "large": 2}, _images_in_two_sizes)],
+    ids=["one encoder", "two encoders"],
+)
+def test_layers_of_a_whole_modality_are_in_full_shards(
+    scales: dict[str, int], data: Any, cluster: EngineCluster
+) -> None:
     """Also on a replica that has no images, on shared ranks and on separate ones."""
     together = _in_full_shards(_config((1, 4), (1, 4), None))
     together.data.modality_frames = {"images": [8, 8, 1, 2, 0, 0, 1, 5]}
     one = {"data_parallel": 4, "tensor_parallel": 1}
     apart = together.with_layout("heterogeneous", images=one, language_module=one)
-    modules = {"images": _modality_of_blocks(together)}
+    modules = {"images": _modality_of_blocks(together, **scales)}
     for config in (together, apart):
-        report = verify(cluster, config, steps=STEPS, modules=modules)
+        report = verify(cluster, config, data, steps=STEPS, modules=modules)
         assert report.passed, report.verdict
+
+
+def _mixture(architecture: Any, groups: Any, own: bool = False) -> Any:
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.vision.vit_layer_specs import get_vit_layer_with_local_spec
+
+    from mimokit.engine import experts_spec, layer_config
+
+    layer = get_vit_layer_with_local_spec()
+    megatrons = get_gpt_layer_local_spec(num_experts=architecture.num_moe_experts).submodules.mlp
+    layer.submodules.mlp = megatrons if own else experts_spec(architecture)
+    return _blocks(architecture)(layer_config(architecture, groups), 1, layer, groups)
+
+
+def _with_mixture(dispatcher: str | None = None) -> ExperimentConfig:
+    """Return images, of which a replica has none, that balanced experts of two ranks read."""
+    config = _config((1, 4), (2, 2), None)
+    config.data.modality_frames = {"images": [8, 8, 1, 2, 0, 0, 1, 5]}
+    experts = {"num_moe_experts": 4, "moe_ffn_hidden_size": 24, **BALANCED}
+    networks, sizes = config.model.module_architectures, config.model.module_parallelisms
+    networks["images"] = networks["images"].model_copy(update=experts)
+    chosen = {"expert_parallel": 2, "moe_token_dispatcher_type": dispatcher}
+    sizes["images"] = sizes["images"].model_copy(update=chosen)
+    return config
+
+
+@pytest.mark.parametrize("dispatcher", [None, "allgather"])
+def test_its_experts_are_on_ranks_without_images_too(
+    dispatcher: str | None, cluster: EngineCluster
+) -> None:
+    config = _with_mixture(dispatcher)
+    if dispatcher is None:
+        sizes = config.model.module_parallelisms
+        fields = ("tensor_parallel", "data_parallel", "expert_parallel")
+        same = {name: own.model_dump(include={*fields}) for name, own in sizes.items()}
+        config = config.with_layout("heterogeneous", **same)
+    else:
+        config = _in_full_shards(config)
+    report = verify(cluster, config, steps=STEPS, modules={"images": _mixture})
+    assert report.passed, report.verdict
+
+
+def test_experts_that_depend_on_the_layout_are_named(cluster: EngineCluster) -> None:
+    modules = {"images": partial(_mixture, own=True)}
+    with pytest.raises(RankError, match="its Blocks has a TopKRouter, which chooses by the tokens"):
+        compute_oracle(cluster, _with_mixture(), steps=1, modules=modules)
 
 
 def _images_encoded(plan: Any, config: ExperimentConfig) -> int:
@@ -346,18 +438,26 @@ def test_what_a_builder_does_not_go_with_is_rejected(path: str, value: object, s
         checked_code(_with(_config((2, 1), (2, 1)), path, value))
 
 
-def test_a_spec_of_a_whole_modality_shares_no_images_and_one_of_several_no_weights() -> None:
+def test_a_spec_of_a_whole_modality_shares_no_images_and_no_experts() -> None:
     from types import SimpleNamespace
 
     shares_images = _with(_config((1, 1), (1, 1)), "runtime.patch_type", ["vit_frame_parallel"])
-    sharded = _in_full_shards(_config((1, 2), (1, 2)))
-    for config, encoders, said in (
-        (shares_images, {"one": None}, "is a spec of a whole modality"),
-        (sharded, {"one": None, "other": None}, "is a spec of a modality with several encoders"),
-    ):
-        spec = SimpleNamespace(module=object, params={}, submodules={"encoders": encoders})
-        with pytest.raises(ConfigError, match=f"builder of 'images' {said}"):
+    spec = SimpleNamespace(module=object, params={}, submodules={"encoders": {"one": None}})
+    for config in (shares_images, _with_mixture()):
+        with pytest.raises(ConfigError, match="builder of 'images' is a spec of a whole modality"):
             checked_code(config, {"images": spec})
+
+
+def test_experts_have_whole_sequences() -> None:
+    config = _with_mixture()
+    for axis in ("tensor", "context"):
+        _with(config, f"model.module_parallelisms.images.{axis}_parallel", 2)
+    with pytest.raises(ConfigError) as refused:
+        checked_code(config, {"images": _mixture})
+    assert [each.field for each in refused.value.problems] == [
+        "tensor_parallel",
+        "context_parallel",
+    ]
 
 
 def test_a_name_that_is_not_a_module_is_rejected() -> None:

@@ -62,7 +62,7 @@ def test_every_choice_of_a_config_is_in_the_execution() -> None:
     for field, value in ALL_SAID.items():
         setattr(config.model.module_parallelisms["language"], field, value)
     network = config.model.module_architectures["language"]
-    network.num_moe_experts, network.moe_router_topk = 4, 2
+    network.num_moe_experts, network.moe_router_topk, network.add_bias_linear = 4, 2, False
     config.runtime.precision = "bf16"
     assert mimokit.plan(config).executions["language"] == replace(
         plain,

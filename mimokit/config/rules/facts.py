@@ -76,6 +76,17 @@ class ModuleSizes:
         """Chunks of layers over all stages."""
         return self.pipeline * self.virtual
 
+    def layers_per_chunk(self, layers: int, extra: int = 0) -> tuple[Numbers, Numbers]:
+        """Return the layers of a chunk, and by how many the first one has fewer: 0 or 1.
+
+        Where the chunks do not divide the layers, embedding and loss count as layers (Megatron's
+        `account_for_embedding_in_pipeline_split` and `..._loss_...`), so that the first and last
+        chunk are shorter, and the chunks in between are rounded up; so do `extra` layers of the
+        last chunk that predict tokens further on.
+        """
+        embedding = (layers % self.chunks != 0) * 1
+        return -(-(layers + embedding * (2 + extra)) // self.chunks), embedding
+
 
 @dataclass(frozen=True)
 class ModuleFacts:
@@ -92,11 +103,13 @@ class ModuleFacts:
             alone comes out even.
         experts: routed experts per layer; 0 for none.
         expert_ffn: inner width of one of them.
-        plans_experts: sizes may have expert parallelism before there are experts.
+        expert_biases: they have biases.
+        plans_experts: sizes may have expert parallelism before there is a network.
         seq: tokens of one sequence.
         global_batch_size: samples per optimizer step.
         gpus: how many there are, for a search; 0 for any number.
         fused_attention: the attention core keeps no scores.
+        sized_by: the module whose sizes it has, where it lies in that one's first stage.
     """
 
     name: str
@@ -111,11 +124,13 @@ class ModuleFacts:
     ends: bool | None = None
     experts: int = 0
     expert_ffn: int = 0
+    expert_biases: bool = False
     plans_experts: bool = False
     seq: int = 0
     global_batch_size: int = 0
     gpus: int = 0
     fused_attention: bool = False
+    sized_by: str = ""
 
     @property
     def layers_with_ends(self) -> int:

@@ -2,7 +2,7 @@
 
 Config, prediction, search, interop and the planner read it. Predicates consist of operators that
 broadcast: one layout or a million use the same row. The rules are Megatron-Core's
-(`TransformerConfig.__post_init__`, `initialize_model_parallel`,
+(`TransformerConfig.__post_init__`, `initialize_model_parallel`, `MoELayer.forward`,
 `forward_backward_pipelining_with_interleaving`).
 """
 
@@ -92,8 +92,11 @@ def _shards(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     what = (
         f"tensor_parallel is {sizes.tensor}, which does not divide the "
         f"{facts.seq // sizes.context} tokens of a context-parallel rank, as sequence_parallel "
-        "asks for; choose a divisor, or set sequence_parallel to false."
+        "asks for; choose a divisor"
     )
+    if facts.experts:
+        return module_problem(facts.name, "tensor_parallel", sizes.tensor, f"{what}.")
+    what = f"{what}, or set sequence_parallel to false."
     fix = a_fix(size_path(facts.name, "sequence_parallel"), False)
     return module_problem(facts.name, "tensor_parallel", sizes.tensor, what, fix)
 
@@ -156,7 +159,7 @@ def _layers_with_ends(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
 def _experts_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
     if facts.experts or facts.plans_experts:
         return facts.experts % sizes.expert == 0
-    return sizes.expert == 1
+    return (sizes.expert == 1) & (sizes.expert_tensor == 1)
 
 
 def _experts(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
@@ -164,9 +167,30 @@ def _experts(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
         return not_a_multiple(
             facts.name, "num_moe_experts", facts.experts, "expert_parallel", int(sizes.expert)
         )
-    what = f"expert_parallel is {sizes.expert}, but it has no experts; set it to 1."
-    fix = a_fix(size_path(facts.name, "expert_parallel"), 1)
-    return module_problem(facts.name, "expert_parallel", sizes.expert, what, fix)
+    field, size = "expert_parallel", sizes.expert
+    if size == 1:
+        field, size = "expert_tensor_parallel", sizes.expert_tensor
+    what = f"{field} is {size}, but it has no experts; set it to 1."
+    return module_problem(facts.name, field, size, what, a_fix(size_path(facts.name, field), 1))
+
+
+def _expert_biases(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+    field = "expert_tensor_parallel"
+    what = (
+        f"{field} is {sizes.expert_tensor}, but experts that ranks share have no biases, and "
+        "add_bias_linear is not false; set it to false."
+    )
+    fix = a_fix(network_path(facts.name, "add_bias_linear"), False)
+    return module_problem(facts.name, field, sizes.expert_tensor, what, fix)
+
+
+def _expert_tokens(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+    what = (
+        f"tensor_parallel is {sizes.tensor}, and each of these ranks would send the same tokens to "
+        "the experts; set sequence_parallel to true, so that they share them."
+    )
+    fix = a_fix(size_path(facts.sized_by or facts.name, "sequence_parallel"), True)
+    return module_problem(facts.name, "tensor_parallel", sizes.tensor, what, fix)
 
 
 def _expert_width(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
@@ -310,7 +334,7 @@ RULES = (
     SizeRule(
         "experts",
         "expert parallelism does not divide the experts",
-        ("expert",),
+        ("expert", "expert_tensor"),
         _experts_hold,
         _experts,
     ),
@@ -321,6 +345,22 @@ RULES = (
         ("expert_tensor",),
         lambda sizes, facts: facts.expert_ffn % sizes.expert_tensor == 0,
         _expert_width,
+    ),
+    SizeRule(
+        "expert biases",
+        "experts that ranks share have no biases",
+        ("expert_tensor",),
+        lambda sizes, facts: (sizes.expert_tensor == 1) | (not facts.expert_biases),
+        _expert_biases,
+    ),
+    SizeRule(
+        "expert tokens",
+        "experts ask for sequence parallelism next to tensor parallelism",
+        ("tensor", "sequence_parallel"),
+        lambda sizes, facts: (
+            (sizes.tensor == 1) | (sizes.sequence_parallel != 0) | (facts.experts == 0)
+        ),
+        _expert_tokens,
     ),
     SizeRule(
         "batch",

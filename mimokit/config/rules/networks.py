@@ -54,6 +54,10 @@ def network_problems(context: ValidationContext) -> Iterator[Problem]:
         if network.num_moe_experts is not None:
             shared = "moe_shared_expert_intermediate_size"
             yield from _together(name, network, shared, ("moe_shared_expert_gate",))
+            if network.moe_shared_expert_intermediate_size and network.has_biases[-1]:
+                what = "add_bias_linear is not false, but shared experts have no biases; set it to "
+                path, stated = network_path(name, "add_bias_linear"), network.add_bias_linear
+                yield problem_at(path, stated, f"{what}false.", False)
             rate = ("moe_router_bias_update_rate",)
             yield from _together(name, network, "moe_router_enable_expert_bias", rate)
         yield from _latent(name, network)

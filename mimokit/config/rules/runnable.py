@@ -20,7 +20,6 @@ from mimokit.config.rules.facts import (
 )
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
-from mimokit.config.rules.runnable_experts import unrunnable_experts
 from mimokit.config.rules.runnable_networks import unrunnable_networks
 from mimokit.config.runtime import (
     FRAME_PARALLEL,
@@ -49,7 +48,7 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
 def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem]:
     """Return the problems with which `check_runnable` rejects a config."""
     model = config.model if isinstance(config, ExperimentConfig) else config
-    problems = [*unrunnable_networks(model), *unrunnable_experts(model)]
+    problems = list(unrunnable_networks(model))
     data = config.data if isinstance(config, ExperimentConfig) else None
     problems += _graph_problems(model, data)
     if isinstance(config, ExperimentConfig):

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from mimokit.config.errors import Problem
 from mimokit.config.layer_architecture import ProjectorArchitecture
 from mimokit.config.model import MimoParallelismConfig
-from mimokit.config.rules.facts import a_fix, leave_out, module_problem, network_path
+from mimokit.config.rules.facts import (
+    ModuleSizes,
+    a_fix,
+    leave_out,
+    module_problem,
+    network_path,
+)
 from mimokit.config.rules.module_rules import CHUNKS
 from mimokit.units import counted
 
@@ -62,9 +68,9 @@ def _inner_layers(model: MimoParallelismConfig, name: str) -> Iterator[Problem]:
         yield leave_out(name, field, given, path)
         return
     sizes = model.get_parallelism(model.llm_module_name)
-    chunks = sizes.pipeline_parallel * sizes.in_runs(CHUNKS)
-    whole = language.num_layers % chunks == 0  # else embedding and loss count as layers
-    first = language.num_layers // chunks if whole else -(-(language.num_layers + 2) // chunks) - 1
+    cut = ModuleSizes(pipeline=sizes.pipeline_parallel, virtual=sizes.in_runs(CHUNKS))
+    layers, fewer = cut.layers_per_chunk(language.num_layers, language.mtp_num_layers or 0)
+    first = int(layers - fewer)
     if len(given) > first:
         sentence = (
             f"{field} names {counted(len(given), 'layer')}, whose rows the first layers of "

@@ -12,6 +12,7 @@ from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.facts import (
     ModuleFacts,
+    ModuleSizes,
     PairFacts,
     module_problem,
     network_path,
@@ -52,10 +53,13 @@ def sharding_problems(context: ValidationContext) -> Iterator[Problem]:
     for name, module in context.sizes.items():
         if not context.has_valid_sizes(name):
             continue
-        sizes = context.cuts[name]
+        sizes, facts = context.cuts[name], _facts_of(context, name, module)
         if _lies_in_first_stage(context, name):
+            around = context.model.llm_module_name
+            shards = context.cuts.get(around, ModuleSizes()).sequence_parallel
             sizes = replace(sizes, pipeline=1, virtual=1, expert=1, expert_tensor=1)
-        yield from broken_rules(sizes, _facts_of(context, name, module))
+            sizes, facts = replace(sizes, sequence_parallel=shards), replace(facts, sized_by=around)
+        yield from broken_rules(sizes, facts)
         yield from _ends(name, module)
         yield from _sharded(name, module)
         yield from _recomputed(context, name, module)
@@ -80,7 +84,7 @@ def _facts_of(
     facts = ModuleFacts(
         name=name,
         is_language=is_language,
-        plans_experts=True,  # ranks can be planned before there is a network
+        plans_experts=True,
         seq=seq,
         global_batch_size=context.global_batch_size,
     )
@@ -112,6 +116,8 @@ def _with_network(
         ends=all(split),
         experts=network.num_moe_experts or 0,
         expert_ffn=network.expert_size,
+        expert_biases=network.num_moe_experts is not None and network.has_biases[-1],
+        plans_experts=False,
     )
 
 

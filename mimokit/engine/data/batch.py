@@ -6,7 +6,9 @@ A batch is a dictionary:
                                                   [3, samples, tokens] (multimodal rotary)
     modality_inputs: {module: {
         "items_per_sample": [samples]             images, recordings, … of every sample
-        any name: {                           the one entry with the tensors of the encoder
+        any name: {                           the one entry with the tensors of the encoder; of
+                                              a modality with several encoders one entry each, by
+                                              their names
             "pixel_values", "grid_thw", …         [items, …]: one row per item
             "input_features"                      [items, mel bands, frames], padded with silence
         "words"                               [items, words], of a text head: one item per sample
@@ -95,20 +97,37 @@ def _check_predicted(batch: Batch, module: str, token: int) -> None:
         )
 
 
-def encoder_tensors(module: str, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the tensors for the encoder of a module, whatever its entry is called.
+def encoder_entries(
+    module: str, inputs: Mapping[str, Any], most: int | None = None
+) -> dict[str, Mapping[str, Any]]:
+    """Return the entries with the tensors for the encoders of a module.
+
+    Args:
+        most: encoders that it has; None if that is not known.
 
     Raises:
-        ValueError: there is not one such entry, or it is not a dictionary.
+        ValueError: there is none, there are more, or one is not a dictionary.
     """
     entries = {name: tensors for name, tensors in inputs.items() if name != ITEMS}
-    if len(entries) != 1 or not isinstance(next(iter(entries.values())), Mapping):
+    count = len(entries)
+    alike = all(isinstance(tensors, Mapping) for tensors in entries.values())
+    if not alike or not 0 < count <= (most or count):
         raise ValueError(
             f"The inputs of module {module!r} in the batch have {listed(sorted(entries)) or 'no'} "
             f"entries next to {ITEMS}; give one dictionary with the tensors of its encoder, such "
             "as {'vit_encoder': {'pixel_values': …}}."
         )
-    return next(iter(entries.values()))
+    return entries
+
+
+def encoder_tensors(module: str, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the tensors for the only encoder of a module, whatever its entry is called.
+
+    Raises:
+        ValueError: see `encoder_entries`.
+    """
+    (tensors,) = encoder_entries(module, inputs, most=1).values()
+    return tensors
 
 
 def tensors_by_encoder(

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from mimokit.config import DataConfig
-from mimokit.engine.data.batch import BOUNDS, ITEMS, Batch, encoder_tensors
+from mimokit.engine.data.batch import BOUNDS, ITEMS, Batch, encoder_entries
 from mimokit.units import counted, listed
 
 TEXT = ("input_ids", "labels", "loss_mask", "position_ids")
@@ -184,7 +184,8 @@ def _check_inputs(module: str, inputs: Any, samples: int) -> None:
         )
     if not int(torch.as_tensor(items).sum()):
         return
-    for name, tensor in encoder_tensors(module, inputs).items():
+    entries = encoder_entries(module, inputs).values()
+    for name, tensor in (named for tensors in entries for named in tensors.items()):
         floating = isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
         if floating and not bool(tensor.isfinite().all()):
             raise ValueError(

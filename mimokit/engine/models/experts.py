@@ -254,13 +254,17 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
         return places_of_tokens(samples, tokens, cut)
 
     def _tokens_of(self, logits: torch.Tensor) -> _Tokens:
-        """Return the tokens of a pass; all count where no stage says how many of a sample do."""
+        """Return the tokens of a pass; all count where no stage says how many of a sample do.
+
+        None counts where there are no samples.
+        """
         lengths, row = lengths_computed(), row_computed()
         number = logits.shape[1] if row is None else len(row.lengths)
         places = self._places_of(torch.arange(number), len(logits))
         samples = places.samples.to(logits.device)
-        if lengths is None:
-            return _Tokens(samples, torch.ones_like(samples, dtype=torch.bool), number)
+        if not lengths:
+            all_count = torch.full_like(samples, lengths is None, dtype=torch.bool)
+            return _Tokens(samples, all_count, number)
         count = places.positions < torch.tensor(lengths)[places.samples]
         return _Tokens(samples, count.to(logits.device), number)
 

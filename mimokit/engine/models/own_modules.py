@@ -16,15 +16,20 @@ from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import (
     GPTModel,
     ProcessGroupCollection,
+    TopKRouter,
     TransformerConfig,
     build_module,
 )
 from mimokit.engine.models.audio import no_recordings
+from mimokit.engine.models.dispatch import gather_rows
 from mimokit.engine.models.encoder import Encoder, EncoderKind
+from mimokit.engine.models.experts import LayoutFreeRouter, count_items, tell_of_crossings
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, no_images, no_patches, tokens_of_grid
 from mimokit.engine.models.provider import inject_process_groups
+from mimokit.engine.models.rng import computing_lengths, computing_other_rows
 from mimokit.engine.models.text import no_texts
 from mimokit.engine.models.transformer import WHOLE, ModuleBuild
+from mimokit.engine.parallel.context import SequenceCut
 from mimokit.engine.parallel.full_shards import dtype_computed_in
 from mimokit.engine.parallel.marks import check_marks
 
@@ -88,12 +93,13 @@ class OwnEncoder(Encoder):
         self, build: ModuleBuild, kind: EncoderKind, pg_collection: ProcessGroupCollection
     ) -> None:
         super().__init__(build.config, WHOLE)
-        network = build.architecture
+        network, self._name = build.architecture, build.name
         self.module = built(build, pg_collection)
+        if network.num_moe_experts is not None:
+            self._take_experts(pg_collection)
         torch.manual_seed(build.seed + 1)
         self._network = network
         self.geometry = _GEOMETRIES[network.modality](network)
-        self._name = build.name
         self._sizes = kind.sizes
         self._tokens_per_item = tokens_of_architecture(network)
         self._features = network.hidden_size * kind.merged(network)
@@ -103,9 +109,9 @@ class OwnEncoder(Encoder):
     ) -> torch.Tensor:
         """Encode items: [tokens of all items, features], items in order.
 
-        The user's encoder is not called without items, unless its weights are sharded: then it
-        encodes a blank one, of which nothing is given. It gets `tokens_per_item`, [items], where
-        items differ in size and no other input says so.
+        The user's encoder is not called without items, unless others wait for its weights or its
+        experts: then it encodes a blank one, of which nothing is given and no token counts. It gets
+        `tokens_per_item`, [items], where items differ in size and no other input says so.
 
         Raises:
             ValueError: the user's encoder returned something else.
@@ -116,7 +122,25 @@ class OwnEncoder(Encoder):
             return torch.zeros(0, self._features, device=rank_device())
         dtype = dtype_computed_in(next(self.parameters()))
         blank = blank_item(self.no_items(), self._network.merge_size, dtype)
-        return self._encoded(blank.pop(ITEM_TOKENS, None), blank)[:0]
+        with computing_other_rows(pairs=[(-1, 0)]), computing_lengths([]):
+            return self._encoded(blank.pop(ITEM_TOKENS, None), blank)[:0]
+
+    def _take_experts(self, groups: ProcessGroupCollection) -> None:
+        """Let experts take the tokens of items, of which each rank may have another number.
+
+        Raises:
+            ValueError: a router is Megatron's own, whose losses and choices depend on the layout.
+        """
+        for part in self.module.modules():
+            if isinstance(part, TopKRouter) and not isinstance(part, LayoutFreeRouter):
+                raise ValueError(
+                    f"Module {self._name!r}: its {type(self.module).__name__} has a "
+                    f"{type(part).__name__}, which chooses by the tokens of a rank; build its "
+                    "experts with experts_spec (mimokit.engine)."
+                )
+            gather_rows(part, groups)
+            tell_of_crossings(part)
+        count_items(self.module, SequenceCut(self.config, groups, causal=False))
 
     def _encoded(
         self, tokens_per_item: torch.Tensor | None, inputs: dict[str, torch.Tensor]
@@ -186,26 +210,27 @@ def no_items_of(network: ModuleArchitecture, sizes: str | None) -> dict[str, tor
     return _NOTHING[network.modality](geometry, rank_device())
 
 
-def blank_item(
-    tensors: Mapping[str, torch.Tensor], merge_size: int, dtype: torch.dtype
-) -> dict[str, torch.Tensor]:
+def blank_item(tensors: Mapping[str, Any], merge_size: int, dtype: torch.dtype) -> dict[str, Any]:
     """Return the inputs of the smallest item, of zeros.
 
     Args:
-        tensors: the inputs of any number of items.
+        tensors: the inputs of any number of items; what is no tensor stays as it is.
         merge_size: of images of any size.
         dtype: of inputs that are not integers.
     """
     patches = merge_size**2 if GRID in tensors else 1
-    item = {
-        name: given.new_zeros(patches, *given.shape[1:], dtype=dtype)
-        if given.is_floating_point()
-        else given.new_ones(1, *given.shape[1:])
-        for name, given in tensors.items()
-    }
+    item = {name: _of_an_item(given, patches, dtype) for name, given in tensors.items()}
     if GRID in item:
         item[GRID] = item[GRID].new_tensor([[1, merge_size, merge_size]])
     return item
+
+
+def _of_an_item(given: Any, rows: int, dtype: torch.dtype) -> Any:
+    if not isinstance(given, torch.Tensor):
+        return given
+    if given.is_floating_point():
+        return given.new_zeros(rows, *given.shape[1:], dtype=dtype)
+    return given.new_ones(1, *given.shape[1:])
 
 
 class OwnLanguageModel:

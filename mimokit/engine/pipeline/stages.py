@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -246,7 +247,7 @@ class ModalityStage(ModuleStage):
         inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
         counts = rows_per_sample(inputs, samples, self._tokens_per_item).tolist()
         if inputs is None or not sum(counts):
-            return StageOutput(self._no_rows(), [counts])
+            return StageOutput(self._no_rows(inputs or {}), [counts])
         modality = self.wrapped.module
         tensors = tensors_by_encoder(self.name, modality.encoders, inputs)
         rows = modality(encoder_inputs=in_dtype(tensors, self.dtype))
@@ -258,16 +259,18 @@ class ModalityStage(ModuleStage):
             )
         return StageOutput(alike_on_contexts(rows, self.wrapped.ownership.groups.cp), [counts])
 
-    def _no_rows(self) -> torch.Tensor:
+    def _no_rows(self, inputs: Mapping[str, Any]) -> torch.Tensor:
         """Return the rows of no item; in full shards, none of those of a blank one.
 
-        Other replicas wait for the shards of this one.
+        Other replicas wait for the shards of this one. An encoder of which a batch without items
+        has no tensors takes those of the network of its module.
         """
         modality = self.wrapped.module
         rows: torch.Tensor = next(self.wrapped.parameters()).new_zeros(0, self._width)
         if self.wrapped.shares_layers:
-            blank = blank_item(self._no_items(), self._merge_size, self.dtype)
-            rows = modality(encoder_inputs=dict.fromkeys(modality.encoders, blank))[:0]
+            nothing = {name: inputs.get(name, self._no_items()) for name in modality.encoders}
+            blank = {n: blank_item(no, self._merge_size, self.dtype) for n, no in nothing.items()}
+            rows = modality(encoder_inputs=blank)[:0]
         return rows
 
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:

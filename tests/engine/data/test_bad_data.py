@@ -9,6 +9,7 @@ import torch
 
 import mimokit
 from mimokit.cluster import RankError
+from mimokit.engine.data.batch import tensors_by_encoder
 from mimokit.engine.data.check import check_batch, check_keys, check_words
 from mimokit.engine.data.sources import data_of, default_data
 from mimokit.engine.training.evaluation import count_right, most_likely
@@ -74,9 +75,9 @@ WRONG = {
         lambda b: b.update(input_ids=torch.nn.functional.pad(b["input_ids"], (0, 2))),
         "has rows of 44 tokens, but data.seq_length is 42; cut them, or raise that",
     ),
-    "two encoders": (
-        lambda b: _inputs(b).update(dino={}),
-        "'images' in the batch have dino and vit_encoder entries next to items_per_sample; give",
+    "tensors that are not an encoder's": (
+        lambda b: _inputs(b).update(pixels=torch.ones(4)),
+        "'images' in the batch have pixels and vit_encoder entries next to items_per_sample; give",
     ),
     "no items": (lambda b: _inputs(b).pop("items_per_sample"), "there are none"),
     "a pixel that is no number": (
@@ -93,6 +94,17 @@ def test_a_batch_that_is_none(change, told):
     change(batch)
     with pytest.raises(ValueError, match=told):
         check_batch(batch, 4, DATA)
+
+
+def test_inputs_of_more_encoders_than_there_are():
+    batch = _batch()
+    _inputs(batch).update(dino={"pixel_values": torch.ones(4)})
+    check_batch(batch, 4, DATA)
+    assert set(tensors_by_encoder("images", ["dino", "vit_encoder"], _inputs(batch))) == {
+        "dino", "vit_encoder"
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="have dino and vit_encoder entries next to items_per_s"):
+        tensors_by_encoder("images", ["vit_encoder"], _inputs(batch))
 
 
 def test_what_nothing_reads():

@@ -207,7 +207,7 @@ LATENT = {
     ],
 )
 def test_what_was_not_calibrated_is_refused(name: str, fields: dict[str, Any], what: str) -> None:
-    config = digits_config((1, 4), (2, 2))
+    config = digits_config((1, 4), (1, 4))
     networks = config.model.module_architectures
     networks[name] = networks[name].model_copy(update=fields)
     sentence = (
