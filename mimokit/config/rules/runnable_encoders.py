@@ -63,8 +63,9 @@ def _inner_layers(model: MimoParallelismConfig, name: str) -> Iterator[Problem]:
         return
     sizes = model.get_parallelism(model.llm_module_name)
     chunks = sizes.pipeline_parallel * sizes.in_runs(CHUNKS)
-    whole = language.num_layers % chunks == 0  # else embedding and loss count as layers
-    first = language.num_layers // chunks if whole else -(-(language.num_layers + 2) // chunks) - 1
+    first, uneven = divmod(language.num_layers, chunks)
+    if uneven:  # embedding, loss and layers of further tokens count as layers
+        first = (language.num_layers + 2 + (language.mtp_num_layers or 0)) // chunks - 1
     if len(given) > first:
         sentence = (
             f"{field} names {counted(len(given), 'layer')}, whose rows the first layers of "

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mimokit.config import ConfigError, check_runnable
+from mimokit.config import ConfigError
 from mimokit.config.user_code import checked_code
 from mimokit.experiment import train, verify
 from mimokit.experiment.reference import single_rank
@@ -18,12 +18,9 @@ from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
-from tests.whole_runs import _changed, predicting, whole_runs, with_sizes
+from tests.whole_runs import _changed, predicting, whole_runs
 
 LAYERS, WEIGHT = 2, 0.3
-ENDS_COUNT = {
-    "account_for_embedding_in_pipeline_split": True, "account_for_loss_in_pipeline_split": True,
-}  # fmt: skip
 
 
 @whole_runs("multi-token prediction")
@@ -148,20 +145,6 @@ def test_a_run_reports_the_loss_of_further_tokens(cluster):
     rows = train(cluster, config).result().steps
     assert abs(rows[MTP_LOSS].iloc[0] / rows["loss"].iloc[0] - 1) < 0.1
     assert rows[MTP_LOSS].iloc[-1] < rows[MTP_LOSS].iloc[0]
-
-
-@pytest.mark.parametrize(
-    ("sizes", "fields", "why"),
-    [
-        ({}, {"position_embedding_type": "learned_absolute"}, "but it has learned positions"),
-        (ENDS_COUNT, {"num_layers": 3}, "but its 2 stages or chunks do not divide num_layers 3"),
-    ],
-)
-def test_what_further_tokens_do_not_go_with_is_refused(sizes, fields, why):
-    config = predicting(lambda: apart_config((1, 1, 1), (1, 2, 1)))
-    config = with_sizes(_changed(config, LANGUAGE, **fields), (LANGUAGE,), **sizes)
-    with pytest.raises(ConfigError, match=f"mtp_num_layers is 1, {why}"):
-        check_runnable(config.finalize())
 
 
 @pytest.mark.parametrize(
