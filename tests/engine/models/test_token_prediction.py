@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from functools import partial
 
 import pytest
 import torch
@@ -148,23 +148,16 @@ def test_a_run_reports_the_loss_of_further_tokens(cluster):
 
 
 @pytest.mark.parametrize(
-    ("code", "why"),
-    [
-        ({"forward_step": lambda batches, model: None}, "A forward step is given, but .* has mtp_"),
-        ({"modules": {LANGUAGE: lambda network, groups: None}}, "but its builder builds another"),
-    ],
+    "make", [partial(digits_config, (1, 2), (2, 1), 2), partial(apart_config, (1, 1, 1), (1, 2, 1))]
 )
-def test_code_of_users_that_returns_no_loss_of_further_tokens_is_refused(code, why):
+def test_a_forward_step_of_users_trains_them(cluster, make):
+    config = predicting(make, LAYERS)
+    config.runtime.forward_step = "tests.experiment.own_forward_step:forward_step"
+    report = verify(cluster, config, steps=2)
+    assert report.passed, report.verdict
+
+
+def test_a_language_model_of_users_has_none():
     config = predicting(lambda: apart_config((1, 1, 1), (1, 1, 1)))
-    with pytest.raises(ConfigError, match=why):
-        checked_code(config, **code)
-
-
-def test_a_forward_step_in_a_loop_of_users_is_refused():
-    from mimokit.engine.user_loop.stages import ForwardStepError, UserStageOfPipeline
-
-    part = SimpleNamespace(further=None, mtp=object())
-    wrapped = SimpleNamespace(module=part)
-    stage = SimpleNamespace(name=LANGUAGE, wrapped=wrapped, first=True, last=True)
-    with pytest.raises(ForwardStepError, match="leave mtp_num_layers out, or the forward step"):
-        UserStageOfPipeline(lambda batches, model: None, None, stage)
+    with pytest.raises(ConfigError, match="but its builder builds another"):
+        checked_code(config, modules={LANGUAGE: lambda network, groups: None})
