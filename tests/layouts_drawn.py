@@ -68,9 +68,11 @@ def _predict_further(draws: random.Random, config: ExperimentConfig) -> None:
     network, layers = config.model.get_architecture(LANGUAGE), draws.choice((0, 0, 0, 1, 2))
     sizes = config.model.get_parallelism(LANGUAGE)
     learned = network.has_learned_positions(by_default=False)
-    if layers and not learned and not sizes.account_for_loss_in_pipeline_split:
-        fields = network.model_copy(update={"mtp_num_layers": layers})
-        config.model.module_architectures[LANGUAGE] = fields
+    if layers and not learned:
+        fields = {"mtp_num_layers": layers}
+        if sizes.account_for_loss_in_pipeline_split:  # a chunk of two has room for one of them
+            fields = {"mtp_num_layers": 1, "num_layers": network.num_layers - 1}
+        config.model.module_architectures[LANGUAGE] = network.model_copy(update=fields)
         check_runnable(config.finalize())
 
 

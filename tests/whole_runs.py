@@ -500,13 +500,14 @@ def _windows() -> Iterator[WholeRun]:
 
 
 def ends_as_layers(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
-    """Return a config whose language model deals its layers out with embedding and loss."""
+    """Return a config whose language model deals its layers out with its ends, two a chunk."""
     config = make()
     sizes = config.model.module_parallelisms[LANGUAGE]
     sizes.account_for_embedding_in_pipeline_split = True
     sizes.account_for_loss_in_pipeline_split = True
     parts = sizes.pipeline_parallel * (sizes.virtual_pipeline_model_parallel_size or 1)
-    return _changed(config, LANGUAGE, num_layers=2 * parts - 2)
+    ends = 2 + (config.model.get_architecture(LANGUAGE).mtp_num_layers or 0)
+    return _changed(config, LANGUAGE, num_layers=2 * parts - ends)
 
 
 EQUAL = {"clip": (1, 2), "dino": (1, 2), "audio": (1, 2), LANGUAGE: (1, 2)}
@@ -1392,8 +1393,10 @@ def _multi_token_prediction() -> Iterator[WholeRun]:
     sharded = _With(partial(apart_config, (1, 2, 2), (1, 2, 2), 2), ("images", LANGUAGE), IN_FULL)
     options = {"presence": PRESENCE, "pipeline_order": "zb-h1"}
     split = partial(shared_pipeline, "homogeneous", (2, 2, 1), {"audio": (2, 1)}, 3, **options)
+    alone = partial(ends_as_layers, partial(predicting, partial(_apart_in_chunks, "1f1b")))
     for name, make, layers in (
         ("slices on shared ranks", slices, 2),
+        ("a last chunk without other layers, ends as layers", alone, 1),
         ("a copied embedding of replicas that share states", replicas, 1),
         ("tied embeddings of chunks, recomputed", chunks, 2),
         ("layers in full shards", sharded, 1),

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from mimokit.architecture.modules import EncoderBranch, LanguageModel
+from mimokit.architecture.modules import DecoderHead, EncoderBranch, LanguageModel
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.tensor_cut import Span
 from mimokit.architecture.transformer import LayerParameters, Transformer, dense_layer, expert_layer
@@ -52,10 +52,10 @@ def stage_layers(
     return StageLayers(here, total - here)
 
 
-def stage_spans(layers: int, sizes: ParallelSizes) -> tuple[Span, ...]:
+def stage_spans(layers: int, sizes: ParallelSizes, extra: int = 0) -> tuple[Span, ...]:
     """Return which layers every stage has; it has one chunk of them."""
     stages = range(int(sizes.pipeline))
-    numbers = [int(stage_layers(layers, layers, sizes, stage).total) for stage in stages]
+    numbers = [int(stage_layers(layers, layers, sizes, stage, extra).total) for stage in stages]
     return tuple(pairwise(accumulate(numbers, initial=0)))
 
 
@@ -86,7 +86,7 @@ def net_of(module: Module) -> Transformer:
     return module.net if isinstance(module, LanguageModel) else module.encoder.net
 
 
-def further_layers(module: Module) -> int:
+def further_layers(module: Module | DecoderHead) -> int:
     """Return the layers of a module that predict tokens further on, on its last stage."""
     return module.next_token_layers if isinstance(module, LanguageModel) else 0
 

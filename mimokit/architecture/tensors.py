@@ -22,7 +22,7 @@ from mimokit.architecture.modules import (
     table_of,
 )
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.parameters_on_rank import Module, stage_spans
+from mimokit.architecture.parameters_on_rank import Module, further_layers, stage_spans
 from mimokit.architecture.tensor_cut import Shape, Span, TensorCut
 from mimokit.architecture.transformer import (
     LatentAttention,
@@ -108,7 +108,7 @@ def stage_tensors(
 ) -> tuple[ModuleTensor, ...]:
     """Return the tensors of a module on the ranks of a stage."""
     net = module.encoder.net if isinstance(module, EncoderBranch) else module.net
-    layers = stage_spans(net.layers, sizes)
+    layers = stage_spans(net.layers, sizes, further_layers(module))
     return tuple(row for row in module_tensors(module) if row.is_on(stage, layers))
 
 

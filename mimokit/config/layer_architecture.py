@@ -263,7 +263,8 @@ class LayerArchitecture(ConfigModel):
     the lowest scores. None: it drops none."""
 
     mtp_num_layers: SizeOrZero | None = None
-    """Layers of multi-token prediction, behind the model's own. None: 0."""
+    """Layers of multi-token prediction, behind the model's own, whose positions are not learned.
+    None: 0."""
 
     mtp_loss_scaling_factor: Coefficient | None = None
     """Weight of the mean loss of the tokens that these layers predict, next to that of the model

@@ -97,7 +97,8 @@ class ModuleParallelismConfig(ConfigModel):
     """The embedding counts as a layer when layers are assigned to stages. None: no."""
 
     account_for_loss_in_pipeline_split: bool | None = None
-    """The loss counts as a layer likewise. Set both or neither."""
+    """The loss counts as a layer likewise, and so does each of `mtp_num_layers`. Set both or
+    neither."""
 
     def in_runs(self, field: str) -> Any:
         """Return the value of a field of `LEFT_OUT` with which the module runs."""

@@ -216,14 +216,6 @@ def _wrong_functions(config: ExperimentConfig, code: UserCode) -> Iterator[Probl
         )
         yield Problem("code", "loss_func", str(functions.loss_func), sentence)
     model = config.model
-    language = model.module_architectures.get(model.llm_module_name)
-    if functions.forward_step is not None and language is not None and language.mtp_num_layers:
-        sentence = (
-            f"A forward step is given, but '{model.llm_module_name}' has mtp_num_layers "
-            f"{language.mtp_num_layers}, whose loss a forward step does not return; leave one of "
-            "them out."
-        )
-        yield Problem("code", "forward_step", str(functions.forward_step), sentence)
     stages = model.get_parallelism(model.llm_module_name).pipeline_parallel
     shared = model.deployment_mode != "heterogeneous"
     if functions.forward_step is not None and shared and stages > 1:

@@ -81,7 +81,8 @@ def _of_step(
     ranks, sizes = plan.modules[name], plan.executions[name].sizes
     network = config.model.get_architecture(name)
     net, is_encoder = net_of_config(network, causal=True), name in config.model.encoder_module_names
-    layers = stage_layers(net.layers, net.dense_layers, sizes, ranks.coordinates(rank)["pp"])
+    stage, further = ranks.coordinates(rank)["pp"], network.mtp_num_layers or 0
+    layers = stage_layers(net.layers, net.dense_layers, sizes, stage, further)
     dense, mixed = int(layers.dense), int(layers.expert)
     of_experts = expert_calls(network, ranks, plan.executions[name].token_dispatcher)
     ahead, back = (

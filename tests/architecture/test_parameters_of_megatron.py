@@ -19,7 +19,7 @@ from mimokit.architecture.from_config import (
 )
 from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.parameters_on_rank import rank_parameters
+from mimokit.architecture.parameters_on_rank import rank_parameters, stage_layers, stage_spans
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.architecture.tensors import OUTPUT_LAYER, module_tensors, stage_tensors
 from mimokit.architecture.transformer import MixtureOfExperts, Transformer
@@ -227,6 +227,27 @@ def test_one_file_reads_the_marks_of_megatron() -> None:
     assert reading == ["marks.py"]
 
 
+@pytest.mark.parametrize(
+    ("written", "stages"),
+    [("Et|tt|tt|tL", 2), ("Et|tt|tt|mL", 4), ("Ettt|tttt|tmmL", 3), ("Et|(tt|)*30mL", 8)],
+)
+def test_layers_are_dealt_as_megatron_writes_them(written: str, stages: int) -> None:
+    """The last is its layout of DeepSeek-V3."""
+    from megatron.core.transformer.enums import LayerType
+    from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
+
+    of_megatron = PipelineParallelLayerLayout(written, stages)
+    chunks = of_megatron.virtual_pipeline_model_parallel_size
+    counts = [[one.count(LayerType.decoder) for one in row] for row in of_megatron.layout]
+    layers, further = map(of_megatron.flatten_layout.count, (LayerType.decoder, LayerType.mtp))
+    spans = stage_spans(layers, ParallelSizes(pipeline=stages * chunks), further)
+    found = [stop - start for start, stop in spans]
+    assert [found[stage::stages] for stage in range(stages)] == counts
+    sizes = ParallelSizes(pipeline=stages, virtual=chunks)
+    for stage, own in enumerate(counts):
+        assert stage_layers(layers, layers, sizes, stage, further).total == sum(own)
+
+
 WRONG_ROWS = {
     "another dimension": (TensorCut((8, 6), 1), "Megatron has rows cut, the table of tensors colu"),
     "whole": (TensorCut((4, 6)), "Megatron has rows cut, the table of tensors whole on every rank"),
@@ -270,12 +291,14 @@ BIG = LanguageModel(
 MIXTURE = MixtureOfExperts(4, 2, 48, shared_ffn=32, dense_layers=2, shared_gate=True)
 MIXED = replace(BIG, net=replace(BIG.net, ffn_bias=False, moe=MIXTURE))
 FURTHER = replace(BIG, net=replace(BIG.net, layers=12), positions=0, next_token_layers=2)
+UNEVEN = replace(BIG.net, layers=8)  # with ends and further tokens 12
 MODELS = {
     "apart": BIG,
     "tied": replace(BIG, tied=True),
     "experts": MIXED,
     "further tokens": FURTHER,
     "further tokens, tied": replace(FURTHER, tied=True),
+    "further tokens, ends as layers": replace(FURTHER, net=UNEVEN),
     "further tokens of experts": replace(FURTHER, net=replace(MIXED.net, layers=12)),
 }
 

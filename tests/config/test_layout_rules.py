@@ -52,7 +52,8 @@ def layers_hold(f: ModuleFacts, s: ModuleSizes) -> bool:
     """Layers alone, or with embedding and loss counted as layers; no more chunks than layers."""
     chunks = s.pipeline * s.virtual
     alone = even(f.layers, chunks)
-    with_ends = even(f.layers + 2 + f.extra, chunks) and chunks <= f.layers
+    each, rest = divmod(f.layers + 2 + f.extra, chunks)
+    with_ends = rest == 0 and chunks <= f.layers and each >= 1 + f.extra
     return {None: alone or with_ends, False: alone, True: with_ends and not alone}[f.ends]
 
 
@@ -125,7 +126,7 @@ def some_facts(rng: np.random.Generator) -> ModuleFacts:
         shared_ffn=int(rng.choice([0, 48, 66])),
         vocab=int(rng.choice([0, 1000, 1026])),
         layers=int(rng.choice([4, 5, 6, 10, 12, 30])),
-        extra=int(rng.choice([0, 1])),
+        extra=int(rng.choice([0, 1, 3])),
         ends=[None, False, True][rng.integers(3)],
         experts=int(rng.choice([0, 4, 6, 8])),
         expert_ffn=int(rng.choice([0, 48, 50])),

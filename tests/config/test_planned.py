@@ -123,6 +123,7 @@ def test_nothing_of_them_is_written_unless_it_is_said() -> None:
         ("images", {"window_size": 2}, "is a square of patches; choose 1 (1 x 1) or 4"),
         (LANGUAGE, {"max_position_embeddings": 9}, "position_embedding_type is not"),
         (LANGUAGE, {**LEARNED, "rotary_base": 1e6}, "but its positions are learned"),
+        (LANGUAGE, {**LEARNED, "mtp_num_layers": 1}, "but its positions are learned"),
         (
             LANGUAGE,
             {**INTERPOLATED, "max_position_embeddings": 9},
@@ -218,6 +219,10 @@ def test_layers_are_dealt_with_both_ends() -> None:
     assert problems(content) == ()
     content = put(with_sizes(**ends), f"{NETWORKS}.{LANGUAGE}.num_layers", 4)
     assert "divide the 4 layers (num_layers) alone" in only(problems(content)).sentence
+    content = put(with_sizes(**ends, pipeline_parallel=4), f"{NETWORKS}.{LANGUAGE}.num_layers", 5)
+    assert problems(put(content, f"{NETWORKS}.{LANGUAGE}.mtp_num_layers", 1)) == ()
+    found = only(problems(put(content, f"{NETWORKS}.{LANGUAGE}.mtp_num_layers", 5)))
+    assert "the last has the loss and the 5 of mtp_num_layers" in found.sentence
 
 
 def test_encoders_in_a_first_stage_have_what_is_around_them() -> None:

@@ -137,6 +137,11 @@ class ModuleFacts:
         """Layers with embedding and loss counted as layers."""
         return self.layers + 2 + self.extra
 
+    @property
+    def most_chunks(self) -> int:
+        """Of layers with ends: each chunk has a layer, or is the last and full of its ends."""
+        return min(self.layers, self.layers_with_ends // (1 + self.extra))
+
 
 @dataclass(frozen=True)
 class PairFacts:

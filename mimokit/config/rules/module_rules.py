@@ -116,7 +116,7 @@ def _layers_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
     even = facts.layers % chunks == 0
     if facts.ends is False:
         return even
-    with_ends = (facts.layers_with_ends % chunks == 0) & (chunks <= facts.layers)
+    with_ends = (facts.layers_with_ends % chunks == 0) & (chunks <= facts.most_chunks)
     return with_ends & (facts.layers % chunks != 0) if facts.ends else even | with_ends
 
 
@@ -146,6 +146,12 @@ def _layers_with_ends(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
         why = (
             f"with both ends there are {facts.layers_with_ends} layers, which the {chunks} chunks "
             "do not divide; change pipeline_parallel, or leave out both"
+        )
+    elif chunks <= layers:
+        why = (
+            f"each of {chunks} chunks takes {facts.layers_with_ends // chunks} layers, but the last"
+            f" has the loss and the {facts.extra} of mtp_num_layers; change pipeline_parallel, or "
+            "leave out both"
         )
     else:
         why = (

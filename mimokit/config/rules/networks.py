@@ -302,10 +302,10 @@ def _positions(
         return
     if not network.has_learned_positions(by_default=encodes):
         return
-    for rotary in (*_OF_ROTARY, "mrope_section") if language else _OF_ROTARY:
-        if getattr(network, rotary) is not None:
+    for other in (*_OF_ROTARY, "mrope_section", "mtp_num_layers") if language else _OF_ROTARY:
+        if getattr(network, other) not in (None, 0):
             what = "but its positions are learned (position_embedding_type); leave it out."
-            yield _problem(name, rotary, getattr(network, rotary), what, True)
+            yield _problem(name, other, getattr(network, other), what, True)
 
 
 def _interpolated(

@@ -16,7 +16,7 @@ from mimokit.units import counted
 def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
     """Yield what of the networks of a model does not run yet."""
     for name, network in model.module_architectures.items():
-        yield from _further_tokens(model, name, network)
+        yield from _further_tokens(name, network)
         encodes = name != model.llm_module_name and name not in model.decoder_module_names
         yield from unrunnable_positions(name, network, encodes)
         if encodes and model.llm_module_name in model.module_architectures:
@@ -24,33 +24,15 @@ def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield from _key_bias(name, network, model.get_parallelism(name).tensor_parallel)
 
 
-def _further_tokens(
-    model: MimoParallelismConfig, name: str, network: ModuleArchitecture
-) -> Iterator[Problem]:
-    """Yield what layers of multi-token prediction cannot be combined with."""
+def _further_tokens(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    """Yield layers of multi-token prediction that are not read from weights."""
     field, count = "mtp_num_layers", network.mtp_num_layers
-    if not count:
-        return
-    sizes = model.get_parallelism(name)
-    chunks = sizes.pipeline_parallel * (sizes.virtual_pipeline_model_parallel_size or 1)
-    if network.weights is not None:
+    if count and network.weights is not None:
         sentence = (
             f"{field} is {count} in its weights, {network.weights}, of which mimokit does not read "
             "these layers; start it from other weights."
         )
         yield module_problem(name, field, count, sentence)
-        return
-    others = {
-        "it has learned positions, which further tokens do not have (position_embedding_type)": (
-            network.has_learned_positions(by_default=False)
-        ),
-        f"its {chunks} stages or chunks do not divide num_layers {network.num_layers}": (
-            network.num_layers % chunks
-        ),
-    }
-    for why in (why for why, applies in others.items() if applies):
-        sentence = f"{field} is {count}, but {why}; set it to 0."
-        yield module_problem(name, field, count, sentence, a_fix(network_path(name, field), None))
 
 
 def _key_bias(name: str, network: ModuleArchitecture, ranks: int) -> Iterator[Problem]:

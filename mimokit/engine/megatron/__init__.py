@@ -62,7 +62,6 @@ with quick_import():
     from megatron.core.transformer.transformer_block import (
         TransformerBlock,
         TransformerBlockSubmodules,
-        get_num_layers_to_build,
     )
     from megatron.core.transformer.transformer_config import (
         MLATransformerConfig,
@@ -158,7 +157,6 @@ __all__ = [
     "ensure_memory_buffer",
     "forget_rotary_embeddings",
     "get_gpt_layer_local_spec",
-    "get_num_layers_to_build",
     "get_transformer_layer_offset",
     "is_layer_window_attention",
     "of_class",

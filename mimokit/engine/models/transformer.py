@@ -14,6 +14,9 @@ import torch
 import torch.nn.functional as F
 
 from mimokit.architecture.modules import ROTARY_BASE
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.parameters_on_rank import stage_spans
+from mimokit.architecture.tensor_cut import Span
 from mimokit.architecture.transformer import EPSILON, INIT_STD
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.layer_architecture import Activation, windowed_layers
@@ -30,7 +33,6 @@ from mimokit.engine.megatron import (
     TransformerConfig,
     TransformerLayer,
     get_gpt_layer_local_spec,
-    get_num_layers_to_build,
     get_transformer_layer_offset,
     tensor_parallel,
     transformer_engine_attention,
@@ -160,8 +162,6 @@ def transformer_config(
     """
     latent = bool(architecture.multi_latent_attention)
     kind = MLATransformerConfig if latent else TransformerConfig
-    chunks = execution.pipeline_parallel * execution.virtual_stages
-    ends_count = architecture.num_layers % chunks != 0  # as in `stage_layers`
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about CUDA graph settings that are not used
         config = kind(
@@ -176,8 +176,6 @@ def transformer_config(
             virtual_pipeline_model_parallel_size=(
                 execution.virtual_stages if execution.virtual_stages > 1 else None
             ),
-            account_for_embedding_in_pipeline_split=ends_count,
-            account_for_loss_in_pipeline_split=ends_count,
             context_parallel_size=execution.context_parallel,
             sequence_parallel=execution.sequence_parallel,
             mrope_section=rotary_sections(architecture),
@@ -286,6 +284,7 @@ def layer_spec(build: ModuleBuild, mask_type: AttnMaskType) -> ModuleSpec:
     if output != inside:
         parts.linear_proj = _with_bias(parts.linear_proj, output)
     spec = seeded(spec, build.seed)
+    spec.params["further"] = architecture.mtp_num_layers or 0
     if architecture.num_moe_experts is not None:
         spec.params["experts"] = experts_spec(architecture)
         spec.params["dense_layers"] = architecture.dense_layers
@@ -335,8 +334,21 @@ def block_submodules(
     Args:
         chunk: of an interleaved pipeline.
     """
-    layers = get_num_layers_to_build(config, chunk, groups.pp.rank())
-    return TransformerBlockSubmodules(layer_specs=[layer_spec] * layers, layer_norm=SliceNorm)
+    start, stop = _span_of_chunk(config, layer_spec.params["further"], groups.pp.rank(), chunk)
+    specs = [layer_spec] * (stop - start)
+    return TransformerBlockSubmodules(layer_specs=specs, layer_norm=SliceNorm)
+
+
+def _span_of_chunk(config: TransformerConfig, further: int, stage: int, chunk: int | None) -> Span:
+    """Return which layers of a module a chunk of a stage has; a module that is whole has all.
+
+    Megatron's `account_for_loss_in_pipeline_split` does not count layers that predict further
+    tokens.
+    """
+    stages = config.pipeline_model_parallel_size
+    chunks = ParallelSizes(pipeline=stages * (config.virtual_pipeline_model_parallel_size or 1))
+    spans = stage_spans(config.num_layers, chunks, further)
+    return spans[(chunk or 0) * stages + stage % stages]
 
 
 def _with_bias(linear: type, bias: bool) -> type:
@@ -358,6 +370,7 @@ class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
         experts: what layers behind the first `dense_layers` have as their feed-forward layer.
         inner: the layers of an encoder, counted from 1, whose outputs the encoder returns together
             with that of the last layer (deepstack of Qwen3-VL).
+        further: layers of the module that predict further tokens, next to the last of these.
     """
 
     def __init__(
@@ -369,17 +382,19 @@ class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
         experts: Any = None,
         dense_layers: int = 0,
         inner: Collection[int] = (),
+        further: int = 0,
         **options: Any,
     ) -> None:
         stage, chunk = options["pg_collection"].pp.rank(), options.get("vp_stage")
-        number = options["layer_number"] + get_transformer_layer_offset(config, chunk, stage)
+        start, stop = _span_of_chunk(config, further, stage, chunk)
+        number = start + options["layer_number"]
+        options["layer_number"] = number - get_transformer_layer_offset(config, chunk, stage)
         if experts is not None and number > dense_layers:
             submodules = layer_with(submodules, experts)
         torch.manual_seed(initial_seed + number)
         super().__init__(config, submodules, *args, **options)
         self._inner, self.number = inner, number
-        ends = number - options["layer_number"] + get_num_layers_to_build(config, chunk, stage)
-        self._ends_stage = number == ends
+        self._ends_stage = number == stop
         set_dropout(self, initial_seed + number, options["pg_collection"])
         gather_rows(self.mlp, options["pg_collection"])
         tell_of_crossings(self.mlp)

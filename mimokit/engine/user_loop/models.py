@@ -20,7 +20,7 @@ from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.provider import MimoModelProviderResult
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
-from mimokit.engine.pipeline.base_stage import StageInput, StageOutput
+from mimokit.engine.pipeline.base_stage import FurtherLoss, StageInput, StageOutput
 from mimokit.engine.pipeline.model import RankModel, build_rank_model, rank_model_of
 from mimokit.engine.pipeline.stages import values_on_rank
 from mimokit.planning.schedule import StageEdge
@@ -45,6 +45,8 @@ class MimoModelOnRank(torch.nn.Module):
         modality_submodules: encoder -> module.
         language_model: None on a rank that holds no part of it.
         text_decoders: module behind the language model -> module.
+        further: loss of tokens further on in the last call, of labels and loss mask that it took,
+            as Megatron's model adds it to the graph; None where it took none, or predicts none.
     """
 
     def __init__(self, laid_out: RankModel) -> None:
@@ -55,6 +57,7 @@ class MimoModelOnRank(torch.nn.Module):
         self.language_model: ModuleDataParallel | None = model.language_model
         self.language_module_name = model.language_module_name
         self.text_decoders = model.text_decoders
+        self.further: FurtherLoss | None = None
 
     def parts(self) -> Iterator[tuple[str, ModuleDataParallel]]:
         """Yield the modules with their names: encoders, language model, text decoders."""
@@ -75,6 +78,10 @@ class MimoModelOnRank(torch.nn.Module):
         assert self.language_model is not None
         assert output.logits is not None
         model = self.language_model.module
+        self.further = None
+        if labels is not None and loss_mask is not None:
+            targets = {"labels": labels, "loss_mask": loss_mask}
+            self.further = self.laid_out.last_stage.further_loss(output, targets)
         loss_mask = None if loss_mask is None else values_on_rank(model, output, loss_mask)
         if labels is None:
             return output.logits, loss_mask

@@ -16,10 +16,9 @@ import torch
 
 from mimokit.config.user_code import ForwardStep
 from mimokit.engine.data.batch import Batch
-from mimokit.engine.models.token_prediction import predicts_further
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import sum_and_tokens
-from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput, StageOutput
+from mimokit.engine.pipeline.base_stage import FurtherLoss, ModuleStage, StageInput, StageOutput
 from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.user_loop.models import MimoModelOnRank, SharedRanksModel, StageModel
 from mimokit.planning.pipeline import shared_program
@@ -164,11 +163,6 @@ class UserStage(ModuleStage):
         self, forward_step: ForwardStep, model: MimoModelOnRank, stage: ModuleStage
     ) -> None:
         super().__init__(stage.name, stage.wrapped, stage.first, stage.last)
-        if predicts_further(self._part):
-            raise ForwardStepError(
-                f"{self.name!r} predicts tokens further on (mtp_num_layers), whose loss a forward "
-                "step does not return; leave mtp_num_layers out, or the forward step."
-            )
         self._forward_step = forward_step
         self._model = model
         self._stage = stage
@@ -196,6 +190,10 @@ class UserStage(ModuleStage):
         if not self.ends:
             return self._stage.loss(output, batch)
         return loss_of_output(self._forward_step, self._output, self._loss_function)
+
+    def further_loss(self, output: StageOutput, batch: Batch | None) -> FurtherLoss | None:
+        """Return the loss of tokens further on that the model computed when it was called."""
+        return self._model.further if self.ends else None
 
 
 class UserStageOfPipeline(UserStage):

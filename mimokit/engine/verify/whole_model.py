@@ -161,6 +161,7 @@ class WholeModel(torch.nn.Module):
                 modality_inputs=there,
             )
         self._hidden = hidden[-1]
+        self.further_loss = 0.0
         if labels is not None and loss_mask is not None:
             self.further_loss = self._loss_further(further, labels, loss_mask)
         # Without padding: what a layout masks must not be masked by the same code here.

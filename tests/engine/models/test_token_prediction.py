@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from functools import partial
 
 import pytest
 import torch
 
-from mimokit.config import ConfigError, check_runnable
+from mimokit.config import ConfigError
 from mimokit.config.user_code import checked_code
 from mimokit.experiment import train, verify
 from mimokit.experiment.reference import single_rank
@@ -19,12 +19,9 @@ from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
-from tests.whole_runs import _changed, predicting, whole_runs, with_sizes
+from tests.whole_runs import _changed, predicting, whole_runs
 
 LAYERS, WEIGHT = 2, 0.3
-ENDS_COUNT = {
-    "account_for_embedding_in_pipeline_split": True, "account_for_loss_in_pipeline_split": True,
-}  # fmt: skip
 
 
 @whole_runs("multi-token prediction")
@@ -152,37 +149,16 @@ def test_a_run_reports_the_loss_of_further_tokens(cluster):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "fields", "why"),
-    [
-        ({}, {"position_embedding_type": "learned_absolute"}, "but it has learned positions"),
-        (ENDS_COUNT, {"num_layers": 3}, "but its 2 stages or chunks do not divide num_layers 3"),
-    ],
+    "make", [partial(digits_config, (1, 2), (2, 1), 2), partial(apart_config, (1, 1, 1), (1, 2, 1))]
 )
-def test_what_further_tokens_do_not_go_with_is_refused(sizes, fields, why):
-    config = predicting(lambda: apart_config((1, 1, 1), (1, 2, 1)))
-    config = with_sizes(_changed(config, LANGUAGE, **fields), (LANGUAGE,), **sizes)
-    with pytest.raises(ConfigError, match=f"mtp_num_layers is 1, {why}"):
-        check_runnable(config.finalize())
+def test_a_forward_step_of_users_trains_them(cluster, make):
+    config = predicting(make, LAYERS)
+    config.runtime.forward_step = "tests.experiment.own_forward_step:forward_step"
+    report = verify(cluster, config, steps=2)
+    assert report.passed, report.verdict
 
 
-@pytest.mark.parametrize(
-    ("code", "why"),
-    [
-        ({"forward_step": lambda batches, model: None}, "A forward step is given, but .* has mtp_"),
-        ({"modules": {LANGUAGE: lambda network, groups: None}}, "but its builder builds another"),
-    ],
-)
-def test_code_of_users_that_returns_no_loss_of_further_tokens_is_refused(code, why):
+def test_a_language_model_of_users_has_none():
     config = predicting(lambda: apart_config((1, 1, 1), (1, 1, 1)))
-    with pytest.raises(ConfigError, match=why):
-        checked_code(config, **code)
-
-
-def test_a_forward_step_in_a_loop_of_users_is_refused():
-    from mimokit.engine.user_loop.stages import ForwardStepError, UserStageOfPipeline
-
-    part = SimpleNamespace(further=None, mtp=object())
-    wrapped = SimpleNamespace(module=part)
-    stage = SimpleNamespace(name=LANGUAGE, wrapped=wrapped, first=True, last=True)
-    with pytest.raises(ForwardStepError, match="leave mtp_num_layers out, or the forward step"):
-        UserStageOfPipeline(lambda batches, model: None, None, stage)
+    with pytest.raises(ConfigError, match="but its builder builds another"):
+        checked_code(config, modules={LANGUAGE: lambda network, groups: None})
