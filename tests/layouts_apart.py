@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import (
     ExperimentConfig,
     MimoParallelismConfig,
@@ -147,6 +148,53 @@ def decoded_config(
     config = base.model_copy(update={"model": model, "name": "decoded"})
     config.model.finalize(offset)
     return config
+
+
+def with_adapter(
+    config: ExperimentConfig,
+    sizes: Sizes,
+    encoder: str = "images",
+    name: str = "adapter",
+    **fields: object,
+) -> ExperimentConfig:
+    """Return a config with an adapter between an encoder and what that feeds, on the last ranks.
+
+    Args:
+        sizes: (tensor, pipeline, data parallel).
+        fields: of its network that are not as usual.
+    """
+    model, data = config.model, config.data
+    graph = {source: list(fed) for source, fed in model.module_topology.items()}
+    graph[encoder], graph[name] = [name], graph[encoder]
+    network = ModuleArchitecture(
+        num_layers=2 * sizes[1],
+        hidden_size=48,
+        num_attention_heads=4,
+        seq_length=tokens_per_item(model.get_architecture(encoder)),
+        vocab_size=0,
+        modal_type="rows",
+    )
+    changed = model.model_copy(
+        update={
+            "module_parallelisms": {
+                **model.module_parallelisms,
+                name: _sizes(sizes, model.total_world_size),
+            },
+            "module_architectures": {
+                **model.module_architectures,
+                name: network.model_copy(update=fields),
+            },
+            "special_token_ids": _renamed(model.special_token_ids, encoder, name),
+            "topology": graph,
+        }
+    )
+    lengths = _renamed(data.modality_seq_lengths, encoder, name)
+    of_adapter = data.model_copy(update={"modality_seq_lengths": lengths})
+    return config.model_copy(update={"model": changed, "data": of_adapter}).finalize()
+
+
+def _renamed(of_modules: Mapping[str, int], old: str, new: str) -> dict[str, int]:
+    return {new if name == old else name: value for name, value in of_modules.items()}
 
 
 def _decoder(num_layers: int) -> ModuleArchitecture:

@@ -9,7 +9,7 @@ from typing import Any
 from mimokit.axes import CONFIG_FIELDS, Axis, Choice
 from mimokit.config import ConfigError, ExperimentConfig, check_runnable
 from tests.layouts import digits_config
-from tests.layouts_apart import decoded_config
+from tests.layouts_apart import decoded_config, with_adapter
 from tests.layouts_multimodal import LANGUAGE
 from tests.whole_runs import WHOLE_RUNS, WholeRun, ends_as_layers, parallel_fields, with_strategy
 
@@ -51,8 +51,8 @@ def _of_one_field() -> Iterator[ExperimentConfig]:
     shared = digits_config((1, 1), (1, 1))
     for network in shared.model.module_architectures.values():
         network.num_layers = 2
-    one = dict.fromkeys(("images", LANGUAGE, "writer"), (1, 1, 1))
-    decoded = decoded_config(one)
+    one = dict.fromkeys(MODULES["heterogeneous"], (1, 1, 1))
+    decoded = _adapted_and_decoded()
     for config in (shared, decoded):  # two chunks for each of two ranks
         config.data.seq_length = config.model.module_architectures[LANGUAGE].seq_length = 44
     for axis, field in CONFIG_FIELDS.items():
@@ -81,7 +81,7 @@ def _of_one_field() -> Iterator[ExperimentConfig]:
 MODULES: Mapping[str, tuple[str, ...]] = {
     "homogeneous": ("images", LANGUAGE),
     "colocated": ("images", LANGUAGE),
-    "heterogeneous": ("images", LANGUAGE, "writer"),
+    "heterogeneous": ("images", LANGUAGE, "writer", "adapter"),
 }
 OF_SIZES: tuple[dict[str, Any], ...] = (
     {"overlap_grad_reduce": True},
@@ -133,7 +133,7 @@ def _simple(
     mode: str, layers: int = 2, names: Collection[str] = (), **fields: Any
 ) -> ExperimentConfig:
     """Return a layout of two ranks for each module, of which some have other sizes."""
-    config = decoded_config(dict.fromkeys(MODULES["heterogeneous"], (1, 1, 1)), 2)
+    config = _adapted_and_decoded()
     if mode != "heterogeneous":
         config = digits_config((1, 1), (1, 1), 2)
     for name, network in config.model.module_architectures.items():
@@ -144,6 +144,12 @@ def _simple(
     for name in names:
         sizes[name] = {**sizes[name], **fields}
     return config.with_layout(mode, **sizes)
+
+
+def _adapted_and_decoded() -> ExperimentConfig:
+    """Return a layout of one rank for each module of all kinds, on separate ranks."""
+    one = (1, 1, 1)
+    return with_adapter(decoded_config({"images": one, LANGUAGE: one, "writer": one}, 2), one)
 
 
 STAGES = {"pipeline_parallel": 2, "data_parallel": 1}

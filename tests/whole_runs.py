@@ -31,7 +31,12 @@ from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from mimokit.config_files import config_from_mapping
 from tests.invariance import FEW_STEPS, STEPS
 from tests.layouts import digits_config
-from tests.layouts_apart import apart_config, apart_multimodal_config, decoded_config
+from tests.layouts_apart import (
+    apart_config,
+    apart_multimodal_config,
+    decoded_config,
+    with_adapter,
+)
 from tests.layouts_experts import BALANCED as EVEN
 from tests.layouts_experts import SHARED as WITH_SHARED
 from tests.layouts_experts import expert_decoder_config, experts_config, with_experts
@@ -748,6 +753,69 @@ def _decoders() -> Iterator[WholeRun]:
     )
 
 
+def _adapted(
+    images: tuple[int, int, int],
+    adapter: tuple[int, int, int],
+    language: tuple[int, int, int],
+    **fields: object,
+) -> ExperimentConfig:
+    """Return an adapter between encoder and language model; see `with_adapter`."""
+    return with_adapter(apart_config(images, language, 3), adapter, **fields)
+
+
+def adapter_on_contexts() -> ExperimentConfig:
+    """Return an adapter of two contexts of two tensor parallel ranks each, and what it joins."""
+    config = cut_along_sequences(partial(_adapted, (2, 1, 1), (2, 1, 2), (1, 1, 2)))
+    return on_contexts(lambda: config, adapter=2)
+
+
+def _two_adapters() -> ExperimentConfig:
+    """Return an adapter of two stages behind one of two replicas with rotary positions."""
+    rotary = {"position_embedding_type": "rope"}
+    config = _adapted((1, 1, 1), (1, 1, 2), (1, 1, 1), **rotary)
+    return with_adapter(config, (2, 2, 1), "adapter", "second", hidden_size=32)
+
+
+def _adapter_of_absent_items(sizes: tuple[int, int, int]) -> ExperimentConfig:
+    """Return an adapter behind an encoder that some samples and micro-batches lack."""
+    modules = {"clip": (1, 1, 2), "audio": (1, 1, 1), LANGUAGE: (1, 2, 1)}
+    presence = {"clip": ModalityPresence(microbatches=[True, False], samples=[True, False, False])}
+    return with_adapter(apart_multimodal_config(modules, 4, presence=presence), sizes, "clip")
+
+
+def _adapter_with_experts() -> ExperimentConfig:
+    """Return an adapter whose two replicas share four experts."""
+    experts = {"num_moe_experts": 4, "moe_router_topk": 2, "moe_ffn_hidden_size": 32}
+    make = partial(_adapted, (1, 1, 1), (1, 1, 2), (1, 1, 1), **experts)
+    return with_sizes(make(), ("adapter",), expert_parallel=2, recompute_granularity="selective")
+
+
+def _adapters() -> Iterator[WholeRun]:
+    for name, *sizes in (
+        ("one rank each", (1, 1, 1), (1, 1, 1), (1, 1, 1)),
+        ("fan-in, then fan-out", (1, 1, 2), (2, 1, 1), (1, 1, 2)),
+        ("fan-out, then fan-in", (2, 1, 1), (1, 1, 2), (2, 1, 1)),
+        ("all in stages", (1, 2, 1), (1, 2, 2), (1, 2, 1)),
+    ):
+        yield WholeRun("an adapter", name, partial(_adapted, *sizes))
+    yield WholeRun("an adapter", "behind another", _two_adapters)
+    absent = partial(_adapter_of_absent_items, (2, 1, 1))
+    yield WholeRun("an adapter", "of absent items", absent)
+    sharded = _With(partial(_adapter_of_absent_items, (1, 1, 2)), ("adapter",), IN_FULL)
+    yield WholeRun("an adapter", "of absent items, in full shards", sharded)
+    yield WholeRun("an adapter", "with experts, recomputed", _adapter_with_experts)
+    dropping = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
+    make = partial(_adapted, (1, 1, 1), (1, 1, 4), (1, 1, 2), **dropping)
+    states = {**SHARDED_STATES, **TWO_INSTANCES, **RECOMPUTED}
+    shared = _With(make, ("adapter",), states)
+    yield WholeRun("an adapter", "of replicas that shard states, with dropout", shared)
+    yield WholeRun("context parallelism", "an adapter", adapter_on_contexts)
+    alone = partial(_adapted, (1, 1, 1), (1, 1, 1), (1, 1, 1))
+    for frozen in (("images",), ("adapter",), ("images", "adapter")):
+        make = partial(_frozen, alone, **dict.fromkeys(frozen, True))
+        yield WholeRun("an adapter next to frozen modules", " and ".join(frozen), make)
+
+
 def experts_on_contexts() -> ExperimentConfig:
     """Return experts that count the tokens of samples of which a rank has a part."""
     make = partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED, **EVEN)
@@ -1428,6 +1496,7 @@ WHOLE_RUNS = (
     *_images_of_any_size(),
     *_words(),
     *_decoders(),
+    *_adapters(),
     *_experts(),
     *_pooling_heads(),
     *_positions_of_encoders(),
@@ -1449,6 +1518,7 @@ def parallel_fields(config: ExperimentConfig) -> Iterator[tuple[str, str, str]]:
     model, mode = config.model, str(config.model.deployment_mode)
     for name, module in model.module_parallelisms.items():
         part = "decoder" if name in model.decoder_module_names else "encoder"
+        part = "adapter" if name in model.adapter_module_names else part
         part = "language model" if name == model.llm_module_name else part
         for axis in _chosen(module):
             yield mode, part, CONFIG_FIELDS[axis]

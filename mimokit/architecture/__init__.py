@@ -9,6 +9,7 @@ from mimokit.architecture.modules import (
     Model,
     MultimodalModel,
     Projector,
+    RowEncoder,
     TextEncoder,
     VisionEncoder,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "Model",
     "MultimodalModel",
     "Projector",
+    "RowEncoder",
     "TextEncoder",
     "Transformer",
     "VisionEncoder",

@@ -30,6 +30,7 @@ from mimokit.architecture.modules import (
     LanguageModel,
     MultimodalModel,
     Projector,
+    RowEncoder,
     TextEncoder,
     VisionEncoder,
 )
@@ -52,7 +53,11 @@ def model_of_config(model: MimoParallelismConfig, name: str = "model") -> Multim
     """
     language = model.get_architecture(model.llm_module_name)
     branches = tuple(
-        branch_of_config(encoder, model.get_architecture(encoder), language)
+        branch_of_config(
+            encoder,
+            model.get_architecture(encoder),
+            model.get_architecture(model.receiver_of(encoder)),
+        )
         for encoder in model.encoder_module_names
     )
     whole = MultimodalModel(name, language_of_config(model.llm_module_name, language), branches)
@@ -116,27 +121,34 @@ def net_of_config(size: ModuleArchitecture, causal: bool) -> Transformer:
 
 
 def branch_of_config(
-    name: str, size: ModuleArchitecture, language: ModuleArchitecture
+    name: str, size: ModuleArchitecture, receiver: ModuleArchitecture
 ) -> EncoderBranch:
-    """Return the description of an encoder and its projector; see `model_of_config`."""
+    """Return the description of an encoder and its projector; see `model_of_config`.
+
+    Args:
+        receiver: of its rows: the language model, or an adapter before it.
+    """
     encoder = _encoder(name, size)
     merged = size.merge_size**2 if size.modality == "vision" else size.merge_size
-    return EncoderBranch(name, encoder, _projector(size, size.hidden_size * merged, language))
+    return EncoderBranch(name, encoder, _projector(size, size.hidden_size * merged, receiver))
 
 
 def _encoder(name: str, size: ModuleArchitecture) -> Encoder:
     if size.modality == "audio":
         return _audio_encoder(name, size)
+    if size.modality == "rows":
+        net = net_of_config(size, causal=False)
+        return RowEncoder(name, net, size.seq_length, _table(size))
     return _text_head(name, size) if size.modality == "text" else _vision_encoder(name, size)
 
 
-def _projector(size: ModuleArchitecture, inward: int, language: ModuleArchitecture) -> Projector:
+def _projector(size: ModuleArchitecture, inward: int, receiver: ModuleArchitecture) -> Projector:
     said = size.projector or ProjectorArchitecture()
     inside = said.hidden_sizes
-    widths = (language.feed_forward_size,) if inside is None else tuple(inside)
+    widths = (receiver.feed_forward_size,) if inside is None else tuple(inside)
     norm, copied = said.normalization, said.deepstack_normalization
     return Projector(
-        (inward, *widths, language.hidden_size),
+        (inward, *widths, receiver.hidden_size),
         norm=None if norm is None else (NORMS[norm], said.norm_size or size.hidden_size),
         copy_norm=None if copied is None else (NORMS[copied], said.deepstack_norm_size or inward),
         inner_layers=size.inner_layers,
@@ -176,7 +188,7 @@ def _text_head(name: str, size: ModuleArchitecture) -> TextEncoder:
 
 
 def _table(size: ModuleArchitecture) -> int | None:
-    """Return the stated position embeddings of an encoder of sound or words."""
+    """Return the stated position embeddings of an encoder of sound, words or rows."""
     return size.max_position_embeddings if size.has_learned_positions(by_default=True) else 0
 
 
@@ -218,6 +230,9 @@ def lone_encoder_network(encoder: Encoder) -> dict[str, Any]:
     if isinstance(encoder, AudioEncoder):
         of_sound = {"seq_length": encoder.positions, "mel_bins": encoder.mel_bins}
         return {**network, **of_sound, **_stated_table(encoder.table)}
+    if isinstance(encoder, RowEncoder):
+        of_rows = {"seq_length": encoder.positions, "modal_type": "rows"}
+        return {**network, **of_rows, **_stated_table(encoder.table)}
     if isinstance(encoder, TextEncoder):
         of_text = {
             "seq_length": encoder.positions,

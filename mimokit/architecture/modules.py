@@ -223,14 +223,49 @@ class TextEncoder:
         return self.positions
 
 
-def table_of(encoder: VisionEncoder | AudioEncoder | TextEncoder) -> int:
+@dataclass(frozen=True)
+class RowEncoder:
+    """An adapter: positions and layers over the rows of an item that another encoder has made.
+
+    Attributes:
+        positions: rows of an item.
+        table: learned position embeddings, of which the first are used; None: as many as positions;
+            0 for rotary positions.
+    """
+
+    name: str
+    net: Transformer
+    positions: int
+    table: int | None = None
+
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        return stack_parameters(self.net) + self.parameters_outside_layers
+
+    @property
+    def parameters_outside_layers(self) -> int:
+        """Positions and the last norm."""
+        return table_of(self) * self.net.hidden + self.net.norm_parameters
+
+    @property
+    def parameters_after_layers(self) -> int:
+        """Of `parameters_outside_layers`, those after the layers: the last norm."""
+        return self.net.norm_parameters
+
+    def tokens(self) -> int:
+        """Return the tokens of an item."""
+        return self.positions
+
+
+def table_of(encoder: VisionEncoder | AudioEncoder | TextEncoder | RowEncoder) -> int:
     """Return the position embeddings that an encoder stores."""
     if isinstance(encoder, VisionEncoder) or encoder.table is None:
         return encoder.positions
     return encoder.table
 
 
-Encoder = VisionEncoder | AudioEncoder | TextEncoder
+Encoder = VisionEncoder | AudioEncoder | TextEncoder | RowEncoder
 
 
 @dataclass(frozen=True)
@@ -348,4 +383,4 @@ class MultimodalModel:
         return replace(self, branches=tuple(branch.computed for branch in self.branches))
 
 
-Model = LanguageModel | VisionEncoder | AudioEncoder | TextEncoder | MultimodalModel
+Model = LanguageModel | Encoder | MultimodalModel

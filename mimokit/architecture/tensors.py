@@ -17,6 +17,7 @@ from mimokit.architecture.modules import (
     EncoderBranch,
     LanguageModel,
     Projector,
+    RowEncoder,
     TextEncoder,
     VisionEncoder,
     table_of,
@@ -38,6 +39,7 @@ ENCODER_NAMES: dict[type[Encoder], str] = {
     VisionEncoder: "encoders.vit_encoder.",
     AudioEncoder: "encoders.whisper_encoder.",
     TextEncoder: "encoders.text_encoder.",
+    RowEncoder: "encoders.row_encoder.",
 }
 """Where they have the encoder."""
 
@@ -289,7 +291,7 @@ def _in_front(encoder: Encoder, prefix: str) -> Tensors:
     elif isinstance(encoder, AudioEncoder):
         for name, inputs in (("frames", encoder.mel_bins), ("positions", width)):
             shapes |= {f"{name}.weight": (width, inputs, _KERNEL), f"{name}.bias": (width,)}
-    else:
+    elif isinstance(encoder, TextEncoder):
         shapes["word_embedding"] = (encoder.vocab, width)
     if table := table_of(encoder):
         shapes["position_embedding"] = (table, width)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mimokit.config import ModuleArchitecture
+from mimokit.config import MimoParallelismConfig, ModuleArchitecture
+from mimokit.config.errors import Fix, Problem, refuse_if_any
 from mimokit.units import counted
 
 DEFAULT_PATCH_SIZE = 4
@@ -187,11 +188,28 @@ class TextGeometry:
         return self.positions
 
 
-Geometry = ImageGeometry | AudioGeometry | TextGeometry
+@dataclass(frozen=True)
+class RowGeometry:
+    """The rows of an item in an adapter, each of which becomes one.
+
+    Attributes:
+        positions: of an item, the tokens that the encoder before makes of it.
+    """
+
+    positions: int
+    merge_size: int = 1
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of an item."""
+        return self.positions
+
+
+Geometry = ImageGeometry | AudioGeometry | TextGeometry | RowGeometry
 
 
 def geometry_of(architecture: ModuleArchitecture) -> Geometry:
-    """Return the geometry of one image, the longest recording or the longest text.
+    """Return the geometry of one image, the longest recording or text, or the rows of an item.
 
     Raises:
         ValueError: see `image_geometry` and `audio_geometry`.
@@ -201,8 +219,32 @@ def geometry_of(architecture: ModuleArchitecture) -> Geometry:
             return audio_geometry(architecture)
         case "text":
             return TextGeometry(architecture.seq_length)
+        case "rows":
+            return RowGeometry(architecture.seq_length)
         case "vision":
             return image_geometry(architecture)
+
+
+def check_adapters(model: MimoParallelismConfig) -> None:
+    """Reject adapters for items of other sizes than the encoders before them make.
+
+    Raises:
+        ConfigError: with all of them.
+    """
+    problems = []
+    for encoder, adapter in model.adapters_by_encoder.items():
+        made = tokens_per_item(model.get_architecture(encoder))
+        taken = model.get_architecture(adapter).seq_length
+        if taken != made:
+            sentence = (
+                f"Module '{adapter}': its seq_length is {taken}, but '{encoder}', which feeds it, "
+                f"makes {counted(made, 'token')} of an item; write {made}."
+            )
+            fix: Fix = {
+                "path": f"model.module_architectures.{adapter}.seq_length", "value": made
+            }  # fmt: skip
+            problems.append(Problem(adapter, "seq_length", taken, sentence, fix))
+    refuse_if_any(problems)
 
 
 def tokens_per_item(architecture: ModuleArchitecture) -> int:

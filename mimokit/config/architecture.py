@@ -54,9 +54,10 @@ class NetworkSizes(ConfigModel):
     vocab_size: SizeOrZero
     """Rows of the token embedding; 0 for a module that embeds no tokens."""
 
-    modal_type: Literal["text"] | None = None
+    modal_type: Literal["text", "rows"] | None = None
     """'text' for a text head: an encoder that embeds tokens and whose output takes their places.
-    None: an image encoder, or an audio encoder if mel_bins is set."""
+    'rows' for an adapter: an encoder that takes the rows of another one, whose tokens per item are
+    its seq_length. None: an image encoder, or an audio encoder if mel_bins is set."""
 
     image_size: Size | None = None
     """Pixels per side of an image, or None for a module that reads no images."""
@@ -129,7 +130,7 @@ class NetworkSizes(ConfigModel):
     docs/own_modules.md. None: mimokit builds it."""
 
     @property
-    def modality(self) -> Literal["text", "vision", "audio"]:
+    def modality(self) -> Literal["text", "rows", "vision", "audio"]:
         """What the module reads, if it is an encoder."""
         if self.modal_type is not None:
             return self.modal_type

@@ -83,10 +83,10 @@ class DataConfig(ConfigModel):
     effect."""
 
     modality_seq_lengths: dict[Name, Positive] = Field(default_factory=dict)
-    """Encoder -> most tokens per sample of its output."""
+    """Encoder that feeds the language module -> most tokens per sample of its output."""
 
     modality_presence: dict[Name, ModalityPresence] = Field(default_factory=dict)
-    """Encoder -> which samples have its inputs. Absent: all samples."""
+    """Encoder that reads items -> which samples have its inputs. Absent: all samples."""
 
     modality_frames: dict[Name, Frames] = Field(default_factory=dict)
     """Vision encoder -> images, or frames of a video, of every sample of a micro-batch over all

@@ -108,6 +108,10 @@ class ExperimentConfig(ConfigModel):
         """
         return self.model.total_world_size * self.replicas
 
+    def tokens_of(self, encoder: str) -> int:
+        """Return the most tokens per sample that the rows of an encoder become."""
+        return self.data.modality_seq_length(self.model.path_to_language(encoder)[-1])
+
     def ranks_of_replica(self, world_size: int | None) -> int | None:
         """Return the ranks of one replica of the layout in a world; None: as many as it needs."""
         return world_size if world_size is None else world_size // self.replicas

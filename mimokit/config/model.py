@@ -90,6 +90,45 @@ class MimoParallelismConfig(ConfigModel):
         )
 
     @property
+    def adapter_module_names(self) -> tuple[str, ...]:
+        """The encoders that read the rows of others, in the order they were written."""
+        fed = {target for targets in self.module_topology.values() for target in targets}
+        return tuple(name for name in self.encoder_module_names if name in fed)
+
+    @property
+    def input_module_names(self) -> tuple[str, ...]:
+        """The encoders that read items of the data, in the order they were written."""
+        adapters = self.adapter_module_names
+        return tuple(name for name in self.encoder_module_names if name not in adapters)
+
+    @property
+    def input_token_ids(self) -> dict[str, int]:
+        """Encoder that reads items -> the token id that stands for its rows in a text."""
+        ids, names = self.special_token_ids, self.input_module_names
+        return {name: ids[self.path_to_language(name)[-1]] for name in names}
+
+    @property
+    def adapters_by_encoder(self) -> dict[str, str]:
+        """Encoder -> the adapter that takes its rows; others feed the language module."""
+        receivers = {name: self.receiver_of(name) for name in self.encoder_module_names}
+        return {name: to for name, to in receivers.items() if to != self.llm_module_name}
+
+    def path_to_language(self, encoder: str) -> tuple[str, ...]:
+        """Return the encoders that rows pass on the way to the language module, from this one on.
+
+        Where an encoder feeds several modules, the way is that straight to the language module, or
+        else by the first of them.
+        """
+        graph, path = self.module_topology, [encoder]
+        while self.llm_module_name not in graph[path[-1]]:
+            path.append(next(name for name in graph[path[-1]] if name in self.encoder_module_names))
+        return tuple(path)
+
+    def receiver_of(self, encoder: str) -> str:
+        """Return the module that takes the rows of an encoder, in whose width they are."""
+        return (*self.path_to_language(encoder), self.llm_module_name)[1]
+
+    @property
     def decoder_module_names(self) -> tuple[str, ...]:
         """The modules that the language module's output reaches, in the order they were written."""
         reached = downstream(self.module_topology, self.llm_module_name)

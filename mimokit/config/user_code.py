@@ -253,11 +253,11 @@ def _out_of_place(config: ExperimentConfig, name: str, builder: OwnModule) -> It
     model = config.model
     network, sizes = model.get_architecture(name), model.get_parallelism(name)
     stages = sizes.pipeline_parallel
-    encoder = name in model.encoder_module_names
+    encoder = name in model.input_module_names
     if not encoder and name != model.llm_module_name:
         sentence = (
-            "it has a builder, which modules behind "
-            f"'{model.llm_module_name}' cannot have so far; leave it out."
+            f"it has a builder, which adapters and modules behind '{model.llm_module_name}' "
+            "cannot have so far; leave it out."
         )
         yield problem_at(network_path(name, "builder"), network.builder, sentence, None)
         return

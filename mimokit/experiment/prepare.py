@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
 
+from mimokit.architecture.tokens import check_adapters
 from mimokit.config import ConfigError, ExperimentConfig, Problem, check_runnable
 from mimokit.config.user_code import checked_code
 from mimokit.config_files import load_experiment_config
@@ -50,13 +51,15 @@ def check_trainable(config: ExperimentConfig, own: Collection[str] = ()) -> None
         own: modules that the caller builds.
 
     Raises:
-        ConfigError: it cannot run yet, a builder it names cannot be imported, it cannot be saved as
-            `runtime.save_hf` says or go on from `runtime.resume_from`, it asks for a logger whose
-            library is not installed, or its hardware is not known.
+        ConfigError: it cannot run yet, an adapter takes other items than the encoder before it
+            makes, a builder it names cannot be imported, it cannot be saved as `runtime.save_hf`
+            says or go on from `runtime.resume_from`, it asks for a logger whose library is not
+            installed, or its hardware is not known.
     """
     from mimokit.prediction.peak import peak_of_hardware
 
     check_runnable(config)
+    check_adapters(config.model)
     checked_code(config)
     check_saving(config)
     check_resumable(config, own)

@@ -15,7 +15,7 @@ from mimokit.planning.types import LayoutPlan
 
 def plan_of_one(alone: ExperimentConfig) -> LayoutPlan:
     """Return the plan of a single-rank config, of which all modules may be frozen."""
-    plan = plan_layout(_unfrozen(alone))
+    plan = plan_layout(_as_planned(alone))
     return replace(plan, executions=plan_executions(alone, plan.modules))
 
 
@@ -58,6 +58,8 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
     """
     language = config.model.get_parallelism(config.model.llm_module_name)
     behind = decoders_of(config)
+    graph = config.model.module_topology
+    encoders = {name: [*graph[name]] for name in config.model.encoder_module_names}
     model = config.model.model_copy(
         update={
             "deployment_mode": "homogeneous",
@@ -71,7 +73,7 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
                 for name, network in config.model.module_architectures.items()
                 if name not in behind
             },
-            "topology": None,
+            "topology": encoders if config.model.adapter_module_names else None,
         }
     )
     data = config.data.model_copy(
@@ -99,13 +101,20 @@ def decoders_of(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
     return {name: model.get_architecture(name) for name in model.decoder_module_names}
 
 
-def _unfrozen(config: ExperimentConfig) -> ExperimentConfig:
-    """Return a config without frozen modules: a plan needs a trained one, and all trained modules
-    may be behind the language model. On one rank, freezing affects only how modules are executed.
+def _as_planned(config: ExperimentConfig) -> ExperimentConfig:
+    """Return the single-rank config of which there is a plan, with the same batches.
+
+    No module is frozen: a plan needs a trained one, and all trained modules may be behind the
+    language model; freezing affects only how modules are executed. And every encoder feeds the
+    language model: nothing crosses between modules of one process.
     """
     networks = {
         name: network.model_copy(update={"frozen": False})
         for name, network in config.model.module_architectures.items()
     }
-    model = config.model.model_copy(update={"module_architectures": networks})
+    ids = dict(config.model.special_token_ids)
+    for name in config.model.adapters_by_encoder:
+        ids.setdefault(name, max(ids.values()) + 1)
+    changed = {"module_architectures": networks, "topology": None, "special_token_ids": ids}
+    model = config.model.model_copy(update=changed)
     return config.model_copy(update={"model": model})

@@ -124,11 +124,12 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
             modules,
             {name: module.loads for name, module in batch.modules.items()},
             batch.num_microbatches,
-            {name: network.modality for name, network in model.module_architectures.items()},
+            {
+                name: "vision" if network.modality == "rows" else network.modality
+                for name, network in model.module_architectures.items()
+            },
             model.frozen_modules,
-            data.absent_microbatches(batch.samples_per_microbatch)
-            if model.deployment_mode == "heterogeneous"
-            else (),
+            _absent(config, batch) if model.deployment_mode == "heterogeneous" else (),
             [
                 name
                 for name, network in model.module_architectures.items()
@@ -140,6 +141,16 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
             config.runtime.pipeline_order,
         ),
         replicas=plan_replicas(config, modules, executions, world.world_size),
+    )
+
+
+def _absent(config: ExperimentConfig, batch: BatchPlan) -> frozenset[tuple[str, int]]:
+    """Return (encoder, micro-batch) without items: of an adapter those of the encoder before it."""
+    absent = config.data.absent_microbatches(batch.samples_per_microbatch)
+    return frozenset(
+        (name, microbatch)
+        for encoder, microbatch in absent
+        for name in config.model.path_to_language(encoder)
     )
 
 
@@ -172,17 +183,17 @@ def _bridge(
 def _numbers_per_sample(config: ExperimentConfig, source: str) -> int:
     """Return the numbers in a module's output for one sample, as it crosses.
 
-    An output that reaches the language module already has its width: the projector runs on the
+    An encoder's output already has the width of the module that it feeds: the projector runs on the
     encoder's ranks.
     """
     model, data = config.model, config.data
     language = model.llm_module_name
     if source == language:
         return data.seq_length * model.get_architecture(language).hidden_size
-    if language in model.module_topology[source]:
-        width = model.get_architecture(language).hidden_size
+    if source in model.encoder_module_names:
+        width = model.get_architecture(model.receiver_of(source)).hidden_size
         inner = model.get_architecture(source).inner_layers
-        return data.modality_seq_length(source) * width * (1 + len(inner))
+        return config.tokens_of(source) * width * (1 + len(inner))
     network = model.get_architecture(source)
     return network.seq_length * network.hidden_size
 

@@ -30,7 +30,7 @@ def _smallest(model: MimoParallelismConfig, world_size: int | None) -> DataConfi
     sizes = resolve(model, world_size).sizes
     replicas = {name: module.data_parallel or 1 for name, module in sizes.items()}
     samples, of_language = math.lcm(*replicas.values()), replicas[model.llm_module_name]
-    encoders = model.encoder_module_names
+    encoders = [n for n in model.encoder_module_names if n not in model.adapters_by_encoder]
     rows = {name: tokens_per_item(model.get_architecture(name)) for name in encoders}
     words = max(language.vocab_size, 1)
     return DataConfig(

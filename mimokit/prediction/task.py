@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mimokit.architecture import Model
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.parallel_sizes import ParallelSizes, sizes_of
 from mimokit.architecture.tokens import geometry_of
-from mimokit.config import ExperimentConfig, PredictionConfig
+from mimokit.config import ExperimentConfig, MimoParallelismConfig, PredictionConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.runtime import PRECISION_OF_RUNS
 from mimokit.config.world_size import ResolvedWorld, resolve
@@ -169,7 +170,7 @@ def layout_of_config(config: ExperimentConfig, world_size: int | None = None) ->
     """
     model = config.model
     world = resolve(model, config.ranks_of_replica(world_size))
-    refuse_if_any(_behind(name) for name in model.decoder_module_names)
+    refuse_if_any(_unpredicted(model))
     sizes = {name: _sizes(config, world, name) for name in model.encoder_module_names}
     language = _sizes(config, world, model.llm_module_name)
     if model.deployment_mode == "homogeneous":
@@ -178,12 +179,18 @@ def layout_of_config(config: ExperimentConfig, world_size: int | None = None) ->
     return Layout(model.deployment_mode, modules, model.llm_module_name)
 
 
-def _behind(name: str) -> Problem:
-    sentence = (
-        f"Module '{name}': it comes behind the language module, which runs and is planned but not "
-        "predicted or searched yet; leave it out of what is predicted."
+def _unpredicted(model: MimoParallelismConfig) -> Iterator[Problem]:
+    """Yield the modules that are neither the language module nor encoders that feed it."""
+    places = dict.fromkeys(model.decoder_module_names, "comes behind the language module")
+    places |= dict.fromkeys(
+        model.adapter_module_names, "lies between an encoder and the language module"
     )
-    return Problem(name, "topology", None, sentence)
+    for name, place in places.items():
+        sentence = (
+            f"Module '{name}': it {place}, which runs and is planned but not predicted or searched "
+            "yet; leave it out of what is predicted."
+        )
+        yield Problem(name, "topology", None, sentence)
 
 
 def workload_of_config(config: ExperimentConfig, world_size: int | None = None) -> Workload:
@@ -195,7 +202,7 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
     """
     data, model, strategy = config.data, config.model, config.strategy
     world = resolve(model, config.ranks_of_replica(world_size))
-    refuse_if_any(_behind(name) for name in model.decoder_module_names)
+    refuse_if_any(_unpredicted(model))
     inputs = {
         name: _input(config, name, _micro_batch_samples(config, world))
         for name in model.encoder_module_names

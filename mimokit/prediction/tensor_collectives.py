@@ -72,7 +72,8 @@ def may_lack_items(config: ExperimentConfig) -> frozenset[str]:
         return encoders
     data = config.data
     without = {name for name, counts in data.modality_frames.items() if 0 in counts}
-    return encoders & {*without, *data.modality_presence}
+    lacking = encoders & {*without, *data.modality_presence}
+    return frozenset(name for first in lacking for name in config.model.path_to_language(first))
 
 
 def _of_step(
@@ -94,8 +95,8 @@ def _of_step(
     if name == plan.llm_module_name and rank in ranks.stage(0):
         ends.append("embedding")
     if is_last and is_encoder:
-        language = config.model.get_architecture(plan.llm_module_name)
-        ends += ["projector"] * branch_of_config(name, network, language).projector.meetings
+        receiver = config.model.get_architecture(config.model.receiver_of(name))
+        ends += ["projector"] * branch_of_config(name, network, receiver).projector.meetings
     elif is_last:
         ends.append("output")
     cut, put_together = _around_slices(config, plan, name, rank)
@@ -105,8 +106,8 @@ def _of_step(
     forward = ahead + end_ahead + put_together
     back += cut
     if is_encoder:
-        backward = ("encoder" not in network.frozen_parts) * back
-        most = forward + backward + (len(network.frozen_parts) < 2) * end_back
+        backward = config.model.layers_have_backward(name) * back
+        most = forward + backward + config.model.has_backward(name) * end_back
         least = 0 if name in lacking else most
     else:
         most = forward + config.model.has_backward(name) * (back + end_back)
@@ -133,10 +134,19 @@ def _around_slices(
         return 0, 0
     begins, ends = rank in ranks.stage(0), rank in ranks.stage(-1)
     if name in model.encoder_module_names:
-        return int(begins), int(ends)
+        return int(begins and _trains_inputs(config, name)), int(ends)
     if name == plan.llm_module_name:
         return 0, int(ends and bool(plan.topology[name]))
     return int(begins and model.has_backward(plan.llm_module_name)), 0
+
+
+def _trains_inputs(config: ExperimentConfig, name: str) -> bool:
+    """Return whether what an encoder's layers take has a gradient: not that of frozen rows."""
+    model = config.model
+    if model.get_architecture(name).has_learned_positions(by_default=True):
+        return True
+    feeding = [source for source, adapter in model.adapters_by_encoder.items() if adapter == name]
+    return not feeding or any(map(model.has_backward, feeding))
 
 
 def _trains_slices(config: ExperimentConfig, name: str) -> bool:

@@ -14,6 +14,7 @@ from mimokit.architecture import (
     LanguageModel,
     Model,
     MultimodalModel,
+    RowEncoder,
     TextEncoder,
     VisionEncoder,
 )
@@ -235,7 +236,7 @@ def language_of(model: Model) -> LanguageModel:
     """
     if isinstance(model, MultimodalModel):
         return model.language
-    if isinstance(model, VisionEncoder | AudioEncoder | TextEncoder):
+    if isinstance(model, VisionEncoder | AudioEncoder | TextEncoder | RowEncoder):
         sentence = (
             f"Model '{model.name}': it is only an encoder, but layouts are planned for models with "
             "a language model; join them in a MultimodalModel."

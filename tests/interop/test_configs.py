@@ -24,8 +24,11 @@ from mimokit.layout_search import search
 from mimokit.prediction import Layout, Workload, predict
 
 CONFIGS = sorted(Path(__file__).parents[2].glob("configs/digits_*.yaml"))
-DECODER = Path(__file__).parents[2] / "configs/digits_decoder.yaml"
-CONFIGS.remove(DECODER)  # see test_a_module_behind_the_language_model_is_not_predicted
+ADAPTER, DECODER = (
+    Path(__file__).parents[2] / f"configs/digits_{name}.yaml" for name in ("adapter", "decoder")
+)
+CONFIGS.remove(ADAPTER)  # see test_what_is_no_encoder_of_the_language_model_is_not_predicted
+CONFIGS.remove(DECODER)
 SOURCES = [*(f"preset:{name}" for name in preset_names()), *map(str, CONFIGS)]
 
 
@@ -69,10 +72,17 @@ def test_the_prediction_of_an_experiment() -> None:
     assert found.layout.gpus == 24
 
 
-def test_a_module_behind_the_language_model_is_not_predicted() -> None:
-    config = load_experiment_config(DECODER)
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (ADAPTER, "Module 'adapter': it lies between an encoder and the language module, which"),
+        (DECODER, "Module 'writer': it comes behind the language module, which runs and"),
+    ],
+)
+def test_what_is_no_encoder_of_the_language_model_is_not_predicted(source: Path, told: str) -> None:
+    config = load_experiment_config(source)
     for asked in (layout_of_config, workload_of_config, partial(search, gpus=8)):
-        with pytest.raises(ConfigError, match="Module 'writer': it comes behind the language"):
+        with pytest.raises(ConfigError, match=told):
             asked(config)
 
 

@@ -51,14 +51,15 @@ def _network_problems(
             "side of an image, and patch_size."
         )
         yield module_problem(name, "any_image_size", True, sentence)
-    if network.modality == "text":
-        why = "has modal_type text and so reads words"
+    if network.modality in ("text", "rows"):
+        reads = "words" if network.modality == "text" else "rows of another module"
+        why = f"has modal_type {network.modality} and so reads {reads}"
         for field in _VISION_FIELDS:
             if getattr(network, field):
                 yield _out_of_place(name, network, field, why, "a vision encoder")
         if network.mel_bins is not None:
             yield _out_of_place(name, network, "mel_bins", why, "an audio encoder")
-        if network.vocab_size == 0:
+        if network.modality == "text" and network.vocab_size == 0:
             sentence = (
                 "modal_type is text, but vocab_size is 0; give the rows of its token embedding."
             )
@@ -137,14 +138,22 @@ def _all_frozen(context: ValidationContext) -> Iterator[Problem]:
 
 
 def _unknown_encoders(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
-    """Yield what the data section says about modules that are not encoders."""
+    """Yield what the data section says about modules that are not encoders.
+
+    It says tokens of those whose rows are among the words, and items of those that read them.
+    """
     model = context.model
-    encoders = [
-        name
-        for name in model.encoder_module_names
-        if model.llm_module_name in model.module_topology[name]
+    language = model.llm_module_name
+    feeding = [
+        name for name in model.encoder_module_names if language in model.module_topology[name]
     ]
-    for field in ("modality_seq_lengths", "modality_presence", "modality_frames"):
+    of_tokens = f"feeds '{language}'", feeding
+    of_items = "reads items", list(model.input_module_names)
+    for field, (does, encoders) in {
+        "modality_seq_lengths": of_tokens,
+        "modality_presence": of_items,
+        "modality_frames": of_items,
+    }.items():
         for name, value in getattr(data, field).items():
             if (
                 name not in encoders
@@ -152,9 +161,8 @@ def _unknown_encoders(context: ValidationContext, data: DataConfig) -> Iterator[
                 and context.has_valid_sizes(name)
             ):
                 sentence = (
-                    f"data.{field} has it, but it is not an encoder that feeds "
-                    f"'{model.llm_module_name}' (those are {', '.join(encoders) or 'none'}); "
-                    "remove the entry or add the encoder."
+                    f"data.{field} has it, but it is not an encoder that {does} (those are "
+                    f"{', '.join(encoders) or 'none'}); remove the entry or add the encoder."
                 )
                 yield module_problem(name, field, value, sentence)
 

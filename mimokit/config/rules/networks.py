@@ -337,8 +337,10 @@ def _out_of_place(
     why = "is the language module" if language else "is not the language module"
     if not (language or decoder):
         yield from _of_encoder(name, network)
-    if not language and network.modality == "audio":
-        yield from _misplaced(name, network, _OF_VISION, "has mel_bins and so reads sound", whose)
+    if not language and network.modality in ("audio", "rows"):
+        sound = network.modality == "audio"
+        reads = "has mel_bins and so reads sound" if sound else "reads rows of another module"
+        yield from _misplaced(name, network, _OF_VISION, reads, whose)
     yield from _misplaced(name, network, wrong, why, whose)
 
 

@@ -20,6 +20,7 @@ from mimokit.config.rules.facts import (
 )
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
+from mimokit.config.rules.runnable_encoders import unrunnable_adapter
 from mimokit.config.rules.runnable_networks import unrunnable_networks
 from mimokit.config.runtime import (
     FRAME_PARALLEL,
@@ -82,8 +83,8 @@ def _samples(config: ExperimentConfig) -> Iterator[Problem]:
             f"{counted(replicas, 'replica')}); raise it, or lower base_batch_size."
         )
         yield problem_at("data.dataset_size", data.dataset_size, sentence, needed)
-    for name in model.encoder_module_names:
-        if name in model.module_architectures and not data.modality_seq_length(name):
+    for name in model.input_module_names:
+        if name in model.module_architectures and not config.tokens_of(name):
             sentence = (
                 f"image_seq_length is 0, which leaves no tokens to module "
                 f"'{name}'; raise it, or give the module its own in modality_seq_lengths."
@@ -98,7 +99,7 @@ def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
     encoders = [
         name
         for name in model.encoder_module_names
-        if model.get_architecture(name).modality not in ("audio", "text")
+        if model.get_architecture(name).modality == "vision"
     ]
     if not encoders:
         sentence = f"patch_type has {FRAME_PARALLEL}, but no module encodes images; leave it out."
@@ -109,22 +110,25 @@ def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> It
     """Yield what of the graph of modules can be planned but not run.
 
     Args:
-        model: its encoders may feed the language module alone, the modules behind the language
-            module none.
+        model: each of its encoders may feed one module, and be fed by one; the modules behind the
+            language module may feed none.
     """
     language, decoders = model.llm_module_name, model.decoder_module_names
     for name, fed in model.module_topology.items():
-        if name != language and tuple(fed) != (() if name in decoders else (language,)):
+        if name != language and len(fed) != (name not in decoders):
             right = (
                 f"let modules behind '{language}' feed no module"
                 if name in decoders
-                else f"let every encoder feed '{language}' alone"
+                else "let every encoder feed one module alone"
             )
             sentence = (
                 f"it feeds {', '.join(fed) or 'no module'}, which can be planned "
                 f"but not run yet; {right} until then."
             )
             yield module_problem(name, "topology", ", ".join(fed), sentence)
+    for name in model.encoder_module_names:
+        if name in model.module_architectures:
+            yield from unrunnable_adapter(model, name)
     for name in decoders:
         if name in model.module_architectures:
             yield from _decoder_problems(model, name, data)

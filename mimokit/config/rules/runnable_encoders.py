@@ -15,18 +15,60 @@ from mimokit.config.rules.facts import (
     network_path,
 )
 from mimokit.config.rules.module_rules import CHUNKS
-from mimokit.units import counted
+from mimokit.units import counted, listed
+
+
+def unrunnable_adapter(model: MimoParallelismConfig, name: str) -> Iterator[Problem]:
+    """Yield what of an adapter, or of the encoder that feeds it, does not run yet.
+
+    An adapter takes the rows of one encoder, which makes equally many of every item.
+    """
+    network, graph = model.get_architecture(name), model.module_topology
+    feeders = [source for source, fed in graph.items() if name in fed]
+    if (network.modality == "rows") != bool(feeders):
+        how = f"it is fed by {listed(feeders)}" if feeders else "no module feeds it"
+        sentence = (
+            f"{how}, but its modal_type is {network.modal_type or 'left out'}, which can be "
+            "planned but not run yet; write rows for an encoder that another one feeds, and for "
+            "no other."
+        )
+        yield module_problem(name, "modal_type", network.modal_type, sentence)
+        return
+    if len(feeders) > 1:
+        sentence = (
+            f"{listed(feeders)} feed it, which can be planned but not run yet; let one of them do "
+            "so until then."
+        )
+        yield module_problem(name, "topology", feeders, sentence)
+    for feeder in feeders[:1]:
+        before = model.module_architectures.get(feeder)
+        if before is None or before.modality == "rows":
+            continue
+        why = {
+            "does not encode images": before.modality != "vision",
+            "takes images of any size": before.any_image_size,
+            "gives rows of inner layers": bool(before.inner_layers),
+        }
+        for what in (what for what, applies in why.items() if applies):
+            sentence = (
+                f"'{feeder}', which feeds it, {what}, which can be planned but not run yet; let "
+                f"that feed '{model.llm_module_name}' itself."
+            )
+            yield module_problem(name, "topology", feeder, sentence)
 
 
 def unrunnable_projector(model: MimoParallelismConfig, name: str) -> Iterator[Problem]:
     """Yield projectors of inner layers, and widths that cannot be cut."""
-    network, language = model.get_architecture(name), model.get_architecture(model.llm_module_name)
+    receiver = model.receiver_of(name)
+    if receiver not in model.module_architectures:
+        return
+    network, taking = model.get_architecture(name), model.get_architecture(receiver)
     stated = network.projector or ProjectorArchitecture()
     homogeneous = model.deployment_mode == "homogeneous"
     ranks = model.get_parallelism(model.llm_module_name if homogeneous else name).tensor_parallel
     inside = stated.hidden_sizes
-    inside = [language.feed_forward_size] if inside is None else inside
-    for width in (*inside, language.hidden_size)[::2]:
+    inside = [taking.feed_forward_size] if inside is None else inside
+    for width in (*inside, taking.hidden_size)[::2]:
         if width % ranks:
             sentence = (
                 f"projector.hidden_sizes has a matrix of {width} outputs, which tensor_parallel "

@@ -69,6 +69,7 @@ class EncoderInputs:
             return torch.zeros(0, shape.mel_bins, shape.frames)
         if isinstance(shape, TextGeometry):
             return torch.zeros(0, shape.positions, dtype=torch.int64)
+        assert isinstance(shape, ImageGeometry), "adapters read no items"
         return torch.zeros(0, shape.num_channels, shape.height, shape.width)
 
     @property
@@ -88,23 +89,24 @@ class EncoderInputs:
 
 
 def encoder_inputs(config: ExperimentConfig) -> tuple[EncoderInputs, ...]:
-    """Return the inputs of the encoders of a config, in its order.
+    """Return the inputs of the encoders of a config that read items, in its order.
 
     Raises:
         ValueError: if sizes do not divide each other, or not even one item of an encoder fits.
     """
-    model, data = config.model, config.data
+    model = config.model
     inputs = []
-    for name in model.encoder_module_names:
+    for name in model.input_module_names:
         architecture = model.get_architecture(name)
         geometry = geometry_of(architecture)
-        room = data.modality_seq_length(name)
+        last = model.path_to_language(name)[-1]
+        room = config.tokens_of(name)
         if room < geometry.tokens:
             raise ValueError(
-                f"data.modality_seq_lengths (or image_seq_length) gives module {name!r} {room} "
+                f"data.modality_seq_lengths (or image_seq_length) gives module {last!r} {room} "
                 f"tokens, less than the {geometry.tokens} of one item; raise it."
             )
-        kind, token = encoder_kind(architecture).name, model.special_token_ids[name]
+        kind, token = encoder_kind(architecture).name, model.special_token_ids[last]
         inputs.append(EncoderInputs(name, kind, token, geometry, room // geometry.tokens))
     return tuple(inputs)
 

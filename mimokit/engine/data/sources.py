@@ -97,16 +97,14 @@ class DigitData:
         reason = why_no_digits(config)
         if reason is not None:
             raise ValueError(f"Strips of digits do not fit the config: {reason}.")
-        tokens = image_geometry(_encoder(config)).tokens
+        (images,) = encoder_inputs(config)
         lengths, most = config.data.modality_frames.get(IMAGES), _longest_strip(config)
         at = None if lengths is None else functools.partial(config.data.frames_of, IMAGES)
         strips = functools.partial(DigitStrips, task=self.task, max_digits=most, frames=at)
         return TrainingData(
             name=f"digits ({self.task})",
             train=strips("train", size=config.data.dataset_size),
-            collate_fn=DigitCollate(
-                config.data.seq_length, config.data.image_special_token_id, tokens
-            ),
+            collate_fn=DigitCollate(config.data.seq_length, images.token, images.geometry.tokens),
             test=strips("test", size=10_000),
             chance=chance_of_exact_match(self.task, most, lengths),
         )
@@ -114,7 +112,7 @@ class DigitData:
 
 def why_no_digits(config: ExperimentConfig) -> str | None:
     """Return why a config's model cannot train on strips of digits, or None if it can."""
-    names = config.model.encoder_module_names
+    names = config.model.input_module_names
     if len(names) != 1:
         return f"it has {len(names)} encoders, not one"
     name = names[0]
@@ -286,7 +284,7 @@ def default_data(config: ExperimentConfig) -> TrainingData:
 
 def _one_vision_encoder(config: ExperimentConfig) -> bool:
     """Return whether the model is of the kind for which strips of digits are made."""
-    networks = [config.model.get_architecture(name) for name in config.model.encoder_module_names]
+    networks = [config.model.get_architecture(name) for name in config.model.input_module_names]
     return (
         len(networks) == 1
         and networks[0].modality == "vision"
@@ -301,4 +299,4 @@ def _three_axes(config: ExperimentConfig) -> bool:
 
 
 def _encoder(config: ExperimentConfig) -> ModuleArchitecture:
-    return config.model.get_architecture(config.model.encoder_module_names[0])
+    return config.model.get_architecture(config.model.input_module_names[0])

@@ -401,7 +401,7 @@ def text_decoder_spec(build: ModuleBuild) -> ModuleSpec:
         module=TextDecoder,
         params={
             "config": build.config,
-            "input_size": build.language.hidden_size,
+            "input_size": build.joined.hidden_size,
             "initial_seed": build.seed,
             "part": WHOLE,
             "vp_stage": None,

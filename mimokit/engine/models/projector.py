@@ -1,4 +1,4 @@
-"""What is between an encoder and the language model: norm, matrices, an exact GELU between them."""
+"""What is between an encoder and what it feeds: norm, matrices, an exact GELU between them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mimokit.engine.parallel.sequence import SliceNorm
 
 
 def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
-    """Return the spec of a projector that ends in the language width; groups are injected.
+    """Return the spec of a projector that ends in the receiver's width; groups are injected.
 
     Two matrices are Megatron's `MLP`, other numbers and those behind a norm a `ProjectorStack`.
 
@@ -53,19 +53,19 @@ def _matrices(
     width: int,
 ) -> dict[str, Any]:
     """Return the arguments of Megatron's projector, its group aside."""
-    language, inside = build.language, stated.hidden_sizes
-    inside = [language.feed_forward_size] if inside is None else inside
+    receiver, inside = build.joined, stated.hidden_sizes
+    inside = [receiver.feed_forward_size] if inside is None else inside
     plain = len(inside) == 1 and normalization is None
     network = ModuleArchitecture(
-        num_layers=language.num_layers,
-        hidden_size=language.hidden_size,
+        num_layers=receiver.num_layers,
+        hidden_size=receiver.hidden_size,
         num_attention_heads=build.execution.tensor_parallel,  # there are none
-        seq_length=language.seq_length,
+        seq_length=receiver.seq_length,
         vocab_size=0,
         ffn_hidden_size=inside[0] if inside else None,
         add_bias_linear=stated.add_bias_linear,
-        init_method=language.init_method,
-        init_std=language.init_std,
+        init_method=receiver.init_method,
+        init_std=receiver.init_std,
         normalization=normalization,
         layernorm_epsilon=build.architecture.layernorm_epsilon,
     )

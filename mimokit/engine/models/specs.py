@@ -6,6 +6,7 @@ from mimokit.architecture.from_config import cuts_of_config
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.megatron import ModuleSpec
+from mimokit.engine.models.adapter import ROWS
 from mimokit.engine.models.audio import AUDIO
 from mimokit.engine.models.described import is_whole_modality
 from mimokit.engine.models.encoder import EncoderKind
@@ -20,9 +21,9 @@ from mimokit.planning.types import LayoutPlan
 
 def encoder_kind(architecture: ModuleArchitecture) -> EncoderKind:
     """Return which kind of encoder an architecture describes."""
-    if architecture.modality in ("audio", "text"):
-        return AUDIO if architecture.modality == "audio" else TEXT
-    return ANY_SIZE_VISION if architecture.any_image_size else VISION
+    if architecture.modality == "vision":
+        return ANY_SIZE_VISION if architecture.any_image_size else VISION
+    return {"audio": AUDIO, "text": TEXT, "rows": ROWS}[architecture.modality]
 
 
 def multimodal_provider(
@@ -35,7 +36,11 @@ def multimodal_provider(
         modality_submodules_spec={
             name: encoder_spec(builds[name]) for name in config.encoder_module_names
         },
-        special_token_ids=config.special_token_ids,
+        special_token_ids={
+            name: token
+            for name, token in config.special_token_ids.items()
+            if name not in config.adapters_by_encoder
+        },
         mimo_parallelism_config=config,
         seed=seed,
         decoder_specs={

@@ -445,8 +445,8 @@ class ModuleBuild:
     `MimoModelProvider`.
 
     Attributes:
-        language: the language model's network: an encoder's projector ends in its width, and a
-            text decoder reads rows of its width.
+        joined: the network with which it exchanges rows, in whose width they are: of the module
+            that an encoder feeds, or of the language model.
         seed: of the module, see `SeededTransformerLayer`.
         fused_attention: attention keeps no scores.
     """
@@ -454,7 +454,7 @@ class ModuleBuild:
     name: str
     execution: ModuleExecution
     architecture: ModuleArchitecture
-    language: ModuleArchitecture
+    joined: ModuleArchitecture
     seed: int = 0
     builder: OwnModule | None = None
     fused_attention: bool = False
@@ -477,7 +477,10 @@ def module_builds(
         if builder is not None:  # in homogeneous mode it is executed as the language model
             execution = replace(execution, sequence_parallel=False)
         initial, fused = module_seed(seed, name), _is_fused(execution, network)
-        builds[name] = ModuleBuild(name, execution, network, language, initial, builder, fused)
+        joined = language
+        if name in config.encoder_module_names:
+            joined = config.get_architecture(config.receiver_of(name))
+        builds[name] = ModuleBuild(name, execution, network, joined, initial, builder, fused)
     return builds
 
 

@@ -25,7 +25,13 @@ from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.pipeline.base_stage import ModuleStage
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
 from mimokit.engine.pipeline.messages import Mailbox
-from mimokit.engine.pipeline.stages import DecoderStage, EncoderStage, LanguageStage, ModalityStage
+from mimokit.engine.pipeline.stages import (
+    AdapterStage,
+    DecoderStage,
+    EncoderStage,
+    LanguageStage,
+    ModalityStage,
+)
 from mimokit.planning.schedule import Action, Stage
 from mimokit.planning.types import BatchPlan, LayoutPlan, PipelinePlan
 
@@ -61,7 +67,8 @@ class RankModel:
         bridges: encoder -> its bridge to the language model on shared ranks without messages.
         communicator: sends and receives the messages of this rank; None where no module is cut
             into stages and all share their ranks.
-        tokens_per_item: encoder -> embeddings that one item becomes where the batch does not say.
+        special_token_ids: encoder that reads items -> its placeholder token id.
+        tokens_per_item: likewise, embeddings that one item becomes where the batch does not say.
         step_numbers: counts the optimizer steps that this rank begins.
     """
 
@@ -73,6 +80,7 @@ class RankModel:
     pg_collections: dict[str, ProcessGroupCollection]
     bridges: dict[str, ColocatedBridgeCommunicator]
     communicator: MultiModulePipelineCommunicator | None
+    special_token_ids: Mapping[str, int]
     tokens_per_item: dict[str, int]
     forward_step: ForwardStep | None = None
     step_numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -99,11 +107,6 @@ class RankModel:
         A rank that takes part in no module has none.
         """
         return self.stages[max(self.stages)]
-
-    @property
-    def special_token_ids(self) -> dict[str, int]:
-        """encoder -> its placeholder token id."""
-        return dict(self.model.special_token_ids)
 
     @property
     def mailbox(self) -> Mailbox:
@@ -184,9 +187,10 @@ def rank_model_of(provided: MimoModelProviderResult, code: UserCode = NO_CODE) -
             if bridge.source in groups
         },
         communicator=communicator,
+        special_token_ids=model_config.input_token_ids,
         tokens_per_item={
             encoder: tokens_per_item(model_config.get_architecture(encoder))
-            for encoder in model_config.encoder_module_names
+            for encoder in model_config.input_module_names
         },
         forward_step=code.forward_step,
     )
@@ -213,11 +217,12 @@ def _stage(
         kind, tokens = encoder_kind(network), tokens_per_item(network)
         (first_chunk, *_) = chunks_of(wrapped.module)
         if not all(isinstance(one, Encoder) for one in first_chunk.encoders.values()):
-            width = config.get_architecture(config.llm_module_name).hidden_size
+            width = config.get_architecture(config.receiver_of(name)).hidden_size
             nothing = partial(no_items_of, network, kind.sizes)
             merge_size = network.merge_size
             return ModalityStage(name, wrapped, first, last, width, tokens, nothing, merge_size)
-        return EncoderStage(name, wrapped, first, last, kind, tokens, chunk)
+        stage_type = AdapterStage if network.modality == "rows" else EncoderStage
+        return stage_type(name, wrapped, first, last, kind, tokens, chunk)
     modalities = {edge.index: edge.modality for edge in graph.incoming[graph.stage(name, 0).index]}
     with_grids = plan.program.three_axes.intersection(modalities.values())
     return LanguageStage(

@@ -1,4 +1,4 @@
-"""The stages of encoders, of the language model and of the text decoders behind it."""
+"""The stages of encoders and adapters, of the language model and of text decoders behind it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from mimokit.units import counted
 
 
 class EncoderStage(ModuleStage):
-    """A stage of an encoder: items in, rows in the language model's width out.
+    """A stage of an encoder: items in, rows in the width of the module that it feeds out.
 
     Without items, nothing is computed, and the stage sends empty tensors. Where items differ in
     size, the sizes are sent with the hidden states; grids of images, with the number of images of
@@ -214,13 +214,34 @@ class EncoderStage(ModuleStage):
         return (meta_like((self._tokens_per_item, self._rows_width), self.dtype), counts, *extra)
 
 
+class AdapterStage(EncoderStage):
+    """A stage of an adapter: the rows of another encoder in, rows of the next module's width out.
+
+    Items have equally many rows; a sample has as many items as its rows make.
+    """
+
+    def _inputs(self, given: StageInput) -> tuple[list[int], Mapping[str, torch.Tensor] | None]:
+        ((edge, rows),) = given.hidden.items()
+        items = [count // self._tokens_per_item for count in given.counts[edge][0]]
+        if not sum(items):
+            return items, None
+        return items, {"rows": for_all_ranks(rows, self.wrapped.ownership.groups.cp)}
+
+    def infer(self, given: Mapping[int, Shapes]) -> Shapes:
+        """Return the shapes for one item."""
+        if self.first:
+            for shapes in given.values():
+                hidden_of(shapes, self._encoder.config.hidden_size, self.dtype, self.name)
+        return super().infer({} if self.first else given)
+
+
 class ModalityStage(ModuleStage):
     """A whole modality of the user's, from a `ModuleSpec` of Megatron: encoders and projection.
 
     It is called as Megatron's `MimoModel` calls it, with the inputs of its encoders by their names.
 
     Args:
-        width: of the language model.
+        width: of the module that it feeds.
         tokens_per_item: that an item becomes.
         no_items: returns the inputs of 0 items of its encoders.
         merge_size: of images of any size.

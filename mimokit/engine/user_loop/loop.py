@@ -98,10 +98,10 @@ def get_data_iterator_colocated(
 
 def _checked(batches: Iterator[Batch], config: MimoParallelismConfig) -> Iterator[Batch]:
     rows = {
-        name: tokens_per_item(config.get_architecture(name)) for name in config.encoder_module_names
+        name: tokens_per_item(config.get_architecture(name)) for name in config.input_module_names
     }
     for batch in batches:
-        check_tokens(batch, config.special_token_ids, rows)
+        check_tokens(batch, config.input_token_ids, rows)
         yield batch
 
 

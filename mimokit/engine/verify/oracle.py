@@ -233,7 +233,9 @@ def _build(
         add_inner_layers(provided.model)
     own_language = code.builder_of(language, width) is not None
     words = 0 if own_language else width.vocab_size
-    return WholeModel(provided.model, behind, language, code.completed(config.runtime), words)
+    completed = code.completed(config.runtime)
+    adapters = config.model.adapters_by_encoder
+    return WholeModel(provided.model, behind, language, completed, words, adapters)
 
 
 def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> TextDecoder:
@@ -241,7 +243,7 @@ def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> TextDecoder:
     decoder = TextDecoder(**inject_process_groups(text_decoder_spec(build), groups).params)
     decoder.to(rank_device())
     round_weights(decoder, build.execution)
-    cuts = cuts_of(decoder_head(build.name, build.architecture, build.language))
+    cuts = cuts_of(decoder_head(build.name, build.architecture, build.joined))
     set_shards(build.name, dict(decoder.named_parameters()), cuts, ShardPlace())
     if build.architecture.is_frozen:
         decoder.requires_grad_(False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from mimokit.engine.data.batch import (
 from mimokit.engine.data.check import check_call
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
+from mimokit.engine.models.adapter import ROWS
 from mimokit.engine.models.language import TextDecoder, hidden_states_of
 from mimokit.engine.models.rng import computing_lengths, mask_rows, random_state_of
 from mimokit.engine.models.token_prediction import predicting_further
@@ -36,6 +38,7 @@ class WholeModel(torch.nn.Module):
 
     Args:
         words: of the vocabulary, without padding; 0: what the language model returns stays whole.
+        adapters: encoder -> the adapter that takes its rows; others feed the language model.
 
     Attributes:
         reached: modules that have computed something, until a caller clears it.
@@ -56,6 +59,7 @@ class WholeModel(torch.nn.Module):
         language: str,
         code: UserCode,
         words: int,
+        adapters: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         self.modality_submodules = ModulesByName(dict(mimo.modality_submodules.items()))
@@ -63,7 +67,7 @@ class WholeModel(torch.nn.Module):
         self.language_module_name = language
         self.text_decoders = torch.nn.ModuleDict(dict(decoders))
         self.reached: set[str] = set()
-        self._code, self._words = code, words
+        self._code, self._words, self._adapters = code, words, adapters
         self._mimo = [mimo]  # not a module of this one: its parts are
         self._items: dict[str, Sequence[int]] = {}
         self._lengths: Sequence[int] | None = None
@@ -150,6 +154,7 @@ class WholeModel(torch.nn.Module):
         (mimo,) = self._mimo
         there = self._with_items(modality_inputs or {})
         self.reached |= {self.language_module_name, *there}
+        there = self._behind_adapters(there)
         with (
             hidden_states_of(self.language_model) as hidden,
             predicting_further(self.language_model, self._real(input_ids)) as further,
@@ -193,6 +198,21 @@ class WholeModel(torch.nn.Module):
                 tensors = tensors_by_encoder(module, modality.encoders, inputs)
                 named[module] = in_dtype(tensors, next(modality.parameters()).dtype)
         return named
+
+    def _behind_adapters(self, inputs: Mapping[str, Batch]) -> dict[str, Batch]:
+        """Run the encoders that feed adapters; return the inputs of those that feed words."""
+        ahead, ready = dict(inputs), dict[str, Batch]()
+        while ahead:
+            name, given = ahead.popitem()
+            adapter = self._adapters.get(name)
+            if adapter is None:
+                ready[name] = given
+                continue
+            modality: Any = self.modality_submodules[name]
+            self._items[adapter] = self._items[name]
+            self.reached.add(adapter)
+            ahead[adapter] = {ROWS.name: {"rows": modality(encoder_inputs=given)}}
+        return ready
 
 
 def _causal(ids: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig, check_runnable
+from mimokit.config.graph import topological_order
 from mimokit.config.runtime import AS_DRAWN
 from mimokit.config.user_code import NO_CODE, UserCode, checked_code
 from mimokit.experiment import on_rank
@@ -358,9 +359,7 @@ def _by_name(seam: Seam) -> tuple[int, int, str, str]:
 
 def _in_order(plan: LayoutPlan) -> list[str]:
     """Return the modules in the order of their forward passes."""
-    language = plan.llm_module_name
-    behind = [name for name in plan.topology.get(language, ()) if name != language]
-    return [*(n for n in plan.modules if n not in (language, *behind)), language, *behind]
+    return list(topological_order(plan.topology))
 
 
 def _same(one: Recording, again: Recording) -> bool:

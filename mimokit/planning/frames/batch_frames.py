@@ -87,7 +87,7 @@ def encoder_frames(config: ExperimentConfig, plan: LayoutPlan, name: str) -> Bat
     data, ranks = config.data, plan.modules[name]
     geometry = _geometry(config, name)
     assert geometry is not None, "it is one of the vision encoders"
-    most = data.modality_seq_length(name) // geometry.tokens
+    most = config.tokens_of(name) // geometry.tokens
     spans = [plan.batch.modules[name].samples[ranks.rank(dp=r)] for r in range(ranks.data_parallel)]
 
     def frames(microbatch: int, sample: int) -> int:
@@ -122,7 +122,7 @@ def _geometry(config: ExperimentConfig, name: str) -> ImageGeometry | None:
 def frame_problems(config: ExperimentConfig) -> Iterator[Problem]:
     """Yield the samples whose frames have more tokens than the data section gives them."""
     for name, frames in config.data.modality_frames.items():
-        geometry, room = _geometry(config, name), config.data.modality_seq_length(name)
+        geometry, room = _geometry(config, name), config.tokens_of(name)
         tokens = 0 if geometry is None else geometry.tokens
         if max(frames) * tokens > room:
             yield Problem(

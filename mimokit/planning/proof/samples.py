@@ -69,12 +69,12 @@ def _reading(plan: LayoutPlan, ranks: ModuleRanks) -> np.ndarray:
     """Return the ranks that need inputs or labels: at the ends that no other module feeds."""
     name = ranks.module
     fed = any(name in targets for targets in plan.topology.values())
-    ends = []
+    ends = [range(0)]  # of an adapter there is no other
     if name == plan.llm_module_name or not fed:
         ends.append(ranks.stage(0))
     if name == plan.llm_module_name or not plan.topology[name]:
         ends.append(ranks.stage(-1))
-    return np.unique(np.concatenate([np.arange(end.start, end.stop) for end in ends]))
+    return np.unique(np.concatenate([np.array(end, np.int64) for end in ends]))
 
 
 def broken_bridges(plan: LayoutPlan) -> Iterator[str]:

@@ -92,6 +92,8 @@ def _experts(network: ModuleArchitecture) -> dict[str, int]:
 def _few_tokens(config: ExperimentConfig, name: str) -> Iterator[ExperimentConfig]:
     """Yield encoders of small images or short recordings, that fill as much of a sample."""
     network, data = config.model.module_architectures[name], config.data
+    if name in config.model.adapters_by_encoder:  # of which an adapter takes all tokens
+        return
     tokens = data.modality_seq_length(name)
     for fields, share in _inputs(network):
         changed = _with_network(config, name, **fields)

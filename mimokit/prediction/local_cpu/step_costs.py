@@ -175,6 +175,7 @@ def _check(config: ExperimentConfig) -> None:
         known = {
             "an audio encoder": architecture.modality == "audio",
             "behind the language module": name in decoders,
+            "an adapter": architecture.modality == "rows",
             "a text head": architecture.modality == "text" and name != config.model.llm_module_name,
             "frozen": architecture.frozen,
             "a mixture of experts": architecture.num_moe_experts is not None,

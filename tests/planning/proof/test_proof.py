@@ -15,7 +15,7 @@ from tests.whole_runs import WHOLE_RUNS
 
 MANY = (
     "sizes on shared ranks", "pipelines on shared ranks", "chunks and orders", "experts",
-    "samples in a row", "sizes on separate ranks",
+    "samples in a row", "sizes on separate ranks", "an adapter",
 )  # fmt: skip
 
 

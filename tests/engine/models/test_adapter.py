@@ -1,0 +1,158 @@
+"""Adapters between an encoder and the language model, on ranks of their own."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+import mimokit
+from mimokit.config import ConfigError, check_runnable
+from mimokit.engine.pipeline.messages import StageMessage
+from mimokit.experiment import Evaluations, Stepper, explain, train, verify
+from mimokit.experiment.prepare import check_trainable
+from tests.invariance import assert_computes_the_same
+from tests.layouts_apart import apart_config, apart_multimodal_config, with_adapter
+from tests.layouts_multimodal import LANGUAGE
+from tests.planted import planted
+from tests.whole_runs import whole_runs
+
+
+def _config(adapter=(1, 1, 1), *options, **runtime):
+    return with_adapter(apart_config((1, 1, 1), (1, 1, 1), *options, **runtime), adapter)
+
+
+@whole_runs("an adapter")
+def test_an_adapter_computes_what_one_process_computes(cluster, run):
+    assert_computes_the_same(cluster, run.make())
+
+
+@whole_runs("an adapter next to frozen modules")
+def test_gradients_pass_as_far_back_as_something_is_trained(cluster, run):
+    config = run.make()
+    plan = mimokit.plan(config)
+    back = {
+        name
+        for name, ranks in plan.modules.items()
+        if "backward" in {action.kind for action in plan.pipeline.actions(ranks.rank_offset)}
+    }
+    frozen = config.model.frozen_modules
+    assert back == {LANGUAGE, *({"images", "adapter"} - (frozen if "images" in frozen else set()))}
+    report = assert_computes_the_same(cluster, config)
+    assert {n for n, off in report.gradient_differences[0].items() if off > 0}.isdisjoint(frozen)
+
+
+def _shifted(backward, original):
+    """Plant: rows arrive at the adapter, or their gradients at the encoder, one too late."""
+
+    def send(self, message, edge, microbatch, direction):
+        stages = self.pipeline.graph.stages
+        if stages[edge.destination].module == "adapter" and bool(direction) == backward:
+            message = StageMessage([rows.roll(1, 0) for rows in message.rows], message.counts)
+        original(self, message, edge, microbatch, direction)
+
+    return send
+
+
+SEND = "mimokit.engine.pipeline.communicator.MultiModulePipelineCommunicator.send"
+
+
+def test_rows_that_are_shifted_on_the_way_to_an_adapter_are_found(cluster):
+    with planted(cluster, SEND, partial(_shifted, False), 3):
+        report = verify(cluster, _config(), steps=1)
+        found = explain(cluster, _config(), steps=1)
+    assert not report.passed
+    assert report.loss_differences[0] > 1e-4
+    seam = found.divergence.seam
+    assert (seam.module, seam.operation, seam.phase) == ("images", "bridge", "forward")
+    assert "shifted by" in found.verdict
+
+
+def test_gradients_that_are_shifted_on_the_way_to_the_encoder_are_found(cluster):
+    with planted(cluster, SEND, partial(_shifted, True), 3):
+        report = verify(cluster, _config(clip_grad=0.0), steps=1)
+    assert report.loss_differences[0] <= 1e-5
+    assert report.gradient_differences[0]["adapter"] <= 1e-5
+    assert report.gradient_differences[0]["images"] > 1e-2
+
+
+def test_a_right_adapter_has_no_culprit(cluster):
+    report = explain(cluster, _config((2, 1, 2)), steps=1)
+    assert report.passed, report.verdict
+    assert report.not_compared == ()
+    compared = {one.seam.operation for one in report.compared if one.seam.module == "adapter"}
+    assert compared >= {"rows", "bridge", "projector"}
+
+
+def test_it_trains_is_tested_and_counted(cluster, tmp_path):
+    result = train(
+        cluster,
+        _config((1, 1, 2), 2),
+        evaluations=Evaluations(final_samples=16),
+        directory=tmp_path,
+    ).result()
+    assert result.evaluations["samples"].tolist() == [16]
+    one = result.steps.iloc[0]
+    assert one["adapter_tokens_per_sec"] == one["images_tokens_per_sec"] > 0
+
+
+def test_the_stepper_sees_rows_cross_to_the_adapter_and_gradients_come_back(cluster):
+    with Stepper(cluster, _config((1, 1, 2))) as stepper:
+        while not stepper.snapshots or not stepper.now.result:
+            stepper.next()
+        crossed = {
+            (piece.crossing.backward, piece.crossing.source_rank, piece.crossing.destination_rank)
+            for snapshot in stepper.snapshots
+            for piece in snapshot.pieces
+            if piece.crossing.destination == "adapter"
+        }
+        assert crossed == {(False, 0, 2), (False, 0, 3), (True, 2, 0), (True, 3, 0)}
+        assert not stepper.differences
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"modal_type": None}, "'adapter': it is fed by images, but its modal_type is left out"),
+        ({"builder": "operator:add"}, "it has a builder, which adapters and modules behind"),
+        ({"seq_length": 5}, "its seq_length is 5, but 'images', which feeds it, makes 4 tokens"),
+    ],
+)
+def test_adapters_that_can_be_planned_but_not_run(fields, told):
+    config = _config()
+    network = config.model.get_architecture("adapter").model_copy(update=fields)
+    config.model.module_architectures["adapter"] = network
+    mimokit.plan(config)
+    with pytest.raises(ConfigError, match=told):
+        check_trainable(config)
+
+
+def _two_encoders(graph, kind="qwen"):
+    sizes = {"clip": (1, 1, 1), kind: (1, 1, 1), LANGUAGE: (1, 1, 1)}
+    config = with_adapter(apart_multimodal_config(sizes), (1, 1, 1), "clip")
+    config.model.topology = graph(kind)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("graph", "told"),
+    [
+        (
+            lambda qwen: {"clip": ["adapter", LANGUAGE], qwen: [LANGUAGE], "adapter": [LANGUAGE]},
+            "'clip': it feeds adapter, language_module, which .* let every encoder feed one module",
+        ),
+        (
+            lambda qwen: {"clip": ["adapter"], qwen: ["adapter"], "adapter": [LANGUAGE]},
+            "'adapter': clip and qwen feed it, which can be planned but not run yet; let one of",
+        ),
+        (
+            lambda qwen: {"clip": [LANGUAGE], qwen: ["adapter"], "adapter": [LANGUAGE]},
+            "'adapter': 'qwen', which feeds it, takes images of any size, which can be planned",
+        ),
+    ],
+)
+def test_graphs_of_adapters_that_can_be_planned_but_not_run(graph, told):
+    config = _two_encoders(graph)
+    config.model.special_token_ids |= {"clip": 900}
+    with pytest.raises(ConfigError, match=told):
+        check_runnable(config)
