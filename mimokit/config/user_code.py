@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
 from mimokit.config.experiment import ExperimentConfig
@@ -275,13 +276,13 @@ def _out_of_place(config: ExperimentConfig, name: str, builder: OwnModule) -> It
         yield problem_at(path, True, sentence, None)
     mixture = network.num_moe_experts is not None
     what = "experts" if mixture else "a model"
-    whole = {"tensor_parallel": mixture, "context_parallel": mixture or not encoder}
-    for axis in (axis for axis, applies in whole.items() if applies):
-        if (size := getattr(sizes, axis)) > 1:
+    whole = {Axis.TENSOR: mixture, Axis.CONTEXT: mixture or not encoder}
+    for field in (CONFIG_FIELDS[axis] for axis, applies in whole.items() if applies):
+        if (size := getattr(sizes, field)) > 1:
             sentence = (
-                f"{axis} is {size}, but its builder builds {what} of whole sequences; set it to 1."
+                f"{field} is {size}, but its builder builds {what} of whole sequences; set it to 1."
             )
-            yield problem_at(size_path(name, axis), size, sentence, 1)
+            yield problem_at(size_path(name, field), size, sentence, 1)
     if network.mtp_num_layers:
         sentence = (
             f"mtp_num_layers is {network.mtp_num_layers}, which mimokit's own language model has, "
