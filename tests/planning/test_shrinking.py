@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from mimokit.config import ConfigError, ExperimentConfig, check_runnable
@@ -58,6 +58,7 @@ def test_no_kind_of_a_large_layout_is_lost(config: ExperimentConfig) -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10_000))
+@example(882)  # rows of inner layers, which the first chunk of a pipeline adds
 def test_nor_of_one_that_runs_and_the_small_one_runs_too(number: int) -> None:
     config = numbered_config(number)
     config.strategy = None

@@ -171,6 +171,7 @@ def _with(
     smaller = config.model_copy(deep=True)
     model, start = smaller.model, 0
     apart = model.deployment_mode == "heterogeneous"
+    inner = max(1, *(len(each.inner_layers) for each in model.module_architectures.values()))
     by_rank = sorted(sizes, key=lambda name: model.module_parallelisms[name].rank_offset)
     for name in by_rank:
         old, network = model.module_parallelisms[name], model.module_architectures.get(name)
@@ -180,18 +181,25 @@ def _with(
         model.module_parallelisms[name] = new
         start += _ranks(sizes[name]) if apart else 0
         if network is not None:
-            layers = _layers(network.num_layers, old, new)
+            first = inner if name == model.llm_module_name else 1
+            layers = _layers(network.num_layers, old, new, first)
             model.module_architectures[name] = network.model_copy(update={"num_layers": layers})
     smaller.data.num_microbatches = microbatches
     smaller.runtime.encoder_microbatches = ahead
     return smaller
 
 
-def _layers(layers: int, old: ModuleParallelismConfig, new: ModuleParallelismConfig) -> int:
-    """Return how many layers give each chunk as few as there can be; ends may count as layers."""
+def _layers(
+    layers: int, old: ModuleParallelismConfig, new: ModuleParallelismConfig, first: int
+) -> int:
+    """Return how many layers give each chunk as few as there can be; ends may count as layers.
+
+    Args:
+        first: layers that the first chunk needs.
+    """
     chunks, smaller = (
         sizes.pipeline_parallel * (getattr(sizes, CHUNKS) or 1) for sizes in (old, new)
     )
     if layers % chunks == 0:
-        return min(layers, smaller)
-    return min(layers, 2 * smaller - 2)
+        return min(layers, first * smaller)
+    return min(layers, (first + 1) * smaller - 2)
