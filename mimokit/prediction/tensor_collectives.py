@@ -19,6 +19,7 @@ from mimokit.architecture.layer_work.collectives import (
     layer_collectives,
     tensor_calls,
 )
+from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, ParallelSizes
 from mimokit.architecture.parameters_on_rank import stage_layers
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import FRAME_PARALLEL
@@ -84,27 +85,30 @@ def _of_step(
     net, is_encoder = net_of_config(network, causal=True), name in config.model.encoder_module_names
     stage, further = ranks.coordinates(rank)["pp"], network.mtp_num_layers or 0
     layers = stage_layers(net.layers, net.dense_layers, sizes, stage, further)
-    dense, mixed = int(layers.dense), int(layers.expert)
+    is_last, ends = rank in ranks.stage(-1), list[End]()
+    further *= is_last
+    dense = int(layers.dense) + further * (net.moe is None)
+    mixed = int(layers.expert) + further * (net.moe is not None)
     of_experts = expert_calls(network, ranks, plan.executions[name].token_dispatcher)
     ahead, back = (
         dense * tensor_calls(layer_collectives(net, None, sizes, way))
         + mixed * (tensor_calls(layer_collectives(net, net.moe, sizes, way)) + calls)
         for way, calls in zip(WAYS, of_experts, strict=True)
     )
-    is_last, ends = rank in ranks.stage(-1), list[End]()
     if name == plan.llm_module_name and rank in ranks.stage(0):
         ends.append("embedding")
     if is_last and is_encoder:
         receiver = config.model.get_architecture(config.model.receiver_of(name))
         ends += ["projector"] * branch_of_config(name, network, receiver).projector.meetings
     elif is_last:
-        ends.append("output")
+        ends += ["output"] * (1 + further)
     cut, put_together = _around_slices(config, plan, name, rank)
     end_ahead, end_back = (
         sum(tensor_calls(end_collectives(end, 1, sizes, way)) for end in ends) for way in WAYS
     )
-    forward = ahead + end_ahead + put_together
-    back += cut
+    joining_ahead, joining_back = _joining(sizes)
+    forward = ahead + end_ahead + put_together + further * joining_ahead
+    back += cut + further * joining_back
     if is_encoder:
         backward = config.model.layers_have_backward(name) * back
         most = forward + backward + config.model.has_backward(name) * end_back
@@ -118,6 +122,21 @@ def _of_step(
     summed = int(of_ranks and _trains_slices(config, name))
     summed += int(mixed > 0 and not config.model.is_frozen(name)) * expert_reductions(ranks)
     return CollectiveSpan(count * least + summed, count * most + summed)
+
+
+def _joining(sizes: ParallelSizes) -> tuple[int, int]:
+    """Return those in which a token further on is joined with a hidden state, of both passes.
+
+    | | forward | backward |
+    |---|---|---|
+    | the embedding | an all-reduce | with slices an all-gather |
+    | the projection | an all-gather, with slices two | an all-reduce, with slices three others |
+
+    A layer that is recomputed projects again.
+    """
+    projection, back = (2, 4) if sizes.sequence_parallel else (1, 1)
+    again = sizes.recompute == RECOMPUTE_FULL
+    return 1 + projection, back + projection * int(again)
 
 
 def _around_slices(

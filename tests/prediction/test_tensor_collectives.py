@@ -14,7 +14,7 @@ from mimokit.prediction.tensor_collectives import CollectiveSpan, may_lack_items
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.layouts_experts import BALANCED, SHARED, experts_config
-from tests.whole_runs import cut_along_sequences
+from tests.whole_runs import cut_along_sequences, predicting
 
 LANGUAGE = "language_module"
 
@@ -58,6 +58,17 @@ def test_slices_of_a_sequence() -> None:
     assert counted(config) == {"images": 3 * (14 + 27) + 2}
 
 
+@pytest.mark.parametrize(
+    ("slices", "recomputed", "found"),
+    [(False, None, 32), (True, None, 72), (False, "full", 42), (True, "full", 92)],
+)
+def test_further_tokens(slices: bool, recomputed: Any, found: int) -> None:
+    make = partial(predicting, partial(digits_config, (1, 2), (2, 1)), 2)
+    config = cut_along_sequences(make) if slices else make()
+    config.model.module_parallelisms[LANGUAGE].recompute_granularity = recomputed
+    assert counted(config.finalize()) == {LANGUAGE: found}
+
+
 def test_norms_of_heads() -> None:
     """Ranks have other heads: the gradients of their norms are summed once per step."""
     config = changed(digits_config((1, 4), (2, 2), num_microbatches=3), LANGUAGE, qk_layernorm=True)
@@ -97,6 +108,8 @@ def test_stages_of_a_pipeline() -> None:
     config = apart_config((2, 2, 1), (2, 2, 1), 2)
     assert [counted(config, rank) for rank in (0, 3)] == [{"images": 16}, {"images": 20}]
     assert [counted(config, rank) for rank in (4, 7)] == [{LANGUAGE: 18}, {LANGUAGE: 22}]
+    further = predicting(lambda: config, 2)
+    assert [counted(further, rank) for rank in (4, 7)] == [{LANGUAGE: 18}, {LANGUAGE: 62}]
 
 
 @pytest.mark.parametrize(

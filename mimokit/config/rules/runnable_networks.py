@@ -29,10 +29,10 @@ def _further_tokens(name: str, network: ModuleArchitecture) -> Iterator[Problem]
     field, count = "mtp_num_layers", network.mtp_num_layers
     if count and network.weights is not None:
         sentence = (
-            f"{field} is {count} in its weights, {network.weights}, of which mimokit does not read "
-            "these layers; start it from other weights."
+            f"{field} is {count}, but mimokit reads no such layers from weights, as those of "
+            f"{network.weights}; set it to 0."
         )
-        yield module_problem(name, field, count, sentence)
+        yield module_problem(name, field, count, sentence, a_fix(network_path(name, field), 0))
 
 
 def _key_bias(name: str, network: ModuleArchitecture, ranks: int) -> Iterator[Problem]:
