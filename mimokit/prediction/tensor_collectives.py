@@ -8,13 +8,14 @@ some steps, are left out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from mimokit.architecture.from_config import branch_of_config, net_of_config
 from mimokit.architecture.layer_work.collectives import (
     WAYS,
     End,
+    LayerCollective,
     end_collectives,
     layer_collectives,
     tensor_calls,
@@ -73,8 +74,8 @@ def may_lack_items(config: ExperimentConfig) -> frozenset[str]:
         return encoders
     data = config.data
     without = {name for name, counts in data.modality_frames.items() if 0 in counts}
-    lacking = encoders & {*without, *data.modality_presence}
-    return frozenset(name for first in lacking for name in config.model.path_to_language(first))
+    lacking = {*without, *data.modality_presence}
+    return frozenset(name for name in encoders if lacking.issuperset(config.model.inputs_of(name)))
 
 
 def _of_step(
@@ -109,6 +110,10 @@ def _of_step(
     joining_ahead, joining_back = _joining(sizes)
     forward = ahead + end_ahead + put_together + further * joining_ahead
     back += cut + further * joining_back
+    if "encoder" in network.frozen_parts:
+        back -= dense * _gathers(layer_collectives(net, None, sizes, "forward"))
+        back -= mixed * _gathers(layer_collectives(net, net.moe, sizes, "forward"))
+        back -= sum(_gathers(end_collectives(end, 1, sizes, "forward")) for end in ends)
     if is_encoder:
         backward = config.model.layers_have_backward(name) * back
         most = forward + backward + config.model.has_backward(name) * end_back
@@ -139,6 +144,13 @@ def _joining(sizes: ParallelSizes) -> tuple[int, int]:
     return 1 + projection, back + projection * int(again)
 
 
+def _gathers(collectives: Iterable[LayerCollective]) -> int:
+    """Count the inputs of matrices that are gathered; backward again where these are trained."""
+    return tensor_calls(
+        one for one in collectives if one.kind == "all-gather" and not one.projected
+    )
+
+
 def _around_slices(
     config: ExperimentConfig, plan: LayoutPlan, name: str, rank: int
 ) -> tuple[int, int]:
@@ -164,7 +176,7 @@ def _trains_inputs(config: ExperimentConfig, name: str) -> bool:
     model = config.model
     if model.get_architecture(name).has_learned_positions(by_default=True):
         return True
-    feeding = [source for source, adapter in model.adapters_by_encoder.items() if adapter == name]
+    feeding = model.feeders_of(name)
     return not feeding or any(map(model.has_backward, feeding))
 
 
