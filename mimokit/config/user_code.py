@@ -277,12 +277,12 @@ def _out_of_place(config: ExperimentConfig, name: str, builder: OwnModule) -> It
     mixture = network.num_moe_experts is not None
     what = "experts" if mixture else "a model"
     whole = {Axis.TENSOR: mixture, Axis.CONTEXT: mixture or not encoder}
-    for field in (CONFIG_FIELDS[axis] for axis, applies in whole.items() if applies):
-        if (size := getattr(sizes, field)) > 1:
+    for axis in (CONFIG_FIELDS[axis] for axis, applies in whole.items() if applies):
+        if (size := getattr(sizes, axis)) > 1:
             sentence = (
-                f"{field} is {size}, but its builder builds {what} of whole sequences; set it to 1."
+                f"{axis} is {size}, but its builder builds {what} of whole sequences; set it to 1."
             )
-            yield problem_at(size_path(name, field), size, sentence, 1)
+            yield problem_at(size_path(name, axis), size, sentence, 1)
     if network.mtp_num_layers:
         sentence = (
             f"mtp_num_layers is {network.mtp_num_layers}, which mimokit's own language model has, "

@@ -107,10 +107,11 @@ def _of_step(
     end_ahead, end_back = (
         sum(tensor_calls(end_collectives(end, 1, sizes, way)) for end in ends) for way in WAYS
     )
-    joining_ahead, joining_back = _joining(sizes)
+    is_frozen = "encoder" in network.frozen_parts
+    joining_ahead, joining_back = _joining(sizes, is_frozen)
     forward = ahead + end_ahead + put_together + further * joining_ahead
     back += cut + further * joining_back
-    if "encoder" in network.frozen_parts:
+    if is_frozen:
         back -= dense * _gathers(layer_collectives(net, None, sizes, "forward"))
         back -= mixed * _gathers(layer_collectives(net, net.moe, sizes, "forward"))
         back -= sum(_gathers(end_collectives(end, 1, sizes, "forward")) for end in ends)
@@ -129,7 +130,7 @@ def _of_step(
     return CollectiveSpan(count * least + summed, count * most + summed)
 
 
-def _joining(sizes: ParallelSizes) -> tuple[int, int]:
+def _joining(sizes: ParallelSizes, is_frozen: bool) -> tuple[int, int]:
     """Return those in which a token further on is joined with a hidden state, of both passes.
 
     | | forward | backward |
@@ -137,9 +138,10 @@ def _joining(sizes: ParallelSizes) -> tuple[int, int]:
     | the embedding | an all-reduce | with slices an all-gather |
     | the projection | an all-gather, with slices two | an all-reduce, with slices three others |
 
-    A layer that is recomputed projects again.
+    A layer that is recomputed projects again; what is frozen gathers nothing backward.
     """
-    projection, back = (2, 4) if sizes.sequence_parallel else (1, 1)
+    whole = 2 if is_frozen else 4
+    projection, back = (2, whole) if sizes.sequence_parallel else (1, 1)
     again = sizes.recompute == RECOMPUTE_FULL
     return 1 + projection, back + projection * int(again)
 

@@ -69,11 +69,14 @@ def test_further_tokens(slices: bool, recomputed: Any, found: int) -> None:
     assert counted(config.finalize()) == {LANGUAGE: found}
 
 
-def test_slices_that_frozen_matrices_take() -> None:
-    """Nothing is gathered again backward: twice in each of two layers, and for the output."""
-    config = cut_along_sequences(partial(apart_config, (1, 1, 1), (2, 1, 1), 3))
+@pytest.mark.parametrize(("further", "gathers"), [(0, 2 * 2 + 1), (2, 4 * 2 + 3 + 2 * 2)])
+def test_slices_that_frozen_matrices_take(further: int, gathers: int) -> None:
+    """Nothing is gathered again backward: for layers, outputs, and where tokens are joined."""
+    make = partial(apart_config, (1, 1, 1), (2, 1, 1), 3)
+    config = cut_along_sequences(partial(predicting, make, further))
     trained = counted(config, 1)[LANGUAGE]
-    assert counted(changed(config, LANGUAGE, frozen=True), 1) == {LANGUAGE: trained - 1 - 3 * 5}
+    frozen = changed(config, LANGUAGE, frozen=True)
+    assert counted(frozen, 1) == {LANGUAGE: trained - 1 - 3 * gathers}
 
 
 def test_norms_of_heads() -> None:
