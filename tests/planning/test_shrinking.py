@@ -59,6 +59,7 @@ def test_no_kind_of_a_large_layout_is_lost(config: ExperimentConfig) -> None:
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10_000))
 @example(882)  # rows of inner layers, which the first chunk of a pipeline adds
+@example(6832)  # the last layer of an encoder is an inner one
 def test_nor_of_one_that_runs_and_the_small_one_runs_too(number: int) -> None:
     config = numbered_config(number)
     config.strategy = None

@@ -7,7 +7,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from mimokit.axes import CONFIG_FIELDS, GRID_AXES, RANK_AXES, Axis
-from mimokit.config import ConfigError, ExperimentConfig, ModuleParallelismConfig, Problem
+from mimokit.config import (
+    ConfigError,
+    ExperimentConfig,
+    ModuleArchitecture,
+    ModuleParallelismConfig,
+    Problem,
+)
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.shrinking.kinds import kinds_of
 from mimokit.planning.shrinking.networks import with_small_networks
@@ -171,7 +177,8 @@ def _with(
     smaller = config.model_copy(deep=True)
     model, start = smaller.model, 0
     apart = model.deployment_mode == "heterogeneous"
-    inner = max(1, *(len(each.inner_layers) for each in model.module_architectures.values()))
+    networks = model.module_architectures.values()
+    inner = max((len(each.inner_layers) for each in networks), default=0)
     by_rank = sorted(sizes, key=lambda name: model.module_parallelisms[name].rank_offset)
     for name in by_rank:
         old, network = model.module_parallelisms[name], model.module_architectures.get(name)
@@ -181,8 +188,8 @@ def _with(
         model.module_parallelisms[name] = new
         start += _ranks(sizes[name]) if apart else 0
         if network is not None:
-            first = inner if name == model.llm_module_name else 1
-            layers = _layers(network.num_layers, old, new, first)
+            added = inner if name == model.llm_module_name else 0
+            layers = _layers(network, old, new, added)
             model.module_architectures[name] = network.model_copy(update={"num_layers": layers})
     smaller.data.num_microbatches = microbatches
     smaller.runtime.encoder_microbatches = ahead
@@ -190,16 +197,21 @@ def _with(
 
 
 def _layers(
-    layers: int, old: ModuleParallelismConfig, new: ModuleParallelismConfig, first: int
+    network: ModuleArchitecture,
+    old: ModuleParallelismConfig,
+    new: ModuleParallelismConfig,
+    added: int,
 ) -> int:
     """Return how many layers give each chunk as few as there can be; ends may count as layers.
 
     Args:
-        first: layers that the first chunk needs.
+        added: inner layers of an encoder whose rows the first chunk adds.
     """
     chunks, smaller = (
         sizes.pipeline_parallel * (getattr(sizes, CHUNKS) or 1) for sizes in (old, new)
     )
+    layers = network.num_layers
+    each = max(1, added, math.ceil(max(network.inner_layers, default=0) / smaller))
     if layers % chunks == 0:
-        return min(layers, first * smaller)
-    return min(layers, (first + 1) * smaller - 2)
+        return min(layers, each * smaller)
+    return min(layers, (each + 1) * smaller - 2)
