@@ -1472,10 +1472,11 @@ def _multi_token_prediction() -> Iterator[WholeRun]:
     sharded = _With(partial(apart_config, (1, 2, 2), (1, 2, 2), 2), ("images", LANGUAGE), IN_FULL)
     options = {"presence": PRESENCE, "pipeline_order": "zb-h1"}
     split = partial(shared_pipeline, "homogeneous", (2, 2, 1), {"audio": (2, 1)}, 3, **options)
-    alone = partial(ends_as_layers, partial(predicting, partial(_apart_in_chunks, "1f1b")))
+    stages = partial(apart_config, (1, 1, 1), (1, 4, 1), 2)
+    alone = partial(ends_as_layers, partial(predicting, stages))
     for name, make, layers in (
         ("slices on shared ranks", slices, 2),
-        ("a last chunk without other layers, ends as layers", alone, 1),
+        ("a last stage without other layers", alone, 1),
         ("a copied embedding of replicas that share states", replicas, 1),
         ("tied embeddings of chunks, recomputed", chunks, 2),
         ("layers in full shards", sharded, 1),

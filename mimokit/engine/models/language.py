@@ -100,7 +100,7 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
         if padding is not None:
             self.vocab_size = padding.size
             self._draw_tables(padding)
-            if self.post_process:
+            if self.post_process and options["vocab_size"] > padding.size:
                 self.output_layer.register_forward_hook(self._without_padding)
         weight = self._tied_copy()
         if weight is not None:
@@ -283,7 +283,8 @@ def language_model_spec(build: ModuleBuild) -> ModuleSpec:
     Positions of three axes must be passed to the model.
     """
     network = build.architecture
-    multiple = network.vocabulary_multiple
+    # Else the output layer follows the seed of the last layer, which a last chunk may not have.
+    multiple = network.vocabulary_multiple or (1 if network.mtp_num_layers else None)
     words, padding = network.vocab_size, None
     if multiple is not None:
         words = int(padded_vocabulary(words, multiple, build.execution.tensor_parallel))
