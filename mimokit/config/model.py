@@ -126,7 +126,8 @@ class MimoParallelismConfig(ConfigModel):
 
     def inputs_of(self, encoder: str) -> tuple[str, ...]:
         """Return the encoders whose items an encoder's rows are of, in the order of the config."""
-        return tuple(n for n in self.input_module_names if encoder in self.path_to_language(n))
+        before = {encoder} | upstream(self.module_topology, encoder)
+        return tuple(name for name in self.input_module_names if name in before)
 
     def feeders_of(self, adapter: str) -> tuple[str, ...]:
         """Return the encoders that feed an adapter, in the order of their first input."""

@@ -151,7 +151,7 @@ def _absent(config: ExperimentConfig, batch: BatchPlan) -> frozenset[tuple[str, 
         (name, microbatch)
         for encoder, microbatch in absent
         for name in model.path_to_language(encoder)
-        if absent.issuperset((one, microbatch) for one in model.inputs_of(name))
+        if absent.issuperset((source, microbatch) for source in model.inputs_of(name))
     )
 
 
