@@ -155,17 +155,19 @@ def with_adapter(
     sizes: Sizes,
     encoder: str = "images",
     name: str = "adapter",
+    others: tuple[str, ...] = (),
     **fields: object,
 ) -> ExperimentConfig:
     """Return a config with an adapter between an encoder and what that feeds, on the last ranks.
 
     Args:
         sizes: (tensor, pipeline, data parallel).
+        others: encoders that feed it, too.
         fields: of its network that are not as usual.
     """
     model, data = config.model, config.data
     graph = {source: list(fed) for source, fed in model.module_topology.items()}
-    graph[encoder], graph[name] = [name], graph[encoder]
+    graph |= {name: graph[encoder], **{feeding: [name] for feeding in (encoder, *others)}}
     network = ModuleArchitecture(
         num_layers=2 * sizes[1],
         hidden_size=48,
@@ -184,17 +186,23 @@ def with_adapter(
                 **model.module_architectures,
                 name: network.model_copy(update=fields),
             },
-            "special_token_ids": _renamed(model.special_token_ids, encoder, name),
+            "special_token_ids": _together(model.special_token_ids, encoder, others, name),
             "topology": graph,
         }
     )
-    lengths = _renamed(data.modality_seq_lengths, encoder, name)
+    lengths = _together(data.modality_seq_lengths, encoder, others, name)
+    if name in lengths:
+        lengths[name] *= 1 + len(others)
     of_adapter = data.model_copy(update={"modality_seq_lengths": lengths})
     return config.model_copy(update={"model": changed, "data": of_adapter}).finalize()
 
 
-def _renamed(of_modules: Mapping[str, int], old: str, new: str) -> dict[str, int]:
-    return {new if name == old else name: value for name, value in of_modules.items()}
+def _together(
+    of_modules: Mapping[str, int], encoder: str, others: tuple[str, ...], name: str
+) -> dict[str, int]:
+    """Return the numbers of modules, with that of an encoder as that of an adapter."""
+    left = {name if one == encoder else one: number for one, number in of_modules.items()}
+    return {one: number for one, number in left.items() if one not in others}
 
 
 def _decoder(num_layers: int) -> ModuleArchitecture:

@@ -788,6 +788,14 @@ def _adapter_of_absent_items(sizes: tuple[int, int, int]) -> ExperimentConfig:
     return with_adapter(apart_multimodal_config(modules, 4, presence=presence), sizes, "clip")
 
 
+def _adapter_of_two_encoders() -> ExperimentConfig:
+    """Return an adapter that takes the rows of two encoders, one of which some samples lack."""
+    modules = {"clip": (1, 1, 2), "dino": (1, 1, 1), "audio": (1, 1, 1), LANGUAGE: (1, 1, 2)}
+    presence = {"clip": ModalityPresence(microbatches=[True, False], samples=[True, False])}
+    config = apart_multimodal_config(modules, 4, presence=presence)
+    return with_adapter(config, (2, 1, 1), "clip", others=("dino",))
+
+
 def _adapter_with_experts() -> ExperimentConfig:
     """Return an adapter whose two replicas share four experts."""
     experts = {"num_moe_experts": 4, "moe_router_topk": 2, "moe_ffn_hidden_size": 32}
@@ -808,6 +816,9 @@ def _adapters() -> Iterator[WholeRun]:
     yield WholeRun("an adapter", "of absent items", absent)
     sharded = _With(partial(_adapter_of_absent_items, (1, 1, 2)), ("adapter",), IN_FULL)
     yield WholeRun("an adapter", "of absent items, in full shards", sharded)
+    yield WholeRun("an adapter", "of two encoders", _adapter_of_two_encoders)
+    frozen = partial(_frozen, _adapter_of_two_encoders, clip=True)
+    yield WholeRun("an adapter", "of two encoders, one of them frozen", frozen)
     yield WholeRun("an adapter", "with experts, recomputed", _adapter_with_experts)
     dropping = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
     make = partial(_adapted, (1, 1, 1), (1, 1, 4), (1, 1, 2), **dropping)

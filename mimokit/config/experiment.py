@@ -109,8 +109,13 @@ class ExperimentConfig(ConfigModel):
         return self.model.total_world_size * self.replicas
 
     def tokens_of(self, encoder: str) -> int:
-        """Return the most tokens per sample that the rows of an encoder become."""
-        return self.data.modality_seq_length(self.model.path_to_language(encoder)[-1])
+        """Return the most tokens per sample that the rows of an encoder become.
+
+        Encoders that read items have equal shares of those of an adapter.
+        """
+        last = self.model.path_to_language(encoder)[-1]
+        own, all_of_them = (len(self.model.inputs_of(name)) for name in (encoder, last))
+        return self.data.modality_seq_length(last) * own // all_of_them
 
     def ranks_of_replica(self, world_size: int | None) -> int | None:
         """Return the ranks of one replica of the layout in a world; None: as many as it needs."""

@@ -124,6 +124,17 @@ class MimoParallelismConfig(ConfigModel):
             path.append(next(name for name in graph[path[-1]] if name in self.encoder_module_names))
         return tuple(path)
 
+    def inputs_of(self, encoder: str) -> tuple[str, ...]:
+        """Return the encoders whose items an encoder's rows are of, in the order of the config."""
+        before = upstream(self.module_topology, encoder) | {encoder}
+        return tuple(name for name in self.input_module_names if name in before)
+
+    def feeders_of(self, adapter: str) -> tuple[str, ...]:
+        """Return the encoders that feed an adapter, in the order of their first input."""
+        feeding = [name for name, fed in self.adapters_by_encoder.items() if fed == adapter]
+        first = self.input_module_names.index
+        return tuple(sorted(feeding, key=lambda name: first(self.inputs_of(name)[0])))
+
     def receiver_of(self, encoder: str) -> str:
         """Return the module that takes the rows of an encoder, in whose width they are."""
         return (*self.path_to_language(encoder), self.llm_module_name)[1]

@@ -145,12 +145,13 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
 
 
 def _absent(config: ExperimentConfig, batch: BatchPlan) -> frozenset[tuple[str, int]]:
-    """Return (encoder, micro-batch) without items: of an adapter those of the encoder before it."""
-    absent = config.data.absent_microbatches(batch.samples_per_microbatch)
+    """Return (encoder, micro-batch) without items: of an adapter where all before it have none."""
+    absent, model = config.data.absent_microbatches(batch.samples_per_microbatch), config.model
     return frozenset(
         (name, microbatch)
         for encoder, microbatch in absent
-        for name in config.model.path_to_language(encoder)
+        for name in model.path_to_language(encoder)
+        if absent.issuperset((source, microbatch) for source in model.inputs_of(name))
     )
 
 

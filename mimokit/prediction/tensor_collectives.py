@@ -72,8 +72,8 @@ def may_lack_items(config: ExperimentConfig) -> frozenset[str]:
         return encoders
     data = config.data
     without = {name for name, counts in data.modality_frames.items() if 0 in counts}
-    lacking = encoders & {*without, *data.modality_presence}
-    return frozenset(name for first in lacking for name in config.model.path_to_language(first))
+    lacking = {*without, *data.modality_presence}
+    return frozenset(name for name in encoders if lacking.issuperset(config.model.inputs_of(name)))
 
 
 def _of_step(
@@ -144,7 +144,7 @@ def _trains_inputs(config: ExperimentConfig, name: str) -> bool:
     model = config.model
     if model.get_architecture(name).has_learned_positions(by_default=True):
         return True
-    feeding = [source for source, adapter in model.adapters_by_encoder.items() if adapter == name]
+    feeding = model.feeders_of(name)
     return not feeding or any(map(model.has_backward, feeding))
 
 

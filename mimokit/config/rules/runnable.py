@@ -111,8 +111,8 @@ def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> It
     """Yield what of the graph of modules can be planned but not run.
 
     Args:
-        model: each of its encoders may feed one module, and be fed by one; the modules behind the
-            language module may feed none.
+        model: each of its encoders may feed one module; the modules behind the language module may
+            feed none.
     """
     language, decoders = model.llm_module_name, model.decoder_module_names
     for name, fed in model.module_topology.items():

@@ -13,9 +13,9 @@ from mimokit.units import counted, listed
 
 
 def unrunnable_adapter(model: MimoParallelismConfig, name: str) -> Iterator[Problem]:
-    """Yield what of an adapter, or of the encoder that feeds it, does not run yet.
+    """Yield what of an adapter, or of the encoders that feed it, does not run yet.
 
-    An adapter takes the rows of one encoder, which makes equally many of every item.
+    An adapter takes equally many rows of every item.
     """
     network, graph = model.get_architecture(name), model.module_topology
     feeders = [source for source, fed in graph.items() if name in fed]
@@ -28,13 +28,7 @@ def unrunnable_adapter(model: MimoParallelismConfig, name: str) -> Iterator[Prob
         )
         yield module_problem(name, "modal_type", network.modal_type, sentence)
         return
-    if len(feeders) > 1:
-        sentence = (
-            f"{listed(feeders)} feed it, which can be planned but not run yet; let one of them do "
-            "so until then."
-        )
-        yield module_problem(name, "topology", feeders, sentence)
-    for feeder in feeders[:1]:
+    for feeder in feeders:
         before = model.module_architectures.get(feeder)
         if before is None or before.modality == "rows":
             continue

@@ -53,7 +53,7 @@ def check_tokens(
     """Compare placeholders with the rows of every encoder, sample by sample.
 
     Args:
-        special_token_ids: module -> placeholder id.
+        special_token_ids: module -> placeholder id; modules may share one.
         tokens_per_item: module -> number of embeddings per item, unless the batch contains it.
 
     Raises:
@@ -68,29 +68,35 @@ def check_tokens(
                 f"The batch has inputs of {module!r}, which is not an encoder of the model; the "
                 f"encoders are {known}."
             )
+    sharing: dict[int, list[str]] = {}
     for module, token in special_token_ids.items():
+        sharing.setdefault(token, []).append(module)
+    for token, modules in sharing.items():
         placeholders = (batch["input_ids"] == token).sum(dim=1)
-        rows = rows_per_sample(inputs.get(module), len(placeholders), tokens_per_item[module])
+        count, names = len(placeholders), listed([*map(repr, modules)])
+        rows = torch.stack(
+            [rows_per_sample(inputs.get(n), count, tokens_per_item[n]) for n in modules]
+        ).sum(dim=0)
         differs = (placeholders != rows).nonzero()
         if len(differs):
             sample = int(differs[0])
-            items = int(inputs[module][ITEMS][sample]) if module in inputs else 0
+            items = sum(int(inputs[name][ITEMS][sample]) for name in modules if name in inputs)
             raise ValueError(
-                f"Sample {sample} of the batch has {int(placeholders[sample])} {module!r} "
+                f"Sample {sample} of the batch has {int(placeholders[sample])} {names} "
                 f"placeholder tokens but {counted(int(rows[sample]), 'row')} of "
                 f"{counted(items, 'item')}; they must be equal."
             )
         if "labels" in batch:
-            _check_predicted(batch, module, token)
+            _check_predicted(batch, names, token)
 
 
-def _check_predicted(batch: Batch, module: str, token: int) -> None:
+def _check_predicted(batch: Batch, modules: str, token: int) -> None:
     """Reject a placeholder as a label that counts, also one within the vocabulary (Qwen2-VL's)."""
     predicted = (batch["labels"] == token) & (batch["loss_mask"] != 0)
     if bool(predicted.any()):
         sample, place = predicted.nonzero()[0].tolist()
         raise ValueError(
-            f"Sample {sample} of the batch has the placeholder {token} of {module!r} as the label "
+            f"Sample {sample} of the batch has the placeholder {token} of {modules} as the label "
             f"of token {place}; set loss_mask to 0 there."
         )
 

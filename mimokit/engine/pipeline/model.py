@@ -221,8 +221,11 @@ def _stage(
             nothing = partial(no_items_of, network, kind.sizes)
             merge_size = network.merge_size
             return ModalityStage(name, wrapped, first, last, width, tokens, nothing, merge_size)
-        stage_type = AdapterStage if network.modality == "rows" else EncoderStage
-        return stage_type(name, wrapped, first, last, kind, tokens, chunk)
+        if network.modality != "rows":
+            return EncoderStage(name, wrapped, first, last, kind, tokens, chunk)
+        edges = {edge.modality: edge.index for edge in graph.incoming[graph.stage(name, 0).index]}
+        incoming = [edges[feeder] for feeder in config.feeders_of(name)]
+        return AdapterStage(name, wrapped, first, last, kind, tokens, incoming, chunk)
     modalities = {edge.index: edge.modality for edge in graph.incoming[graph.stage(name, 0).index]}
     with_grids = plan.program.three_axes.intersection(modalities.values())
     return LanguageStage(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -214,17 +214,39 @@ class EncoderStage(ModuleStage):
 
 
 class AdapterStage(EncoderStage):
-    """A stage of an adapter: the rows of another encoder in, rows of the next module's width out.
+    """A stage of an adapter: rows of other encoders in, rows of the next module's width out.
 
-    Items have equally many rows; a sample has as many items as its rows make.
+    Items have equally many rows; a sample has as many items as its rows make, one encoder's behind
+    another's.
+
+    Args:
+        incoming: edges of its first stage, in the order of the encoders.
     """
 
+    def __init__(
+        self,
+        name: str,
+        wrapped: ModuleDataParallel,
+        first: bool,
+        last: bool,
+        kind: EncoderKind,
+        tokens_per_item: int,
+        incoming: Sequence[int],
+        chunk: int = 0,
+    ) -> None:
+        super().__init__(name, wrapped, first, last, kind, tokens_per_item, chunk)
+        self._incoming = incoming
+
     def _inputs(self, given: StageInput) -> tuple[list[int], Mapping[str, torch.Tensor] | None]:
-        ((edge, rows),) = given.hidden.items()
-        items = [count // self._tokens_per_item for count in given.counts[edge][0]]
+        edges = [edge for edge in self._incoming if edge in given.hidden]
+        counts = [given.counts[edge][0] for edge in edges]
+        items = [sum(of_sample) // self._tokens_per_item for of_sample in zip(*counts, strict=True)]
         if not sum(items):
             return items, None
-        return items, {"rows": for_all_ranks(rows, self.wrapped.ownership.groups.cp)}
+        group = self.wrapped.ownership.groups.cp
+        split = [torch.split(given.hidden[e], own) for e, own in zip(edges, counts, strict=True)]
+        rows = torch.cat([own for of_sample in zip(*split, strict=True) for own in of_sample])
+        return items, {"rows": for_all_ranks(rows, group)}
 
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
         """Return the shapes for one item."""

@@ -22,6 +22,7 @@ from mimokit.architecture.from_config import decoder_head
 from mimokit.architecture.tensor_cut import ShardPlace
 from mimokit.architecture.tensors import cuts_of
 from mimokit.config import ExperimentConfig, ModuleArchitecture, ModuleOptimizerConfig
+from mimokit.config.graph import topological_order
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import to_device
 from mimokit.engine.data.iterators import iterate_batches
@@ -234,7 +235,12 @@ def _build(
     own_language = code.builder_of(language, width) is not None
     words = 0 if own_language else width.vocab_size
     completed = code.completed(config.runtime)
-    adapters = config.model.adapters_by_encoder
+    order = topological_order(config.model.module_topology)
+    adapters = {
+        name: config.model.feeders_of(name)
+        for name in order
+        if name in config.model.adapter_module_names
+    }
     return WholeModel(provided.model, behind, language, completed, words, adapters)
 
 

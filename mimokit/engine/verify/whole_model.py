@@ -38,7 +38,7 @@ class WholeModel(torch.nn.Module):
 
     Args:
         words: of the vocabulary, without padding; 0: what the language model returns stays whole.
-        adapters: encoder -> the adapter that takes its rows; others feed the language model.
+        adapters: adapter -> the encoders that feed it; before it those adapters that do.
 
     Attributes:
         reached: modules that have computed something, until a caller clears it.
@@ -59,7 +59,7 @@ class WholeModel(torch.nn.Module):
         language: str,
         code: UserCode,
         words: int,
-        adapters: Mapping[str, str] = MappingProxyType({}),
+        adapters: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         self.modality_submodules = ModulesByName(dict(mimo.modality_submodules.items()))
@@ -200,17 +200,22 @@ class WholeModel(torch.nn.Module):
 
     def _behind_adapters(self, inputs: Mapping[str, Batch]) -> dict[str, Batch]:
         """Run the encoders that feed adapters; return the inputs of those that feed words."""
-        ahead, ready = dict(inputs), dict[str, Batch]()
-        while ahead:
-            name, given = ahead.popitem()
-            adapter = self._adapters.get(name)
-            if adapter is None:
-                ready[name] = given
-                continue
-            modality: Any = self.modality_submodules[name]
-            self._items[adapter] = self._items[name]
-            self.reached.add(adapter)
-            ahead[adapter] = {ROWS.name: {"rows": modality(encoder_inputs=given)}}
+        ready = dict(inputs)
+        for adapter, feeders in self._adapters.items():
+            parts: list[list[torch.Tensor]] = [[] for _ in self.samples]
+            self._items[adapter] = [0] * len(parts)
+            for name in (name for name in feeders if name in ready):
+                modality: Any = self.modality_submodules[name]
+                rows = modality(encoder_inputs=ready.pop(name))
+                items = torch.tensor(self._items[name])
+                each = rows.split((items * (len(rows) // int(items.sum()))).tolist())
+                self._items[adapter] = (items + torch.tensor(self._items[adapter])).tolist()
+                for part, own in zip(parts, each, strict=True):
+                    part.append(own)
+            if sum(self._items[adapter]):
+                self.reached.add(adapter)
+                whole = torch.cat([torch.cat(part) for part in parts])
+                ready[adapter] = {ROWS.name: {"rows": whole}}
         return ready
 
 

@@ -76,8 +76,30 @@ def test_gradients_that_are_shifted_on_the_way_to_the_encoder_are_found(cluster)
     assert report.gradient_differences[0]["images"] > 1e-2
 
 
+def _two_encoders():
+    sizes = {"clip": (1, 1, 2), "dino": (1, 1, 1), LANGUAGE: (1, 1, 1)}
+    return with_adapter(apart_multimodal_config(sizes), (2, 1, 2), "clip", others=("dino",))
+
+
+def _encoders_swapped(original):
+    """Plant: of each sample the items of the second encoder come before those of the first."""
+
+    def inputs(self, given):
+        self._incoming = sorted(self._incoming, reverse=True)
+        return original(self, given)
+
+    return inputs
+
+
+def test_items_of_two_encoders_in_another_order_are_found(cluster):
+    inputs = "mimokit.engine.pipeline.stages.AdapterStage._inputs"
+    with planted(cluster, inputs, _encoders_swapped, 8):
+        report = verify(cluster, _two_encoders(), steps=1)
+    assert report.loss_differences[0] > 1e-4
+
+
 def test_a_right_adapter_has_no_culprit(cluster):
-    report = explain(cluster, _config((2, 1, 2)), steps=1)
+    report = explain(cluster, _two_encoders(), steps=1)
     assert report.passed, report.verdict
     assert report.not_compared == ()
     compared = {one.seam.operation for one in report.compared if one.seam.module == "adapter"}
@@ -127,32 +149,26 @@ def test_adapters_that_can_be_planned_but_not_run(fields, told):
         check_trainable(config)
 
 
-def _two_encoders(graph, kind="qwen"):
-    sizes = {"clip": (1, 1, 1), kind: (1, 1, 1), LANGUAGE: (1, 1, 1)}
-    config = with_adapter(apart_multimodal_config(sizes), (1, 1, 1), "clip")
-    config.model.topology = graph(kind)
-    return config
-
-
 @pytest.mark.parametrize(
     ("graph", "told"),
     [
         (
-            lambda qwen: {"clip": ["adapter", LANGUAGE], qwen: [LANGUAGE], "adapter": [LANGUAGE]},
+            {"clip": ["adapter", LANGUAGE], "qwen": [LANGUAGE], "adapter": [LANGUAGE]},
             "'clip': it feeds adapter, language_module, which .* let every encoder feed one module",
         ),
         (
-            lambda qwen: {"clip": ["adapter"], qwen: ["adapter"], "adapter": [LANGUAGE]},
-            "'adapter': clip and qwen feed it, which can be planned but not run yet; let one of",
+            {"clip": ["adapter"], "qwen": ["adapter"], "adapter": [LANGUAGE]},
+            "'adapter': 'qwen', which feeds it, takes images of any size, which can be planned but",
         ),
         (
-            lambda qwen: {"clip": [LANGUAGE], qwen: ["adapter"], "adapter": [LANGUAGE]},
-            "'adapter': 'qwen', which feeds it, takes images of any size, which can be planned",
+            {"clip": [LANGUAGE], "qwen": [LANGUAGE], "adapter": [LANGUAGE]},
+            "'adapter': no module feeds it, but its modal_type is rows, which can be planned but",
         ),
     ],
 )
 def test_graphs_of_adapters_that_can_be_planned_but_not_run(graph, told):
-    config = _two_encoders(graph)
-    config.model.special_token_ids |= {"clip": 900}
+    sizes = {"clip": (1, 1, 1), "qwen": (1, 1, 1), LANGUAGE: (1, 1, 1)}
+    config = with_adapter(apart_multimodal_config(sizes), (1, 1, 1), "clip")
+    config.model.topology = graph
     with pytest.raises(ConfigError, match=told):
         check_runnable(config)
