@@ -8,13 +8,14 @@ some steps, are left out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from mimokit.architecture.from_config import branch_of_config, net_of_config
 from mimokit.architecture.layer_work.collectives import (
     WAYS,
     End,
+    LayerCollective,
     end_collectives,
     layer_collectives,
     tensor_calls,
@@ -104,6 +105,10 @@ def _of_step(
     )
     forward = ahead + end_ahead + put_together
     back += cut
+    if "encoder" in network.frozen_parts:
+        back -= dense * _gathers(layer_collectives(net, None, sizes, "forward"))
+        back -= mixed * _gathers(layer_collectives(net, net.moe, sizes, "forward"))
+        back -= sum(_gathers(end_collectives(end, 1, sizes, "forward")) for end in ends)
     if is_encoder:
         backward = config.model.layers_have_backward(name) * back
         most = forward + backward + config.model.has_backward(name) * end_back
@@ -117,6 +122,12 @@ def _of_step(
     summed = int(of_ranks and _trains_slices(config, name))
     summed += int(mixed > 0 and not config.model.is_frozen(name)) * expert_reductions(ranks)
     return CollectiveSpan(count * least + summed, count * most + summed)
+
+
+def _gathers(collectives: Iterable[LayerCollective]) -> int:
+    """Count the inputs of matrices that are gathered; backward again where these are trained."""
+    gathers = (each for each in collectives if each.kind == "all-gather" and not each.projected)
+    return tensor_calls(gathers)
 
 
 def _around_slices(

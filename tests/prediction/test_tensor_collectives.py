@@ -58,6 +58,13 @@ def test_slices_of_a_sequence() -> None:
     assert counted(config) == {"images": 3 * (14 + 27) + 2}
 
 
+def test_slices_that_frozen_matrices_take() -> None:
+    """Nothing is gathered again backward: twice in each of two layers, and for the output."""
+    config = cut_along_sequences(partial(apart_config, (1, 1, 1), (2, 1, 1), 3))
+    trained = counted(config, 1)[LANGUAGE]
+    assert counted(changed(config, LANGUAGE, frozen=True), 1) == {LANGUAGE: trained - 1 - 3 * 5}
+
+
 def test_norms_of_heads() -> None:
     """Ranks have other heads: the gradients of their norms are summed once per step."""
     config = changed(digits_config((1, 4), (2, 2), num_microbatches=3), LANGUAGE, qk_layernorm=True)

@@ -25,10 +25,10 @@ from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.tensor_collectives import CollectiveSpan
 from mimokit.samples import HealthSample, StepSample
 from tests.layouts import digits_config
-from tests.layouts_apart import apart_config
+from tests.layouts_apart import apart_config, with_adapter
 from tests.layouts_multimodal import multimodal_config
 from tests.planted import planted
-from tests.whole_runs import in_rows, on_contexts
+from tests.whole_runs import cut_along_sequences, in_rows, on_contexts
 
 LANGUAGE = "language_module"
 NORM, SHARD = "language_module.norm.weight", "language_module.fc1.weight (shard {} of 2)"
@@ -308,6 +308,10 @@ def networks_of(config: ExperimentConfig, **changed: Mapping[str, Any]) -> Exper
     return config
 
 
+def _adapted(**runtime: object) -> ExperimentConfig:
+    return with_adapter(apart_config((2, 1, 1), (2, 1, 1), 2, **runtime), (2, 1, 1))
+
+
 @pytest.mark.parametrize(
     ("config", "counted"),
     [
@@ -323,8 +327,16 @@ def networks_of(config: ExperimentConfig, **changed: Mapping[str, Any]) -> Exper
             apart_config((2, 1, 1), (2, 2, 1), 2, num_iterations=1),
             {0: 20, 1: 20, 2: 18, 3: 18, 4: 22, 5: 22},
         ),
+        (
+            networks_of(
+                cut_along_sequences(partial(_adapted, num_iterations=1)),
+                adapter={"frozen": True},
+                language_module={"frozen": True},
+            ),
+            {0: 49, 1: 49, 2: 44, 3: 44, 4: 40, 5: 40},
+        ),
     ],
-    ids=["homogeneous", "pipeline"],
+    ids=["homogeneous", "pipeline", "frozen slices"],
 )
 def test_counted_collectives_are_those_planned(
     cluster: EngineCluster, config: ExperimentConfig, counted: dict[int, int]
