@@ -44,6 +44,16 @@ def prepared(config: Config, world_size: int | None = None) -> ExperimentConfig:
     return config
 
 
+def check_runs(config: ExperimentConfig) -> None:
+    """Reject what cannot run yet, and adapters that take other items than encoders make.
+
+    Raises:
+        ConfigError: with all problems of either.
+    """
+    check_runnable(config)
+    check_adapters(config.model)
+
+
 def check_trainable(config: ExperimentConfig, own: Collection[str] = ()) -> None:
     """Reject what cannot be trained from this process.
 
@@ -58,8 +68,7 @@ def check_trainable(config: ExperimentConfig, own: Collection[str] = ()) -> None
     """
     from mimokit.prediction.peak import peak_of_hardware
 
-    check_runnable(config)
-    check_adapters(config.model)
+    check_runs(config)
     checked_code(config)
     check_saving(config)
     check_resumable(config, own)

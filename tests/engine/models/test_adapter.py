@@ -149,6 +149,13 @@ def test_adapters_that_can_be_planned_but_not_run(fields, told):
         check_trainable(config)
 
 
+def test_an_adapter_of_part_of_an_item_is_refused(cluster):
+    config = with_adapter(apart_config((1, 1, 1), (1, 1, 1)), (1, 1, 1), seq_length=2)
+    for refused in (verify, explain, Stepper):
+        with pytest.raises(ConfigError, match=r"'images', which feeds it, makes 4 tokens of an it"):
+            refused(cluster, config)
+
+
 @pytest.mark.parametrize(
     ("graph", "told"),
     [
