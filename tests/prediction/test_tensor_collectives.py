@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,11 @@ from mimokit.prediction.tensor_collectives import CollectiveSpan, may_lack_items
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.layouts_experts import BALANCED, SHARED, experts_config
-from tests.whole_runs import cut_along_sequences, predicting
+from tests.whole_runs import (
+    cut_along_sequences,
+    in_rows,
+    predicting,
+)
 
 LANGUAGE = "language_module"
 
@@ -31,6 +36,16 @@ def changed(config: ExperimentConfig, name: str, **fields: Any) -> ExperimentCon
     networks = config.model.module_architectures
     networks[name] = networks[name].model_copy(update=fields)
     return config
+
+
+on_two_ranks = partial(experts_config, (1, 1, 2), (2, 1, 1))
+
+
+def recomputing(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
+    """Return a config whose language model recomputes whole layers."""
+    config = make()
+    config.model.module_parallelisms[LANGUAGE].recompute_granularity = "full"
+    return config.finalize()
 
 
 @pytest.mark.parametrize(
@@ -88,7 +103,8 @@ def test_norms_of_heads() -> None:
 @pytest.mark.parametrize(
     ("config", "found"),
     [
-        (experts_config((2, 1, 2), (2, 1, 2), **SHARED, **BALANCED), {"images": 51}),
+        # An expert with a capacity: ranks gather scores, samples, and which tokens count.
+        (experts_config((2, 1, 2), (2, 1, 2), **SHARED, **BALANCED), {"images": 53}),
         (
             experts_config((1, 1, 4), (2, 1, 2), dispatcher="allgather", **SHARED),
             {LANGUAGE: 35},
@@ -100,7 +116,8 @@ def test_norms_of_heads() -> None:
             ),
             {LANGUAGE: 63},
         ),
-        (experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1, **BALANCED), {LANGUAGE: 23}),
+        # 2 layers: an all-reduce of a loss, 3 gathers for a capacity.
+        (experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1, **BALANCED), {LANGUAGE: 27}),
         (
             experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1, expert_tensor_parallel=2),
             {LANGUAGE: 32},
@@ -112,6 +129,33 @@ def test_experts_whose_groups_are_those_of_tensors(
     config: ExperimentConfig, found: dict[str, int]
 ) -> None:
     assert counted(config) == found
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (on_two_ranks, 32),
+        # Again in 2 layers: 2 around attention, how many tokens there are, 3 of a dispatch.
+        (partial(recomputing, on_two_ranks), 44),
+        # 39, and again 2 around attention (4), around a dense layer and shared experts (4), and for
+        # a capacity and a dispatch (3 + 4). The loss is computed in the backward pass alone.
+        (partial(recomputing, partial(on_two_ranks, **SHARED, **BALANCED)), 54),
+        (partial(on_two_ranks, moe_router_enable_expert_bias=True), 34),  # a bias of 2 layers
+        # Samples in a row: 39 without, and how many tokens a rank has.
+        (partial(in_rows, partial(on_two_ranks, dispatcher="allgather", **SHARED, **BALANCED)), 40),
+    ],
+    ids=["plain", "recomputed", "a loss, recomputed", "biases", "gathered rows"],
+)
+def test_experts_of_tensor_parallel_ranks(make: Callable[[], ExperimentConfig], found: int) -> None:
+    assert counted(make()) == {LANGUAGE: found}
+
+
+def test_modules_with_groups_of_their_own_on_shared_ranks() -> None:
+    """What overlaps its reduction shares no group: 6 of an encoder's layer and projector, 12."""
+    config = digits_config((2, 1), (2, 1))
+    for module in config.model.module_parallelisms.values():
+        module.overlap_grad_reduce = True
+    assert counted(config) == {"images": 6, LANGUAGE: 12}
 
 
 def test_stages_of_a_pipeline() -> None:
