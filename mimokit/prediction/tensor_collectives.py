@@ -26,6 +26,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import FRAME_PARALLEL
 from mimokit.planning.shared_groups import groups_key
 from mimokit.planning.types import LayoutPlan
+from mimokit.prediction.attention_collectives import attention_calls
 from mimokit.prediction.expert_collectives import expert_calls, expert_reductions
 
 
@@ -92,10 +93,12 @@ def _of_step(
     mixed = int(layers.expert) + further * (net.moe is not None)
     is_frozen = "encoder" in network.frozen_parts
     of_experts = expert_calls(network, ranks, plan.executions[name], is_encoder)
+    of_attention = attention_calls(net, sizes, not is_frozen)
     ahead, back = (
         dense * tensor_calls(layer_collectives(net, None, sizes, way))
         + mixed * (tensor_calls(layer_collectives(net, net.moe, sizes, way)) + calls)
-        for way, calls in zip(WAYS, of_experts, strict=True)
+        + (dense + mixed) * more
+        for way, calls, more in zip(WAYS, of_experts, of_attention, strict=True)
     )
     if name == plan.llm_module_name and rank in ranks.stage(0):
         ends.append("embedding")

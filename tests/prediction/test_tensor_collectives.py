@@ -16,8 +16,10 @@ from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.layouts_experts import BALANCED, SHARED, experts_config
 from tests.whole_runs import (
+    LATENT_ATTENTION,
     cut_along_sequences,
     in_rows,
+    latent_config,
     predicting,
 )
 
@@ -39,6 +41,7 @@ def changed(config: ExperimentConfig, name: str, **fields: Any) -> ExperimentCon
 
 
 on_two_ranks = partial(experts_config, (1, 1, 2), (2, 1, 1))
+LATENT = {**LATENT_ATTENTION, "q_lora_rank": 10, "num_query_groups": None}
 
 
 def recomputing(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
@@ -46,6 +49,11 @@ def recomputing(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
     config = make()
     config.model.module_parallelisms[LANGUAGE].recompute_granularity = "full"
     return config.finalize()
+
+
+def frozen_on_two_ranks(**fields: Any) -> ExperimentConfig:
+    """Return frozen experts behind an encoder that trains."""
+    return experts_config((1, 1, 1), (2, 1, 1), True, 2, frozen=True, **fields)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +156,43 @@ def test_experts_whose_groups_are_those_of_tensors(
 )
 def test_experts_of_tensor_parallel_ranks(make: Callable[[], ExperimentConfig], found: int) -> None:
     assert counted(make()) == {LANGUAGE: found}
+
+
+@pytest.mark.parametrize(
+    ("make", "rank", "found"),
+    [
+        # Backward, all-reduces of compressed queries, of keys and values, and of the rotary key.
+        (latent_config, 0, {"images": 18 + 2 * 2}),
+        # 2 layers: 3 gathers in place of 1, 3 reduce-scatters in place of 1, 1 more again.
+        (partial(on_two_ranks, **LATENT), 0, {LANGUAGE: 32 + 2 * 5}),
+        # Again in 2 layers: 4 around attention, how many tokens there are, 3 of a dispatch.
+        (partial(recomputing, partial(on_two_ranks, **LATENT)), 0, {LANGUAGE: 42 + 2 * 8}),
+        # Backward a layer gathers no inputs again: 3 scatters, 1 gather of attention, 3 dispatched;
+        # besides one each of embedding and output. Forward: 8 of a layer, 4 others.
+        (partial(frozen_on_two_ranks, **LATENT), 1, {LANGUAGE: 2 * (2 * 8 + 4 + 2 * 7 + 2)}),
+    ],
+    ids=["whole", "slices", "recomputed", "frozen"],
+)
+def test_latent_attention(
+    make: Callable[[], ExperimentConfig], rank: int, found: dict[str, int]
+) -> None:
+    assert counted(make(), rank) == found
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        # 2 layers gather what they project, and biases; backward they scatter the gradients.
+        ({}, 12 + 2 * 2 + 2 * 2),
+        ({"frozen": True}, 12 + 2 * 2 + 2),  # of frozen biases there is no gradient
+        ({"add_key_bias": True}, 12 + 2 * 2),
+    ],
+    ids=["trained", "frozen", "with a bias"],
+)
+def test_biases_of_groups_fewer_than_ranks(fields: dict[str, Any], found: int) -> None:
+    config = digits_config((1, 4), (4, 1))
+    few = {"num_query_groups": 2, "add_key_bias": False}
+    assert counted(changed(config, LANGUAGE, **{**few, **fields})) == {LANGUAGE: found}
 
 
 def test_modules_with_groups_of_their_own_on_shared_ranks() -> None:
