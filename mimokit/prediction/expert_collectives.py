@@ -10,49 +10,76 @@ tensor parallelism: then both are one process group. Per layer with experts, and
 | expert tensor parallel | the same | their gradients |
 | both, where all tokens are gathered | the same, and to which experts they go | their gradients |
 | all that share the tokens of a mean | tokens of each expert, for an auxiliary loss | |
-| all that share a sequence | scores, where an expert has a capacity | |
+| all that share a sequence | where an expert has a capacity: scores, samples, what counts | |
+
+Ranks that gather all tokens first tell each other how many there are, where these may differ.
+Layers that are recomputed whole have those of the forward pass in the backward pass, too; a loss is
+computed only there, as the forward pass has no gradients.
 """
 
 from __future__ import annotations
 
 from mimokit.axes import Axis
 from mimokit.config import ModuleArchitecture
+from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.ranks import ModuleRanks
 
 _DISPATCH = 3
 """Tokens, their weights, results."""
 
+_CAPACITY = 3
+"""Scores, the samples of tokens, and which tokens count."""
+
 _EXPERTS = (Axis.EXPERT_TENSOR, Axis.EXPERT)
 _SEQUENCE = (Axis.TENSOR, Axis.CONTEXT)
+_REPLICAS = (*_SEQUENCE, Axis.DATA)
 
 
 def expert_calls(
-    network: ModuleArchitecture, ranks: ModuleRanks, dispatcher: str
+    network: ModuleArchitecture, ranks: ModuleRanks, execution: ModuleExecution, of_items: bool
 ) -> tuple[int, int]:
     """Return how often ranks of a tensor-parallel group meet for the experts of a layer.
+
+    Args:
+        of_items: the layer is an encoder's; ranks then have other numbers of tokens.
 
     Returns:
         In the forward pass of training, and in the backward pass.
     """
-    groups = [_EXPERTS] if dispatcher == "allgather" else [(axis,) for axis in _EXPERTS]
-    dispatch = _DISPATCH * sum(_has_experts(ranks, axes) for axes in groups)
-    ahead = dispatch + _has_experts(ranks, _EXPERTS)
-    kind = network.moe_router_load_balancing_type or "aux_loss"
-    if network.moe_aux_loss_coeff and kind != "none":
-        of_mean = _SEQUENCE if kind == "seq_aux_loss" else (*_SEQUENCE, Axis.DATA)
-        ahead += _has_tensors(ranks, of_mean)
+    gathered = execution.token_dispatcher == "allgather"
+    groups = [_EXPERTS] if gathered else [(axis,) for axis in _EXPERTS]
+    dispatch = _DISPATCH * sum(has_experts(ranks, axes) for axes in groups)
+    uneven = gathered and (of_items or execution.samples_in_row)
+    ahead = dispatch + (1 + uneven) * has_experts(ranks, _EXPERTS)
     if network.moe_expert_capacity_factor is not None:
-        ahead += _has_tensors(ranks, _SEQUENCE)
-    return ahead, dispatch
+        ahead += _CAPACITY * _has_tensors(ranks, _SEQUENCE)
+    losses = _losses(network, ranks)
+    if execution.recompute == "full":
+        return ahead, dispatch + ahead + losses
+    return ahead + losses, dispatch
 
 
-def expert_reductions(ranks: ModuleRanks) -> int:
-    """Return how often they meet in a step for the sum of gradients of experts."""
-    return int(_has_experts(ranks, (Axis.EXPERT_DATA,)))
+def expert_reductions(network: ModuleArchitecture, ranks: ModuleRanks, layers: int) -> int:
+    """Return how often they meet in a step for gradients of experts, and to move their biases.
+
+    Args:
+        layers: with experts, of a rank.
+    """
+    gradients = layers > 0 and has_experts(ranks, (Axis.EXPERT_DATA,))
+    moved = bool(network.moe_router_enable_expert_bias) and _has_tensors(ranks, _REPLICAS)
+    return int(gradients) + layers * int(moved)
 
 
-def _has_experts(ranks: ModuleRanks, axes: tuple[Axis, ...]) -> bool:
-    """Whether groups over axes of experts are those of tensor parallelism."""
+def _losses(network: ModuleArchitecture, ranks: ModuleRanks) -> int:
+    """Return how often they meet for the auxiliary loss of a layer."""
+    kind = network.moe_router_load_balancing_type or "aux_loss"
+    if not network.moe_aux_loss_coeff or kind == "none":
+        return 0
+    return int(_has_tensors(ranks, _SEQUENCE if kind == "seq_aux_loss" else _REPLICAS))
+
+
+def has_experts(ranks: ModuleRanks, axes: tuple[Axis, ...]) -> bool:
+    """Return whether groups over axes of experts are those of tensor parallelism."""
     return ranks.expert_view().groups(*axes) == ranks.groups(Axis.TENSOR)
 
 

@@ -9,7 +9,7 @@ some steps, are left out.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mimokit.architecture.from_config import branch_of_config, net_of_config
 from mimokit.architecture.layer_work.collectives import (
@@ -24,9 +24,11 @@ from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, ParallelSizes
 from mimokit.architecture.parameters_on_rank import stage_layers
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import FRAME_PARALLEL
-from mimokit.planning.ranks import ModuleRanks
+from mimokit.planning.shared_groups import groups_key
 from mimokit.planning.types import LayoutPlan
+from mimokit.prediction.attention_collectives import attention_calls
 from mimokit.prediction.expert_collectives import expert_calls, expert_reductions
+from mimokit.prediction.muon_collectives import muon_gathers
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,10 @@ def tensor_collectives(
     Args:
         lacking: encoders that may have no items in a micro-batch; see `may_lack_items`.
     """
-    shared: dict[ModuleRanks, list[str]] = {}
+    shared: dict[tuple[object, ...], list[str]] = {}
     for name, ranks in plan.modules.items():
         if rank in ranks.ranks and ranks.tensor_parallel > 1:
-            shared.setdefault(replace(ranks, module=""), []).append(name)
+            shared.setdefault(groups_key(plan, name), []).append(name)
     counts = {}
     for names in shared.values():
         spans = [_of_step(config, plan, name, rank, lacking) for name in names]
@@ -90,11 +92,14 @@ def _of_step(
     further *= is_last
     dense = int(layers.dense) + further * (net.moe is None)
     mixed = int(layers.expert) + further * (net.moe is not None)
-    of_experts = expert_calls(network, ranks, plan.executions[name].token_dispatcher)
+    is_frozen = "encoder" in network.frozen_parts
+    of_experts = expert_calls(network, ranks, plan.executions[name], is_encoder)
+    of_attention = attention_calls(net, sizes, not is_frozen)
     ahead, back = (
         dense * tensor_calls(layer_collectives(net, None, sizes, way))
         + mixed * (tensor_calls(layer_collectives(net, net.moe, sizes, way)) + calls)
-        for way, calls in zip(WAYS, of_experts, strict=True)
+        + (dense + mixed) * more
+        for way, calls, more in zip(WAYS, of_experts, of_attention, strict=True)
     )
     if name == plan.llm_module_name and rank in ranks.stage(0):
         ends.append("embedding")
@@ -107,7 +112,6 @@ def _of_step(
     end_ahead, end_back = (
         sum(tensor_calls(end_collectives(end, 1, sizes, way)) for end in ends) for way in WAYS
     )
-    is_frozen = "encoder" in network.frozen_parts
     joining_ahead, joining_back = _joining(sizes, is_frozen)
     forward = ahead + end_ahead + put_together + further * joining_ahead
     back += cut + further * joining_back
@@ -126,7 +130,9 @@ def _of_step(
     count = plan.batch.num_microbatches
     of_ranks = sizes.sequence_parallel or net.qk_norm  # ranks norm other positions, or other heads
     summed = int(of_ranks and _trains_slices(config, name))
-    summed += int(mixed > 0 and not config.model.is_frozen(name)) * expert_reductions(ranks)
+    if not config.model.is_frozen(name):
+        summed += expert_reductions(network, ranks, mixed)
+    summed += muon_gathers(config, plan, name, rank)
     return CollectiveSpan(count * least + summed, count * most + summed)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,15 @@ from mimokit.prediction.tensor_collectives import CollectiveSpan, may_lack_items
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.layouts_experts import BALANCED, SHARED, experts_config
-from tests.whole_runs import cut_along_sequences, predicting
+from tests.whole_runs import (
+    LATENT_ATTENTION,
+    MUON,
+    cut_along_sequences,
+    in_rows,
+    latent_config,
+    predicting,
+    with_strategy,
+)
 
 LANGUAGE = "language_module"
 
@@ -31,6 +40,22 @@ def changed(config: ExperimentConfig, name: str, **fields: Any) -> ExperimentCon
     networks = config.model.module_architectures
     networks[name] = networks[name].model_copy(update=fields)
     return config
+
+
+on_two_ranks = partial(experts_config, (1, 1, 2), (2, 1, 1))
+LATENT = {**LATENT_ATTENTION, "q_lora_rank": 10, "num_query_groups": None}
+
+
+def recomputing(make: Callable[[], ExperimentConfig]) -> ExperimentConfig:
+    """Return a config whose language model recomputes whole layers."""
+    config = make()
+    config.model.module_parallelisms[LANGUAGE].recompute_granularity = "full"
+    return config.finalize()
+
+
+def frozen_on_two_ranks(**fields: Any) -> ExperimentConfig:
+    """Return frozen experts behind an encoder that trains."""
+    return experts_config((1, 1, 1), (2, 1, 1), True, 2, frozen=True, **fields)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +113,8 @@ def test_norms_of_heads() -> None:
 @pytest.mark.parametrize(
     ("config", "found"),
     [
-        (experts_config((2, 1, 2), (2, 1, 2), **SHARED, **BALANCED), {"images": 51}),
+        # An expert with a capacity: ranks gather scores, samples, and which tokens count.
+        (experts_config((2, 1, 2), (2, 1, 2), **SHARED, **BALANCED), {"images": 53}),
         (
             experts_config((1, 1, 4), (2, 1, 2), dispatcher="allgather", **SHARED),
             {LANGUAGE: 35},
@@ -100,7 +126,8 @@ def test_norms_of_heads() -> None:
             ),
             {LANGUAGE: 63},
         ),
-        (experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1, **BALANCED), {LANGUAGE: 23}),
+        # 2 layers: an all-reduce of a loss, 3 gathers for a capacity.
+        (experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1, **BALANCED), {LANGUAGE: 27}),
         (
             experts_config((1, 1, 2), (2, 1, 1), expert_parallel=1, expert_tensor_parallel=2),
             {LANGUAGE: 32},
@@ -112,6 +139,90 @@ def test_experts_whose_groups_are_those_of_tensors(
     config: ExperimentConfig, found: dict[str, int]
 ) -> None:
     assert counted(config) == found
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (on_two_ranks, 32),
+        # Again in 2 layers: 2 around attention, how many tokens there are, 3 of a dispatch.
+        (partial(recomputing, on_two_ranks), 44),
+        # 39, and again 2 around attention (4), around a dense layer and shared experts (4), and for
+        # a capacity and a dispatch (3 + 4). The loss is computed in the backward pass alone.
+        (partial(recomputing, partial(on_two_ranks, **SHARED, **BALANCED)), 54),
+        (partial(on_two_ranks, moe_router_enable_expert_bias=True), 34),  # a bias of 2 layers
+        # Samples in a row: 39 without, and how many tokens a rank has.
+        (partial(in_rows, partial(on_two_ranks, dispatcher="allgather", **SHARED, **BALANCED)), 40),
+    ],
+    ids=["plain", "recomputed", "a loss, recomputed", "biases", "gathered rows"],
+)
+def test_experts_of_tensor_parallel_ranks(make: Callable[[], ExperimentConfig], found: int) -> None:
+    assert counted(make()) == {LANGUAGE: found}
+
+
+@pytest.mark.parametrize(
+    ("make", "rank", "found"),
+    [
+        # Backward, all-reduces of compressed queries, of keys and values, and of the rotary key.
+        (latent_config, 0, {"images": 18 + 2 * 2}),
+        # 2 layers: 3 gathers in place of 1, 3 reduce-scatters in place of 1, 1 more again.
+        (partial(on_two_ranks, **LATENT), 0, {LANGUAGE: 32 + 2 * 5}),
+        # Again in 2 layers: 4 around attention, how many tokens there are, 3 of a dispatch.
+        (partial(recomputing, partial(on_two_ranks, **LATENT)), 0, {LANGUAGE: 42 + 2 * 8}),
+        # Backward a layer gathers no inputs again: 3 scatters, 1 gather of attention, 3 dispatched;
+        # besides one each of embedding and output. Forward: 8 of a layer, 4 others.
+        (partial(frozen_on_two_ranks, **LATENT), 1, {LANGUAGE: 2 * (2 * 8 + 4 + 2 * 7 + 2)}),
+    ],
+    ids=["whole", "slices", "recomputed", "frozen"],
+)
+def test_latent_attention(
+    make: Callable[[], ExperimentConfig], rank: int, found: dict[str, int]
+) -> None:
+    assert counted(make(), rank) == found
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        # 2 layers gather what they project, and biases; backward they scatter the gradients.
+        ({}, 12 + 2 * 2 + 2 * 2),
+        ({"frozen": True}, 12 + 2 * 2 + 2),  # of frozen biases there is no gradient
+        ({"add_key_bias": True}, 12 + 2 * 2),
+    ],
+    ids=["trained", "frozen", "with a bias"],
+)
+def test_biases_of_groups_fewer_than_ranks(fields: dict[str, Any], found: int) -> None:
+    config = digits_config((1, 4), (4, 1))
+    few = {"num_query_groups": 2, "add_key_bias": False}
+    assert counted(changed(config, LANGUAGE, **{**few, **fields})) == {LANGUAGE: found}
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        # 3 layers of 4 matrices each: of attention and of a feed-forward layer.
+        (partial(digits_config, (2, 1), (2, 1)), {"images": 18 + 3 * 4}),
+        (partial(on_two_ranks, **SHARED), {LANGUAGE: 35 + 2 * 4}),  # routed experts are whole
+        # 2 layers: 2 of attention, 2 of each of 4 experts.
+        (
+            partial(on_two_ranks, expert_parallel=1, expert_tensor_parallel=2),
+            {LANGUAGE: 32 + 2 * (2 + 4 * 2)},
+        ),
+    ],
+    ids=["dense", "EP2", "ETP2"],
+)
+def test_matrices_that_muon_makes_orthogonal(
+    make: Callable[[], ExperimentConfig], found: dict[str, int]
+) -> None:
+    assert counted(with_strategy(make(), name="fedavg", replicas=2, **MUON)) == found
+
+
+def test_modules_with_groups_of_their_own_on_shared_ranks() -> None:
+    """What overlaps its reduction shares no group: 6 of an encoder's layer and projector, 12."""
+    config = digits_config((2, 1), (2, 1))
+    for module in config.model.module_parallelisms.values():
+        module.overlap_grad_reduce = True
+    assert counted(config) == {"images": 6, LANGUAGE: 12}
 
 
 def test_stages_of_a_pipeline() -> None:

@@ -15,6 +15,7 @@ from mimokit.axes import GRID_AXES, Axis
 from mimokit.engine.device import group_timeout
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.planning.ranks import ModuleRanks, RankGrid
+from mimokit.planning.shared_groups import groups_key, has_embedding_group
 from mimokit.planning.types import LayoutPlan
 
 _GROUPS: Mapping[str, tuple[Axis, ...]] = {
@@ -176,12 +177,7 @@ def create_grids(
     shared: dict[tuple[object, ...], str] = {}
     for name, rank_map in plan.modules.items():
         instances = plan.executions[name].optimizer_instances
-        embeds = name == plan.llm_module_name and rank_map.pipeline_parallel > 1
-        key = (*_shape_key(rank_map), instances, embeds)
-        if plan.executions[name].overlap_reduction:
-            # Not every rank starts the reductions of two modules in one order: a replica without
-            # items has no backward of its encoder. In groups of their own they cannot meet.
-            key = (*key, name)
+        key = groups_key(plan, name)
         if key in shared:
             grids[name] = grids[shared[key]]
             if shared[key] in collections:
@@ -189,15 +185,11 @@ def create_grids(
             continue
         shared[key] = name
         grids[name], expert_grid = create_module_grids(rank_map)
-        embedding = create_embedding_group(rank_map) if embeds else None
+        embedding = create_embedding_group(rank_map) if has_embedding_group(plan, name) else None
         several = create_instance_groups(rank_map, instances) if instances > 1 else None
         if is_current_rank_in_grid(dist.get_rank(), grids[name]):
             collections[name] = process_groups(grids[name], expert_grid, embedding, several)
     return grids, collections
-
-
-def _shape_key(rank_map: ModuleRanks) -> tuple[object, ...]:
-    return rank_map.shape, rank_map.expert_view().shape, rank_map.rank_offset
 
 
 def is_current_rank_in_grid(rank: int, grid: HyperCommGrid) -> bool:

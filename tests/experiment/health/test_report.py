@@ -27,9 +27,10 @@ from mimokit.samples import HealthSample, StepSample
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, with_adapter
+from tests.layouts_experts import BALANCED, experts_config
 from tests.layouts_multimodal import multimodal_config
 from tests.planted import planted
-from tests.whole_runs import cut_along_sequences, in_rows, on_contexts
+from tests.whole_runs import LATENT_ATTENTION, cut_along_sequences, in_rows, on_contexts
 
 LANGUAGE = "language_module"
 NORM, SHARD = "language_module.norm.weight", "language_module.fc1.weight (shard {} of 2)"
@@ -312,6 +313,15 @@ def _adapted(**runtime: object) -> ExperimentConfig:
     return with_adapter(apart_config((2, 1, 1), (2, 1, 1), 2, **runtime), (2, 1, 1))
 
 
+def _latent_experts() -> ExperimentConfig:
+    latent = {**LATENT_ATTENTION, "num_query_groups": None, "moe_router_enable_expert_bias": True}
+    config = experts_config((1, 1, 2), (2, 1, 1), **latent, **BALANCED)
+    for module in config.model.module_parallelisms.values():
+        module.recompute_granularity = "full"
+    config.runtime.num_iterations = 1
+    return config.finalize()
+
+
 @pytest.mark.parametrize(
     ("config", "counted"),
     [
@@ -335,8 +345,10 @@ def _adapted(**runtime: object) -> ExperimentConfig:
             ),
             {0: 49, 1: 49, 2: 44, 3: 44, 4: 40, 5: 40},
         ),
+        # 58, biases, and in 2 layers a loss and twice 3 gathers for a capacity.
+        (_latent_experts(), {0: 60 + 2 * 7, 1: 60 + 2 * 7}),
     ],
-    ids=["homogeneous", "pipeline", "frozen slices"],
+    ids=["homogeneous", "pipeline", "frozen slices", "latent experts, recomputed"],
 )
 def test_counted_collectives_are_those_planned(
     cluster: EngineCluster, config: ExperimentConfig, counted: dict[int, int]
