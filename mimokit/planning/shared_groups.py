@@ -11,7 +11,7 @@ def groups_key(plan: LayoutPlan, name: str) -> tuple[object, ...]:
     shape = ranks.shape, ranks.expert_view().shape, ranks.rank_offset
     key = (*shape, execution.optimizer_instances, has_embedding_group(plan, name))
     # Not every rank starts the reductions of two modules in one order: a replica without items has
-    # no backward of its encoder. In groups of their own they cannot meet.
+    # no backward of its encoder. With a group for each module, orders may differ.
     return (*key, name) if execution.overlap_reduction else key
 
 

@@ -256,7 +256,7 @@ class LayoutFreeRouter(TopKRouter):  # type: ignore[misc]
     def _tokens_of(self, logits: torch.Tensor) -> _Tokens:
         """Return the tokens of a pass; all count where no stage says how many of a sample do.
 
-        None counts where there are no samples.
+        In a pass without samples no token counts.
         """
         lengths, row = lengths_computed(), row_computed()
         number = logits.shape[1] if row is None else len(row.lengths)

@@ -214,7 +214,7 @@ def blank_item(tensors: Mapping[str, Any], merge_size: int, dtype: torch.dtype) 
     """Return the inputs of the smallest item, of zeros.
 
     Args:
-        tensors: the inputs of any number of items; what is no tensor stays as it is.
+        tensors: the inputs of any number of items; other entries stay unchanged.
         merge_size: of images of any size.
         dtype: of inputs that are not integers.
     """

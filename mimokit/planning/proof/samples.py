@@ -69,7 +69,7 @@ def _reading(plan: LayoutPlan, ranks: ModuleRanks) -> np.ndarray:
     """Return the ranks that need inputs or labels: at the ends that no other module feeds."""
     name = ranks.module
     fed = any(name in targets for targets in plan.topology.values())
-    ends = [range(0)]  # of an adapter there is no other
+    ends = [range(0)]  # no rank of an adapter is added below
     if name == plan.llm_module_name or not fed:
         ends.append(ranks.stage(0))
     if name == plan.llm_module_name or not plan.topology[name]:
