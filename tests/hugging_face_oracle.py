@@ -14,7 +14,11 @@ from mimokit.experiment import Oracle, verify
 
 
 def of_hugging_face(
-    oracle: Oracle, model: Any, logits_of: Callable[[Any, Any], Any], steps: int
+    oracle: Oracle,
+    model: Any,
+    logits_of: Callable[[Any, Any], Any],
+    steps: int,
+    further_loss_of: Callable[[Any, Any], Any] = lambda model, batch: 0.0,
 ) -> tuple[Oracle, Any]:
     """Return what Hugging Face's model computes in this process, and its first logits.
 
@@ -23,6 +27,7 @@ def of_hugging_face(
         model: of transformers; it is trained.
         logits_of: model and batch -> logits [samples, tokens, vocabulary].
         steps: optimizer steps.
+        further_loss_of: model and batch -> the sum over tokens of what is minimized besides.
 
     Returns:
         An oracle for `verify`; logits.
@@ -46,9 +51,10 @@ def of_hugging_face(
         losses = cross_entropy(
             logits.flatten(0, 1), batch["labels"].flatten(), reduction="none"
         ).view_as(batch["labels"])
-        loss = (losses * batch["loss_mask"]).sum() / batch["loss_mask"].sum()
+        count = batch["loss_mask"].sum()
+        loss = (losses * batch["loss_mask"]).sum() / count
         optimizer.zero_grad()
-        loss.backward()
+        (loss + further_loss_of(model, batch) / count).backward()
         if runtime.clip_grad > 0:
             torch.nn.utils.clip_grad_norm_(model.parameters(), runtime.clip_grad)
         gradients = _by_megatron(oracle, model, lambda one: one.grad)

@@ -86,6 +86,12 @@ def _qwen3_moe() -> Any:
     return Qwen3MoeForCausalLM(Qwen3MoeConfig(**sizes, **experts))
 
 
+def _mimo(**changed: Any) -> Any:
+    from tests.mimo import mimo_model
+
+    return mimo_model(**changed)
+
+
 def _phi3() -> Any:
     from transformers import Phi3Config, Phi3ForCausalLM
 
@@ -143,6 +149,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "mixtral": _mixtral,
     "qwen2_moe": _qwen2_moe,
     "qwen3_moe": _qwen3_moe,
+    "mimo": _mimo,
+    "mimo_tied": functools.partial(_mimo, tied=True),
     "phi3": _phi3,
     "gpt2": _gpt2,
     "clip_tower": _clip_tower,
@@ -152,12 +160,12 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "llava": _llava,
 }
 """Name -> the maker of a model. Llama with biases, Qwen2 and Qwen3 have 2 groups, the other
-language models 4 (GPT-2: 8). Mistral has windows, Qwen2 in its last layers; Mistral is in bf16 and
-in several files, LLaVA in fp16."""
+language models 4 (GPT-2: 8). MiMo has 2 groups, 8 layers and 2 that predict further tokens. Mistral
+has windows, Qwen2 in its last layers; Mistral is in bf16 and in several files, LLaVA in fp16."""
 
 MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe")
 """Read by the module that starts from them; weights of whole models have no experts."""
-WHOLE = tuple(name for name in MAKERS if name not in MIXTURES)
+WHOLE = tuple(name for name in MAKERS if name not in (*MIXTURES, "mimo_tied"))
 
 SHARD_SIZES = {"mistral": "20KB"}
 

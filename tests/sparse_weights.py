@@ -88,6 +88,7 @@ SMALL: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {**LLAMA, "model_type": "qwen2", "num_key_value_heads": 2, "tie_word_embeddings": True},
         OF_LLAMA,
     ),
+    "mimo": ({**LLAMA, "model_type": "mimo", "num_nextn_predict_layers": 2}, OF_LLAMA),
     "gpt2": (
         {
             "model_type": "gpt2", "vocab_size": 101, "n_positions": 24, "n_embd": 32,

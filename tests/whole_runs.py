@@ -45,6 +45,7 @@ from tests.layouts_networks import network_config
 from tests.layouts_pipelines import shared_pipeline
 from tests.layouts_weights import weights_config, weights_mapping
 from tests.llava import llava_config
+from tests.mimo import mimo_config
 from tests.qwen_vl import qwen_config
 
 
@@ -1331,6 +1332,11 @@ def _weights() -> Iterator[WholeRun]:
     ):
         make = partial(qwen_config, kind, mode, images, words)
         yield WholeRun("a whole Qwen-VL", name, make)
+    chunks = {**stages, "virtual_pipeline_model_parallel_size": 2}
+    for name, words, tied in (
+        ("shards and stages", {**two, "pipeline_parallel": 2}, False), ("tied", chunks, True)
+    ):  # fmt: skip
+        yield WholeRun("a whole MiMo", name, partial(mimo_config, words, tied))
 
 
 def in_precision(make: Callable[[], ExperimentConfig], precision: str) -> ExperimentConfig:

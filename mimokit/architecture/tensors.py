@@ -119,9 +119,12 @@ def cuts_of(module: Module | DecoderHead) -> dict[str, TensorCut]:
     return {row.copy_of or row.name: row.cut for row in module_tensors(module)}
 
 
-def by_name(tensors: Iterable[ModuleTensor]) -> dict[str, ModuleTensor]:
-    """Return tensors by their names."""
-    return {row.name: row for row in tensors}
+def by_name(tensors: Iterable[ModuleTensor]) -> dict[str, tuple[ModuleTensor, ...]]:
+    """Return tensors by their names; a copy may have the name of what it is a copy of."""
+    rows: dict[str, tuple[ModuleTensor, ...]] = {}
+    for row in tensors:
+        rows[row.name] = (*rows.get(row.name, ()), row)
+    return rows
 
 
 def encoder_tensors(encoder: Encoder, prefix: str) -> tuple[ModuleTensor, ...]:

@@ -264,7 +264,7 @@ class LayerArchitecture(ConfigModel):
 
     mtp_num_layers: SizeOrZero | None = None
     """Layers of multi-token prediction, behind the model's own, whose positions are not learned.
-    None: 0."""
+    None: 0, or in a file as many as its weights have; 0 leaves those of weights out."""
 
     mtp_loss_scaling_factor: Coefficient | None = None
     """Weight of the mean loss of the tokens that these layers predict, next to that of the model

@@ -148,7 +148,7 @@ def checkpoint_memory(
     modules = modules_of(model)
     ranks = []
     for size in sorted(set(sizes)):
-        planners = part_planners(weights, size, dtype)
+        planners = part_planners(weights, size, dtype, trains=not inference)
         shards = [
             _Shard(module, planner, size, batch, Workload(seq_length, 1).length_of(module))
             for module, planner in zip(modules, planners, strict=True)

@@ -96,6 +96,13 @@ def test_layers_of_an_unknown_kind_are_rejected() -> None:
         fields.check()
 
 
+def test_windows_of_a_family_that_has_none_are_rejected() -> None:
+    fields = Fields({"model_type": "mimo", **SLIDING})
+    language_model(fields, "mimo", "x")
+    with pytest.raises(ConfigError, match="use_sliding_window is True; only full attention is"):
+        fields.check()
+
+
 def test_a_number_of_layers_without_a_window_is_spread() -> None:
     """Qwen2.5-VL's 4 of 32 and Gemma 2's every other layer; the last of a part has none."""
     assert set(range(1, 33)) - windowed_layers(32, 4) == {8, 16, 24, 32}

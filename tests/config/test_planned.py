@@ -354,15 +354,6 @@ def test_experts_of_an_encoder_have_the_sequence_shards_of_the_language_module()
     check_runnable(load(put(content, path, True)))
 
 
-def test_layers_of_further_tokens_are_not_read_from_weights() -> None:
-    config = load(with_network(LANGUAGE, mtp_num_layers=1))
-    check_runnable(config)
-    networks = config.model.module_architectures
-    networks[LANGUAGE] = networks[LANGUAGE].model_copy(update={"weights": "llama"})
-    with pytest.raises(ConfigError, match="no such layers from weights, as those of llama; set"):
-        check_runnable(config)
-
-
 def test_positions_of_encoders_need_not_divide_and_sequences_do() -> None:
     both = {"tensor_parallel": 2, "context_parallel": 2, "sequence_parallel": True}
     content = sections({**both, "data_parallel": 1}, {**both, "data_parallel": 1})

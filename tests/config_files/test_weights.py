@@ -22,6 +22,7 @@ from mimokit.planning.weights.modules import check_saving, check_weights, module
 from tests.hugging_face_weights import checkpoint
 from tests.layouts_weights import weights_config, weights_mapping
 from tests.llava import llava_config
+from tests.mimo import mimo_config
 from tests.qwen_vl import qwen_config
 
 DIGITS_LLAVA = Path(__file__).parents[2] / "configs" / "digits_llava.yaml"
@@ -217,6 +218,27 @@ def test_a_tower_of_qwen_takes_images_of_any_size() -> None:
     check_weights(config.model)
     images.merge_size = 1
     with pytest.raises(ConfigError, match=r"merge_size is 1, but its weights in .* have 2"):
+        check_weights(config.model)
+
+
+def test_layers_of_further_tokens_are_those_of_the_weights_or_left_out() -> None:
+    config = mimo_config(ONE)
+    network = config.model.get_architecture(LANGUAGE)
+    assert network.mtp_num_layers == 2
+    check_weights(config.model)
+    network.mtp_num_layers = 0
+    check_weights(config.model)
+    weights = read_directory(str(network.weights))
+    planner = module_planner(
+        weights, network, language=True, tensor_parallel=1, pipeline_parallel=1
+    )
+    assert planner.family.left_out == 2
+    assert not any(name.startswith("mtp.") for name in planner.rank(0).parameters)
+    network.mtp_num_layers = 1
+    with pytest.raises(ConfigError, match=r"mtp_num_layers is 1, but its weights in .* have 2;"):
+        check_weights(config.model)
+    network.weights = str(checkpoint("mixtral"))
+    with pytest.raises(ConfigError, match=r"mtp_num_layers is 1, but its weights in .* have 0;"):
         check_weights(config.model)
 
 

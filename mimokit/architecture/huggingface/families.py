@@ -14,6 +14,7 @@ from mimokit.architecture.huggingface.qwen_vision_tensors import (
 )
 from mimokit.architecture.huggingface.unreadable import check_readable
 from mimokit.architecture.huggingface.weight_tensors import (
+    FURTHER_TOKENS,
     GROUPED_TYPES,
     OF_WHOLE_MODELS,
     WeightTensors,
@@ -57,12 +58,17 @@ PROJECTOR_WEIGHT = "linear_1.weight"
 
 @dataclass(frozen=True)
 class Family:
-    """The network of Hugging Face weights and its tensors."""
+    """The network of Hugging Face weights and its tensors.
+
+    Attributes:
+        left_out: layers that predict further tokens, which the weights have and `model` does not.
+    """
 
     model_type: str
     model: Model
     found: WeightTensors
     vocab_multiple: int = 1
+    left_out: int = 0
 
     @property
     def stacked(self) -> Transformer:
@@ -87,17 +93,23 @@ class Family:
         return replace(part, vocab_multiple=self.vocab_multiple)
 
     @property
+    def further_layers(self) -> int:
+        """Layers that predict further tokens, on the last stage."""
+        return 0 if self.language is None else self.language.next_token_layers
+
+    @property
     def vocab(self) -> int | None:
         """Rows of the token embedding without padding; None for a tower."""
         return None if self.language is None else self.language.vocab
 
 
-def family_of(config: Mapping[str, Any], names: Collection[str]) -> Family:
+def family_of(config: Mapping[str, Any], names: Collection[str], *, further: bool = True) -> Family:
     """Return the tensors that weights must contain.
 
     Args:
         names: of the tensors in its files; parts are found by known endings, since files of
             different age put different prefixes in front.
+        further: with the layers of a language model that predict further tokens.
 
     Raises:
         ConfigError: the config is wrong, its family cannot be read, or the embedding of a part is
@@ -114,21 +126,38 @@ def family_of(config: Mapping[str, Any], names: Collection[str]) -> Family:
         add_tower(weights, model, prefix_of(names, "embeddings.patch_embedding.weight"))
     else:
         assert isinstance(model, LanguageModel)
-        weights = language_tensors(str(kind), model, names)
+        return language_family(config, model, names, further=further)
     return Family(str(kind), model, weights)
 
 
-def language_tensors(
-    kind: str, model: LanguageModel, names: Collection[str], vocab_multiple: int = 1
-) -> WeightTensors:
-    """Return the tensors of a language model, by the `model_type` of the config."""
+def language_family(
+    config: Mapping[str, Any],
+    stored: LanguageModel,
+    names: Collection[str],
+    *,
+    vocab_multiple: int = 1,
+    further: bool = True,
+) -> Family:
+    """Return the tensors of a language model, which may be in a LLaVA.
+
+    Args:
+        stored: as the config describes it.
+        further: with its layers that predict further tokens.
+    """
+    kind, model = language_type(config), stored
+    if not further:
+        model = replace(stored, next_token_layers=0)
     padded = replace(model, vocab_multiple=vocab_multiple)
     weights, head = WeightTensors(by_name(module_tensors(padded))), head_name(names)
     if kind == "gpt2":
         add_gpt2(weights, model, prefix_of(names, "wte.weight"), head)
     else:
-        add_grouped(weights, kind, model, prefix_of(names, "embed_tokens.weight"), head)
-    return weights
+        prefix = prefix_of(names, "embed_tokens.weight")
+        add_grouped(weights, kind, model, prefix, head)
+        if model != stored:
+            weights.passed_over.append(f"{prefix}{FURTHER_TOKENS}")
+    left_out = stored.next_token_layers - model.next_token_layers
+    return Family(str(config.get("model_type")), model, weights, vocab_multiple, left_out)
 
 
 def _multimodal_tensors(

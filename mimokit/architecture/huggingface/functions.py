@@ -66,6 +66,7 @@ _DEFAULTS: Mapping[str, tuple[str, float, int]] = {
     "llama": ("silu", 1e-6, 2048),
     "mistral": ("silu", 1e-6, 4096 * 32),
     "qwen2": ("silu", 1e-6, 32768),
+    "mimo": ("silu", 1e-6, 32768),
     "qwen3": ("silu", 1e-6, 32768),
     "phi3": ("silu", 1e-5, 4096),
     "gpt2": ("gelu_new", 1e-5, 1024),

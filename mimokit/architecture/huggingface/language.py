@@ -28,8 +28,11 @@ LLAMA_DEFAULTS: Mapping[str, Any] = {
 _HEAD_DIMS: Mapping[str, int] = {"qwen3": 128, "qwen3_vl_text": 128}
 """Model type -> head_dim of transformers' config class; of others hidden_size / heads."""
 
+_FURTHER_TOKENS = ("deepseek_v2", "deepseek_v3", "mimo")
+"""Families that may have layers of multi-token prediction."""
+
 LANGUAGE_TYPES = (
-    "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "phi3",
+    "llama", "mistral", "mimo", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "phi3",
     "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "deepseek_v2",
     "deepseek_v3", "gpt2",
 )  # fmt: skip
@@ -49,12 +52,17 @@ def language_model(fields: Fields, kind: str, name: str, tied: bool = False) -> 
         net=_latent(fields, kind) if deepseek else _grouped(fields, kind),
         vocab=fields.size("vocab_size"),
         tied=fields.flag("tie_word_embeddings", default=tied),
-        next_token_layers=fields.size_or("num_nextn_predict_layers", 0) if deepseek else 0,
+        next_token_layers=_further_tokens(fields, kind),
         rotary_base=functions.rotary_base,
         rope_scaling=functions.rotary_scaling,
         rotary_sections=functions.sections,
         interleaved_sections=kind.startswith("qwen3_vl"),
     )
+
+
+def _further_tokens(fields: Fields, kind: str) -> int:
+    """Return the layers of multi-token prediction."""
+    return fields.size_or("num_nextn_predict_layers", 0) if kind in _FURTHER_TOKENS else 0
 
 
 def _grouped(fields: Fields, kind: str) -> Transformer:
@@ -65,7 +73,7 @@ def _grouped(fields: Fields, kind: str) -> Transformer:
     head_dim = _HEAD_DIMS.get(kind)
     if head_dim is None and "head_dim" not in fields:
         fields.must_divide(heads, hidden, "num_attention_heads", "hidden_size")
-    qwen2 = kind.startswith("qwen2")
+    qwen2 = kind.startswith(("qwen2", "mimo"))
     bias = fields.flag("attention_bias")
     moe = _experts(fields, kind)
     return Transformer(
@@ -89,8 +97,10 @@ def _windows(fields: Fields, kind: str) -> dict[str, Any]:
     """Return the window of attention, in tokens, and the layers without it."""
     if kind in ("mistral", "mixtral", "phi3"):
         return {"window": fields.size_or("sliding_window", 0)}
-    if not kind.startswith("qwen") or not fields.flag("use_sliding_window"):
+    if not kind.startswith(("qwen", "mimo")) or not fields.flag("use_sliding_window"):
         return {}
+    if kind == "mimo":
+        fields.refuse("use_sliding_window", "only full attention is read of this family")
     layers, window = fields.size("num_hidden_layers"), fields.size_or("sliding_window", 4096)
     kinds = fields.words_of("layer_types", ("full_attention", "sliding_attention"))
     first = 0 if kind == "qwen3_moe" else min(layers, fields.size_or("max_window_layers", 28))

@@ -31,8 +31,7 @@ from mimokit.architecture.huggingface.families import (
     FAMILIES,
     PROJECTOR_WEIGHT,
     Family,
-    language_tensors,
-    language_type,
+    language_family,
     prefix_of,
 )
 from mimokit.architecture.huggingface.qwen_vision_tensors import (
@@ -66,8 +65,8 @@ from mimokit.config import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem
 
 _NOT_COMPARED = (
-    "init_std", "window_size", "make_vocab_size_divisible_by", "mtp_num_layers",
-    "mtp_loss_scaling_factor", "num_registers",
+    "init_std", "window_size", "make_vocab_size_divisible_by", "mtp_loss_scaling_factor",
+    "num_registers",
 )  # fmt: skip
 """Fields that decide nothing about what is read, or that files do not have."""
 _COMPARED = (
@@ -101,13 +100,17 @@ def network_fields(directory: str | os.PathLike[str], *, language: bool) -> dict
 def contradictions(
     network: ModuleArchitecture, fields_of_weights: Mapping[str, Any], *, language: bool
 ) -> list[tuple[str, Any, Any]]:
-    """Return (field, value of the config, value of the weights) where the two differ."""
+    """Return (field, value of the config, value of the weights) where the two differ.
+
+    Layers of weights that predict further tokens may be left out.
+    """
     theirs = ModuleArchitecture(**{"seq_length": 1, **fields_of_weights})
     differing = []
     for row in (*LAYERS, *(LANGUAGE if language else VISION)):
         if row.config not in _NOT_COMPARED:
             pair = [read_row(row, source) for source in (network, theirs)]
-            if pair[0] != pair[1]:
+            left_out = row.config == "mtp_num_layers" and not pair[0]
+            if pair[0] != pair[1] and not left_out:
                 differing.append((row.config, *pair))
     ours, stored = (net_of_config(source, causal=language).moe for source in (network, theirs))
     for row in EXPERTS:
@@ -161,12 +164,14 @@ def module_family(
     others: Collection[str] = (),
     vocab_multiple: int = 1,
     pools: bool = False,
+    further: bool = True,
 ) -> Family:
     """Return the tensors of a module in the files, under the names that it has in a run.
 
     Args:
         pools: the module ends in the tower's pooling head, not in its layers.
         others: names among which an encoder's projector is if it is not among the former.
+        further: a language model has its layers that predict further tokens.
 
     Raises:
         ConfigError: as `family_of`, or the part does not exist.
@@ -175,8 +180,7 @@ def module_family(
     check_readable("Weights", kind, (*FAMILIES, *MIXTURE_TYPES))
     part = _part(from_hf(config, "model"), language)
     if isinstance(part, LanguageModel):
-        weights = language_tensors(language_type(config), part, names, vocab_multiple)
-        return Family(str(kind), part, weights, vocab_multiple)
+        return language_family(config, part, names, vocab_multiple=vocab_multiple, further=further)
     if kind in QWEN_VISION_TYPES:
         assert isinstance(part, EncoderBranch)
         return _qwen_family(str(kind), part, names)

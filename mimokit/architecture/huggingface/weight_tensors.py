@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mimokit.architecture.modules import LanguageModel, Projector, VisionEncoder
-from mimokit.architecture.tensor_cut import Shape
+from mimokit.architecture.tensor_cut import Shape, Span
 from mimokit.architecture.tensors import EMBEDDING, OUTPUT_LAYER, ModuleTensor
 from mimokit.architecture.transformer import Norm, Transformer
 
@@ -22,11 +22,14 @@ class Source:
 
     Attributes:
         start: first row, counted in the tensor; its first column if it is stored transposed.
+        columns: ranges of the tensor's columns in the order in which the parameter has them, of
+            which ranks share the rows; empty: it has them as the tensor.
     """
 
     tensor: str
     start: int
     stop: int
+    columns: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class WeightTensors:
             parameters of the planned model.
     """
 
-    table: Mapping[str, ModuleTensor]
+    table: Mapping[str, tuple[ModuleTensor, ...]]
     tensors: dict[str, Shape] = field(default_factory=dict)
     parameters: list[WholeParameter] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
@@ -77,14 +80,19 @@ class WeightTensors:
         Args:
             stored: shape in the file, where it differs: it has as many entries in the same order.
         """
-        stored = stored or self.table[name].cut.whole
+        stored = stored or self.shape(name)
         self.tensors[tensor] = stored
-        source = Source(tensor, 0, stored[0])
-        self.parameters.append(WholeParameter(self.table[name], (source,)))
+        self._add(name, [Source(tensor, 0, stored[0])])
+
+    def swap_halves(self, name: str, tensor: str) -> None:
+        """Add a matrix that has the right half of a tensor's columns on the left."""
+        self.tensors[tensor] = rows, columns = self.shape(name)
+        middle = columns // 2
+        self._add(name, [Source(tensor, 0, rows, ((middle, columns), (0, middle)))])
 
     def stack(self, name: str, tensors: Sequence[str], *, transposed: bool = False) -> None:
         """Add a parameter that stacks whole tensors of equal height."""
-        height = self.table[name].cut.whole[0] // len(tensors)
+        height = self.shape(name)[0] // len(tensors)
         sources = [Source(tensor, 0, height) for tensor in tensors]
         self.fuse(name, dict.fromkeys(tensors, height), sources, transposed=transposed)
 
@@ -98,19 +106,29 @@ class WeightTensors:
             rows: tensor -> its rows (its columns if transposed).
             transposed: the file has columns as rows; those of vectors are not.
         """
-        row = self.table[name]
-        across = row.cut.whole[1:]
+        across = self.shape(name)[1:]
         for tensor, length in rows.items():
             self.tensors[tensor] = (*across, length) if transposed else (length, *across)
-        whole = WholeParameter(row, tuple(sources), transposed and bool(across))
-        self.parameters.append(whole)
+        self._add(name, sources, transposed and bool(across))
+
+    def shape(self, name: str) -> Shape:
+        """Return the shape of a parameter, without padding."""
+        return self.table[name][0].cut.whole
+
+    def _add(self, name: str, sources: Iterable[Source], transposed: bool = False) -> None:
+        """Add a parameter, and the copy of it on another stage."""
+        parts = tuple(sources)
+        self.parameters += [WholeParameter(row, parts, transposed) for row in self.table[name]]
 
 
 MIXTURE_TYPES = ("mixtral", "qwen2_moe", "qwen3_moe")
 """Families with Llama's names around experts."""
 
-GROUPED_TYPES = ("llama", "mistral", "qwen2", "qwen3", "phi3")
+GROUPED_TYPES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "mimo")
 """Families with Llama's names; Phi-3 has its matrices fused."""
+
+FURTHER_TOKENS = "mtp_layers."
+"""Begins MiMo's names of the tensors of layers that predict further tokens, behind the prefix."""
 
 
 def add_grouped(
@@ -138,6 +156,22 @@ def add_grouped(
         else:
             _add_experts(weights, net, kind, theirs, ours)
     weights.copy(f"{name}decoder.final_layernorm.weight", f"{prefix}norm.weight")
+    for number in range(model.next_token_layers):
+        ours, theirs = f"{name}mtp.layers.{number}.", f"{prefix}{FURTHER_TOKENS}{number}."
+        _add_further_tokens(weights, net, theirs, ours)
+
+
+def _add_further_tokens(weights: WeightTensors, net: Transformer, file: str, ours: str) -> None:
+    """Add a layer that predicts tokens further on.
+
+    MiMo joins the hidden state with the embedding, Megatron the embedding with the hidden state.
+    """
+    for norm, theirs in (("enorm", "token"), ("hnorm", "hidden"), ("final_layernorm", "final")):
+        weights.copy(f"{ours}{norm}.weight", f"{file}{theirs}_layernorm.weight")
+    weights.swap_halves(f"{ours}eh_proj.weight", f"{file}input_proj.weight")
+    layer = f"{ours}mtp_model_layer."
+    _add_grouped_attention(weights, net, file, layer, fused=False)
+    _add_grouped_feed_forward(weights, net, file, layer, fused=False)
 
 
 def _kinds(bias: bool) -> tuple[str, ...]:

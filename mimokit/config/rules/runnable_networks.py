@@ -16,23 +16,11 @@ from mimokit.units import counted
 def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
     """Yield what of the networks of a model does not run yet."""
     for name, network in model.module_architectures.items():
-        yield from _further_tokens(name, network)
         encodes = name != model.llm_module_name and name not in model.decoder_module_names
         yield from unrunnable_positions(name, network, encodes)
         if encodes and model.llm_module_name in model.module_architectures:
             yield from unrunnable_projector(model, name)
         yield from _key_bias(name, network, model.get_parallelism(name).tensor_parallel)
-
-
-def _further_tokens(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield layers of multi-token prediction that are not read from weights."""
-    field, count = "mtp_num_layers", network.mtp_num_layers
-    if count and network.weights is not None:
-        sentence = (
-            f"{field} is {count}, but mimokit reads no such layers from weights, as those of "
-            f"{network.weights}; set it to 0."
-        )
-        yield module_problem(name, field, count, sentence, a_fix(network_path(name, field), 0))
 
 
 def _key_bias(name: str, network: ModuleArchitecture, ranks: int) -> Iterator[Problem]:

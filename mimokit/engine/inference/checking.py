@@ -20,6 +20,7 @@ from mimokit.engine.inference.language import LanguageShard, PaddedTokens
 from mimokit.engine.inference.layers import FINAL_NORM, Watch
 from mimokit.engine.inference.loading import Shard, load_shard
 from mimokit.engine.inference.vision import PROJECTOR_PART, LlavaShard, TowerShard, under
+from mimokit.planning.weights.directory import CONFIG, read_json
 from mimokit.planning.weights.layout_files import LAYOUT
 from mimokit.planning.weights.running import ARITHMETIC, EMBEDDING, OUTPUT, CheckInput
 
@@ -134,6 +135,11 @@ FINAL_NORMS = ("norm", "ln_f", "post_layernorm")
 """What Hugging Face's models call the norm after their layers."""
 
 
+READ_AS = {"mimo": "Qwen2ForCausalLM"}
+"""`model_type` -> the class of `transformers` that reads its weights, where it has none of that
+name; layers that predict further tokens aside."""
+
+
 def can_load(directory: str | os.PathLike[str]) -> bool:
     """Return whether `transformers` is installed and the directory is one that it reads."""
     return find_spec("transformers") is not None and not (Path(directory) / LAYOUT).exists()
@@ -152,6 +158,10 @@ def hugging_face(
         auto, run = transformers.AutoModelForImageTextToText, _of_llava
     elif inputs.rows:
         auto, run = transformers.AutoModelForCausalLM, _of_language
+        kind = str(read_json(Path(directory) / CONFIG).get("model_type"))
+        if kind in READ_AS:
+            auto = getattr(transformers, READ_AS[kind])
+            logging.set_verbosity_error()  # it lists the tensors that it passes over
     else:
         auto, run = transformers.AutoModel, _of_tower
     model = auto.from_pretrained(directory, dtype=getattr(torch, dtype))

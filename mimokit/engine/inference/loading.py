@@ -14,9 +14,10 @@ from mimokit.engine.inference.language import LanguageShard
 from mimokit.engine.inference.vision import LlavaShard, TowerShard
 from mimokit.engine.weights.files import TensorSource, opened
 from mimokit.engine.weights.reading import read_parameter
-from mimokit.planning.weights import RankWeights, WeightPlanner
+from mimokit.planning.weights import RankWeights
 from mimokit.planning.weights.running import (
     check_runnable,
+    computed_planner,
     language_planner,
     runnable_functions,
     runnable_tower_functions,
@@ -46,7 +47,7 @@ def load_shard(
         ConfigError: as `read_shard`, or the network has what cannot run.
     """
     with opened(directory) as (weights, source):
-        planner = WeightPlanner(weights, size_of(group), pipeline_parallel, dtype)
+        planner = computed_planner(weights, size_of(group), pipeline_parallel, dtype)
         planned = planner.rank(planner.grid.rank(tp=rank_of(group), pp=pipeline_rank))
         check_runnable(weights)
         functions = runnable_functions(weights)

@@ -21,6 +21,7 @@ from mimokit.planning.weights.running import (
     TOLERANCES,
     check_input,
     check_runnable,
+    computed_planner,
     loading_dtype,
     runnable_functions,
 )
@@ -62,6 +63,7 @@ class CheckReport(Report):
 
     Attributes:
         tolerance: largest relative difference that passes.
+        left_out: layers of the weights that predict further tokens, which no check computes.
     """
 
     layout: str
@@ -69,6 +71,7 @@ class CheckReport(Report):
     dtype: str
     tolerance: float
     layers: tuple[LayerDifference, ...]
+    left_out: int = 0
 
     @property
     def max_logit_difference(self) -> float:
@@ -99,7 +102,7 @@ class CheckReport(Report):
             return (
                 f"{self.layout} computes what {self.oracle} computes: the largest difference is "
                 f"{max(layer.max_difference for layer in self.layers):.1e} of the largest entry "
-                f"({self._terms}).{self._doubt}"
+                f"({self._terms}).{self._doubt}{self._scope}"
             )
         return (
             f"{self.layout} does NOT compute what {self.oracle} computes: {wrong.name} is the "
@@ -116,6 +119,12 @@ class CheckReport(Report):
             f" Rounding in {self.arithmetic} does not explain the {part.max_difference:.1e} of "
             f"{part.name} {part.where}, which are tolerated."
         )
+
+    @property
+    def _scope(self) -> str:
+        if not self.left_out:
+            return ""
+        return f" Not computed: {counted(self.left_out, 'layer')} that predict further tokens."
 
     @property
     def arithmetic(self) -> str:
@@ -135,6 +144,7 @@ class CheckReport(Report):
             "oracle": self.oracle,
             "dtype": self.dtype,
             "arithmetic": self.arithmetic,
+            "left_out": self.left_out,
             "layers": [
                 {
                     "name": layer.name,
@@ -261,6 +271,7 @@ def check_weights(
         dtype,
         TOLERANCES[dtype],
         layers_of(differences),
+        planner.family.left_out,
     )
 
 
@@ -268,7 +279,7 @@ def checkable(
     directory: str | os.PathLike[str], tensor: int, pipeline: int, dtype: str | None
 ) -> WeightPlanner:
     """Return the planner of a directory, reading headers alone; raises as `check_weights`."""
-    planner = WeightPlanner(stored_weights(directory), tensor, pipeline, dtype)
+    planner = computed_planner(stored_weights(directory), tensor, pipeline, dtype)
     check_runnable(planner.stored)
     return planner
 

@@ -129,13 +129,23 @@ def check_sizes(family: Family, tensor_parallel: int, pipeline_parallel: int) ->
             f"{counted(layers, 'layer')}; a stage needs at least one"
         )
         raise refused("Layout", "pipeline_parallel", pipeline_parallel, sentence)
-    if layers % pipeline_parallel and (layers + 2) % pipeline_parallel:
-        sentence = (
-            f"pipeline_parallel {pipeline_parallel} divides neither the {counted(layers, 'layer')} "
-            f"nor, with embedding and loss counted as layers, {layers + 2}; choose a size that "
-            "divides one"
-        )
-        raise refused("Layout", "pipeline_parallel", pipeline_parallel, sentence)
+    _check_split(layers, family.further_layers, pipeline_parallel)
+
+
+def _check_split(layers: int, further: int, stages: int) -> None:
+    """Raise `ConfigError` unless layers can be split into stages, with or without both ends."""
+    ends = layers + 2 + further
+    if layers % stages == 0 or (ends % stages == 0 and ends // stages > further):
+        return
+    counted_too, why = "embedding and loss", ""
+    if further:
+        counted_too = f"embedding, loss and {counted(further, 'layer')} of further tokens"
+        why = ", or the last stage has no room for its end"
+    sentence = (
+        f"pipeline_parallel {stages} divides neither the {counted(layers, 'layer')} nor, with "
+        f"{counted_too} counted as layers, {ends}{why}; choose a size that divides one"
+    )
+    raise refused("Layout", "pipeline_parallel", stages, sentence)
 
 
 def _undivided(size: int, what: str, number: int) -> ConfigError:
@@ -177,7 +187,7 @@ class WeightPlanner:
         self.grid = RankGrid(DIMENSIONS, (tensor_parallel, 1, 1, pipeline_parallel))
         self._dtype = dtype
         stages = ParallelSizes(pipeline=pipeline_parallel)
-        self._stages = stage_spans(self.family.stacked.layers, stages)
+        self._stages = stage_spans(self.family.stacked.layers, stages, self.family.further_layers)
         self._by_stage: dict[int, list[WholeParameter]] = defaultdict(list)
         for parameter in self.family.found.parameters:
             for stage in range(pipeline_parallel):
@@ -269,18 +279,18 @@ def shard(
     """Return the shape of a parameter on a rank, and its pieces."""
     local = parameter.row.cut.at(place)
     return local.shape, tuple(
-        Piece(tensors[tensor].file, tensor, *_block(parameter, rows, columns), at=(at, 0))
+        Piece(tensors[tensor].file, tensor, *_block(parameter, rows, columns), at=at)
         for tensor, rows, columns, at in _blocks(parameter, local)
     )
 
 
 def _blocks(
     parameter: WholeParameter, local: TensorShard
-) -> Iterator[tuple[str, Span, Span | None, int]]:
-    """Yield tensor, rows and columns of it, and the row of the shard where these begin."""
+) -> Iterator[tuple[str, Span, Span | None, Span]]:
+    """Yield tensor, rows and columns of it, and row and column of the shard where these begin."""
     if local.cut.dimension is None:  # all of one tensor, whose shape may differ in the file
         (source,) = parameter.sources
-        yield source.tensor, (source.start, source.stop), None, 0
+        yield source.tensor, (source.start, source.stop), None, (0, 0)
         return
     for rectangle in local.rectangles:
         start, stop = rectangle.whole[0], rectangle.whole[0] + rectangle.shape[0]
@@ -293,7 +303,10 @@ def _blocks(
             first, last = max(start, row), min(stop, row + length)
             if first < last:
                 rows = first - row + source.start, last - row + source.start
-                yield source.tensor, rows, columns, rectangle.local[0] + first - start
+                at, column = rectangle.local[0] + first - start, 0
+                for span in source.columns or (columns,):
+                    yield source.tensor, rows, span, (at, column)
+                    column += 0 if span is None else span[1] - span[0]
             row += length
 
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from mimokit.architecture.huggingface.families import family_of
 from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.functions import (
     NetworkFunctions,
@@ -163,10 +164,21 @@ def check_language(weights: WeightDirectory) -> None:
     raise refused(weights.directory, "model_type", kind, what)
 
 
+def computed_planner(
+    weights: WeightDirectory,
+    tensor_parallel: int,
+    pipeline_parallel: int = 1,
+    dtype: str | None = None,
+) -> WeightPlanner:
+    """Return the planner of all that makes an output: all but layers for further tokens."""
+    family = family_of(weights.config, weights.tensors, further=False)
+    return WeightPlanner(weights, tensor_parallel, pipeline_parallel, dtype, family)
+
+
 def language_planner(
     weights: WeightDirectory, tensor_parallel: int, dtype: str | None = None
 ) -> WeightPlanner:
-    """Return the planner of a language model, alone or of a model with an encoder.
+    """Return the `computed_planner` of a language model, alone or of a model with an encoder.
 
     Tensors have the same names in both.
 
@@ -175,15 +187,21 @@ def language_planner(
     """
     if weights.is_multimodal:
         return _part_planner(weights, tensor_parallel, dtype, language=True)
-    planner = WeightPlanner(weights, tensor_parallel, dtype=dtype)
+    planner = computed_planner(weights, tensor_parallel, dtype=dtype)
     check_language(weights)
     return planner
 
 
 def part_planners(
-    weights: WeightDirectory, tensor_parallel: int, dtype: str | None = None
+    weights: WeightDirectory, tensor_parallel: int, dtype: str | None = None, *, trains: bool
 ) -> tuple[WeightPlanner, ...]:
-    """Return `language_planner`, and the planner of a tower that runs in front of it."""
+    """Return the planner of a language model, and that of a tower that runs in front of it.
+
+    Args:
+        trains: with layers that predict further tokens.
+    """
+    if trains and not weights.is_multimodal:
+        return (WeightPlanner(weights, tensor_parallel, dtype=dtype),)
     language = language_planner(weights, tensor_parallel, dtype)
     if not weights.is_multimodal:
         return (language,)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from mimokit.architecture.tensor_cut import Span
 from mimokit.planning.weights.types import Piece, PlannedParameter, WeightPlan
 
-_LAYER = re.compile(r"(?<=\blayers\.)\d+(?=\.)|(?<=\bh\.)\d+(?=\.)")
+_LAYER = re.compile(r"(?<=\blayers\.)\d+(?=\.)|(?<=\bmtp_layers\.)\d+(?=\.)|(?<=\bh\.)\d+(?=\.)")
 
 Block = tuple[Span, Span | None]
 """Rows, and columns or None for all of them."""

@@ -62,17 +62,29 @@ def report(name: str, fault: Fault | None = None, ranks: int = RANKS) -> CheckRe
 
 @pytest.mark.parametrize(
     "name",
-    ["llama", "llama_with_biases", "mistral", "qwen2", "gpt2", "clip_tower", "siglip", "clip"],
+    [
+        "llama",
+        "llama_with_biases",
+        "mistral",
+        "qwen2",
+        "mimo",
+        "gpt2",
+        "clip_tower",
+        "siglip",
+        "clip",
+    ],
 )
 def test_right_shards_pass(name: str) -> None:
     found = report(name, ranks=4)
     assert found.passed, found.verdict
     assert repr(found) == f"<CheckReport: {found.verdict}>"
     assert all(layer.name in str(found) for layer in found.layers)
-    layers = [f"decoder.layers.{number}" for number in range(4)]
+    layers = [f"decoder.layers.{number}" for number in range(8 if name == "mimo" else 4)]
     wanted = ["embedding", *layers, "decoder.final_layernorm", "output_layer"]
     assert [one.name for one in found.layers] == wanted
     assert max(one.max_difference for one in found.layers) > 0  # not compared with itself
+    said = replace(found, left_out=2).verdict
+    assert said == f"{found.verdict} Not computed: 2 layers that predict further tokens."
 
 
 def test_one_process_is_an_oracle_too() -> None:

@@ -15,6 +15,7 @@ from tests.evaluations import QUICK
 from tests.hugging_face_weights import checkpoint
 from tests.layouts_weights import STD, weights_config
 from tests.llava import VISION, llava_checkpoint, llava_config
+from tests.mimo import mimo_config
 from tests.qwen_vl import qwen_config
 from tests.whole_runs import pooled_weights
 
@@ -92,7 +93,11 @@ def _qwen():
     return qwen_config("qwen3_vl", "heterogeneous", images, words)
 
 
-@pytest.mark.parametrize("make", [_pooled, _qwen])
+def _mimo():
+    return mimo_config({"tensor_parallel": 2, "pipeline_parallel": 2, "data_parallel": 2})
+
+
+@pytest.mark.parametrize("make", [_pooled, _qwen, _mimo])
 def test_what_was_not_trained_is_written_back_bit_for_bit(cluster, tmp_path, make):
     config = make()
     config.runtime.save_hf = str(tmp_path / "saved")

@@ -32,6 +32,10 @@ OUTSIDE = {
     "output_layer.weight": "lm_head.weight",
     "decoder.final_layernorm.weight": "norm.weight",
 }
+FURTHER = {
+    "enorm.weight": "token_layernorm.weight", "hnorm.weight": "hidden_layernorm.weight",
+    "eh_proj.weight": "input_proj.weight", "final_layernorm.weight": "final_layernorm.weight",
+}  # fmt: skip
 GPT2_OUTSIDE = {
     "embedding.word_embeddings.weight": "wte.weight",
     "embedding.position_embeddings.weight": "wpe.weight",
@@ -63,7 +67,8 @@ def _joined(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
     if "linear_fc1" in name and gated(name, parts[0], len(parts)):
         halves = [part.chunk(2) for part in parts]
         return torch.cat([half for side in zip(*halves, strict=True) for half in side])
-    if any(one in name for one in ("linear_qkv", "linear_fc1", "word_embeddings", "output_layer")):
+    cut = ("linear_qkv", "linear_fc1", "word_embeddings", "output_layer", "eh_proj")
+    if any(one in name for one in cut):
         return torch.cat(parts)
     assert all(torch.equal(part, parts[0]) for part in parts), name
     return parts[0]
@@ -91,6 +96,9 @@ def to_hf(whole: Tensors, heads: int, groups: int, width: int, vocab: int | None
     stem = "h." if gpt2 else "encoder.layers." if vocab is None else "layers."
     found: Tensors = {}
     for name, value in whole.items():
+        if name.startswith("mtp.layers."):
+            found |= _of_further_tokens(name, value, heads, groups, width)
+            continue
         if name in outside:
             table = name in ("embedding.word_embeddings.weight", "output_layer.weight")
             found[outside[name]] = value[:vocab] if table else value
@@ -122,6 +130,20 @@ def to_hf(whole: Tensors, heads: int, groups: int, width: int, vocab: int | None
             for name, value in found.items()
         }
     return found
+
+
+def _of_further_tokens(
+    name: str, value: torch.Tensor, heads: int, groups: int, width: int
+) -> Tensors:
+    """Return the tensors of MiMo's layers of further tokens that a parameter consists of."""
+    number, _, rest = name.removeprefix("mtp.layers.").partition(".")
+    file = f"mtp_layers.{number}."
+    if rest in FURTHER:
+        swapped = torch.cat(value.chunk(2, dim=1)[::-1], dim=1) if "proj" in rest else value
+        return {f"{file}{FURTHER[rest]}": swapped}
+    layer = {f"decoder.layers.0.{rest.removeprefix('mtp_model_layer.')}": value}
+    parts = to_hf(layer, heads, groups, width, 1)
+    return {one.replace("layers.0.", file): part for one, part in parts.items()}
 
 
 def fused(found: Tensors) -> Tensors:

@@ -22,7 +22,7 @@ from tests.sparse_weights import LLAMA_70B, sparse_checkpoint
 
 SIZES = {
     "llama": (8, 4, 4), "llama_with_biases": (8, 2, 4), "mistral": (8, 4, 8), "qwen2": (8, 2, 4),
-    "qwen3": (8, 2, 8), "phi3": (8, 4, 4), "gpt2": (8, 8, 4), "llava": (8, 4, 4),
+    "qwen3": (8, 2, 8), "mimo": (8, 2, 4), "phi3": (8, 4, 4), "gpt2": (8, 8, 4), "llava": (8, 4, 4),
 }  # fmt: skip
 """Heads, groups and width of the language models."""
 

@@ -212,6 +212,13 @@ def test_a_layout_that_cannot_cut_the_model_is_rejected(
         plan_weights(tiny, tensor, pipeline)
 
 
+def test_ends_that_do_not_fit_in_the_last_stage_are_rejected() -> None:
+    """Of 8 layers, an embedding, a loss and 2 layers of further tokens 6 stages have 2 each."""
+    what = "and 2 layers of further tokens counted as layers, 12, or the last stage has no room"
+    with pytest.raises(ConfigError, match=what):
+        plan_weights(checkpoint("mimo"), 1, 6)
+
+
 def test_a_size_that_neither_divides_the_groups_nor_is_a_multiple_is_rejected(
     tmp_path: Path,
 ) -> None:

@@ -68,7 +68,7 @@ def test_every_entry_is_held_once_or_by_all_ranks_of_a_stage(name: str) -> None:
             if held.startswith(("text_", "logit_", "visual_projection")):
                 assert not count.any()
                 continue
-            tied = name in ("qwen2", "gpt2") and held.endswith(
+            tied = name in ("qwen2", "gpt2", "mimo") and held.endswith(
                 ("embed_tokens.weight", "wte.weight")
             )
             assert count.min() == count.max(), held
