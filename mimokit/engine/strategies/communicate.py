@@ -81,6 +81,9 @@ class Ledger:
             self.purpose = before
 
 
+BLOCK = 1 << 24
+"""Entries that are summed at once, beside which a node needs room for as many."""
+
 ledger = Ledger()
 """Of the strategy that this process runs; `Strategy` starts an empty one."""
 
@@ -185,7 +188,8 @@ def _begin_sum(flat: Tensor, tag: int) -> torch.futures.Future[Any]:
 
     def sum_in_parts() -> None:
         try:
-            _sum_in_parts(flat, _all_nodes(), tag)
+            with _communicable(flat) as there:
+                _sum_in_parts(there, _all_nodes(), tag)
             done.set_result(None)
         except Exception as error:
             done.set_exception(error)
@@ -224,21 +228,21 @@ def sum_among(tensor: Tensor, group: Sequence[int], operation: Operation = "all_
     if len(group) == count_nodes() and operation == "all_reduce":
         all_reduce(tensor)
         return
-    with _counted(operation, tensor, group):
+    with _counted(operation, tensor, group), _communicable(tensor) as there:
         if len(group) > 1:
-            _sum_in_parts(tensor, group)
+            _sum_in_parts(there, group)
 
 
 def _sum_in_parts(flat: Tensor, group: Sequence[int], tag: int = 0) -> None:
     """Sum over two nodes or more: each receives its part of all, adds it up, and sends the sum."""
-    if len(group) == 2:
-        flat.copy_(_sum_in_order(_swap([flat, flat], group)))
-        return
-    parts = list(flat.tensor_split(len(group)))
-    local = parts[group.index(_this_node())]
-    local.copy_(_sum_in_order(_swap(parts, group, tag=tag)))
-    for part, total in zip(parts, _swap([local] * len(group), group, parts, tag), strict=True):
-        part.copy_(total)
+    place = group.index(_this_node())
+    for block in flat.split(BLOCK):
+        if len(group) == 2:
+            _add_in_order(_swap([block, block], group), out=block)
+            continue
+        parts = list(block.tensor_split(len(group)))
+        _add_in_order(_swap(parts, group, tag=tag), out=parts[place])
+        _swap([parts[place]] * len(group), group, parts, tag)
 
 
 def low_bit_sum(
@@ -326,36 +330,36 @@ def _all_nodes() -> range:
     return range(count_nodes())
 
 
-def _sum_in_order(parts: Sequence[Tensor]) -> Tensor:
-    return sum(parts[1:], parts[0])
+def _add_in_order(parts: Sequence[Tensor], out: Tensor) -> None:
+    """Add parts, which are overwritten, into one of them."""
+    total, *others, last = parts
+    for part in others:
+        total.add_(part)
+    torch.add(total, last, out=out)
 
 
 def _swap(
     outgoing: Sequence[Tensor],
     group: Sequence[int],
-    like: Sequence[Tensor] | None = None,
+    incoming: Sequence[Tensor] | None = None,
     tag: int = 0,
 ) -> list[Tensor]:
-    """Send one tensor to each member and return what each sent to this node, in their order."""
-    me = _this_node()
-    local = outgoing[group.index(me)]
-    sent_from = _device_of_messages(local)
-    likes = like or [local] * len(group)
-    incoming = [torch.empty_like(part, device=sent_from) for part in likes]
+    """Send one tensor to each member and return what each sent to this node, in their order.
+
+    Args:
+        incoming: what to receive into; None: new tensors as that for this node itself.
+    """
+    place = group.index(_this_node())
+    local = outgoing[place]
+    arrived = list(incoming or (torch.empty_like(local) for _ in group))
+    arrived[place] = local
     works = []
-    for member, out, into in zip(group, outgoing, incoming, strict=True):
-        if member == me:
-            into.copy_(out)
-            continue
-        works += _send_and_receive(out.to(sent_from).contiguous(), into, member, tag)
+    for number, member in enumerate(group):
+        if number != place:
+            out, into = outgoing[number].contiguous(), arrived[number]
+            works += _send_and_receive(out, into, member, tag)
     _wait(works)
-    return [into.to(local.device) for into in incoming]
-
-
-def _device_of_messages(tensor: Tensor) -> torch.device:
-    """Return where messages to single nodes have to be; gloo sends those of the CPU alone."""
-    by_nccl = tensor.device.type == "cuda" and _group.get() is None
-    return tensor.device if by_nccl else torch.device("cpu")
+    return arrived
 
 
 def _send_and_receive(out: Tensor, into: Tensor, member: int, tag: int = 0) -> list[Any]:
@@ -373,10 +377,12 @@ def _wait(works: Sequence[Any]) -> None:
 
 @contextmanager
 def _communicable(tensor: Tensor) -> Iterator[Tensor]:
-    """Yield a tensor, or its copy on the CPU if its device cannot communicate."""
-    if tensor.device.type != "mps":
-        yield tensor
-        return
-    there = tensor.cpu()
+    """Yield a tensor, or its copy on the CPU if its device cannot communicate.
+
+    Replicas communicate by gloo, which sends no tensor of a GPU to a single node.
+    """
+    by_nccl = tensor.device.type == "cuda" and _group.get() is None
+    there = tensor if by_nccl else tensor.cpu()
     yield there
-    tensor.copy_(there)
+    if there is not tensor:
+        tensor.copy_(there)

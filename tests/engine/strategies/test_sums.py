@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -48,17 +50,21 @@ def sums(dtype: torch.dtype) -> list[Tensor]:
         return [communicate.all_reduce(numbers(node, size, dtype)) for size in SIZES]
 
 
+def sums_in_blocks() -> list[Tensor]:
+    with patch.object(communicate, "BLOCK", 64):
+        return sums(torch.float32)
+
+
 def sums_in_the_background() -> list[Tensor]:
-    """Begin all of them, the nodes one after another, and sum others meanwhile."""
+    """Sum some while others are under way, of which the last is asked for first."""
     with peers() as node:
-        begun = []
-        for size in SIZES:
-            flat = numbers(node, size, torch.float32)
-            begun.append((communicate.begin_all_reduce(flat), flat))
-            communicate.sum_among(flat.clone(), range(NODES))
-    for wait, _ in reversed(begun):
+        flats = [numbers(node, size, torch.float32) for size in SIZES]
+        begun = [communicate.begin_all_reduce(flat) for flat in flats[::2]]
+        for flat in flats[1::2]:
+            communicate.sum_among(flat, range(NODES))
+    for wait in reversed(begun):
         wait()
-    return [flat for _, flat in begun]
+    return flats
 
 
 def sums_of_both() -> tuple[Tensor, Tensor]:
@@ -69,18 +75,20 @@ def sums_of_both() -> tuple[Tensor, Tensor]:
         return communicate.all_reduce(whole), communicate.all_reduce(part)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("make", "dtype"),
+    [
+        (partial(sums, torch.float32), torch.float32),
+        (partial(sums, torch.bfloat16), torch.bfloat16),
+        (sums_in_blocks, torch.float32),
+        (sums_in_the_background, torch.float32),
+    ],
+)
 def test_a_sum_is_made_in_the_order_of_the_nodes(
-    cluster: EngineCluster, dtype: torch.dtype
+    cluster: EngineCluster, make: Callable[[], list[Tensor]], dtype: torch.dtype
 ) -> None:
     expected = [added(size, dtype) for size in SIZES]
-    for found in cluster.run(sums, dtype, world_size=NODES):
-        assert all(map(torch.equal, found, expected))
-
-
-def test_so_is_one_that_is_made_while_the_node_computes(cluster: EngineCluster) -> None:
-    expected = [added(size) for size in SIZES]
-    for found in cluster.run(sums_in_the_background, world_size=NODES):
+    for found in cluster.run(make, world_size=NODES):
         assert all(map(torch.equal, found, expected))
 
 
