@@ -236,7 +236,7 @@ def sum_among(tensor: Tensor, group: Sequence[int], operation: Operation = "all_
 def _sum_in_parts(flat: Tensor, group: Sequence[int], tag: int = 0) -> None:
     """Sum over two nodes or more: each receives its part of all, adds it up, and sends the sum."""
     place = group.index(_this_node())
-    for block in flat.split(BLOCK):
+    for block in torch.split(flat, BLOCK):
         if len(group) == 2:
             _add_in_order(_swap([block, block], group), out=block)
             continue

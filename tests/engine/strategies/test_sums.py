@@ -95,3 +95,12 @@ def test_a_sum_is_made_in_the_order_of_the_nodes(
 def test_numbers_have_the_same_sum_at_any_place(cluster: EngineCluster) -> None:
     for whole, part in cluster.run(sums_of_both, world_size=NODES):
         assert torch.equal(whole[FIRST:], part)
+
+
+def test_who_waits_for_a_sum_is_told_why_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(communicate, "_sum_in_parts", fail)
+    with pytest.raises(RuntimeError, match="closed by peer"):
+        communicate.UnderWay([communicate._begin_sum(torch.ones(3), tag=1)])()
