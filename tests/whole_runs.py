@@ -1168,6 +1168,12 @@ def tied_on_four_ranks() -> ExperimentConfig:
     return _changed(apart_config((2, 1, 1), (1, 2, 1)), LANGUAGE, tied_embeddings=True)
 
 
+def tied_alone() -> ExperimentConfig:
+    """Return a language model alone of two stages with tied embeddings."""
+    language = apart_multimodal_config({LANGUAGE: (1, 2, 1)})
+    return _changed(language, LANGUAGE, tied_embeddings=True)
+
+
 def _replicas() -> Iterator[WholeRun]:
     whole = partial(digits_config, (2, 1), (2, 1))
     fan_in = partial(digits_config, (1, 2), (2, 1))

@@ -4,13 +4,19 @@
 the CPU. `sum_among` and `low_bit_sum` work among a group of nodes without a process group of
 theirs, since islands change with every exchange: members swap parts point to point, and the sum of
 a part is made once, in the order of the nodes. So all members hold the same bits.
+
+The all-reduce between replicas is made that way, too. A ring adds the numbers of three nodes or
+more in an order that depends on where they stand in the buffer. Ranks of a replica that hold copies
+of a tensor next to different ones would get sums that differ in the last bit.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +34,7 @@ class Message:
     Attributes:
         step: optimizer steps completed by it, 0 before the first.
         payload_bytes: of the tensor that this node gave.
-        sent_bytes: what it sends in a ring.
+        sent_bytes: what it sends, as `planning.strategies.sizes` counts it.
     """
 
     step: int
@@ -75,6 +81,9 @@ class Ledger:
             self.purpose = before
 
 
+BLOCK = 1 << 24
+"""Entries that are summed at once, beside which a node needs room for as many."""
+
 ledger = Ledger()
 """Of the strategy that this process runs; `Strategy` starts an empty one."""
 
@@ -86,39 +95,46 @@ def start_ledger(kept: Ledger | None = None) -> Ledger:
     return ledger
 
 
-_group: Any = None
+_group: ContextVar[Any] = ContextVar("group", default=None)
 
 
 @contextmanager
 def among(group: Any) -> Iterator[None]:
-    """Take the ranks of a process group as the nodes, in place of the ranks of the world.
+    """Take the ranks of a group of replicas as the nodes, in place of the ranks of the world.
 
-    The group may be one that does not belong to the world, such as a `ProcessGroupGloo`.
+    The group communicates by gloo, and may not belong to the world.
     """
-    global _group
-    before, _group = _group, group
+    before = _group.set(group)
     try:
         yield
     finally:
-        _group = before
+        _group.reset(before)
 
 
 def count_nodes() -> int:
     """Return the nodes of the group, or of the world; without a world there is one."""
-    if _group is not None:
-        return int(_group.size())
+    if (group := _group.get()) is not None:
+        return int(group.size())
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def _this_node() -> int:
-    return int(_group.rank()) if _group is not None else dist.get_rank()
+    group = _group.get()
+    return dist.get_rank() if group is None else int(group.rank())
+
+
+def _order_matters() -> bool:
+    """Whether ranks of a replica may hold copies of a number that three nodes or more add."""
+    return _group.get() is not None and count_nodes() > 2
 
 
 def all_reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM) -> Tensor:
     """Reduce a tensor over all nodes, in place, and return it."""
     with _counted("all_reduce", tensor, _all_nodes()), _communicable(tensor) as there:
-        if count_nodes() > 1:
-            dist.all_reduce(there, op=op, group=_group)
+        if _order_matters() and op == dist.ReduceOp.SUM:
+            _sum_in_parts(there.view(-1), _all_nodes())
+        elif count_nodes() > 1:
+            dist.all_reduce(there, op=op, group=_group.get())
     return tensor
 
 
@@ -151,20 +167,44 @@ def begin_all_reduce(tensor: Tensor) -> UnderWay:
         return UnderWay()
     begun = time.monotonic()
     emulated, works = _emulated("all_reduce", tensor.nbytes, _all_nodes()), []
-    if tensor.device.type == "mps":
+    if _order_matters():
+        works.append(_begin_sum(tensor.view(-1), tag=len(ledger.messages)))
+    elif tensor.device.type == "mps":
         with _communicable(tensor) as there:
-            dist.all_reduce(there, group=_group)
+            dist.all_reduce(there, group=_group.get())
     else:
-        works.append(dist.all_reduce(tensor, group=_group, async_op=True))
+        works.append(dist.all_reduce(tensor, group=_group.get(), async_op=True))
     ledger.seconds += time.monotonic() - begun
     return UnderWay(works, emulated)
+
+
+def _begin_sum(flat: Tensor, tag: int) -> torch.futures.Future[Any]:
+    """Sum over all nodes in a thread, as the second round of messages needs those of the first.
+
+    Args:
+        tag: of the messages, which no other exchange under way has.
+    """
+    done: torch.futures.Future[Any] = torch.futures.Future()
+
+    def sum_in_parts() -> None:
+        try:
+            with _communicable(flat) as there:
+                _sum_in_parts(there, _all_nodes(), tag)
+            done.set_result(None)
+        except Exception as error:
+            done.set_exception(error)
+
+    # A daemon, since a sum that never ends, as another node is lost, must not keep the process.
+    run = copy_context().run
+    threading.Thread(target=run, args=(sum_in_parts,), name="mimokit-sum", daemon=True).start()
+    return done
 
 
 def broadcast(tensor: Tensor, src: int = 0) -> Tensor:
     """Send a tensor from one node to all, in place, and return it."""
     with _counted("broadcast", tensor, _all_nodes()), _communicable(tensor) as there:
         if count_nodes() > 1:
-            dist.broadcast(there, group=_group, group_src=src)
+            dist.broadcast(there, group=_group.get(), group_src=src)
     return tensor
 
 
@@ -175,11 +215,11 @@ def all_gather(tensor_list: list[Tensor], tensor: Tensor) -> list[Tensor]:
             tensor_list[0].copy_(tensor)
         elif tensor.device.type == "mps":
             gathered = [torch.empty_like(target, device="cpu") for target in tensor_list]
-            dist.all_gather(gathered, tensor.cpu(), group=_group)
+            dist.all_gather(gathered, tensor.cpu(), group=_group.get())
             for target, value in zip(tensor_list, gathered, strict=True):
                 target.copy_(value)
         else:
-            dist.all_gather(tensor_list, tensor, group=_group)
+            dist.all_gather(tensor_list, tensor, group=_group.get())
     return tensor_list
 
 
@@ -188,20 +228,21 @@ def sum_among(tensor: Tensor, group: Sequence[int], operation: Operation = "all_
     if len(group) == count_nodes() and operation == "all_reduce":
         all_reduce(tensor)
         return
-    with _counted(operation, tensor, group):
+    with _counted(operation, tensor, group), _communicable(tensor) as there:
         if len(group) > 1:
-            _sum_in_parts(tensor, group)
+            _sum_in_parts(there, group)
 
 
-def _sum_in_parts(tensor: Tensor, group: Sequence[int]) -> None:
-    if len(group) == 2:
-        tensor.copy_(_sum_in_order(_swap([tensor, tensor], group)))
-        return
-    parts = list(tensor.tensor_split(len(group)))
-    local = parts[group.index(_this_node())]
-    local.copy_(_sum_in_order(_swap(parts, group)))
-    for part, total in zip(parts, _swap([local] * len(group), group, like=parts), strict=True):
-        part.copy_(total)
+def _sum_in_parts(flat: Tensor, group: Sequence[int], tag: int = 0) -> None:
+    """Sum over two nodes or more: each receives its part of all, adds it up, and sends the sum."""
+    place = group.index(_this_node())
+    for block in torch.split(flat, BLOCK):
+        if len(group) == 2:
+            _add_in_order(_swap([block, block], group), out=block)
+            continue
+        parts = list(block.tensor_split(len(group)))
+        _add_in_order(_swap(parts, group, tag=tag), out=parts[place])
+        _swap([parts[place]] * len(group), group, parts, tag)
 
 
 def low_bit_sum(
@@ -289,32 +330,44 @@ def _all_nodes() -> range:
     return range(count_nodes())
 
 
-def _sum_in_order(parts: Sequence[Tensor]) -> Tensor:
-    return sum(parts[1:], parts[0])
+def _add_in_order(parts: Sequence[Tensor], out: Tensor) -> None:
+    """Add parts, which are overwritten, into one of them."""
+    total, *others, last = parts
+    for part in others:
+        total.add_(part)
+    torch.add(total, last, out=out)
 
 
 def _swap(
-    outgoing: Sequence[Tensor], group: Sequence[int], like: Sequence[Tensor] | None = None
+    outgoing: Sequence[Tensor],
+    group: Sequence[int],
+    incoming: Sequence[Tensor] | None = None,
+    tag: int = 0,
 ) -> list[Tensor]:
-    """Send one tensor to each member and return what each sent to this node, in their order."""
-    me = _this_node()
-    local = outgoing[group.index(me)]
-    incoming = [torch.empty_like(part) for part in (like or [local] * len(group))]
+    """Send one tensor to each member and return what each sent to this node, in their order.
+
+    Args:
+        incoming: what to receive into; None: new tensors as that for this node itself.
+    """
+    place = group.index(_this_node())
+    local = outgoing[place]
+    arrived = list(incoming or (torch.empty_like(local) for _ in group))
+    arrived[place] = local
     works = []
-    for member, out, into in zip(group, outgoing, incoming, strict=True):
-        if member == me:
-            into.copy_(out)
-            continue
-        works += _send_and_receive(out.contiguous(), into, member)
+    for number, member in enumerate(group):
+        if number != place:
+            out, into = outgoing[number].contiguous(), arrived[number]
+            works += _send_and_receive(out, into, member, tag)
     _wait(works)
-    return incoming
+    return arrived
 
 
-def _send_and_receive(out: Tensor, into: Tensor, member: int) -> list[Any]:
-    if _group is None:
-        return [dist.isend(out, member), dist.irecv(into, member)]
+def _send_and_receive(out: Tensor, into: Tensor, member: int, tag: int = 0) -> list[Any]:
+    group = _group.get()
+    if group is None:
+        return [dist.isend(out, member, tag=tag), dist.irecv(into, member, tag=tag)]
     # A group that does not belong to the world has no global ranks, which torch's functions take.
-    return [_group.send([out], member, 0), _group.recv([into], member, 0)]
+    return [group.send([out], member, tag), group.recv([into], member, tag)]
 
 
 def _wait(works: Sequence[Any]) -> None:
@@ -324,10 +377,12 @@ def _wait(works: Sequence[Any]) -> None:
 
 @contextmanager
 def _communicable(tensor: Tensor) -> Iterator[Tensor]:
-    """Yield a tensor, or its copy on the CPU if its device cannot communicate."""
-    if tensor.device.type != "mps":
-        yield tensor
-        return
-    there = tensor.cpu()
+    """Yield a tensor, or its copy on the CPU if its device cannot communicate.
+
+    Replicas communicate by gloo, which sends no tensor of a GPU to a single node.
+    """
+    by_nccl = tensor.device.type == "cuda" and _group.get() is None
+    there = tensor if by_nccl else tensor.cpu()
     yield there
-    tensor.copy_(there)
+    if there is not tensor:
+        tensor.copy_(there)

@@ -28,6 +28,7 @@ from tests.whole_runs import (
     OUTER,
     SHARDED_STATES,
     TWO_INSTANCES,
+    tied_alone,
     tied_on_four_ranks,
     tied_on_replicas,
     whole_runs,
@@ -212,6 +213,23 @@ def test_a_run_has_the_samples_of_all_replicas(cluster, tmp_path):
     ]
     info = json.loads((tmp_path / "experiment_info.json").read_text())
     assert (info["world_size"], info["samples_per_step"]) == (4, 16)
+
+
+@pytest.mark.parametrize(
+    ("layout", "strategy"),
+    [
+        (digits_config((1, 2), (2, 1)), {"name": "sparta_diloco", "p_sparta": 0.25, "H": 1}),
+        (tied_alone(), {"name": "simple_reduce"}),
+    ],
+)
+def test_ranks_of_a_replica_keep_the_same_bits_of_what_they_share(cluster, layout, strategy):
+    """Three replicas: what a rank sends next to it differs, as of stages or of masks."""
+    layout.runtime.num_iterations = 4
+    run = train(cluster, with_strategy(layout, replicas=3, **strategy), evaluations=QUICK)
+    run.result()
+    assert run.health().differences == ()
+    first, second, *_ = run.health().ranks
+    assert first.digests.keys() & second.digests.keys()
 
 
 def _kinds(plan, config):
