@@ -294,9 +294,13 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         """[positions, items, hidden] to [tokens of all items, features]; on the last stage."""
         raise NotImplementedError
 
-    def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
-        """Return the number of tokens of every item, from its size: [items]."""
-        return sizes
+    def token_grids(self, sizes: torch.Tensor) -> torch.Tensor:
+        """Return frames, rows and columns of every item in tokens, from its size: [items, 3].
+
+        What is no image is one row.
+        """
+        one = torch.ones_like(sizes)
+        return torch.stack([one, one, sizes], dim=1)
 
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor | None:
         """[items, 1, 1, positions], True where attention is forbidden; None for no mask."""

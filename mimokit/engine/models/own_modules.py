@@ -24,7 +24,7 @@ from mimokit.engine.models.audio import no_recordings
 from mimokit.engine.models.dispatch import gather_rows
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import LayoutFreeRouter, count_items, tell_of_crossings
-from mimokit.engine.models.patches import GRID, ITEM_TOKENS, no_images, no_patches, tokens_of_grid
+from mimokit.engine.models.patches import GRID, ITEM_TOKENS, no_images, no_patches, token_grids
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import computing_lengths, computing_other_rows
 from mimokit.engine.models.text import no_texts
@@ -153,14 +153,16 @@ class OwnEncoder(Encoder):
         """Return the inputs of 0 items."""
         return no_items_of(self._network, self._sizes)
 
-    def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
-        """Return the number of tokens of every item, from its size: [items]."""
-        return tokens_of_grid(sizes, self.geometry) if self._sizes == GRID else sizes
+    def token_grids(self, sizes: torch.Tensor) -> torch.Tensor:
+        """Return frames, rows and columns of every item in tokens, from its size: [items, 3]."""
+        if self._sizes != GRID:
+            return super().token_grids(sizes)
+        return token_grids(sizes, self.geometry)
 
     def _rows(self, tokens_per_item: torch.Tensor | None, inputs: dict[str, torch.Tensor]) -> int:
         """Return how many rows the batch asks for."""
         if GRID in inputs:
-            return int(tokens_of_grid(inputs[GRID], self.geometry).sum())
+            return int(self.token_grids(inputs[GRID]).prod(1).sum())
         if tokens_per_item is not None:
             return int(tokens_per_item.sum())
         return len(next(iter(inputs.values()))) * self._tokens_per_item

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 
 import torch.distributed as dist
 
-from mimokit.architecture.tokens import image_geometry, tokens_per_item
+from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import MimoParallelismConfig
 from mimokit.config.user_code import NO_CODE, ForwardStep, UserCode
 from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
@@ -222,12 +222,13 @@ def _stage(
             merge_size = network.merge_size
             return ModalityStage(name, wrapped, first, last, width, tokens, nothing, merge_size)
         if network.modality != "rows":
-            return EncoderStage(name, wrapped, first, last, kind, tokens, chunk)
+            with_grids = name in plan.program.with_grids
+            return EncoderStage(name, wrapped, first, last, kind, tokens, chunk, with_grids)
         edges = {edge.modality: edge.index for edge in graph.incoming[graph.stage(name, 0).index]}
         incoming = [edges[feeder] for feeder in config.feeders_of(name)]
         return AdapterStage(name, wrapped, first, last, kind, tokens, incoming, chunk)
     modalities = {edge.index: edge.modality for edge in graph.incoming[graph.stage(name, 0).index]}
-    with_grids = plan.program.three_axes.intersection(modalities.values())
+    arriving = plan.program.with_grids.intersection(modalities.values())
     return LanguageStage(
         name,
         wrapped,
@@ -235,7 +236,7 @@ def _stage(
         last,
         model,
         modalities,
-        geometries={n: image_geometry(config.get_architecture(n)) for n in with_grids},
+        with_grids=[n for n in arriving if config.has_image_grids(n)],
         inner_layers={
             n: len(config.get_architecture(n).inner_layers) for n in modalities.values() if n
         },
