@@ -87,8 +87,7 @@ class RowTransformer(Encoder):
 
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the rows of 0 items."""
-        rows = next(self.parameters()).new_zeros(0, self.config.hidden_size)
-        return {"rows": rows, GRID: rows.new_zeros(0, 3, dtype=torch.int64)}
+        return no_rows(self.config.hidden_size, next(self.parameters()).device)
 
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, items, hidden] to [rows of all items, hidden], without padding."""
@@ -112,6 +111,12 @@ class RowTransformer(Encoder):
 
     def _rotary(self, sizes: torch.Tensor | None) -> torch.Tensor | None:
         return None if self._turning is None else self._rotary_in_row(self._turning)
+
+
+def no_rows(width: int, device: torch.device) -> dict[str, torch.Tensor]:
+    """Return the rows of 0 items, as adapters take them."""
+    grid = torch.zeros(0, 3, dtype=torch.int64, device=device)
+    return {"rows": torch.zeros(0, width, device=device), GRID: grid}
 
 
 ROWS = EncoderKind(

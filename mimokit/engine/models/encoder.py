@@ -22,6 +22,7 @@ from mimokit.engine.megatron import (
 )
 from mimokit.engine.models.attention import HIDDEN
 from mimokit.engine.models.experts import count_items
+from mimokit.engine.models.patches import rows_alone
 from mimokit.engine.models.projector import projector_spec
 from mimokit.engine.models.rng import computing_lengths, computing_other_rows
 from mimokit.engine.models.transformer import (
@@ -299,8 +300,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
 
         What is no image is one row.
         """
-        one = torch.ones_like(sizes)
-        return torch.stack([one, one, sizes], dim=1)
+        return rows_alone(sizes)
 
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor | None:
         """[items, 1, 1, positions], True where attention is forbidden; None for no mask."""

@@ -8,7 +8,12 @@ from typing import Any
 
 import torch
 
-from mimokit.architecture.tokens import TextGeometry, audio_geometry, image_geometry
+from mimokit.architecture.tokens import (
+    RowGeometry,
+    TextGeometry,
+    audio_geometry,
+    image_geometry,
+)
 from mimokit.architecture.tokens import tokens_per_item as tokens_of_architecture
 from mimokit.config import ModuleArchitecture
 from mimokit.config.user_code import is_spec
@@ -20,6 +25,7 @@ from mimokit.engine.megatron import (
     TransformerConfig,
     build_module,
 )
+from mimokit.engine.models.adapter import no_rows
 from mimokit.engine.models.audio import no_recordings
 from mimokit.engine.models.dispatch import gather_rows
 from mimokit.engine.models.encoder import Encoder, EncoderKind
@@ -155,6 +161,8 @@ class OwnEncoder(Encoder):
 
     def token_grids(self, sizes: torch.Tensor) -> torch.Tensor:
         """Return frames, rows and columns of every item in tokens, from its size: [items, 3]."""
+        if isinstance(self.geometry, RowGeometry):
+            return sizes
         if self._sizes != GRID:
             return super().token_grids(sizes)
         return token_grids(sizes, self.geometry)
@@ -192,6 +200,7 @@ _GEOMETRIES: Mapping[str, Callable[[ModuleArchitecture], Any]] = {
     "vision": image_geometry,
     "audio": audio_geometry,
     "text": lambda network: TextGeometry(network.seq_length),
+    "rows": lambda network: RowGeometry(network.seq_length),
 }
 _NOTHING: Mapping[str, Callable[[Any, torch.device], dict[str, torch.Tensor]]] = {
     "vision": no_images,
@@ -206,6 +215,8 @@ def no_items_of(network: ModuleArchitecture, sizes: str | None) -> dict[str, tor
     Args:
         sizes: of its items, see `EncoderKind`.
     """
+    if network.modality == "rows":
+        return no_rows(network.hidden_size, rank_device())
     geometry = _GEOMETRIES[network.modality](network)
     if sizes == GRID:
         return no_patches(geometry, rank_device())

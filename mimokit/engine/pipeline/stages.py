@@ -8,12 +8,15 @@ from typing import Any
 
 import torch
 
+from mimokit.architecture.tokens import image_geometry, tokens_per_item
+from mimokit.config import ModuleArchitecture
 from mimokit.config.user_code import OwnLoss
 from mimokit.engine.data.batch import (
     ITEMS,
     Batch,
     encoder_tensors,
     in_dtype,
+    item_tokens,
     one_further,
     rows_per_sample,
     sample_lengths,
@@ -22,12 +25,19 @@ from mimokit.engine.data.batch import (
     without_padding,
 )
 from mimokit.engine.data.check import check_words
+from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import GPTModel, MimoModel
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import shares_experts
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.own_modules import blank_item
-from mimokit.engine.models.patches import GRID, ITEM_TOKENS, three_axis_positions
+from mimokit.engine.models.patches import (
+    GRID,
+    ITEM_TOKENS,
+    rows_alone,
+    three_axis_positions,
+    token_grids,
+)
 from mimokit.engine.models.projector import row_width
 from mimokit.engine.models.rng import computing_lengths
 from mimokit.engine.models.token_prediction import predicting_further, predicts_further
@@ -280,6 +290,8 @@ class ModalityStage(ModuleStage):
         tokens_per_item: that an item becomes.
         no_items: returns the inputs of 0 items of its encoders.
         merge_size: of images of any size.
+        grids: returns the grids in tokens of so many items of a batch's inputs, which are sent with
+            the rows; None: they are not.
     """
 
     def __init__(
@@ -292,28 +304,41 @@ class ModalityStage(ModuleStage):
         tokens_per_item: int,
         no_items: Callable[[], Mapping[str, torch.Tensor]],
         merge_size: int,
+        grids: Callable[[Batch, int], torch.Tensor] | None = None,
     ) -> None:
         super().__init__(name, wrapped, first, last)
         self._width, self._tokens_per_item = width, tokens_per_item
-        self._no_items, self._merge_size = no_items, merge_size
+        self._no_items, self._merge_size, self._grids = no_items, merge_size, grids
 
     def _forward(self, given: StageInput) -> StageOutput:
         assert given.batch is not None
         samples = len(given.batch["input_ids"])
         inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
         counts = rows_per_sample(inputs, samples, self._tokens_per_item).tolist()
-        if inputs is None or not sum(counts):
-            return StageOutput(self._no_rows(inputs or {}), [counts])
+        rows = self._rows_of(inputs or {}, sum(counts))
+        if self._grids is None:
+            return StageOutput(rows, [counts])
+        items = [0] * samples if inputs is None else inputs[ITEMS].tolist()
+        return StageOutput(rows, [counts, items], (self._grids(inputs or {}, sum(items)),))
+
+    def _rows_of(self, inputs: Mapping[str, Any], number: int) -> torch.Tensor:
+        """Return so many rows of all items.
+
+        Raises:
+            ValueError: the modality returns others.
+        """
+        if not number:
+            return self._no_rows(inputs)
         modality = self.wrapped.module
         tensors = tensors_by_encoder(self.name, modality.encoders, inputs)
         rows = modality(encoder_inputs=in_dtype(tensors, self.dtype))
-        if tuple(rows.shape) != (sum(counts), self._width):
+        if tuple(rows.shape) != (number, self._width):
             raise ValueError(
                 f"Module {self.name!r} returned rows of {list(rows.shape)}; its items are "
                 f"{counted(self._tokens_per_item, 'token')} each, so it must be "
-                f"{[sum(counts), self._width]}."
+                f"{[number, self._width]}."
             )
-        return StageOutput(alike_on_contexts(rows, self.wrapped.ownership.groups.cp), [counts])
+        return alike_on_contexts(rows, self.wrapped.ownership.groups.cp)
 
     def _no_rows(self, inputs: Mapping[str, Any]) -> torch.Tensor:
         """Return the rows of no item; in full shards, none of those of a blank one.
@@ -331,8 +356,24 @@ class ModalityStage(ModuleStage):
 
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
         """Return the shapes for one item."""
-        rows = meta_like((self._tokens_per_item, self._width), self.dtype)
-        return rows, meta_like((1,), torch.int64)
+        rows, counts = (self._tokens_per_item, self._width), meta_like((1,), torch.int64)
+        grids = () if self._grids is None else (meta_like((1, 3), torch.int64), counts)
+        return meta_like(rows, self.dtype), counts, *grids
+
+
+def token_grids_of(network: ModuleArchitecture, inputs: Batch, items: int) -> torch.Tensor:
+    """Return the grids in tokens of the items that a modality of the user's encodes: [items, 3].
+
+    Args:
+        inputs: of the modality in a batch.
+    """
+    grids = [tensors[GRID] for name, tensors in inputs.items() if name != ITEMS and GRID in tensors]
+    if grids:
+        return token_grids(grids[0], image_geometry(network))
+    tokens = item_tokens(inputs)
+    if tokens is None:
+        tokens = torch.full((items,), tokens_per_item(network), device=rank_device())
+    return rows_alone(tokens)
 
 
 def values_on_rank(model: GPTModel, output: StageOutput, values: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,7 @@ from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.models.adapter import ROWS
 from mimokit.engine.models.language import TextDecoder, hidden_states_of
-from mimokit.engine.models.patches import GRID, ITEM_TOKENS
+from mimokit.engine.models.patches import GRID, ITEM_TOKENS, rows_alone
 from mimokit.engine.models.rng import computing_lengths, mask_rows, random_state_of
 from mimokit.engine.models.token_prediction import predicting_further
 from mimokit.engine.models.transformer import causal_mask
@@ -227,10 +227,7 @@ def _of_items(items: Iterable[torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the inputs of an adapter, from the rows of every item."""
     rows = list(items)
     each = torch.tensor([len(own) for own in rows], device=rows[0].device)
-    one = torch.ones_like(each)
-    return {
-        "rows": torch.cat(rows), GRID: torch.stack([one, one, each], dim=1), ITEM_TOKENS: each
-    }  # fmt: skip
+    return {"rows": torch.cat(rows), GRID: rows_alone(each), ITEM_TOKENS: each}
 
 
 def _causal(ids: torch.Tensor) -> torch.Tensor:

@@ -9,11 +9,11 @@ import torch
 
 import mimokit
 from mimokit.cluster import RankError
-from mimokit.config import ConfigError
+from mimokit.config import ConfigError, check_runnable
 from mimokit.config.layer_architecture import ProjectorArchitecture
 from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.experiment import Evaluations, Stepper, explain, train, verify
-from mimokit.experiment.prepare import check_trainable, prepared
+from mimokit.experiment.prepare import prepared
 from mimokit.experiment.reference import plan_of_one, single_rank
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_config, apart_multimodal_config, with_adapter
@@ -217,11 +217,18 @@ def test_plan_and_run_refuse_rows_that_nothing_is_there_for(name, fields, told):
             refused(config)
 
 
-def test_an_adapter_with_a_builder_is_refused():
-    config = _config()
-    network = config.model.get_architecture("adapter")
-    network = network.model_copy(update={"builder": "operator:add"})
-    config.model.module_architectures["adapter"] = network
-    mimokit.plan(config)
-    with pytest.raises(ConfigError, match="it has a builder, which adapters and modules behind"):
-        check_trainable(config)
+@pytest.mark.parametrize(
+    ("graph", "told"),
+    [
+        (
+            {"clip": ["adapter", LANGUAGE], "qwen": [LANGUAGE], "adapter": [LANGUAGE]},
+            "'clip': it feeds adapter, language_module, which .* let every encoder feed one module",
+        ),
+    ],
+)
+def test_graphs_of_adapters_that_can_be_planned_but_not_run(graph, told):
+    sizes = {"clip": (1, 1, 1), "qwen": (1, 1, 1), LANGUAGE: (1, 1, 1)}
+    config = with_adapter(apart_multimodal_config(sizes), (1, 1, 1), "clip")
+    config.model.topology = graph
+    with pytest.raises(ConfigError, match=told):
+        check_runnable(config)
