@@ -229,12 +229,12 @@ def geometry_of(architecture: ModuleArchitecture) -> Geometry:
 
 def adapter_problems(model: MimoParallelismConfig) -> Iterator[Problem]:
     """Yield adapters whose largest item is not the largest that encoders make for them."""
+    graph = model.module_topology
     for name in model.adapter_module_names:
-        feeders = {n: tokens_per_item(model.get_architecture(n)) for n in model.feeders_of(name)}
-        largest, taken = (
-            max(feeders, key=feeders.__getitem__),
-            model.get_architecture(name).seq_length,
-        )
+        feeding = [source for source, fed in graph.items() if name in fed]
+        feeders = {source: tokens_per_item(model.get_architecture(source)) for source in feeding}
+        largest = max(feeding, key=feeders.__getitem__)
+        taken = model.get_architecture(name).seq_length
         if taken != feeders[largest]:
             sentence = (
                 f"Module '{name}': its seq_length is {taken}, but '{largest}', which feeds it, "
