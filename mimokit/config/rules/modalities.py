@@ -83,7 +83,7 @@ def _network_problems(
 
 
 def _rows(context: ValidationContext) -> Iterator[Problem]:
-    """Yield encoders that take rows of no other, and rows that no module is there for."""
+    """Yield encoders whose modal_type contradicts the graph, and inner layers that nothing adds."""
     model, graph = context.model, context.model.module_topology
     for name in model.encoder_module_names:
         network, path = model.module_architectures.get(name), network_path(name, "modal_type")

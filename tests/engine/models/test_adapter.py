@@ -208,7 +208,7 @@ def test_the_stepper_sees_rows_cross_to_the_adapter_and_gradients_come_back(clus
         ("images", {"projector": INNER}, "'language_module' add, but it feeds adapter alone; le"),
     ],
 )
-def test_plan_and_run_refuse_rows_that_nothing_is_there_for(name, fields, told):
+def test_plan_and_run_refuse_what_contradicts_itself(name, fields, told):
     config = _config()
     network = config.model.get_architecture(name).model_copy(update=fields)
     config.model.module_architectures[name] = network
