@@ -172,7 +172,7 @@ def with_adapter(
         num_layers=2 * sizes[1],
         hidden_size=48,
         num_attention_heads=4,
-        seq_length=tokens_per_item(model.get_architecture(encoder)),
+        seq_length=max(tokens_per_item(model.get_architecture(n)) for n in (encoder, *others)),
         vocab_size=0,
         modal_type="rows",
     )
@@ -192,7 +192,7 @@ def with_adapter(
     )
     lengths = _together(data.modality_seq_lengths, encoder, others, name)
     if name in lengths:
-        lengths[name] *= 1 + len(others)
+        lengths[name] = sum(data.modality_seq_lengths[feeding] for feeding in (encoder, *others))
     of_adapter = data.model_copy(update={"modality_seq_lengths": lengths})
     return config.model_copy(update={"model": changed, "data": of_adapter}).finalize()
 

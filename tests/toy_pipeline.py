@@ -138,7 +138,8 @@ def toy_plan(
     )
     modalities = (*((head, head) for head in HEADS), ("join", "text"))
     ranks = tuple(range(n, n + 1) for n in range(5))
-    return PipelinePlan(schedule, ranks, modalities, frozenset(three_axes))
+    axes = frozenset(three_axes)
+    return PipelinePlan(schedule, ranks, modalities, axes, with_grids=axes)
 
 
 def toy_stage(plan: PipelinePlan, index: int) -> Toy:

@@ -765,9 +765,37 @@ def _adapted(
 
 
 def adapter_on_contexts() -> ExperimentConfig:
-    """Return an adapter of two contexts of two tensor parallel ranks each, and what it joins."""
-    config = cut_along_sequences(partial(_adapted, (2, 1, 1), (2, 1, 2), (1, 1, 2)))
+    """Return an adapter of recordings on two contexts of two tensor parallel ranks each."""
+    make = partial(_adapter_of_recordings, (2, 1, 1), (2, 1, 2), (1, 1, 2))
+    config = cut_along_sequences(make)
     return on_contexts(lambda: config, adapter=2)
+
+
+def _adapter_of_recordings(
+    audio: tuple[int, int, int],
+    adapter: tuple[int, int, int],
+    language: tuple[int, int, int],
+    **fields: object,
+) -> ExperimentConfig:
+    """Return an adapter of items of different lengths, which some samples lack."""
+    presence = {"audio": ModalityPresence(microbatches=[True, True, False], samples=[True, False])}
+    config = apart_multimodal_config({"audio": audio, LANGUAGE: language}, 3, presence=presence)
+    return with_adapter(config, adapter, "audio", **fields)
+
+
+def _adapter_of_images_of_any_size() -> ExperimentConfig:
+    """Return an adapter in stages, whose grids say the places of rows on three axes."""
+    sizes = {"qwen": (1, 1, 2), LANGUAGE: (1, 2, 1)}
+    config = apart_multimodal_config(sizes, 2, three_axes=True)
+    return with_adapter(config, (2, 2, 1), "qwen", position_embedding_type="rope")
+
+
+def _adapters_of_all_kinds() -> ExperimentConfig:
+    """Return an adapter of images and recordings, which feeds one that takes words as well."""
+    sizes = {"qwen": (1, 1, 1), "audio": (1, 1, 1), "words": (1, 1, 1), LANGUAGE: (1, 1, 2)}
+    config = apart_multimodal_config(sizes, 2, presence=PRESENCE)
+    config = with_adapter(config, (2, 1, 1), "qwen", others=("audio",))
+    return with_adapter(config, (1, 1, 1), "adapter", "second", others=("words",), hidden_size=32)
 
 
 def _two_adapters() -> ExperimentConfig:
@@ -817,10 +845,12 @@ def _adapters() -> Iterator[WholeRun]:
     yield WholeRun("an adapter", "of two encoders, one of them frozen", frozen)
     yield WholeRun("an adapter", "with experts, recomputed", _adapter_with_experts)
     dropping = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
-    make = partial(_adapted, (1, 1, 1), (1, 1, 4), (1, 1, 2), **dropping)
+    make = partial(_adapter_of_recordings, (1, 1, 1), (1, 1, 4), (1, 1, 2), **dropping)
     states = {**SHARDED_STATES, **TWO_INSTANCES, **RECOMPUTED}
     shared = _With(make, ("adapter",), states)
     yield WholeRun("an adapter", "of replicas that shard states, with dropout", shared)
+    yield WholeRun("an adapter", "of images of any size", _adapter_of_images_of_any_size)
+    yield WholeRun("an adapter", "of all kinds of items", _adapters_of_all_kinds)
     yield WholeRun("context parallelism", "an adapter", adapter_on_contexts)
     alone = partial(_adapted, (1, 1, 1), (1, 1, 1), (1, 1, 1))
     for frozen in (("images",), ("adapter",), ("images", "adapter")):

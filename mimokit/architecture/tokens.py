@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
-from mimokit.config.errors import Fix, Problem, refuse_if_any
+from mimokit.config.errors import Problem
+from mimokit.config.rules.facts import a_fix, network_path
 from mimokit.units import counted
 
 DEFAULT_PATCH_SIZE = 4
@@ -193,7 +195,7 @@ class RowGeometry:
     """The rows of an item in an adapter, each of which becomes one.
 
     Attributes:
-        positions: of an item, the tokens that the encoder before makes of it.
+        positions: of the largest item, the tokens that an encoder before makes of it.
     """
 
     positions: int
@@ -201,7 +203,7 @@ class RowGeometry:
 
     @property
     def tokens(self) -> int:
-        """Tokens of an item."""
+        """Tokens of the largest item."""
         return self.positions
 
 
@@ -225,26 +227,21 @@ def geometry_of(architecture: ModuleArchitecture) -> Geometry:
             return image_geometry(architecture)
 
 
-def check_adapters(model: MimoParallelismConfig) -> None:
-    """Reject adapters for items of other sizes than the encoders before them make.
-
-    Raises:
-        ConfigError: with all of them.
-    """
-    problems = []
-    for encoder, adapter in model.adapters_by_encoder.items():
-        made = tokens_per_item(model.get_architecture(encoder))
-        taken = model.get_architecture(adapter).seq_length
-        if taken != made:
+def adapter_problems(model: MimoParallelismConfig) -> Iterator[Problem]:
+    """Yield adapters whose largest item is not the largest that encoders make for them."""
+    graph = model.module_topology
+    for name in model.adapter_module_names:
+        feeding = [source for source, fed in graph.items() if name in fed]
+        feeders = {source: tokens_per_item(model.get_architecture(source)) for source in feeding}
+        largest = max(feeding, key=feeders.__getitem__)
+        taken = model.get_architecture(name).seq_length
+        if taken != feeders[largest]:
             sentence = (
-                f"Module '{adapter}': its seq_length is {taken}, but '{encoder}', which feeds it, "
-                f"makes {counted(made, 'token')} of an item; write {made}."
+                f"Module '{name}': its seq_length is {taken}, but '{largest}', which feeds it, "
+                f"makes up to {counted(feeders[largest], 'token')} of an item; write that."
             )
-            fix: Fix = {
-                "path": f"model.module_architectures.{adapter}.seq_length", "value": made
-            }  # fmt: skip
-            problems.append(Problem(adapter, "seq_length", taken, sentence, fix))
-    refuse_if_any(problems)
+            fix = a_fix(network_path(name, "seq_length"), feeders[largest])
+            yield Problem(name, "seq_length", taken, sentence, fix)
 
 
 def tokens_per_item(architecture: ModuleArchitecture) -> int:

@@ -281,10 +281,11 @@ def _engines_for(experiments: Sequence[Experiment]) -> int:
 
 def _runnable(file: str) -> ExperimentConfig:
     """Return the config of a file, which is rejected if it cannot be run."""
+    from mimokit.config import check_runnable
     from mimokit.config.user_code import checked_code
-    from mimokit.experiment.prepare import check_runs, prepared
+    from mimokit.experiment.prepare import prepared
 
     config = prepared(file)
-    check_runs(config)
+    check_runnable(config)
     checked_code(config)
     return config

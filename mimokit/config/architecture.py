@@ -56,8 +56,8 @@ class NetworkSizes(ConfigModel):
 
     modal_type: Literal["text", "rows"] | None = None
     """'text' for a text head: an encoder that embeds tokens and whose output takes their places.
-    'rows' for an adapter: an encoder that takes the rows of another one, whose tokens per item are
-    its seq_length. None: an image encoder, or an audio encoder if mel_bins is set."""
+    'rows' for an adapter: an encoder that takes the rows of others, whose tokens of the largest
+    item are its seq_length. None: an image encoder, or an audio encoder if mel_bins is set."""
 
     image_size: Size | None = None
     """Pixels per side of an image, or None for a module that reads no images."""

@@ -129,6 +129,19 @@ class MimoParallelismConfig(ConfigModel):
         before = {encoder} | upstream(self.module_topology, encoder)
         return tuple(name for name in self.input_module_names if name in before)
 
+    def sends_grids(self, encoder: str) -> bool:
+        """Tell whether the rows of an encoder come with the grids of its items, in tokens.
+
+        They do where images differ in size, and to and from adapters.
+        """
+        adapters, fed = self.adapter_module_names, self.module_topology[encoder]
+        any_size = self.get_architecture(encoder).any_image_size
+        return any_size or encoder in adapters or not set(adapters).isdisjoint(fed)
+
+    def has_image_grids(self, encoder: str) -> bool:
+        """Tell whether all items whose rows come from an encoder are images that differ in size."""
+        return all(self.get_architecture(name).any_image_size for name in self.inputs_of(encoder))
+
     def feeders_of(self, adapter: str) -> tuple[str, ...]:
         """Return the encoders that feed an adapter, in the order of their first input."""
         feeding = [name for name, fed in self.adapters_by_encoder.items() if fed == adapter]

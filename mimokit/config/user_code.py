@@ -22,6 +22,7 @@ from mimokit.config.user_modules import (
     read_again,
     without_bytecode,
 )
+from mimokit.units import listed
 
 OwnModule: TypeAlias = "Callable[[ModuleArchitecture, Any], Any] | Any"
 """A function of (architecture, process groups) that returns a module, a Megatron `ModuleSpec`, or
@@ -254,11 +255,11 @@ def _out_of_place(config: ExperimentConfig, name: str, builder: OwnModule) -> It
     model = config.model
     network, sizes = model.get_architecture(name), model.get_parallelism(name)
     stages = sizes.pipeline_parallel
-    encoder = name in model.input_module_names
+    encoder = name in model.encoder_module_names
     if not encoder and name != model.llm_module_name:
         sentence = (
-            f"it has a builder, which adapters and modules behind '{model.llm_module_name}' "
-            "cannot have so far; leave it out."
+            f"it has a builder, which modules behind '{model.llm_module_name}' cannot have so far; "
+            "leave it out."
         )
         yield problem_at(network_path(name, "builder"), network.builder, sentence, None)
         return
@@ -318,6 +319,12 @@ def _of_a_modality(config: ExperimentConfig, name: str, builder: OwnModule) -> I
             f"patch_type has {FRAME_PARALLEL}, which shares the images of an encoder, {right}"
         )
         yield problem_at("runtime.patch_type", FRAME_PARALLEL, sentence, [])
+    if name in config.model.adapter_module_names:
+        sentence = (
+            "its builder is a spec of a whole modality, which reads items, but it takes rows of "
+            f"{listed(config.model.feeders_of(name))}; build the encoder alone."
+        )
+        yield problem_at(network_path(name, "builder"), str(builder), sentence)
     experts = config.model.get_architecture(name).num_moe_experts
     if experts is not None:
         sentence = f"num_moe_experts is {experts}, of an encoder whose tokens replicas exchange, "

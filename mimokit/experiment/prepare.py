@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
 
-from mimokit.architecture.tokens import check_adapters
+from mimokit.architecture.tokens import adapter_problems
 from mimokit.config import ConfigError, ExperimentConfig, Problem, check_runnable
+from mimokit.config.errors import refuse_if_any
 from mimokit.config.user_code import checked_code
 from mimokit.config_files import load_experiment_config
 from mimokit.experiment.checkpoints import check_resumable
@@ -34,24 +35,16 @@ def prepared(config: Config, world_size: int | None = None) -> ExperimentConfig:
         world_size: ranks; None for as many as the modules need.
 
     Raises:
-        ConfigError: with all problems, those of modules that contradict their weights too.
+        ConfigError: with all problems, those of modules that contradict their weights, or the
+            encoders before them, too.
     """
     if not isinstance(config, ExperimentConfig):
         config = load_experiment_config(config, world_size=world_size)
     config = config.model_copy(deep=True)
     config.finalize(world_size)
     check_weights(config.model)
+    refuse_if_any(adapter_problems(config.model))
     return config
-
-
-def check_runs(config: ExperimentConfig) -> None:
-    """Reject what cannot run yet, and adapters that take other items than encoders make.
-
-    Raises:
-        ConfigError: with all problems of either.
-    """
-    check_runnable(config)
-    check_adapters(config.model)
 
 
 def check_trainable(config: ExperimentConfig, own: Collection[str] = ()) -> None:
@@ -61,14 +54,13 @@ def check_trainable(config: ExperimentConfig, own: Collection[str] = ()) -> None
         own: modules that the caller builds.
 
     Raises:
-        ConfigError: it cannot run yet, an adapter takes other items than the encoder before it
-            makes, a builder it names cannot be imported, it cannot be saved as `runtime.save_hf`
-            says or go on from `runtime.resume_from`, it asks for a logger whose library is not
-            installed, or its hardware is not known.
+        ConfigError: it cannot run yet, a builder it names cannot be imported, it cannot be saved as
+            `runtime.save_hf` says or go on from `runtime.resume_from`, it asks for a logger whose
+            library is not installed, or its hardware is not known.
     """
     from mimokit.prediction.peak import peak_of_hardware
 
-    check_runs(config)
+    check_runnable(config)
     checked_code(config)
     check_saving(config)
     check_resumable(config, own)

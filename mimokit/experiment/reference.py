@@ -106,10 +106,13 @@ def _as_planned(config: ExperimentConfig) -> ExperimentConfig:
 
     No module is frozen: a plan needs a trained one, and all trained modules may be behind the
     language model; freezing affects only how modules are executed. And every encoder feeds the
-    language model: nothing crosses between modules of one process.
+    language model: nothing crosses between modules of one process. What takes rows of another one
+    is planned as if it read sound.
     """
+    alone: dict[str, object] = {"frozen": False}
+    hears = {**alone, "modal_type": None, "mel_bins": 1}
     networks = {
-        name: network.model_copy(update={"frozen": False})
+        name: network.model_copy(update=hears if network.modality == "rows" else alone)
         for name, network in config.model.module_architectures.items()
     }
     ids = dict(config.model.special_token_ids)

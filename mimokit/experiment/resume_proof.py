@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from mimokit.cluster import EngineCluster
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentConfig, check_runnable
 from mimokit.config.runtime import PRECISION_OF_RUNS, CheckpointConfig
 from mimokit.config.user_code import UserCode, checked_code
 from mimokit.experiment import on_rank
-from mimokit.experiment.prepare import Config, check_room, check_runs, check_trainable, prepared
+from mimokit.experiment.prepare import Config, check_room, check_trainable, prepared
 from mimokit.experiment.reference import for_verification
 from mimokit.experiment.resume_report import ResumeReport
 from mimokit.experiment.verification import TOLERANCE
@@ -81,7 +81,7 @@ def resume_check(
     saved = for_verification(ready)
     resumed = saved if into is None else for_verification(prepared(into))
     for layout in (saved, resumed):
-        check_runs(_changed(layout, checkpoint=CheckpointConfig()))
+        check_runnable(_changed(layout, checkpoint=CheckpointConfig()))
         check_room(layout, len(cluster))
     code = checked_code(saved, data=data)
     if resumed.runtime.precision not in (None, PRECISION_OF_RUNS):

@@ -11,9 +11,9 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from mimokit.cluster import EngineCluster
-from mimokit.config import ConfigError, ExperimentConfig, Problem
+from mimokit.config import ConfigError, ExperimentConfig, Problem, check_runnable
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, checked_code
-from mimokit.experiment.prepare import Config, check_runs, prepared
+from mimokit.experiment.prepare import Config, prepared
 from mimokit.experiment.snapshot import StepSnapshot, snapshot_of, state_table
 from mimokit.experiment.stepping.findings import Piece
 from mimokit.experiment.stepping.moves import StepMoves
@@ -90,7 +90,7 @@ class Stepper(StepMoves):
         if keep < 1:
             raise ValueError(f"keep is {keep}; at least one tick must be kept")
         self.config = prepared(config)
-        check_runs(self.config)
+        check_runnable(self.config)
         _reject_replicas(self.config)
         code = checked_code(self.config, modules, loss_func, forward_step, data)
         self.plan = plan_layout(self.config)

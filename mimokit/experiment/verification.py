@@ -12,12 +12,13 @@ from mimokit.config import (
     ExperimentConfig,
     ModuleArchitecture,
     ModuleParallelismConfig,
+    check_runnable,
 )
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.culprit.explain import STEPS as FEW_STEPS
 from mimokit.experiment.culprit.explain import Side, explain_side
-from mimokit.experiment.prepare import Config, check_room, check_runs, placed, prepared
+from mimokit.experiment.prepare import Config, check_room, placed, prepared
 from mimokit.experiment.reference import decoders_of, for_verification, plan_of_one, single_rank
 from mimokit.experiment.verification_report import (
     FROZEN,
@@ -124,7 +125,7 @@ def compute_oracle(
         RankError: training fails.
     """
     layout = for_verification(prepared(config))
-    check_runs(layout)
+    check_runnable(layout)
     code = checked_code(layout, modules, loss_func, forward_step, data)
     return _computed(cluster, layout, steps, code)
 
@@ -177,7 +178,7 @@ def verify(
             strategy between replicas is to be explained.
     """
     layout = for_verification(prepared(config))
-    check_runs(layout)
+    check_runnable(layout)
     check_room(layout, len(cluster))
     code = checked_code(layout, modules, loss_func, forward_step, data)
     if oracle is None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mimokit.architecture.tokens import adapter_problems
 from mimokit.config import (
     ConfigError,
     DataConfig,
@@ -50,7 +51,8 @@ def plan_layout(config: ConfigSource, world_size: int | None = None) -> LayoutPl
 
     Raises:
         ConfigError: all problems of the config, alone and in this world; more micro-batches, edges
-            or slots than the tag of a message between stages can number; frames that have no room.
+            or slots than the tag of a message between stages can number; frames that have no room;
+            adapters of other items than encoders make.
     """
     return plan_checked(checked_config(config, world_size), world_size)
 
@@ -77,7 +79,8 @@ def checked_config(config: ConfigSource, world_size: int | None = None) -> Exper
 
 def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> LayoutPlan:
     """Return the plan of what `checked_config` returned for the same world; see `plan_layout`."""
-    refuse_if_any((*tag_problems(config.model, config.data), *frame_problems(config)))
+    tags, frames = tag_problems(config.model, config.data), frame_problems(config)
+    refuse_if_any((*tags, *frames, *adapter_problems(config.model)))
     world = resolve(config.model, config.ranks_of_replica(world_size))
     if world.world_size is None or world.problems:
         raise ConfigError(world.problems or unknown_world_size(config.model))
@@ -133,9 +136,12 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
             [
                 name
                 for name, network in model.module_architectures.items()
-                if network.any_image_size or network.mrope_section is not None
+                if network.any_image_size
+                or network.mrope_section is not None
+                or network.modality == "rows"
             ],
             in_row,
+            [name for name in model.encoder_module_names if model.sends_grids(name)],
             config.runtime.encoder_microbatches_of(batch.num_microbatches),
             {name: execution.virtual_stages for name, execution in executions.items()},
             config.runtime.pipeline_order,

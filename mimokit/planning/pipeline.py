@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from mimokit.config import DeploymentMode
@@ -46,6 +46,7 @@ class PipelinePlan:
             schedule, and backward after its last.
         text_heads: modules that read words for the language model; see `plan_slots`.
         in_row: modules that compute samples in a row; see `plan_slots`.
+        with_grids: modules that send grids with their rows; see `plan_slots`.
         line: the pipeline of the language model alone, where its ranks compute encoders as well;
             None where they do not, or where it is not cut into stages.
     """
@@ -57,6 +58,7 @@ class PipelinePlan:
     around: tuple[str, ...] = ()
     text_heads: frozenset[str] = frozenset()
     in_row: frozenset[str] = frozenset()
+    with_grids: frozenset[str] = frozenset()
     line: PipelinePlan | None = None
 
     @property
@@ -67,8 +69,8 @@ class PipelinePlan:
     @cached_property
     def slots(self) -> SlotPlan:
         """The slots that tensors have in the messages between stages."""
-        kinds = dict(self.modalities)
-        return plan_slots(self.graph, kinds, self.three_axes, self.text_heads, self.in_row)
+        kinds, axes = dict(self.modalities), self.three_axes
+        return plan_slots(self.graph, kinds, axes, self.text_heads, self.in_row, self.with_grids)
 
     def stages_of(self, rank: int) -> tuple[Stage, ...]:
         """Return the stages that a rank works on, none between the ranks of modules.
@@ -143,6 +145,7 @@ def plan_program(
     absent: Collection[tuple[str, int]] = (),
     three_axes: Collection[str] = (),
     in_row: Collection[str] = (),
+    with_grids: Collection[str] = (),
     encoder_microbatches: int = 1,
     virtual_stages: Mapping[str, int] | None = None,
     pipeline_order: PipelineOrder | None = None,
@@ -156,7 +159,7 @@ def plan_program(
     Args:
         loads: module -> the ranks that read data for it.
         frozen, absent: see `plan_schedule`.
-        three_axes, in_row: see `plan_slots`.
+        three_axes, in_row, with_grids: see `plan_slots`.
         encoder_microbatches: for which colocated encoders run before the language module does.
         virtual_stages: module -> chunks on each of its sets of ranks, 1 where it is missing.
         pipeline_order: None: 1F1B.
@@ -214,6 +217,7 @@ def plan_program(
         around,
         text_heads=text_heads.intersection(names),
         in_row=frozenset(in_row),
+        with_grids=frozenset(with_grids).intersection(names),
     )
     if mode == "heterogeneous":
         return line
@@ -228,7 +232,8 @@ def plan_program(
         1 if shared.inside else language.pipeline_parallel,
         staged - {llm_module_name},
     )
-    return _beside(line, shared, graph, kinds, frozen, three_axes, text_heads, in_row)
+    planned = _beside(line, shared, graph, kinds, frozen, three_axes, text_heads, in_row)
+    return replace(planned, with_grids=frozenset(with_grids))
 
 
 def _beside(

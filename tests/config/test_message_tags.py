@@ -8,6 +8,8 @@ import mimokit
 from mimokit.config import ConfigError, ExperimentConfig, check_runnable
 from mimokit.config.rules.message_tags import first_stage_slots
 from tests.config.sections import load, network, put, sections
+from tests.layouts_apart import apart_multimodal_config, with_adapter
+from tests.layouts_multimodal import LANGUAGE
 
 APART = {"data_parallel": 1, "rank_offset": 1}
 
@@ -74,8 +76,14 @@ def test_slots(refuse: object) -> None:
         refuse(many_encoders(52))
 
 
-def test_slots_are_those_of_the_plan() -> None:
-    config = many_encoders(3)
+def adapted() -> ExperimentConfig:
+    one = (1, 1, 1)
+    sizes = {"audio": one, "dino": one, "clip": one, LANGUAGE: one}
+    return with_adapter(apart_multimodal_config(sizes), one, "audio", others=("dino",))
+
+
+@pytest.mark.parametrize(("config", "slots"), [(many_encoders(3), [15]), (adapted(), [8, 10])])
+def test_slots_are_those_of_the_plan(config: ExperimentConfig, slots: list[int]) -> None:
     pipeline = mimokit.plan(config).pipeline
     assert pipeline is not None
     planned = {
@@ -83,7 +91,7 @@ def test_slots_are_those_of_the_plan() -> None:
         for index, stage in enumerate(pipeline.slots.stages)
     }
     assert planned == first_stage_slots(config.model)
-    assert planned["language_module"] == 15
+    assert sorted(number for number in planned.values() if number) == slots
 
 
 def test_predictions_know_no_tags() -> None:

@@ -19,8 +19,9 @@ from mimokit.config.user_code import checked_code
 from mimokit.experiment import Oracle, Stepper, compute_oracle, train, verify
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
-from tests.layouts_apart import decoded_config
+from tests.layouts_apart import apart_multimodal_config, decoded_config, with_adapter
 from tests.layouts_experts import BALANCED
+from tests.layouts_multimodal import LANGUAGE
 
 PAGE = Path(__file__).parents[2] / "docs" / "own_modules.md"
 EXAMPLE = "tests.experiment.own_encoder:PatchEncoder"
@@ -241,6 +242,52 @@ def test_experts_that_depend_on_the_layout_are_named(cluster: EngineCluster) -> 
     modules = {"images": partial(_mixture, own=True)}
     with pytest.raises(RankError, match="its Blocks has a TopKRouter, which chooses by the tokens"):
         compute_oracle(cluster, _with_mixture(), steps=1, modules=modules)
+
+
+def _means(architecture: Any, groups: Any) -> Any:
+    """Return an adapter that adds the mean of an item's rows to each of them."""
+    import torch
+
+    from mimokit.engine import ColumnParallelLinear, RowParallelLinear, layer_config
+
+    width, config = architecture.hidden_size, layer_config(architecture, groups)
+    same = {"config": config, "init_method": config.init_method, "tp_group": groups.tp}
+    same |= {"bias": True, "skip_bias_add": False}
+
+    class Means(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up = ColumnParallelLinear(width, 4 * width, gather_output=False, **same)
+            self.down = RowParallelLinear(4 * width, width, input_is_parallel=True, **same)
+
+        def forward(self, rows: torch.Tensor, grid_thw: torch.Tensor) -> torch.Tensor:
+            items = rows.split(grid_thw.prod(1).tolist())
+            hidden = torch.cat([rows[:0], *(own + own.mean(0) for own in items)])
+            moved: torch.Tensor = self.down(torch.nn.functional.gelu(self.up(hidden)[0]))[0]
+            return moved
+
+    return Means()
+
+
+def test_an_adapter_gets_the_rows_of_items_and_their_grids(cluster: EngineCluster) -> None:
+    sizes = {"qwen": (1, 1, 2), LANGUAGE: (1, 1, 1)}
+    config = with_adapter(apart_multimodal_config(sizes, 2), (2, 1, 1), "qwen")
+    report = verify(cluster, config, steps=1, modules={"adapter": _means})
+    assert report.passed, report.verdict
+    with pytest.raises(ConfigError, match="reads items, but it takes rows of qwen; build the enco"):
+        checked_code(config, {"adapter": _modality_of_blocks(_config((1, 1), (1, 1)), plain=1)})
+
+
+def test_rows_of_a_whole_modality_reach_an_adapter(cluster: EngineCluster) -> None:
+    together = _config((1, 2), (1, 2), None)
+    together.data.modality_frames = {"images": [8, 8, 1, 2, 0, 0, 1, 5]}
+    two = {"data_parallel": 2, "tensor_parallel": 1}
+    apart = together.with_layout("heterogeneous", images=two, language_module=two)
+    width = together.model.get_architecture(LANGUAGE).hidden_size
+    modules = {"images": _modality_of_blocks(together, plain=1)}
+    config = with_adapter(apart, (1, 1, 2), hidden_size=width)
+    report = verify(cluster, config, steps=1, modules=modules)
+    assert report.passed, report.verdict
 
 
 def _images_encoded(plan: Any, config: ExperimentConfig) -> int:

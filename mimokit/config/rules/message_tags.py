@@ -29,13 +29,13 @@ _GRID_SLOTS = 2
 """Items per sample, and the grid of each."""
 
 
-def slots_between_modules(modality: str, three_axes: bool) -> int:
+def slots_between_modules(with_grids: bool) -> int:
     """Return the slots of the tensors that one module sends another in a micro-batch.
 
     Args:
-        three_axes: its items have grids. Only images do.
+        with_grids: of its items, see `MimoParallelismConfig.sends_grids`.
     """
-    return HEADER_SLOTS + _ROWS_SLOTS + _GRID_SLOTS * (three_axes and modality == "vision")
+    return HEADER_SLOTS + _ROWS_SLOTS + _GRID_SLOTS * with_grids
 
 
 def too_many(field: str, count: int) -> str | None:
@@ -89,10 +89,9 @@ def first_stage_slots(model: MimoParallelismConfig) -> dict[str, int]:
     """Return module -> the slots of the tensors that other modules send its first stage."""
     slots = dict.fromkeys(model.module_parallelisms, 0)
     for source, fed in model.module_topology.items():
-        network = model.module_architectures.get(source)
-        if network is None:
+        if source not in model.module_architectures:
             continue
-        three_axes = network.any_image_size or network.mrope_section is not None
+        with_grids = source in model.encoder_module_names and model.sends_grids(source)
         for target in fed:
-            slots[target] += slots_between_modules(network.modality, three_axes)
+            slots[target] += slots_between_modules(with_grids)
     return slots

@@ -9,8 +9,8 @@ from mimokit.config.data import DataConfig
 from mimokit.config.errors import Fix, Problem
 from mimokit.config.messages import problem_at, written
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import module_problem
-from mimokit.units import counted
+from mimokit.config.rules.facts import a_fix, module_problem, network_path
+from mimokit.units import counted, listed
 
 _OF_IMAGES = ("class_token", "keep_class_token", "num_registers", "any_image_size")
 _ENCODER_FIELDS = ("modal_type", *_OF_IMAGES, "mel_bins")
@@ -24,6 +24,8 @@ def modality_problems(context: ValidationContext) -> Iterator[Problem]:
         if context.is_valid(f"model.module_architectures.{name}"):
             yield from _network_problems(context, name, network)
     yield from _all_frozen(context)
+    if context.is_valid("model.topology", "model.module_parallelisms", "model.llm_module_name"):
+        yield from _rows(context)
     if context.data is not None and context.is_valid("model.llm_module_name", "model.topology"):
         yield from _unknown_encoders(context, context.data)
         yield from _no_room(context, context.data)
@@ -78,6 +80,34 @@ def _network_problems(
                 f"{counted(network.seq_length, 'position')} (seq_length); choose a divisor of them."
             )
             yield module_problem(name, "merge_size", network.merge_size, sentence)
+
+
+def _rows(context: ValidationContext) -> Iterator[Problem]:
+    """Yield encoders whose modal_type contradicts the graph, and inner layers that nothing adds."""
+    model, graph = context.model, context.model.module_topology
+    for name in model.encoder_module_names:
+        network, path = model.module_architectures.get(name), network_path(name, "modal_type")
+        if network is None or not context.is_valid(f"model.module_architectures.{name}"):
+            continue
+        feeders = [source for source, fed in graph.items() if name in fed]
+        if (network.modality == "rows") != bool(feeders):
+            how = f"it is fed by {listed(feeders)}" if feeders else "no module feeds it"
+            sentence = (
+                f"{how}, but its modal_type is {network.modal_type or 'left out'}; write rows for "
+                "an encoder that another one feeds, and for no other."
+            )
+            fix = a_fix(path, "rows") if feeders else None
+            yield module_problem(name, "modal_type", network.modal_type, sentence, fix)
+        if network.inner_layers and model.llm_module_name not in graph[name]:
+            field, given = "projector.deepstack_layers", list(network.inner_layers)
+            sentence = (
+                f"{field} is {given}, whose rows layers of '{model.llm_module_name}' add, but it "
+                f"feeds {listed(graph[name])} alone; leave {field} out, or let it feed "
+                f"'{model.llm_module_name}'."
+            )
+            yield module_problem(
+                name, field, given, sentence, a_fix(network_path(name, field), None)
+            )
 
 
 def _section_problem(name: str, network: ModuleArchitecture) -> Iterator[Problem]:

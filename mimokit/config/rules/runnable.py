@@ -20,7 +20,6 @@ from mimokit.config.rules.facts import (
 )
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
-from mimokit.config.rules.runnable_encoders import unrunnable_adapter
 from mimokit.config.rules.runnable_networks import unrunnable_networks
 from mimokit.config.runtime import (
     FRAME_PARALLEL,
@@ -126,9 +125,6 @@ def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> It
                 f"but not run yet; {right} until then."
             )
             yield module_problem(name, "topology", ", ".join(fed), sentence)
-    for name in model.encoder_module_names:
-        if name in model.module_architectures:
-            yield from unrunnable_adapter(model, name)
     for name in decoders:
         if name in model.module_architectures:
             yield from _decoder_problems(model, name, data)

@@ -1,4 +1,4 @@
-"""What of encoders and their projectors can be planned but cannot be run yet."""
+"""What of projectors can be planned but cannot be run yet."""
 
 from __future__ import annotations
 
@@ -15,40 +15,7 @@ from mimokit.config.rules.facts import (
     network_path,
 )
 from mimokit.config.rules.module_rules import CHUNKS
-from mimokit.units import counted, listed
-
-
-def unrunnable_adapter(model: MimoParallelismConfig, name: str) -> Iterator[Problem]:
-    """Yield what of an adapter, or of the encoders that feed it, does not run yet.
-
-    An adapter takes equally many rows of every item.
-    """
-    network, graph = model.get_architecture(name), model.module_topology
-    feeders = [source for source, fed in graph.items() if name in fed]
-    if (network.modality == "rows") != bool(feeders):
-        how = f"it is fed by {listed(feeders)}" if feeders else "no module feeds it"
-        sentence = (
-            f"{how}, but its modal_type is {network.modal_type or 'left out'}, which can be "
-            "planned but not run yet; write rows for an encoder that another one feeds, and for "
-            "no other."
-        )
-        yield module_problem(name, "modal_type", network.modal_type, sentence)
-        return
-    for feeder in feeders:
-        before = model.module_architectures.get(feeder)
-        if before is None or before.modality == "rows":
-            continue
-        why = {
-            "does not encode images": before.modality != "vision",
-            "takes images of any size": before.any_image_size,
-            "gives rows of inner layers": bool(before.inner_layers),
-        }
-        for what in (what for what, applies in why.items() if applies):
-            sentence = (
-                f"'{feeder}', which feeds it, {what}, which can be planned but not run yet; let "
-                f"that feed '{model.llm_module_name}' itself."
-            )
-            yield module_problem(name, "topology", feeder, sentence)
+from mimokit.units import counted
 
 
 def unrunnable_projector(model: MimoParallelismConfig, name: str) -> Iterator[Problem]:

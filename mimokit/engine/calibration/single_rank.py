@@ -88,7 +88,7 @@ def language_stage(architecture: ModuleArchitecture, alone: Alone) -> LanguageSt
     wrapped = wrap_data_parallel(model.language_model, config, build.execution, groups)
     model.language_model = wrapped
     return LanguageStage(
-        LANGUAGE, wrapped, True, True, model, {0: IMAGES}, {}, {}, three_axes=False
+        LANGUAGE, wrapped, True, True, model, {0: IMAGES}, (), {}, three_axes=False
     )
 
 

@@ -198,10 +198,13 @@ class MultimodalCollate:
     def _positions(self, ids: torch.Tensor, samples: Sequence[MultimodalSample]) -> torch.Tensor:
         if not self.three_axes:
             return torch.arange(self.seq_length).expand(len(samples), -1).contiguous()
+        sharing: dict[int, list[EncoderInputs]] = {}  # they feed one adapter
+        for encoder in self.encoders:
+            sharing.setdefault(encoder.token, []).append(encoder)
         grids = {
-            encoder.token: encoder.token_grids(_grids(encoder, samples))
-            for encoder in self.encoders
-            if encoder.any_size
+            token: torch.cat([e.token_grids(_grids(e, [one])) for one in samples for e in encoders])
+            for token, encoders in sharing.items()
+            if all(encoder.any_size for encoder in encoders)
         }
         return three_axis_positions(ids, grids)
 

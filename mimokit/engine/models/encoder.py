@@ -22,6 +22,7 @@ from mimokit.engine.megatron import (
 )
 from mimokit.engine.models.attention import HIDDEN
 from mimokit.engine.models.experts import count_items
+from mimokit.engine.models.patches import rows_alone
 from mimokit.engine.models.projector import projector_spec
 from mimokit.engine.models.rng import computing_lengths, computing_other_rows
 from mimokit.engine.models.transformer import (
@@ -294,9 +295,12 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         """[positions, items, hidden] to [tokens of all items, features]; on the last stage."""
         raise NotImplementedError
 
-    def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
-        """Return the number of tokens of every item, from its size: [items]."""
-        return sizes
+    def token_grids(self, sizes: torch.Tensor) -> torch.Tensor:
+        """Return frames, rows and columns of every item in tokens, from its size: [items, 3].
+
+        What is no image is one row.
+        """
+        return rows_alone(sizes)
 
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor | None:
         """[items, 1, 1, positions], True where attention is forbidden; None for no mask."""

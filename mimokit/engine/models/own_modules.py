@@ -8,7 +8,12 @@ from typing import Any
 
 import torch
 
-from mimokit.architecture.tokens import TextGeometry, audio_geometry, image_geometry
+from mimokit.architecture.tokens import (
+    RowGeometry,
+    TextGeometry,
+    audio_geometry,
+    image_geometry,
+)
 from mimokit.architecture.tokens import tokens_per_item as tokens_of_architecture
 from mimokit.config import ModuleArchitecture
 from mimokit.config.user_code import is_spec
@@ -20,11 +25,12 @@ from mimokit.engine.megatron import (
     TransformerConfig,
     build_module,
 )
+from mimokit.engine.models.adapter import no_rows
 from mimokit.engine.models.audio import no_recordings
 from mimokit.engine.models.dispatch import gather_rows
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import LayoutFreeRouter, count_items, tell_of_crossings
-from mimokit.engine.models.patches import GRID, ITEM_TOKENS, no_images, no_patches, tokens_of_grid
+from mimokit.engine.models.patches import GRID, ITEM_TOKENS, no_images, no_patches, token_grids
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import computing_lengths, computing_other_rows
 from mimokit.engine.models.text import no_texts
@@ -153,14 +159,18 @@ class OwnEncoder(Encoder):
         """Return the inputs of 0 items."""
         return no_items_of(self._network, self._sizes)
 
-    def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
-        """Return the number of tokens of every item, from its size: [items]."""
-        return tokens_of_grid(sizes, self.geometry) if self._sizes == GRID else sizes
+    def token_grids(self, sizes: torch.Tensor) -> torch.Tensor:
+        """Return frames, rows and columns of every item in tokens, from its size: [items, 3]."""
+        if isinstance(self.geometry, RowGeometry):
+            return sizes
+        if self._sizes != GRID:
+            return super().token_grids(sizes)
+        return token_grids(sizes, self.geometry)
 
     def _rows(self, tokens_per_item: torch.Tensor | None, inputs: dict[str, torch.Tensor]) -> int:
         """Return how many rows the batch asks for."""
         if GRID in inputs:
-            return int(tokens_of_grid(inputs[GRID], self.geometry).sum())
+            return int(self.token_grids(inputs[GRID]).prod(1).sum())
         if tokens_per_item is not None:
             return int(tokens_per_item.sum())
         return len(next(iter(inputs.values()))) * self._tokens_per_item
@@ -190,6 +200,7 @@ _GEOMETRIES: Mapping[str, Callable[[ModuleArchitecture], Any]] = {
     "vision": image_geometry,
     "audio": audio_geometry,
     "text": lambda network: TextGeometry(network.seq_length),
+    "rows": lambda network: RowGeometry(network.seq_length),
 }
 _NOTHING: Mapping[str, Callable[[Any, torch.device], dict[str, torch.Tensor]]] = {
     "vision": no_images,
@@ -204,6 +215,8 @@ def no_items_of(network: ModuleArchitecture, sizes: str | None) -> dict[str, tor
     Args:
         sizes: of its items, see `EncoderKind`.
     """
+    if network.modality == "rows":
+        return no_rows(network.hidden_size, rank_device())
     geometry = _GEOMETRIES[network.modality](network)
     if sizes == GRID:
         return no_patches(geometry, rank_device())

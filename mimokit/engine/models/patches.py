@@ -60,6 +60,12 @@ def token_grids(grid: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
     return grid // torch.tensor([1, merge, merge], device=grid.device)
 
 
+def rows_alone(tokens: torch.Tensor) -> torch.Tensor:
+    """Return the grids of items that are no images, one row each, from their tokens: [items, 3]."""
+    one = torch.ones_like(tokens)
+    return torch.stack([one, one, tokens], dim=1)
+
+
 def tokens_of_grid(grid: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
     """Return the number of tokens of every image: [images]."""
     return token_grids(grid, geometry).prod(dim=1)

@@ -25,7 +25,7 @@ from mimokit.engine.models.patches import (
     cut_patches,
     no_images,
     no_patches,
-    tokens_of_grid,
+    token_grids,
 )
 from mimokit.engine.models.pooling import PoolingHead
 from mimokit.engine.models.transformer import StagePart, rotary_positions
@@ -278,7 +278,7 @@ class AnySizeVisionTransformer(VisionTransformer):
             ValueError: if the numbers of tokens per item differ from those of the grids.
         """
         grid = inputs[GRID]
-        tokens = self.tokens_of(grid)
+        tokens = self.token_grids(grid).prod(1)
         if tokens_per_item is not None and not torch.equal(tokens, tokens_per_item):
             raise ValueError(
                 f"The batch says that images become {tokens_per_item.tolist()} tokens, but by "
@@ -317,9 +317,9 @@ class AnySizeVisionTransformer(VisionTransformer):
         patches = hidden[self.geometry.extra_positions :].transpose(0, 1)[self._seen(sizes)]
         return patches.reshape(-1, self.geometry.merge_size**2 * hidden.shape[-1])
 
-    def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
-        """Return the number of tokens of every image, from its grid: [images]."""
-        return tokens_of_grid(sizes, self.geometry)
+    def token_grids(self, sizes: torch.Tensor) -> torch.Tensor:
+        """Return the grid of every image in tokens, from that in patches: [images, 3]."""
+        return token_grids(sizes, self.geometry)
 
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor:
         extra = torch.ones(len(sizes), self.geometry.extra_positions, dtype=torch.bool)

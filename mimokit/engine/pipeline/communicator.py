@@ -169,8 +169,7 @@ class MultiModulePipelineCommunicator:
             ends = batch[bridge.source].samples, batch[bridge.destination].samples
             edges = _edges_of(bridge, self.pipeline)
             slot = self.pipeline.slots.edges[edges[0].index].start
-            images = dict(self.pipeline.modalities)[bridge.source] == "vision"
-            grids = images and bridge.source in self.pipeline.three_axes
+            grids = bridge.source in self.pipeline.with_grids
             for direction, route in enumerate((bridge.forward, bridge.backward)):
                 sent, taken = reversed(ends) if direction else ends
                 replicas = None if direction else self._replica_check(bridge.source)

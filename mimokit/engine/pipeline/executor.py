@@ -290,7 +290,7 @@ class StageExecutor:
         language_input = bridge_output.detach()
         counts = [loaded.rows_of_language(name, rows)]
         grids: tuple[torch.Tensor, ...] = ()
-        if name in self.model.program.three_axes:  # of the same samples: nothing else moves either
+        if name in self.model.program.with_grids:  # of the same samples: nothing else moves either
             grids, counts = output.integers, output.counts
         self._stages[edge.destination].take(
             microbatch, edge, StageMessage([language_input, *grids], counts)

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 
 import torch.distributed as dist
 
-from mimokit.architecture.tokens import image_geometry, tokens_per_item
+from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import MimoParallelismConfig
 from mimokit.config.user_code import NO_CODE, ForwardStep, UserCode
 from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
@@ -31,6 +31,7 @@ from mimokit.engine.pipeline.stages import (
     EncoderStage,
     LanguageStage,
     ModalityStage,
+    token_grids_of,
 )
 from mimokit.planning.schedule import Action, Stage
 from mimokit.planning.types import BatchPlan, LayoutPlan, PipelinePlan
@@ -215,19 +216,22 @@ def _stage(
         return DecoderStage(name, wrapped, first, last, width, chunk, in_row)
     if name in config.encoder_module_names:
         kind, tokens = encoder_kind(network), tokens_per_item(network)
+        with_grids = name in plan.program.with_grids
         (first_chunk, *_) = chunks_of(wrapped.module)
         if not all(isinstance(one, Encoder) for one in first_chunk.encoders.values()):
             width = config.get_architecture(config.receiver_of(name)).hidden_size
             nothing = partial(no_items_of, network, kind.sizes)
-            merge_size = network.merge_size
-            return ModalityStage(name, wrapped, first, last, width, tokens, nothing, merge_size)
+            sizes, grids = (width, tokens), partial(token_grids_of, network)
+            sent = grids if with_grids else None
+            merged = network.merge_size
+            return ModalityStage(name, wrapped, first, last, *sizes, nothing, merged, sent)
         if network.modality != "rows":
-            return EncoderStage(name, wrapped, first, last, kind, tokens, chunk)
+            return EncoderStage(name, wrapped, first, last, kind, tokens, chunk, with_grids)
         edges = {edge.modality: edge.index for edge in graph.incoming[graph.stage(name, 0).index]}
         incoming = [edges[feeder] for feeder in config.feeders_of(name)]
         return AdapterStage(name, wrapped, first, last, kind, tokens, incoming, chunk)
     modalities = {edge.index: edge.modality for edge in graph.incoming[graph.stage(name, 0).index]}
-    with_grids = plan.program.three_axes.intersection(modalities.values())
+    arriving = plan.program.with_grids.intersection(modalities.values())
     return LanguageStage(
         name,
         wrapped,
@@ -235,7 +239,7 @@ def _stage(
         last,
         model,
         modalities,
-        geometries={n: image_geometry(config.get_architecture(n)) for n in with_grids},
+        with_grids=[n for n in arriving if config.has_image_grids(n)],
         inner_layers={
             n: len(config.get_architecture(n).inner_layers) for n in modalities.values() if n
         },

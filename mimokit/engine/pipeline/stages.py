@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from mimokit.architecture.tokens import ImageGeometry
+from mimokit.architecture.tokens import image_geometry, tokens_per_item
+from mimokit.config import ModuleArchitecture
 from mimokit.config.user_code import OwnLoss
 from mimokit.engine.data.batch import (
     ITEMS,
     Batch,
     encoder_tensors,
     in_dtype,
+    item_tokens,
     one_further,
     rows_per_sample,
     sample_lengths,
@@ -23,12 +25,19 @@ from mimokit.engine.data.batch import (
     without_padding,
 )
 from mimokit.engine.data.check import check_words
+from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import GPTModel, MimoModel
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import shares_experts
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.own_modules import blank_item
-from mimokit.engine.models.patches import GRID, ITEM_TOKENS, three_axis_positions, token_grids
+from mimokit.engine.models.patches import (
+    GRID,
+    ITEM_TOKENS,
+    rows_alone,
+    three_axis_positions,
+    token_grids,
+)
 from mimokit.engine.models.projector import row_width
 from mimokit.engine.models.rng import computing_lengths
 from mimokit.engine.models.token_prediction import predicting_further, predicts_further
@@ -58,11 +67,12 @@ class EncoderStage(ModuleStage):
     """A stage of an encoder: items in, rows in the width of the module that it feeds out.
 
     Without items, nothing is computed, and the stage sends empty tensors. Where items differ in
-    size, the sizes are sent with the hidden states; grids of images, with the number of images of
-    every sample, also with the rows.
+    size, the sizes are sent with the hidden states.
 
     Args:
         tokens_per_item: where all items have the same size.
+        with_grids: the grids of items in tokens, and the number of items of every sample, are sent
+            with the rows.
     """
 
     def __init__(
@@ -74,10 +84,12 @@ class EncoderStage(ModuleStage):
         kind: EncoderKind,
         tokens_per_item: int,
         chunk: int = 0,
+        with_grids: bool = False,
     ) -> None:
         super().__init__(name, wrapped, first, last, chunk)
         self._kind = kind
         self._tokens_per_item = tokens_per_item
+        self._with_grids = with_grids
 
     @property
     def _encoder(self) -> Encoder:
@@ -97,9 +109,11 @@ class EncoderStage(ModuleStage):
                 return StageOutput(output, [items], () if sizes is None else (sizes,))
             rows = output
         counts = self._counts(items, sizes)
-        if sizes is None or self._kind.sizes != GRID:
+        if not self._with_grids:
             return StageOutput(rows, [counts])
-        return StageOutput(rows, [counts, items], (sizes,))  # packing needs the sizes of images
+        if sizes is None:
+            sizes = rows.new_full((sum(items),), self._tokens_per_item, dtype=torch.int64)
+        return StageOutput(rows, [counts, items], (self._encoder.token_grids(sizes),))
 
     def _run_whole(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
         """Encode with the whole encoder; return rows, items per sample, sizes of items.
@@ -156,7 +170,7 @@ class EncoderStage(ModuleStage):
         """Return the rows of every sample."""
         inputs: Batch = {ITEMS: torch.tensor(items, dtype=torch.int64)}
         if sizes is not None:
-            inputs[self._kind.name] = {ITEM_TOKENS: self._encoder.tokens_of(sizes)}
+            inputs[self._kind.name] = {ITEM_TOKENS: self._encoder.token_grids(sizes).prod(1)}
         return rows_per_sample(inputs, len(items), self._tokens_per_item).tolist()
 
     def _take(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
@@ -210,15 +224,14 @@ class EncoderStage(ModuleStage):
             positions = self._encoder.positions_between()
             width = self._encoder.width_between(before=False)
             return (meta_like((positions, 1, width), self.dtype), counts, *sizes)
-        extra = (*sizes, counts) if self._kind.sizes == GRID else ()
+        extra = (meta_like((1, 3), torch.int64), counts) if self._with_grids else ()
         return (meta_like((self._tokens_per_item, self._rows_width), self.dtype), counts, *extra)
 
 
 class AdapterStage(EncoderStage):
     """A stage of an adapter: rows of other encoders in, rows of the next module's width out.
 
-    Items have equally many rows; a sample has as many items as its rows make, one encoder's behind
-    another's.
+    A sample has the items of all encoders, one encoder's behind another's.
 
     Args:
         incoming: edges of its first stage, in the order of the encoders.
@@ -235,19 +248,18 @@ class AdapterStage(EncoderStage):
         incoming: Sequence[int],
         chunk: int = 0,
     ) -> None:
-        super().__init__(name, wrapped, first, last, kind, tokens_per_item, chunk)
+        super().__init__(name, wrapped, first, last, kind, tokens_per_item, chunk, with_grids=True)
         self._incoming = incoming
 
     def _inputs(self, given: StageInput) -> tuple[list[int], Mapping[str, torch.Tensor] | None]:
         edges = [edge for edge in self._incoming if edge in given.hidden]
-        counts = [given.counts[edge][0] for edge in edges]
-        items = [sum(of_sample) // self._tokens_per_item for of_sample in zip(*counts, strict=True)]
+        counts, numbers = zip(*(given.counts[edge] for edge in edges), strict=True)
+        items = [sum(of_sample) for of_sample in zip(*numbers, strict=True)]
         if not sum(items):
             return items, None
-        group = self.wrapped.ownership.groups.cp
-        split = [torch.split(given.hidden[e], own) for e, own in zip(edges, counts, strict=True)]
-        rows = torch.cat([own for of_sample in zip(*split, strict=True) for own in of_sample])
-        return items, {"rows": for_all_ranks(rows, group)}
+        rows = _joined([given.hidden[edge] for edge in edges], counts)
+        grids = _joined([given.integers[edge][0] for edge in edges], numbers)
+        return items, {"rows": for_all_ranks(rows, self.wrapped.ownership.groups.cp), GRID: grids}
 
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
         """Return the shapes for one item."""
@@ -255,6 +267,17 @@ class AdapterStage(EncoderStage):
             for shapes in given.values():
                 hidden_of(shapes, self._encoder.config.hidden_size, self.dtype, self.name)
         return super().infer({} if self.first else given)
+
+
+def _joined(parts: Sequence[torch.Tensor], counts: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return what several encoders have of each sample, one behind another, sample by sample.
+
+    Args:
+        parts: by encoder, [of all samples, …].
+        counts: by encoder: of every sample.
+    """
+    split = [torch.split(part, list(own)) for part, own in zip(parts, counts, strict=True)]
+    return torch.cat([own for of_sample in zip(*split, strict=True) for own in of_sample])
 
 
 class ModalityStage(ModuleStage):
@@ -267,6 +290,8 @@ class ModalityStage(ModuleStage):
         tokens_per_item: that an item becomes.
         no_items: returns the inputs of 0 items of its encoders.
         merge_size: of images of any size.
+        grids: returns the grids in tokens of so many items of a batch's inputs, which are sent with
+            the rows; None: they are not.
     """
 
     def __init__(
@@ -279,28 +304,41 @@ class ModalityStage(ModuleStage):
         tokens_per_item: int,
         no_items: Callable[[], Mapping[str, torch.Tensor]],
         merge_size: int,
+        grids: Callable[[Batch, int], torch.Tensor] | None = None,
     ) -> None:
         super().__init__(name, wrapped, first, last)
         self._width, self._tokens_per_item = width, tokens_per_item
-        self._no_items, self._merge_size = no_items, merge_size
+        self._no_items, self._merge_size, self._grids = no_items, merge_size, grids
 
     def _forward(self, given: StageInput) -> StageOutput:
         assert given.batch is not None
         samples = len(given.batch["input_ids"])
         inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
         counts = rows_per_sample(inputs, samples, self._tokens_per_item).tolist()
-        if inputs is None or not sum(counts):
-            return StageOutput(self._no_rows(inputs or {}), [counts])
+        rows = self._rows_of(inputs or {}, sum(counts))
+        if self._grids is None:
+            return StageOutput(rows, [counts])
+        items = [0] * samples if inputs is None else inputs[ITEMS].tolist()
+        return StageOutput(rows, [counts, items], (self._grids(inputs or {}, sum(items)),))
+
+    def _rows_of(self, inputs: Mapping[str, Any], number: int) -> torch.Tensor:
+        """Return so many rows of all items.
+
+        Raises:
+            ValueError: the modality returns others.
+        """
+        if not number:
+            return self._no_rows(inputs)
         modality = self.wrapped.module
         tensors = tensors_by_encoder(self.name, modality.encoders, inputs)
         rows = modality(encoder_inputs=in_dtype(tensors, self.dtype))
-        if tuple(rows.shape) != (sum(counts), self._width):
+        if tuple(rows.shape) != (number, self._width):
             raise ValueError(
                 f"Module {self.name!r} returned rows of {list(rows.shape)}; its items are "
                 f"{counted(self._tokens_per_item, 'token')} each, so it must be "
-                f"{[sum(counts), self._width]}."
+                f"{[number, self._width]}."
             )
-        return StageOutput(alike_on_contexts(rows, self.wrapped.ownership.groups.cp), [counts])
+        return alike_on_contexts(rows, self.wrapped.ownership.groups.cp)
 
     def _no_rows(self, inputs: Mapping[str, Any]) -> torch.Tensor:
         """Return the rows of no item; in full shards, none of those of a blank one.
@@ -318,8 +356,24 @@ class ModalityStage(ModuleStage):
 
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
         """Return the shapes for one item."""
-        rows = meta_like((self._tokens_per_item, self._width), self.dtype)
-        return rows, meta_like((1,), torch.int64)
+        rows, counts = (self._tokens_per_item, self._width), meta_like((1,), torch.int64)
+        grids = () if self._grids is None else (meta_like((1, 3), torch.int64), counts)
+        return meta_like(rows, self.dtype), counts, *grids
+
+
+def token_grids_of(network: ModuleArchitecture, inputs: Batch, items: int) -> torch.Tensor:
+    """Return the grids in tokens of the items that a modality of the user's encodes: [items, 3].
+
+    Args:
+        inputs: of the modality in a batch.
+    """
+    grids = [tensors[GRID] for name, tensors in inputs.items() if name != ITEMS and GRID in tensors]
+    if grids:
+        return token_grids(grids[0], image_geometry(network))
+    tokens = item_tokens(inputs)
+    if tokens is None:
+        tokens = torch.full((items,), tokens_per_item(network), device=rank_device())
+    return rows_alone(tokens)
 
 
 def values_on_rank(model: GPTModel, output: StageOutput, values: torch.Tensor) -> torch.Tensor:
@@ -415,7 +469,7 @@ class LanguageStage(_LogitsStage):
 
     Args:
         modalities: edge of the stage graph -> the modality whose rows it receives.
-        geometries: modality -> that of its largest image, where images differ in size.
+        with_grids: modalities of images that differ in size, whose grids come with their rows.
         inner_layers: modality -> layers whose outputs its rows have behind those of the last.
         three_axes: tokens have positions of three axes; packing computes them from the grids that
             come with the rows, and each stage sends them to the next. False also where grids do
@@ -435,7 +489,7 @@ class LanguageStage(_LogitsStage):
         last: bool,
         model: MimoModel,
         modalities: Mapping[int, str],
-        geometries: Mapping[str, ImageGeometry],
+        with_grids: Collection[str],
         inner_layers: Mapping[str, int],
         three_axes: bool,
         feeds: bool = False,
@@ -448,7 +502,7 @@ class LanguageStage(_LogitsStage):
         super().__init__(name, wrapped, first, last, chunk)
         self._model = model
         self._modalities = modalities
-        self._geometries = geometries
+        self._with_grids = with_grids
         self._inner_layers = inner_layers
         self._three_axes = three_axes
         self._feeds = feeds
@@ -558,9 +612,8 @@ class LanguageStage(_LogitsStage):
             counts = given.counts[edge][0]
             check_rows(ids, special[modality], modality, counts)
             branches[modality] = self._rows(given.hidden[edge])
-            if modality in self._geometries:
-                (grid,), items = given.integers[edge], given.counts[edge][1]
-                sizes = token_grids(grid, self._geometries[modality])
+            if modality in self._with_grids:
+                (sizes,), items = given.integers[edge], given.counts[edge][1]
                 check_grids(sizes, items, counts, modality)
                 grids[special[modality]] = sizes
         # Positions are rotary, except in a GPTModel of the user's that adds learned ones to words.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +15,7 @@ from mimokit.engine.data.batch import (
     ITEMS,
     Batch,
     in_dtype,
+    item_tokens,
     sample_lengths,
     targets_of,
     tensors_by_encoder,
@@ -24,6 +26,7 @@ from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.models.adapter import ROWS
 from mimokit.engine.models.language import TextDecoder, hidden_states_of
+from mimokit.engine.models.patches import GRID, ITEM_TOKENS, rows_alone
 from mimokit.engine.models.rng import computing_lengths, mask_rows, random_state_of
 from mimokit.engine.models.token_prediction import predicting_further
 from mimokit.engine.models.transformer import causal_mask
@@ -204,20 +207,27 @@ class WholeModel(torch.nn.Module):
         ready = dict(inputs)
         for adapter, feeders in self._adapters.items():
             parts: list[list[torch.Tensor]] = [[] for _ in self.samples]
-            self._items[adapter] = [0] * len(parts)
             for name in (name for name in feeders if name in ready):
                 modality: Any = self.modality_submodules[name]
-                rows = modality(encoder_inputs=ready.pop(name))
-                items = torch.tensor(self._items[name])
-                each = rows.split((items * (len(rows) // int(items.sum()))).tolist())
-                self._items[adapter] = (items + torch.tensor(self._items[adapter])).tolist()
-                for part, own in zip(parts, each, strict=True):
-                    part.append(own)
+                tensors = ready.pop(name)
+                rows, items = modality(encoder_inputs=tensors), self._items[name]
+                tokens = item_tokens(tensors)
+                each = [len(rows) // sum(items)] * sum(items) if tokens is None else tokens.tolist()
+                of_items = iter(rows.split(each))
+                for part, count in zip(parts, items, strict=True):
+                    part += itertools.islice(of_items, count)
+            self._items[adapter] = [len(part) for part in parts]
             if sum(self._items[adapter]):
                 self.reached.add(adapter)
-                whole = torch.cat([torch.cat(part) for part in parts])
-                ready[adapter] = {ROWS.name: {"rows": whole}}
+                ready[adapter] = {ROWS.name: _of_items(itertools.chain(*parts))}
         return ready
+
+
+def _of_items(items: Iterable[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the inputs of an adapter, from the rows of every item."""
+    rows = list(items)
+    each = torch.tensor([len(own) for own in rows], device=rows[0].device)
+    return {"rows": torch.cat(rows), GRID: rows_alone(each), ITEM_TOKENS: each}
 
 
 def _causal(ids: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mimokit.cluster import EngineCluster
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentConfig, check_runnable
 from mimokit.config.graph import topological_order
 from mimokit.config.runtime import AS_DRAWN
 from mimokit.config.user_code import NO_CODE, UserCode, checked_code
@@ -28,7 +28,7 @@ from mimokit.experiment.culprit.kinds import changes, kind_of, sizes_of
 from mimokit.experiment.culprit.report import CulpritReport, Divergence
 from mimokit.experiment.culprit.whole import Array, OnRank, array_of, deviating, parts_of
 from mimokit.experiment.patterns import CLOSE
-from mimokit.experiment.prepare import Config, check_room, check_runs, placed, prepared
+from mimokit.experiment.prepare import Config, check_room, placed, prepared
 from mimokit.experiment.reference import decoders_of, for_verification, plan_of_one, single_rank
 from mimokit.planning import plan_layout
 from mimokit.planning.expert_choices import ExpertChoices
@@ -177,7 +177,7 @@ def explain_side(cluster: EngineCluster, side: Side, steps: int = STEPS) -> Culp
 
 def _side(config: Config, data: DataSource | None) -> Side:
     layout = for_verification(prepared(config))
-    check_runs(layout)
+    check_runnable(layout)
     _reject_other_samples(layout)
     return Side(layout.name, layout, checked_code(layout, data=data))
 

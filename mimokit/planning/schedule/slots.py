@@ -68,15 +68,17 @@ def plan_slots(
     three_axes: Collection[str] = (),
     text_heads: Collection[str] = (),
     in_row: Collection[str] = (),
+    with_grids: Collection[str] = (),
 ) -> SlotPlan:
     """Return the slots of every edge.
 
     Args:
         modalities: module -> its modality; the language model is text.
-        three_axes: modules that send integers of three axes: encoders of images that differ in size
-            (their grids), a language model with such positions (from stage to stage).
+        three_axes: modules whose stages send integers of three axes to the next: encoders of images
+            that differ in size and adapters (grids), a language model with such positions.
         text_heads: modules that read words for the language model: their texts differ in length.
         in_row: modules whose stages send the bounds of samples in a row without padding.
+        with_grids: modules that send the grids of items with their rows.
 
     Raises:
         KeyError: a module has no modality.
@@ -90,9 +92,11 @@ def plan_slots(
             for edge in incoming:
                 if modalities[edge.modality] != modality:
                     continue
-                axes, head = edge.modality in three_axes, edge.modality in text_heads
-                size = _slots(graph, edge, "audio" if head else modality, axes)
-                size += _BOUNDS * (_is_within(graph, edge) and edge.modality in in_row)
+                name, kind = edge.modality, "audio" if edge.modality in text_heads else modality
+                size = slots_between_modules(name in with_grids)
+                if _is_within(graph, edge):
+                    size = HEADER_SLOTS + _WITHIN[kind]
+                    size += _AXES * (name in three_axes) + _BOUNDS * (name in in_row)
                 edges[edge.index] = range(begin, begin + size)
                 counts[modality] += size
                 begin += size
@@ -102,9 +106,3 @@ def plan_slots(
 
 def _is_within(graph: StageGraph, edge: StageEdge) -> bool:
     return graph.stages[edge.source].module == graph.stages[edge.destination].module
-
-
-def _slots(graph: StageGraph, edge: StageEdge, kind: Modality, three_axes: bool) -> int:
-    if _is_within(graph, edge):
-        return HEADER_SLOTS + _WITHIN[kind] + _AXES * three_axes
-    return slots_between_modules(kind, three_axes)

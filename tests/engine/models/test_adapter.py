@@ -5,21 +5,27 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+import torch
 
 import mimokit
+from mimokit.cluster import RankError
 from mimokit.config import ConfigError, check_runnable
+from mimokit.config.layer_architecture import ProjectorArchitecture
 from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.experiment import Evaluations, Stepper, explain, train, verify
-from mimokit.experiment.prepare import check_trainable
+from mimokit.experiment.prepare import prepared
+from mimokit.experiment.reference import plan_of_one, single_rank
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_config, apart_multimodal_config, with_adapter
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
 from tests.whole_runs import whole_runs
 
+INNER = ProjectorArchitecture(deepstack_layers=[1])
 
-def _config(adapter=(1, 1, 1), *options, **runtime):
-    return with_adapter(apart_config((1, 1, 1), (1, 1, 1), *options, **runtime), adapter)
+
+def _config(adapter=(1, 1, 1), *options, **fields):
+    return with_adapter(apart_config((1, 1, 1), (1, 1, 1), *options), adapter, **fields)
 
 
 @whole_runs("an adapter")
@@ -70,10 +76,71 @@ def test_rows_that_are_shifted_on_the_way_to_an_adapter_are_found(cluster):
 
 def test_gradients_that_are_shifted_on_the_way_to_the_encoder_are_found(cluster):
     with planted(cluster, SEND, partial(_shifted, True), 3):
-        report = verify(cluster, _config(clip_grad=0.0), steps=1)
+        config = with_adapter(apart_config((1, 1, 1), (1, 1, 1), clip_grad=0.0), (1, 1, 1))
+        report = verify(cluster, config, steps=1)
     assert report.loss_differences[0] <= 1e-5
     assert report.gradient_differences[0]["adapter"] <= 1e-5
     assert report.gradient_differences[0]["images"] > 1e-2
+
+
+def _items_miscounted(within, original):
+    """Plant: items have the rows of the one before, in the micro-batch or within their sample."""
+
+    def send(self, message, edge, microbatch, direction):
+        if self.pipeline.graph.stages[edge.destination].module == "adapter" and not direction:
+            (rows, grids), (_, items) = message.rows, message.counts
+            parts = grids.split(items) if within else [grids]
+            shifted = torch.cat([part.roll(1, 0) for part in parts])
+            message = StageMessage([rows, shifted], message.counts)
+        original(self, message, edge, microbatch, direction)
+
+    return send
+
+
+def test_rows_that_are_counted_as_those_of_another_item_are_found(cluster):
+    config = apart_multimodal_config({"qwen": (1, 1, 1), LANGUAGE: (1, 1, 1)})
+    config = with_adapter(config, (1, 1, 1), "qwen")
+    with planted(cluster, SEND, partial(_items_miscounted, True), 3):
+        report = verify(cluster, config, steps=1)
+    assert report.loss_differences[0] > 1e-4
+    told = r"Sample 0 of the batch has . 'adapter' placeholder tokens but module 'adapter' sent"
+    with (
+        planted(cluster, SEND, partial(_items_miscounted, False), 3),
+        pytest.raises(RankError, match=told),
+    ):
+        verify(cluster, config, steps=1)
+
+
+def _encode(plan, config, rows, grid):
+    """Return the rows that an adapter makes."""
+    import torch
+
+    from mimokit.engine.models.specs import multimodal_provider
+
+    model = multimodal_provider(config.model, plan, 7).provide(plan, wrap=False).model
+    (encoder,) = model.modality_submodules["adapter"].encoders.values()
+    with torch.no_grad():
+        return encoder.eval()(rows=rows, grid_thw=grid)
+
+
+@pytest.mark.parametrize("positions", ["learned_absolute", "rope"])
+def test_an_item_becomes_its_own_rows_whatever_is_beside_it(cluster, positions):
+    """The oracle is an adapter whose largest item is that one, which so has no padding."""
+    each = [3, 6, 1, 2]
+    parts = torch.rand(sum(each), 48, generator=torch.Generator().manual_seed(8)).split(each)
+
+    def rows(parts, most):
+        fields = {"max_position_embeddings": 6} if positions == "learned_absolute" else {}
+        config = single_rank(_config(seq_length=4, position_embedding_type=positions, **fields))
+        config.model.module_architectures["adapter"].seq_length = most
+        grid = torch.tensor([[1, 1, len(part)] for part in parts])
+        given = plan_of_one(config), config, torch.cat(parts), grid
+        return cluster.run(_encode, *given, world_size=1)[0]
+
+    alone = [rows([part], len(part)) for part in parts]
+    torch.testing.assert_close(rows(parts, 6), torch.cat(alone), atol=1e-6, rtol=0)
+    with pytest.raises(RankError, match=r"The adapter takes up to 5 rows .* of items of \[3, 6, 1"):
+        rows(parts, 5)
 
 
 def _two_encoders():
@@ -133,27 +200,21 @@ def test_the_stepper_sees_rows_cross_to_the_adapter_and_gradients_come_back(clus
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("name", "fields", "told"),
     [
-        ({"modal_type": None}, "'adapter': it is fed by images, but its modal_type is left out"),
-        ({"builder": "operator:add"}, "it has a builder, which adapters and modules behind"),
-        ({"seq_length": 5}, "its seq_length is 5, but 'images', which feeds it, makes 4 tokens"),
+        ("adapter", {"modal_type": None}, "fed by images, but its modal_type is left out; write"),
+        ("adapter", {"seq_length": 5}, "'images', which feeds it, makes up to 4 tokens of an item"),
+        ("images", {"modal_type": "rows"}, "no module feeds it, but its modal_type is rows; write"),
+        ("images", {"projector": INNER}, "'language_module' add, but it feeds adapter alone; le"),
     ],
 )
-def test_adapters_that_can_be_planned_but_not_run(fields, told):
+def test_plan_and_run_refuse_what_contradicts_itself(name, fields, told):
     config = _config()
-    network = config.model.get_architecture("adapter").model_copy(update=fields)
-    config.model.module_architectures["adapter"] = network
-    mimokit.plan(config)
-    with pytest.raises(ConfigError, match=told):
-        check_trainable(config)
-
-
-def test_an_adapter_of_part_of_an_item_is_refused(cluster):
-    config = with_adapter(apart_config((1, 1, 1), (1, 1, 1)), (1, 1, 1), seq_length=2)
-    for refused in (verify, explain, Stepper):
-        with pytest.raises(ConfigError, match=r"'images', which feeds it, makes 4 tokens of an it"):
-            refused(cluster, config)
+    network = config.model.get_architecture(name).model_copy(update=fields)
+    config.model.module_architectures[name] = network
+    for refused in (mimokit.plan, prepared):
+        with pytest.raises(ConfigError, match=told):
+            refused(config)
 
 
 @pytest.mark.parametrize(
@@ -162,14 +223,6 @@ def test_an_adapter_of_part_of_an_item_is_refused(cluster):
         (
             {"clip": ["adapter", LANGUAGE], "qwen": [LANGUAGE], "adapter": [LANGUAGE]},
             "'clip': it feeds adapter, language_module, which .* let every encoder feed one module",
-        ),
-        (
-            {"clip": ["adapter"], "qwen": ["adapter"], "adapter": [LANGUAGE]},
-            "'adapter': 'qwen', which feeds it, takes images of any size, which can be planned but",
-        ),
-        (
-            {"clip": [LANGUAGE], "qwen": [LANGUAGE], "adapter": [LANGUAGE]},
-            "'adapter': no module feeds it, but its modal_type is rows, which can be planned but",
         ),
     ],
 )

@@ -36,8 +36,7 @@ NORMS = ("input_layernorm", "pre_mlp_layernorm", "final_layernorm")
 def hook_module(recorder: Recorder, name: str, module: torch.nn.Module) -> None:
     """Record what the layers of a module compute, and what follows them.
 
-    An encoder is recorded at its end alone, its rows, if it shares items with other ranks, or if it
-    takes items of different sizes: it pads them to the largest one on a rank.
+    An encoder is recorded at its end alone, its rows, if it shares items with other ranks.
     """
     for chunk in chunks_of(module):
         for path, owner in chunk.named_modules():
@@ -53,8 +52,7 @@ def _cut_of(owner: torch.nn.Module) -> SequenceCut | None:
     if isinstance(owner, GPTModel):
         return SequenceCut(owner.config, owner.pg_collection, causal=True)
     if isinstance(owner, Encoder) and not owner.shares_items:
-        pads = type(owner)._mask is not Encoder._mask
-        return None if pads else getattr(owner, "_cut", None)
+        return getattr(owner, "_cut", None)
     return None
 
 
