@@ -197,6 +197,25 @@ def with_adapter(
     return config.model_copy(update={"model": changed, "data": of_adapter}).finalize()
 
 
+def with_direct_rows(
+    config: ExperimentConfig, encoder: str = "images", adapter: str = "adapter"
+) -> ExperimentConfig:
+    """Return a config in which an encoder in front of an adapter feeds the language model, too."""
+    model, data = config.model, config.data
+    graph = {source: list(fed) for source, fed in model.module_topology.items()}
+    ids = model.special_token_ids
+    changed = model.model_copy(
+        update={
+            "topology": {**graph, encoder: [*graph[encoder], LANGUAGE]},
+            "special_token_ids": {encoder: max(ids.values()) + 1, **ids},
+        }
+    )
+    room = data.modality_seq_length(adapter) // 2
+    lengths = {**data.modality_seq_lengths, encoder: room, adapter: room}
+    halved = data.model_copy(update={"modality_seq_lengths": lengths})
+    return config.model_copy(update={"model": changed, "data": halved}).finalize()
+
+
 def _together(
     of_modules: Mapping[str, int], encoder: str, others: tuple[str, ...], name: str
 ) -> dict[str, int]:

@@ -232,7 +232,8 @@ def check_adapters(model: MimoParallelismConfig) -> None:
         ConfigError: with all of them.
     """
     problems = []
-    for encoder, adapter in model.adapters_by_encoder.items():
+    adapters = model.adapter_module_names
+    for encoder, adapter in ((n, name) for name in adapters for n in model.feeders_of(name)):
         made = tokens_per_item(model.get_architecture(encoder))
         taken = model.get_architecture(adapter).seq_length
         if taken != made:

@@ -10,7 +10,7 @@ from mimokit.config.errors import Fix, Problem
 from mimokit.config.messages import problem_at, written
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.facts import module_problem
-from mimokit.units import counted
+from mimokit.units import counted, listed
 
 _OF_IMAGES = ("class_token", "keep_class_token", "num_registers", "any_image_size")
 _ENCODER_FIELDS = ("modal_type", *_OF_IMAGES, "mel_bins")
@@ -182,6 +182,13 @@ def _text_heads(context: ValidationContext, data: DataConfig) -> Iterator[Proble
         )
         yield module_problem(name, "modal_type", "text", sentence)
     for name, network in heads.items():
+        if sum(model.ends_of(name).values()) > 1:
+            fed = listed(list(model.module_topology[name]))
+            sentence = (
+                f"it feeds {fed}, so that its rows reach '{model.llm_module_name}' more than once, "
+                "but they take the places of its words, one each; let it feed one module."
+            )
+            yield module_problem(name, "topology", fed, sentence)
         if data.vocab_size > network.vocab_size > 0 and context.is_valid("data.vocab_size"):
             sentence = (
                 f"vocab_size is {data.vocab_size}, more than the {network.vocab_size} of module "

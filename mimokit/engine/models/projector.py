@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mimokit.config import ModuleArchitecture, ProjectorArchitecture
+from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
 from mimokit.config.layer_architecture import Normalization
 from mimokit.engine.megatron import (
     ColumnParallelLinear,
@@ -28,7 +28,8 @@ from mimokit.engine.parallel.sequence import SliceNorm
 def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
     """Return the spec of a projector that ends in the receiver's width; groups are injected.
 
-    Two matrices are Megatron's `MLP`, other numbers and those behind a norm a `ProjectorStack`.
+    Two matrices are Megatron's `MLP`, other numbers and those behind a norm a `ProjectorStack`. Of
+    several receivers each has one.
 
     Args:
         features: of a row of the encoder's output, of one layer.
@@ -37,6 +38,13 @@ def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
     width = stated.norm_size or build.architecture.hidden_size
     params = _matrices(build, features, stated, stated.normalization, width)
     copies = len(build.architecture.inner_layers)
+    if build.others:
+        others = [
+            _matrices(replace(build, joined=one), features, stated, stated.normalization, width)
+            for one in build.others
+        ]
+        params = {**params, "others": others, "tp_group": None}
+        return ModuleSpec(module=ProjectorOfReceivers, params=params)
     if not copies:
         return ModuleSpec(module=MultimodalProjector, params={**params, "tp_group": None})
     width = stated.deepstack_norm_size or features
@@ -111,9 +119,44 @@ class ProjectorOfLayers(MultimodalProjector):  # type: ignore[misc]
         return torch.cat([super().forward(first), *projected], dim=-1)
 
 
+class ProjectorOfReceivers(MultimodalProjector):  # type: ignore[misc]
+    """Megatron's projector for the first module that an encoder feeds, and one for each other.
+
+    Args:
+        others: arguments of those of the others.
+    """
+
+    def __init__(
+        self, *, others: Sequence[Mapping[str, Any]], tp_group: dist.ProcessGroup, **options: Any
+    ) -> None:
+        super().__init__(tp_group=tp_group, **options)
+        self.others = torch.nn.ModuleList(
+            MultimodalProjector(tp_group=tp_group, **given) for given in others
+        )
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Return rows [rows, widths of all receivers together] of [rows, features]."""
+        projected = [other(hidden_states) for other in self.others]
+        return torch.cat([super().forward(hidden_states), *projected], dim=-1)
+
+
 def row_width(projector: MultimodalProjector) -> int:
-    """Return the numbers of a row that a projector makes."""
-    return int(projector.config.hidden_size) * (1 + len(getattr(projector, "inner", ())))
+    """Return the numbers of a row that a projector makes, those for all receivers together."""
+    first = int(projector.config.hidden_size) * (1 + len(getattr(projector, "inner", ())))
+    return first + sum(map(row_width, getattr(projector, "others", ())))
+
+
+def receiver_columns(config: MimoParallelismConfig, encoder: str) -> dict[str, slice]:
+    """Return module -> the columns of an encoder's rows for it; none where it feeds one alone.
+
+    Of a module that is no encoder there are none, either: what it gives is the same for all.
+    """
+    receivers = config.receivers_of(encoder)
+    if len(receivers) == 1 or encoder not in config.encoder_module_names:
+        return {}
+    widths = (config.get_architecture(name).hidden_size for name in receivers)
+    bounds = itertools.pairwise(itertools.accumulate(widths, initial=0))
+    return {name: slice(*bound) for name, bound in zip(receivers, bounds, strict=True)}
 
 
 class ProjectorStack(MegatronModule):  # type: ignore[misc]

@@ -95,7 +95,7 @@ def test_chance_is_that_of_guessing():
 
 def test_tokens_of_a_strip():
     sample = {"images": torch.ones(2, 8, 8), "question": [READ_TOKEN], "answer": [3, 4, END_TOKEN]}
-    batch = DigitCollate(seq_length=8, image_token_id=IMAGE_TOKEN, tokens_per_image=2)([sample])
+    batch = DigitCollate(seq_length=8, image_token_ids=[IMAGE_TOKEN], tokens_per_image=2)([sample])
     image = IMAGE_TOKEN
     assert batch["input_ids"].tolist() == [[image] * 4 + [READ_TOKEN, 3, 4, END_TOKEN]]
     assert batch["loss_mask"].tolist() == [[0, 0, 0, 0, 1, 1, 1, 0]]
@@ -104,7 +104,7 @@ def test_tokens_of_a_strip():
 
 
 def test_a_strip_that_is_too_long_is_refused():
-    collate = DigitCollate(seq_length=8, image_token_id=IMAGE_TOKEN, tokens_per_image=4)
+    collate = DigitCollate(seq_length=8, image_token_ids=[IMAGE_TOKEN], tokens_per_image=4)
     with pytest.raises(ValueError, match=r"strip of 2 digits needs 11 tokens but data\.seq_length"):
         collate([{"images": torch.ones(2, 8, 8), "question": [11], "answer": [1, 2, 10]}])
 

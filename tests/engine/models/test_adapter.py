@@ -160,10 +160,6 @@ def test_an_adapter_of_part_of_an_item_is_refused(cluster):
     ("graph", "told"),
     [
         (
-            {"clip": ["adapter", LANGUAGE], "qwen": [LANGUAGE], "adapter": [LANGUAGE]},
-            "'clip': it feeds adapter, language_module, which .* let every encoder feed one module",
-        ),
-        (
             {"clip": ["adapter"], "qwen": ["adapter"], "adapter": [LANGUAGE]},
             "'adapter': 'qwen', which feeds it, takes images of any size, which can be planned but",
         ),
