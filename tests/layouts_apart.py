@@ -197,23 +197,22 @@ def with_adapter(
     return config.model_copy(update={"model": changed, "data": of_adapter}).finalize()
 
 
-def with_direct_rows(
-    config: ExperimentConfig, encoder: str = "images", adapter: str = "adapter"
+def with_edge(
+    config: ExperimentConfig, source: str = "images", target: str = LANGUAGE
 ) -> ExperimentConfig:
-    """Return a config in which an encoder in front of an adapter feeds the language model, too."""
+    """Return a config in which an encoder feeds one more module; its rows share their places."""
     model, data = config.model, config.data
-    graph = {source: list(fed) for source, fed in model.module_topology.items()}
-    ids = model.special_token_ids
-    changed = model.model_copy(
-        update={
-            "topology": {**graph, encoder: [*graph[encoder], LANGUAGE]},
-            "special_token_ids": {encoder: max(ids.values()) + 1, **ids},
-        }
-    )
-    room = data.modality_seq_length(adapter) // 2
-    lengths = {**data.modality_seq_lengths, encoder: room, adapter: room}
-    halved = data.model_copy(update={"modality_seq_lengths": lengths})
-    return config.model_copy(update={"model": changed, "data": halved}).finalize()
+    graph = {name: list(fed) for name, fed in model.module_topology.items()}
+    graph[source].append(target)
+    ids = dict(model.special_token_ids)
+    if target == LANGUAGE:
+        ids.setdefault(source, max(ids.values()) + 1)
+    changed = model.model_copy(update={"topology": graph, "special_token_ids": ids})
+    paths = [sum(one.ends_of(source).values()) for one in (model, changed)]
+    each = config.tokens_of(source) * paths[0] // paths[1]
+    room = {end: each * changed.paths_of_items(end) for end in changed.ends_of(source)}
+    lengths = data.model_copy(update={"modality_seq_lengths": data.modality_seq_lengths | room})
+    return config.model_copy(update={"model": changed, "data": lengths}).finalize()
 
 
 def _together(

@@ -36,7 +36,7 @@ class MimoParallelismConfig(ConfigModel):
     """Module -> its parallel sizes; the language module is one of them."""
 
     special_token_ids: dict[Name, NotNegative] = Field(default_factory=dict)
-    """Encoder -> the placeholder token id that its output replaces."""
+    """Encoder that feeds the language module -> the placeholder token id that its rows replace."""
 
     module_architectures: dict[Name, ModuleArchitecture] = Field(default_factory=dict)
     """Module -> its network. May be empty if only ranks are planned."""
@@ -137,10 +137,11 @@ class MimoParallelismConfig(ConfigModel):
     def receivers_of(self, encoder: str) -> tuple[str, ...]:
         """Return the modules that take the rows of an encoder, each in its own width.
 
-        The language module comes first, adapters follow in the order in which they were written.
+        The language module comes first, adapters follow by name: the order in which they were
+        written is no part of a model, and its tensors are named in this one.
         """
         language = self.llm_module_name
-        return tuple(sorted(self.module_topology[encoder], key=lambda name: name != language))
+        return tuple(sorted(self.module_topology[encoder], key=lambda n: (n != language, n)))
 
     @property
     def decoder_module_names(self) -> tuple[str, ...]:

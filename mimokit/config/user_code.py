@@ -13,7 +13,7 @@ from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.messages import problem_at
-from mimokit.config.rules.facts import network_path, size_path
+from mimokit.config.rules.facts import module_problem, network_path, size_path
 from mimokit.config.runtime import FRAME_PARALLEL, RuntimeConfig
 from mimokit.config.user_modules import (
     ReadAfresh,
@@ -22,6 +22,7 @@ from mimokit.config.user_modules import (
     read_again,
     without_bytecode,
 )
+from mimokit.units import listed
 
 OwnModule: TypeAlias = "Callable[[ModuleArchitecture, Any], Any] | Any"
 """A function of (architecture, process groups) that returns a module, a Megatron `ModuleSpec`, or
@@ -318,6 +319,12 @@ def _of_a_modality(config: ExperimentConfig, name: str, builder: OwnModule) -> I
             f"patch_type has {FRAME_PARALLEL}, which shares the images of an encoder, {right}"
         )
         yield problem_at("runtime.patch_type", FRAME_PARALLEL, sentence, [])
+    fed = config.model.receivers_of(name)
+    if len(fed) > 1:
+        sentence = (
+            f"by the topology it feeds {listed(fed)}, each of which takes rows of its width, "
+        )
+        yield module_problem(name, "topology", list(fed), f"{sentence}{right}")
     experts = config.model.get_architecture(name).num_moe_experts
     if experts is not None:
         sentence = f"num_moe_experts is {experts}, of an encoder whose tokens replicas exchange, "
