@@ -834,7 +834,8 @@ def _several_receivers() -> Iterator[WholeRun]:
     absent = partial(_adapter_of_absent_items, (2, 1, 1))
     yield WholeRun("several receivers", "of absent items", lambda: with_edge(absent(), "clip"))
     yield WholeRun("several receivers", "in every way", _adapters_in_every_way)
-    yield WholeRun("several receivers", "in chunks", _direct_rows_in_chunks)
+    chunks = partial(with_inner_layers, _direct_rows_in_chunks, "images", 1)
+    yield WholeRun("several receivers", "in chunks, with inner layers", chunks)
 
 
 def _adapters() -> Iterator[WholeRun]:

@@ -131,7 +131,8 @@ def branch_of_config(
     encoder = _encoder(name, size)
     merged = size.merge_size**2 if size.modality == "vision" else size.merge_size
     first, *others = (_projector(size, size.hidden_size * merged, each) for each in receivers)
-    return EncoderBranch(name, encoder, first, others=tuple(others))
+    plain = (replace(other, inner_layers=(), copy_norm=None) for other in others)
+    return EncoderBranch(name, encoder, first, others=tuple(plain))
 
 
 def _encoder(name: str, size: ModuleArchitecture) -> Encoder:

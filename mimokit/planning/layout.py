@@ -193,7 +193,7 @@ def _numbers_per_sample(config: ExperimentConfig, source: str, destination: str)
         return data.seq_length * model.get_architecture(language).hidden_size
     if source in model.encoder_module_names:
         width = model.get_architecture(destination).hidden_size
-        inner = model.get_architecture(source).inner_layers
+        inner = model.get_architecture(source).inner_layers if destination == language else ()
         return config.tokens_of(source) * width * (1 + len(inner))
     network = model.get_architecture(source)
     return network.seq_length * network.hidden_size

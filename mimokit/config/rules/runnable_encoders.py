@@ -43,7 +43,8 @@ def unrunnable_adapter(model: MimoParallelismConfig, name: str) -> Iterator[Prob
         why = {
             "does not encode images": before.modality != "vision",
             "takes images of any size": before.any_image_size,
-            "gives rows of inner layers": bool(before.inner_layers),
+            "gives rows of inner layers": bool(before.inner_layers)
+            and model.llm_module_name not in graph[feeder],
         }
         for what in (what for what, applies in why.items() if applies):
             sentence = (

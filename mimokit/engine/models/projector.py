@@ -37,20 +37,18 @@ def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
     stated = build.architecture.projector or ProjectorArchitecture()
     width = stated.norm_size or build.architecture.hidden_size
     params = _matrices(build, features, stated, stated.normalization, width)
-    copies = len(build.architecture.inner_layers)
-    if build.others:
-        others = [
-            _matrices(replace(build, joined=one), features, stated, stated.normalization, width)
-            for one in build.others
-        ]
-        params = {**params, "others": others, "tp_group": None}
-        return ModuleSpec(module=ProjectorOfReceivers, params=params)
-    if not copies:
+    copies, inner = len(build.architecture.inner_layers), dict[str, Any]()
+    if copies:
+        piece = stated.deepstack_norm_size or features
+        inner = _matrices(build, features, stated, stated.deepstack_normalization, piece)
+    elif not build.others:
         return ModuleSpec(module=MultimodalProjector, params={**params, "tp_group": None})
-    width = stated.deepstack_norm_size or features
-    inner = _matrices(build, features, stated, stated.deepstack_normalization, width)
-    params = {**params, "inner": inner, "copies": copies, "tp_group": None}
-    return ModuleSpec(module=ProjectorOfLayers, params=params)
+    others = [
+        _matrices(replace(build, joined=one), features, stated, stated.normalization, width)
+        for one in build.others
+    ]
+    params |= {"inner": inner, "copies": copies, "others": others, "tp_group": None}
+    return ModuleSpec(module=ProjectorOfParts, params=params)
 
 
 def _matrices(
@@ -91,12 +89,13 @@ def _matrices(
     }
 
 
-class ProjectorOfLayers(MultimodalProjector):  # type: ignore[misc]
-    """Megatron's projector, and one for each inner layer whose output a row has behind the last's.
+class ProjectorOfParts(MultimodalProjector):  # type: ignore[misc]
+    """Megatron's projector, others for inner layers, and others for further receivers of its rows.
 
     Args:
-        inner: arguments of those of inner layers.
+        inner: arguments of those of inner layers, whose outputs a row has behind the last's.
         copies: their number.
+        others: arguments of those for the receivers behind the first.
     """
 
     def __init__(
@@ -104,6 +103,7 @@ class ProjectorOfLayers(MultimodalProjector):  # type: ignore[misc]
         *,
         inner: Mapping[str, Any],
         copies: int,
+        others: Sequence[Mapping[str, Any]],
         tp_group: dist.ProcessGroup,
         **options: Any,
     ) -> None:
@@ -111,33 +111,19 @@ class ProjectorOfLayers(MultimodalProjector):  # type: ignore[misc]
         self.inner = torch.nn.ModuleList(
             MultimodalProjector(tp_group=tp_group, **inner) for _ in range(copies)
         )
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Return rows [rows, (1 + copies) * language width] of [rows, (1 + copies) * features]."""
-        first, *others = hidden_states.chunk(1 + len(self.inner), dim=-1)
-        projected = [inner(part) for inner, part in zip(self.inner, others, strict=True)]
-        return torch.cat([super().forward(first), *projected], dim=-1)
-
-
-class ProjectorOfReceivers(MultimodalProjector):  # type: ignore[misc]
-    """Megatron's projector for the first module that an encoder feeds, and one for each other.
-
-    Args:
-        others: arguments of those of the others.
-    """
-
-    def __init__(
-        self, *, others: Sequence[Mapping[str, Any]], tp_group: dist.ProcessGroup, **options: Any
-    ) -> None:
-        super().__init__(tp_group=tp_group, **options)
         self.others = torch.nn.ModuleList(
-            MultimodalProjector(tp_group=tp_group, **given) for given in others
+            MultimodalProjector(tp_group=tp_group, **other) for other in others
         )
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Return rows [rows, widths of all receivers together] of [rows, features]."""
-        projected = [other(hidden_states) for other in self.others]
-        return torch.cat([super().forward(hidden_states), *projected], dim=-1)
+        """Return rows of [rows, (1 + copies) * features].
+
+        They are [rows, (1 + copies) * width of the first receiver + widths of the others].
+        """
+        last, *parts = hidden_states.chunk(1 + len(self.inner), dim=-1)
+        projected = [inner(part) for inner, part in zip(self.inner, parts, strict=True)]
+        projected += [other(last) for other in self.others]
+        return torch.cat([super().forward(last), *projected], dim=-1)
 
 
 def row_width(projector: MultimodalProjector) -> int:
@@ -154,7 +140,8 @@ def receiver_columns(config: MimoParallelismConfig, encoder: str) -> dict[str, s
     receivers = config.receivers_of(encoder)
     if len(receivers) == 1 or encoder not in config.encoder_module_names:
         return {}
-    widths = (config.get_architecture(name).hidden_size for name in receivers)
+    widths = [config.get_architecture(name).hidden_size for name in receivers]
+    widths[0] *= 1 + len(config.get_architecture(encoder).inner_layers)
     bounds = itertools.pairwise(itertools.accumulate(widths, initial=0))
     return {name: slice(*bound) for name, bound in zip(receivers, bounds, strict=True)}
 
