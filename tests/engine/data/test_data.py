@@ -216,7 +216,7 @@ def test_synthetic_words_are_no_placeholders():
         seen |= set(words.tolist())
     assert seen == set(range(32)) - {20}
     batch = synthetic_data(config).collate_fn([within[index] for index in range(8)])
-    check_tokens(batch, {"images": 20}, {"images": 4})
+    check_tokens(batch, {"images": [20]}, {"images": 4})
 
 
 def test_digits_are_refused_where_a_placeholder_is_one_of_their_characters():
@@ -235,10 +235,10 @@ def test_a_placeholder_is_no_label():
         "loss_mask": torch.tensor([[0.0, 0.0, 1.0, 1.0]]),
         "modality_inputs": {"images": {"items_per_sample": torch.tensor([1])}},
     }
-    check_tokens(batch, {"images": 20}, {"images": 2})
+    check_tokens(batch, {"images": [20]}, {"images": 2})
     batch["loss_mask"][0, 1] = 1.0
     with pytest.raises(ValueError, match="has the placeholder 20 of 'images' as the label of to"):
-        check_tokens(batch, {"images": 20}, {"images": 2})
+        check_tokens(batch, {"images": [20]}, {"images": 2})
 
 
 def test_samples_have_as_many_frames_as_the_config_says():
