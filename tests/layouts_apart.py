@@ -197,6 +197,24 @@ def with_adapter(
     return config.model_copy(update={"model": changed, "data": of_adapter}).finalize()
 
 
+def with_edge(
+    config: ExperimentConfig, source: str = "images", target: str = LANGUAGE
+) -> ExperimentConfig:
+    """Return a config in which an encoder feeds one more module; its rows share their places."""
+    model, data = config.model, config.data
+    graph = {name: list(fed) for name, fed in model.module_topology.items()}
+    graph[source].append(target)
+    ids = dict(model.special_token_ids)
+    if target == LANGUAGE:
+        ids.setdefault(source, max(ids.values()) + 1)
+    changed = model.model_copy(update={"topology": graph, "special_token_ids": ids})
+    paths = [sum(one.ends_of(source).values()) for one in (model, changed)]
+    each = config.tokens_of(source) * paths[0] // paths[1]
+    room = {end: each * changed.paths_of_items(end) for end in changed.ends_of(source)}
+    lengths = data.model_copy(update={"modality_seq_lengths": data.modality_seq_lengths | room})
+    return config.model_copy(update={"model": changed, "data": lengths}).finalize()
+
+
 def _together(
     of_modules: Mapping[str, int], encoder: str, others: tuple[str, ...], name: str
 ) -> dict[str, int]:

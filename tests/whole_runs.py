@@ -36,6 +36,7 @@ from tests.layouts_apart import (
     apart_multimodal_config,
     decoded_config,
     with_adapter,
+    with_edge,
 )
 from tests.layouts_experts import BALANCED as EVEN
 from tests.layouts_experts import SHARED as WITH_SHARED
@@ -827,6 +828,45 @@ def _adapter_with_experts() -> ExperimentConfig:
     return with_sizes(make(), ("adapter",), expert_parallel=2, recompute_granularity="selective")
 
 
+def direct_rows(
+    images: tuple[int, int, int],
+    adapter: tuple[int, int, int],
+    language: tuple[int, int, int],
+    **fields: object,
+) -> ExperimentConfig:
+    """Return images that feed an adapter and the language model; see `with_adapter`."""
+    return with_edge(_adapted(images, adapter, language, **fields))
+
+
+def _adapters_in_every_way() -> ExperimentConfig:
+    """Return images that reach the language model by two adapters in a row, by each, and directly.
+
+    The second takes the rows of images twice, once as the first makes them.
+    """
+    config = with_adapter(
+        direct_rows((1, 1, 1), (1, 1, 1), (1, 2, 1)), (1, 2, 1), "adapter", "last"
+    )
+    return with_edge(with_edge(config, "images", "last"), "adapter")
+
+
+def _direct_rows_in_chunks() -> ExperimentConfig:
+    """Return images and what they feed in two chunks on each of two sets of ranks."""
+    config = direct_rows((1, 2, 1), (1, 2, 1), (1, 2, 1), num_layers=4)
+    networks = config.model.module_architectures
+    for name in ("images", LANGUAGE):
+        networks[name] = networks[name].model_copy(update={"num_layers": 4})
+    chunks = {"virtual_pipeline_model_parallel_size": 2}
+    return with_sizes(config, ("images", "adapter", LANGUAGE), **chunks)
+
+
+def _several_receivers() -> Iterator[WholeRun]:
+    absent = partial(_adapter_of_absent_items, (2, 1, 1))
+    yield WholeRun("several receivers", "of absent items", lambda: with_edge(absent(), "clip"))
+    yield WholeRun("several receivers", "in every way", _adapters_in_every_way)
+    chunks = partial(with_inner_layers, _direct_rows_in_chunks, "images", 1)
+    yield WholeRun("several receivers", "in chunks, with inner layers", chunks)
+
+
 def _adapters() -> Iterator[WholeRun]:
     for name, *sizes in (
         ("one rank each", (1, 1, 1), (1, 1, 1), (1, 1, 1)),
@@ -1551,6 +1591,7 @@ WHOLE_RUNS = (
     *_words(),
     *_decoders(),
     *_adapters(),
+    *_several_receivers(),
     *_experts(),
     *_pooling_heads(),
     *_positions_of_encoders(),

@@ -56,7 +56,7 @@ def model_of_config(model: MimoParallelismConfig, name: str = "model") -> Multim
         branch_of_config(
             encoder,
             model.get_architecture(encoder),
-            model.get_architecture(model.receiver_of(encoder)),
+            *map(model.get_architecture, model.receivers_of(encoder)),
         )
         for encoder in model.encoder_module_names
     )
@@ -121,16 +121,18 @@ def net_of_config(size: ModuleArchitecture, causal: bool) -> Transformer:
 
 
 def branch_of_config(
-    name: str, size: ModuleArchitecture, receiver: ModuleArchitecture
+    name: str, size: ModuleArchitecture, *receivers: ModuleArchitecture
 ) -> EncoderBranch:
-    """Return the description of an encoder and its projector; see `model_of_config`.
+    """Return the description of an encoder and its projectors; see `model_of_config`.
 
     Args:
-        receiver: of its rows: the language model, or an adapter before it.
+        receivers: of its rows: the language model, adapters before it.
     """
     encoder = _encoder(name, size)
     merged = size.merge_size**2 if size.modality == "vision" else size.merge_size
-    return EncoderBranch(name, encoder, _projector(size, size.hidden_size * merged, receiver))
+    first, *others = (_projector(size, size.hidden_size * merged, each) for each in receivers)
+    plain = (replace(other, inner_layers=(), copy_norm=None) for other in others)
+    return EncoderBranch(name, encoder, first, others=tuple(plain))
 
 
 def _encoder(name: str, size: ModuleArchitecture) -> Encoder:

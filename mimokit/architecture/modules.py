@@ -330,17 +330,24 @@ class EncoderBranch:
     Attributes:
         features: the part of the encoder whose output the projector takes, as a network; None
             where it is all of it.
+        others: projectors for the other modules that it feeds, behind the first.
     """
 
     name: str
     encoder: Encoder
     projector: Projector
     features: VisionEncoder | None = field(default=None, compare=False)
+    others: tuple[Projector, ...] = ()
+
+    @property
+    def projectors(self) -> tuple[Projector, ...]:
+        """All of its projectors, one for each module that it feeds."""
+        return (self.projector, *self.others)
 
     @property
     def parameters(self) -> int:
-        """Parameters of encoder and projector."""
-        return self.encoder.parameters + self.projector.parameters
+        """Parameters of encoder and projectors."""
+        return self.encoder.parameters + sum(one.parameters for one in self.projectors)
 
     @property
     def computed(self) -> EncoderBranch:

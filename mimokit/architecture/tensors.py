@@ -92,7 +92,7 @@ def module_tensors(module: Module | DecoderHead) -> tuple[ModuleTensor, ...]:
     """Return the tensors of a module: a model behind an embedding, or an encoder and projector."""
     if isinstance(module, EncoderBranch):
         prefix = ENCODER_NAMES[type(module.encoder)]
-        return (*encoder_tensors(module.encoder, prefix), *_projector(module.projector))
+        return (*encoder_tensors(module.encoder, prefix), *_projectors(module))
     if isinstance(module, DecoderHead):
         output = TensorCut((module.vocab, module.net.hidden), 0)
         return (
@@ -321,6 +321,13 @@ def _behind(encoder: Encoder, prefix: str) -> Tensors:
     for name, shape in matrices.items():
         yield _uncut(f"{head}{name}weight", End.LAST, *shape)
         yield _uncut(f"{head}{name}bias", End.LAST, shape[0])
+
+
+def _projectors(branch: EncoderBranch) -> Tensors:
+    """Yield the matrices of the projectors for all modules that an encoder feeds."""
+    yield from _projector(branch.projector)
+    for number, other in enumerate(branch.others):
+        yield from _matrices(other, f"{PROJECTOR_NAME}others.{number}.encoder.", other.norm)
 
 
 def _projector(projector: Projector) -> Tensors:

@@ -109,13 +109,16 @@ class ExperimentConfig(ConfigModel):
         return self.model.total_world_size * self.replicas
 
     def tokens_of(self, encoder: str) -> int:
-        """Return the most tokens per sample that the rows of an encoder become.
+        """Return the most tokens per sample that the rows of an encoder become on one path.
 
-        Encoders that read items have equal shares of those of an adapter.
+        The paths on which items reach the last module before the language module have equal shares
+        of its tokens; of several last modules that with the fewest decides.
         """
-        last = self.model.path_to_language(encoder)[-1]
-        own, all_of_them = (len(self.model.inputs_of(name)) for name in (encoder, last))
-        return self.data.modality_seq_length(last) * own // all_of_them
+        model, own = self.model, self.model.paths_of_items(encoder)
+        return min(
+            self.data.modality_seq_length(last) * own // model.paths_of_items(last)
+            for last in model.ends_of(encoder)
+        )
 
     def ranks_of_replica(self, world_size: int | None) -> int | None:
         """Return the ranks of one replica of the layout in a world; None: as many as it needs."""

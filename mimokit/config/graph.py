@@ -65,6 +65,20 @@ def downstream(topology: Topology, module: str) -> frozenset[str]:
     return _reached({name: set(fed) for name, fed in topology.items()}, module)
 
 
+def paths(topology: Topology, source: str, target: str) -> int:
+    """Return how many paths lead from a module to another, 1 to itself; there is no cycle."""
+    return _paths(tuple((name, tuple(fed)) for name, fed in topology.items()), source, target)
+
+
+@lru_cache(maxsize=256)
+def _paths(edges: tuple[tuple[str, tuple[str, ...]], ...], source: str, target: str) -> int:
+    graph, leading = dict(edges), {source: 1}
+    for name in topological_order(graph):
+        for fed in graph.get(name, ()):
+            leading[fed] = leading.get(fed, 0) + leading.get(name, 0)
+    return leading.get(target, 0)
+
+
 def names_of(topology: Topology) -> tuple[str, ...]:
     """Return every module of the graph: first those that it lists, then those only fed."""
     fed = (name for targets in topology.values() for name in targets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Self, TypeVar
 
@@ -10,7 +11,7 @@ from pydantic import Field
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.base import ConfigModel, Name, NotNegative
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.config.graph import downstream, upstream
+from mimokit.config.graph import downstream, paths, upstream
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.runtime import DeploymentMode
 
@@ -35,7 +36,7 @@ class MimoParallelismConfig(ConfigModel):
     """Module -> its parallel sizes; the language module is one of them."""
 
     special_token_ids: dict[Name, NotNegative] = Field(default_factory=dict)
-    """Encoder -> the placeholder token id that its output replaces."""
+    """Encoder that feeds the language module -> the placeholder token id that its rows replace."""
 
     module_architectures: dict[Name, ModuleArchitecture] = Field(default_factory=dict)
     """Module -> its network. May be empty if only ranks are planned."""
@@ -102,27 +103,25 @@ class MimoParallelismConfig(ConfigModel):
         return tuple(name for name in self.encoder_module_names if name not in adapters)
 
     @property
-    def input_token_ids(self) -> dict[str, int]:
-        """Encoder that reads items -> the token id that stands for its rows in a text."""
-        ids, names = self.special_token_ids, self.input_module_names
-        return {name: ids[self.path_to_language(name)[-1]] for name in names}
+    def input_token_ids(self) -> dict[str, tuple[int, ...]]:
+        """Encoder that reads items -> the token ids that stand for its rows in a text.
 
-    @property
-    def adapters_by_encoder(self) -> dict[str, str]:
-        """Encoder -> the adapter that takes its rows; others feed the language module."""
-        receivers = {name: self.receiver_of(name) for name in self.encoder_module_names}
-        return {name: to for name, to in receivers.items() if to != self.llm_module_name}
-
-    def path_to_language(self, encoder: str) -> tuple[str, ...]:
-        """Return the encoders that rows pass on the way to the language module, from this one on.
-
-        Where an encoder feeds several modules, the way is that straight to the language module, or
-        else by the first of them.
+        They stand there once for every path to the language module: with the id of its last module.
         """
-        graph, path = self.module_topology, [encoder]
-        while self.llm_module_name not in graph[path[-1]]:
-            path.append(next(name for name in graph[path[-1]] if name in self.encoder_module_names))
-        return tuple(path)
+        ids, names = self.special_token_ids, self.input_module_names
+        ends = {name: Counter(self.ends_of(name)).elements() for name in names}
+        return {name: tuple(ids[last] for last in ends[name]) for name in names}
+
+    def ends_of(self, encoder: str) -> dict[str, int]:
+        """Return the last modules of its paths to the language module -> the paths that end so."""
+        graph, language = self.module_topology, self.llm_module_name
+        last = [name for name in self.encoder_module_names if language in graph[name]]
+        ends = {name: paths(graph, encoder, name) for name in last}
+        return {name: number for name, number in ends.items() if number}
+
+    def paths_of_items(self, encoder: str) -> int:
+        """Return by how many paths items reach an encoder, of all that read items together."""
+        return sum(paths(self.module_topology, name, encoder) for name in self.input_module_names)
 
     def inputs_of(self, encoder: str) -> tuple[str, ...]:
         """Return the encoders whose items an encoder's rows are of, in the order of the config."""
@@ -144,13 +143,18 @@ class MimoParallelismConfig(ConfigModel):
 
     def feeders_of(self, adapter: str) -> tuple[str, ...]:
         """Return the encoders that feed an adapter, in the order of their first input."""
-        feeding = [name for name, fed in self.adapters_by_encoder.items() if fed == adapter]
+        feeding = [n for n in self.encoder_module_names if adapter in self.module_topology[n]]
         first = self.input_module_names.index
         return tuple(sorted(feeding, key=lambda name: first(self.inputs_of(name)[0])))
 
-    def receiver_of(self, encoder: str) -> str:
-        """Return the module that takes the rows of an encoder, in whose width they are."""
-        return (*self.path_to_language(encoder), self.llm_module_name)[1]
+    def receivers_of(self, encoder: str) -> tuple[str, ...]:
+        """Return the modules that take the rows of an encoder, each in its own width.
+
+        The language module comes first, adapters follow by name: the order in which they were
+        written is no part of a model, and its tensors are named in this one.
+        """
+        language = self.llm_module_name
+        return tuple(sorted(self.module_topology[encoder], key=lambda n: (n != language, n)))
 
     @property
     def decoder_module_names(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.messages import problem_at
-from mimokit.config.rules.facts import network_path, size_path
+from mimokit.config.rules.facts import module_problem, network_path, size_path
 from mimokit.config.runtime import FRAME_PARALLEL, RuntimeConfig
 from mimokit.config.user_modules import (
     ReadAfresh,
@@ -325,6 +325,12 @@ def _of_a_modality(config: ExperimentConfig, name: str, builder: OwnModule) -> I
             f"{listed(config.model.feeders_of(name))}; build the encoder alone."
         )
         yield problem_at(network_path(name, "builder"), str(builder), sentence)
+    fed = config.model.receivers_of(name)
+    if len(fed) > 1:
+        sentence = (
+            f"by the topology it feeds {listed(fed)}, each of which takes rows of its width, "
+        )
+        yield module_problem(name, "topology", list(fed), f"{sentence}{right}")
     experts = config.model.get_architecture(name).num_moe_experts
     if experts is not None:
         sentence = f"num_moe_experts is {experts}, of an encoder whose tokens replicas exchange, "

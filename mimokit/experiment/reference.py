@@ -116,7 +116,7 @@ def _as_planned(config: ExperimentConfig) -> ExperimentConfig:
         for name, network in config.model.module_architectures.items()
     }
     ids = dict(config.model.special_token_ids)
-    for name in config.model.adapters_by_encoder:
+    for name in config.model.encoder_module_names:
         ids.setdefault(name, max(ids.values()) + 1)
     changed = {"module_architectures": networks, "topology": None, "special_token_ids": ids}
     model = config.model.model_copy(update=changed)

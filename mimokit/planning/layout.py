@@ -155,8 +155,8 @@ def _absent(config: ExperimentConfig, batch: BatchPlan) -> frozenset[tuple[str, 
     absent, model = config.data.absent_microbatches(batch.samples_per_microbatch), config.model
     return frozenset(
         (name, microbatch)
-        for encoder, microbatch in absent
-        for name in model.path_to_language(encoder)
+        for name in model.encoder_module_names
+        for microbatch in {microbatch for _, microbatch in absent}
         if absent.issuperset((source, microbatch) for source in model.inputs_of(name))
     )
 
@@ -173,7 +173,7 @@ def _bridge(
     Args:
         number_bytes: bytes of a number in the output.
     """
-    bytes_per_sample = _numbers_per_sample(config, source.module) * number_bytes
+    bytes_per_sample = number_bytes * _numbers_per_sample(config, source.module, destination.module)
     mode = config.model.deployment_mode
     staged = mode == "colocated" and destination.pipeline_parallel > 1
     if mode != "heterogeneous" and not staged:
@@ -187,19 +187,19 @@ def _bridge(
     return bridge if config.model.has_backward(source.module) else without_gradient(bridge)
 
 
-def _numbers_per_sample(config: ExperimentConfig, source: str) -> int:
-    """Return the numbers in a module's output for one sample, as it crosses.
+def _numbers_per_sample(config: ExperimentConfig, source: str, destination: str) -> int:
+    """Return the numbers in a module's output for one sample, as it crosses to another module.
 
-    An encoder's output already has the width of the module that it feeds: the projector runs on the
-    encoder's ranks.
+    An encoder's output already has the width of each module that it feeds: its projectors run on
+    the encoder's ranks.
     """
     model, data = config.model, config.data
     language = model.llm_module_name
     if source == language:
         return data.seq_length * model.get_architecture(language).hidden_size
     if source in model.encoder_module_names:
-        width = model.get_architecture(model.receiver_of(source)).hidden_size
-        inner = model.get_architecture(source).inner_layers
+        width = model.get_architecture(destination).hidden_size
+        inner = model.get_architecture(source).inner_layers if destination == language else ()
         return config.tokens_of(source) * width * (1 + len(inner))
     network = model.get_architecture(source)
     return network.seq_length * network.hidden_size

@@ -30,7 +30,8 @@ def _smallest(model: MimoParallelismConfig, world_size: int | None) -> DataConfi
     sizes = resolve(model, world_size).sizes
     replicas = {name: module.data_parallel or 1 for name, module in sizes.items()}
     samples, of_language = math.lcm(*replicas.values()), replicas[model.llm_module_name]
-    encoders = [n for n in model.encoder_module_names if n not in model.adapters_by_encoder]
+    language_name = model.llm_module_name
+    encoders = [n for n in model.encoder_module_names if language_name in model.module_topology[n]]
     rows = {name: tokens_per_item(model.get_architecture(name)) for name in encoders}
     words = max(language.vocab_size, 1)
     return DataConfig(

@@ -104,8 +104,9 @@ def _of_step(
     if name == plan.llm_module_name and rank in ranks.stage(0):
         ends.append("embedding")
     if is_last and is_encoder:
-        receiver = config.model.get_architecture(config.model.receiver_of(name))
-        ends += ["projector"] * branch_of_config(name, network, receiver).projector.meetings
+        receivers = map(config.model.get_architecture, config.model.receivers_of(name))
+        projectors = branch_of_config(name, network, *receivers).projectors
+        ends += ["projector"] * sum(projector.meetings for projector in projectors)
     elif is_last:
         ends += ["output"] * (1 + further)
     cut, put_together = _around_slices(config, plan, name, rank)

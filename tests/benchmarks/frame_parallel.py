@@ -68,7 +68,7 @@ class VideoData:
     frames: tuple[int, ...]
 
     def __call__(self, config: ExperimentConfig) -> TrainingData:
-        collate = DigitCollate(config.data.seq_length, IMAGE_TOKEN, 1)
+        collate = DigitCollate(config.data.seq_length, [IMAGE_TOKEN], 1)
         return TrainingData("videos of digits", Videos(self.frames), collate)
 
 

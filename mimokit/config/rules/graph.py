@@ -9,6 +9,7 @@ from mimokit.config.graph import Topology, downstream, find_cycle, upstream
 from mimokit.config.messages import problem_at
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.facts import module_problem
+from mimokit.units import listed
 
 
 def topology_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -32,6 +33,7 @@ def topology_problems(context: ValidationContext) -> Iterator[Problem]:
         yield problem_at("model.topology", list(cycle), sentence)
         return
     yield from _disconnected(context, graph)
+    yield from _behind(context, graph)
     if context.is_valid("model.deployment_mode"):
         yield from _needs_heterogeneous(context, graph)
 
@@ -61,6 +63,26 @@ def _disconnected(context: ValidationContext, graph: Topology) -> Iterator[Probl
             f"feed '{language}', or be fed by it."
         )
         yield module_problem(name, "topology", list(graph[name]), sentence)
+
+
+def _behind(context: ValidationContext, graph: Topology) -> Iterator[Problem]:
+    """Yield the modules other than the language module that feed one behind it."""
+    language = context.model.llm_module_name
+    behind = downstream(graph, language)
+    for name, fed in graph.items():
+        taking = [one for one in fed if one in behind]
+        if name == language or not taking:
+            continue
+        gives = (
+            f"comes behind '{language}' and ends in logits, which no module takes"
+            if name in behind
+            else "has rows of items, not of the tokens"
+        )
+        sentence = (
+            f"by the topology it feeds {listed(taking)}, which takes a row of every token of "
+            f"'{language}', but it {gives}; let '{language}' alone feed {listed(taking)}."
+        )
+        yield module_problem(name, "topology", list(fed), sentence)
 
 
 def _needs_heterogeneous(context: ValidationContext, graph: Topology) -> Iterator[Problem]:

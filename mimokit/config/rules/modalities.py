@@ -212,6 +212,13 @@ def _text_heads(context: ValidationContext, data: DataConfig) -> Iterator[Proble
         )
         yield module_problem(name, "modal_type", "text", sentence)
     for name, network in heads.items():
+        if sum(model.ends_of(name).values()) > 1:
+            fed = listed(list(model.module_topology[name]))
+            sentence = (
+                f"it feeds {fed}, so that its rows reach '{model.llm_module_name}' more than once, "
+                "but they take the places of its words, one each; let it feed one module."
+            )
+            yield module_problem(name, "topology", fed, sentence)
         if data.vocab_size > network.vocab_size > 0 and context.is_valid("data.vocab_size"):
             sentence = (
                 f"vocab_size is {data.vocab_size}, more than the {network.vocab_size} of module "

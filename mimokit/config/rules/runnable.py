@@ -109,23 +109,9 @@ def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> It
     """Yield what of the graph of modules can be planned but not run.
 
     Args:
-        model: each of its encoders may feed one module; the modules behind the language module may
-            feed none.
+        data: None: what decoders write is not known.
     """
-    language, decoders = model.llm_module_name, model.decoder_module_names
-    for name, fed in model.module_topology.items():
-        if name != language and len(fed) != (name not in decoders):
-            right = (
-                f"let modules behind '{language}' feed no module"
-                if name in decoders
-                else "let every encoder feed one module alone"
-            )
-            sentence = (
-                f"it feeds {', '.join(fed) or 'no module'}, which can be planned "
-                f"but not run yet; {right} until then."
-            )
-            yield module_problem(name, "topology", ", ".join(fed), sentence)
-    for name in decoders:
+    for name in model.decoder_module_names:
         if name in model.module_architectures:
             yield from _decoder_problems(model, name, data)
 

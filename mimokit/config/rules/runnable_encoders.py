@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
+from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.layer_architecture import ProjectorArchitecture
 from mimokit.config.model import MimoParallelismConfig
@@ -20,16 +22,15 @@ from mimokit.units import counted
 
 def unrunnable_projector(model: MimoParallelismConfig, name: str) -> Iterator[Problem]:
     """Yield projectors of inner layers, and widths that cannot be cut."""
-    receiver = model.receiver_of(name)
-    if receiver not in model.module_architectures:
-        return
-    network, taking = model.get_architecture(name), model.get_architecture(receiver)
+    network = model.get_architecture(name)
     stated = network.projector or ProjectorArchitecture()
     homogeneous = model.deployment_mode == "homogeneous"
     ranks = model.get_parallelism(model.llm_module_name if homogeneous else name).tensor_parallel
-    inside = stated.hidden_sizes
-    inside = [taking.feed_forward_size] if inside is None else inside
-    for width in (*inside, taking.hidden_size)[::2]:
+    receivers = [n for n in model.receivers_of(name) if n in model.module_architectures]
+    if not receivers:
+        return
+    widths = [_column_widths(stated, model.get_architecture(receiver)) for receiver in receivers]
+    for width in dict.fromkeys(itertools.chain.from_iterable(widths)):
         if width % ranks:
             sentence = (
                 f"projector.hidden_sizes has a matrix of {width} outputs, which tensor_parallel "
@@ -43,6 +44,13 @@ def unrunnable_projector(model: MimoParallelismConfig, name: str) -> Iterator[Pr
         piece = stated.deepstack_norm_size or features
         yield from _norm(name, "deepstack_norm_size", piece, features, stated)
         yield from _inner_layers(model, name)
+
+
+def _column_widths(stated: ProjectorArchitecture, taking: ModuleArchitecture) -> list[int]:
+    """Return the widths of outputs that ranks share, of a projector for one receiver."""
+    inside = stated.hidden_sizes
+    inside = [taking.feed_forward_size] if inside is None else inside
+    return [*inside, taking.hidden_size][::2]
 
 
 def _norm(

@@ -121,7 +121,7 @@ def _load(samples: int) -> TimedPiece:
     def run(watch: Stopwatch) -> None:
         watch.start()
         batch = next(batches)
-        check_tokens(batch, {IMAGES: IMAGE_TOKEN}, {IMAGES: 4})
+        check_tokens(batch, {IMAGES: [IMAGE_TOKEN]}, {IMAGES: 4})
         batch = to_device(batch, rank_device())
         slice_text(batch, 0, samples)
         slice_modality(batch["modality_inputs"][IMAGES], 0, samples)

@@ -140,7 +140,7 @@ def batches_of(
     )
     config.model.finalize(1)
     strips = DigitStrips("train", "read", size=STRIPS)
-    collate = DigitCollate(language.seq_length, IMAGE_TOKEN, tokens)
+    collate = DigitCollate(language.seq_length, [IMAGE_TOKEN], tokens)
     batches = iterate_batches(plan_layout(config), config.data, 0, strips, collate, SEED)
     assert batches is not None
     return batches

@@ -50,12 +50,15 @@ BOUNDS = "cu_seqlens"
 
 
 def check_tokens(
-    batch: Batch, special_token_ids: Mapping[str, int], tokens_per_item: Mapping[str, int]
+    batch: Batch,
+    special_token_ids: Mapping[str, Sequence[int]],
+    tokens_per_item: Mapping[str, int],
 ) -> None:
     """Compare placeholders with the rows of every encoder, sample by sample.
 
     Args:
-        special_token_ids: module -> placeholder id; modules may share one.
+        special_token_ids: module -> placeholder ids, one for every path of its rows; modules may
+            share one.
         tokens_per_item: module -> number of embeddings per item, unless the batch contains it.
 
     Raises:
@@ -71,18 +74,19 @@ def check_tokens(
                 f"encoders are {known}."
             )
     sharing: dict[int, list[str]] = {}
-    for module, token in special_token_ids.items():
-        sharing.setdefault(token, []).append(module)
+    for module, tokens in special_token_ids.items():
+        for token in tokens:
+            sharing.setdefault(token, []).append(module)
     for token, modules in sharing.items():
         placeholders = (batch["input_ids"] == token).sum(dim=1)
-        count, names = len(placeholders), listed([*map(repr, modules)])
+        count, names = len(placeholders), listed([*map(repr, dict.fromkeys(modules))])
         rows = torch.stack(
             [rows_per_sample(inputs.get(n), count, tokens_per_item[n]) for n in modules]
         ).sum(dim=0)
         differs = (placeholders != rows).nonzero()
         if len(differs):
             sample = int(differs[0])
-            items = sum(int(inputs[name][ITEMS][sample]) for name in modules if name in inputs)
+            items = sum(int(inputs[n][ITEMS][sample]) for n in {*modules} if n in inputs)
             raise ValueError(
                 f"Sample {sample} of the batch has {int(placeholders[sample])} {names} "
                 f"placeholder tokens but {counted(int(rows[sample]), 'row')} of "

@@ -144,11 +144,17 @@ def chance_of_exact_match(
 
 
 class DigitCollate:
-    """Makes token sequences of strips: image tokens, question, answer, padding."""
+    """Makes token sequences of strips: image tokens, question, answer, padding.
 
-    def __init__(self, seq_length: int, image_token_id: int, tokens_per_image: int) -> None:
+    Args:
+        image_token_ids: one for every path of the images to the language model.
+    """
+
+    def __init__(
+        self, seq_length: int, image_token_ids: Sequence[int], tokens_per_image: int
+    ) -> None:
         self.seq_length = seq_length
-        self.image_token_id = image_token_id
+        self.image_token_ids = image_token_ids
         self.tokens_per_image = tokens_per_image
 
     def __call__(self, samples: list[DigitSample]) -> dict[str, object]:
@@ -158,7 +164,8 @@ class DigitCollate:
         for row, sample in enumerate(samples):
             self._lay_out(sample, tokens[row], answered[row])
         labels = tokens[:, 1:].clone()
-        labels[labels == self.image_token_id] = PADDING_TOKEN
+        for token in self.image_token_ids:
+            labels[labels == token] = PADDING_TOKEN
         positions = torch.arange(self.seq_length).expand(len(samples), -1)
         return {
             "input_ids": tokens[:, :-1].contiguous(),
@@ -174,7 +181,8 @@ class DigitCollate:
         }
 
     def _lay_out(self, sample: DigitSample, tokens: torch.Tensor, answered: torch.Tensor) -> None:
-        images = [self.image_token_id] * (len(sample["images"]) * self.tokens_per_image)
+        rows = len(sample["images"]) * self.tokens_per_image
+        images = [token for token in self.image_token_ids for _ in range(rows)]
         prompt = images + sample["question"]
         whole = prompt + sample["answer"]
         if len(whole) > len(tokens):

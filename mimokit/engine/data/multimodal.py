@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -26,7 +26,7 @@ from mimokit.engine.models.patches import (
     token_grids,
 )
 from mimokit.engine.models.specs import encoder_kind
-from mimokit.units import counted
+from mimokit.units import counted, listed
 
 Presence = Callable[[str, int, int], bool]
 """(module, micro-batch, sample of the global micro-batch) -> whether there may be inputs."""
@@ -54,13 +54,22 @@ class MultimodalSample(TypedDict):
 
 @dataclass(frozen=True)
 class EncoderInputs:
-    """The inputs of one encoder."""
+    """The inputs of one encoder.
+
+    Attributes:
+        placeholders: token ids that its rows replace, one for every path to the language model.
+    """
 
     module: str
     encoder: str
-    token: int
+    placeholders: tuple[int, ...]
     geometry: Geometry
     max_items: int
+
+    @property
+    def max_tokens(self) -> int:
+        """The most placeholders of an item, on all paths together."""
+        return len(self.placeholders) * self.geometry.tokens
 
     def no_items(self) -> torch.Tensor:
         """Return the inputs of no item: [0, …]."""
@@ -99,15 +108,15 @@ def encoder_inputs(config: ExperimentConfig) -> tuple[EncoderInputs, ...]:
     for name in model.input_module_names:
         architecture = model.get_architecture(name)
         geometry = geometry_of(architecture)
-        last = model.path_to_language(name)[-1]
         room = config.tokens_of(name)
         if room < geometry.tokens:
+            last = listed([repr(module) for module in model.ends_of(name)])
             raise ValueError(
-                f"data.modality_seq_lengths (or image_seq_length) gives module {last!r} {room} "
+                f"data.modality_seq_lengths (or image_seq_length) gives module {last} {room} "
                 f"tokens, less than the {geometry.tokens} of one item; raise it."
             )
-        kind, token = encoder_kind(architecture).name, model.special_token_ids[last]
-        inputs.append(EncoderInputs(name, kind, token, geometry, room // geometry.tokens))
+        kind, placeholders = encoder_kind(architecture).name, model.input_token_ids[name]
+        inputs.append(EncoderInputs(name, kind, placeholders, geometry, room // geometry.tokens))
     return tuple(inputs)
 
 
@@ -125,6 +134,7 @@ def drawn_grids(
 class MultimodalCollate:
     """Makes sequences of samples: the placeholders of each encoder, words, padding.
 
+    Rows that reach the language model on several paths have placeholders for each.
     The words of a text head become placeholders as well.
 
     Args:
@@ -157,8 +167,8 @@ class MultimodalCollate:
         ids = tokens[:, :-1].clone()
         texts = {head.module: self._take_words(head, samples, ids) for head in self.text_heads}
         labels = tokens[:, 1:].clone()
-        for encoder in self.encoders:
-            labels[labels == encoder.token] = self.padding
+        for token in (token for encoder in self.encoders for token in encoder.placeholders):
+            labels[labels == token] = self.padding
         return {
             "input_ids": ids,
             "labels": labels,
@@ -182,7 +192,7 @@ class MultimodalCollate:
         texts = torch.full((len(samples), most), self.padding)
         counts = []
         for row, sample in enumerate(samples):
-            begin = int(sum(sample["tokens"][one.module].sum() for one in self.encoders))
+            begin = sum(len(places) for _, places in self._places(sample))
             words = sample["words"][: self.seq_length - begin]
             if len(words) > most:
                 raise ValueError(
@@ -190,7 +200,7 @@ class MultimodalCollate:
                     f"{most}; raise its seq_length."
                 )
             texts[row, : len(words)] = words
-            ids[row, begin : begin + len(words)] = head.token
+            ids[row, begin : begin + len(words)] = head.placeholders[0]
             counts.append(len(words))
         tensors = {"words": texts, ITEM_TOKENS: torch.tensor(counts)}
         return {ITEMS: torch.ones(len(samples), dtype=torch.int64), head.encoder: tensors}
@@ -200,7 +210,8 @@ class MultimodalCollate:
             return torch.arange(self.seq_length).expand(len(samples), -1).contiguous()
         sharing: dict[int, list[EncoderInputs]] = {}  # they feed one adapter
         for encoder in self.encoders:
-            sharing.setdefault(encoder.token, []).append(encoder)
+            for token in encoder.placeholders:
+                sharing.setdefault(token, []).append(encoder)
         grids = {
             token: torch.cat([e.token_grids(_grids(e, [one])) for one in samples for e in encoders])
             for token, encoders in sharing.items()
@@ -208,14 +219,22 @@ class MultimodalCollate:
         }
         return three_axis_positions(ids, grids)
 
+    def _places(self, sample: MultimodalSample) -> Iterator[tuple[int, range]]:
+        """Yield the placeholders of each encoder, path by path, and their places in a sample."""
+        begin = 0
+        for encoder in self.encoders:
+            rows = int(sample["tokens"][encoder.module].sum())
+            for token in encoder.placeholders:
+                yield token, range(begin, begin + rows)
+                begin += rows
+
     def _lay_out(
         self, sample: MultimodalSample, tokens: torch.Tensor, learned: torch.Tensor
     ) -> None:
         begin = 0
-        for encoder in self.encoders:
-            end = begin + int(sample["tokens"][encoder.module].sum())
-            tokens[begin:end] = encoder.token
-            begin = end
+        for token, places in self._places(sample):
+            tokens[places.start : places.stop] = token
+            begin = places.stop
         end = begin + len(sample["words"])
         if end > len(tokens):
             raise ValueError(

@@ -104,7 +104,9 @@ class DigitData:
         return TrainingData(
             name=f"digits ({self.task})",
             train=strips("train", size=config.data.dataset_size),
-            collate_fn=DigitCollate(config.data.seq_length, images.token, images.geometry.tokens),
+            collate_fn=DigitCollate(
+                config.data.seq_length, images.placeholders, images.geometry.tokens
+            ),
             test=strips("test", size=10_000),
             chance=chance_of_exact_match(self.task, most, lengths),
         )
@@ -137,7 +139,8 @@ def why_no_digits(config: ExperimentConfig) -> str | None:
     digits = _longest_strip(config)
     if digits < 1 and IMAGES not in config.data.modality_frames:
         return f"data.image_seq_length is {config.data.image_seq_length}, less than one image"
-    needed = digits * geometry.tokens + digits + 1
+    paths = sum(config.model.ends_of(IMAGES).values())
+    needed = digits * geometry.tokens * paths + digits + 1
     if config.data.seq_length < needed:
         return f"data.seq_length is {config.data.seq_length}, less than {needed}"
     return None
@@ -147,7 +150,7 @@ def _longest_strip(config: ExperimentConfig) -> int:
     """Return the scans of the longest strip: what the config says, or what fits."""
     lengths = config.data.modality_frames.get(IMAGES)
     tokens = image_geometry(_encoder(config)).tokens
-    return max(lengths) if lengths else min(MAX_DIGITS, config.data.image_seq_length // tokens)
+    return max(lengths) if lengths else min(MAX_DIGITS, config.tokens_of(IMAGES) // tokens)
 
 
 def _placeholder_of_a_character(config: ExperimentConfig) -> str | None:
@@ -210,8 +213,7 @@ def why_no_multimodal_digits(config: ExperimentConfig) -> str | None:
         return reason
     seen, heard = (most_digits(encoders, kind) for kind in (ImageGeometry, AudioGeometry))
     placeholders = sum(
-        (heard if isinstance(e.geometry, AudioGeometry) else seen) * e.geometry.tokens
-        for e in encoders
+        (heard if isinstance(e.geometry, AudioGeometry) else seen) * e.max_tokens for e in encoders
     )
     words = seen + heard + 2 * MAX_WRITTEN + 1
     needed = placeholders + words

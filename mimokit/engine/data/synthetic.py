@@ -50,7 +50,7 @@ class SyntheticSamples(Dataset[MultimodalSample]):
         placeholders: Collection[int] = (),
         frames: Callable[[str, int, int], int | None] | None = None,
     ) -> None:
-        most = sum(encoder.max_items * encoder.geometry.tokens for encoder in encoders)
+        most = sum(encoder.max_items * encoder.max_tokens for encoder in encoders)
         if most >= seq_length:
             raise ValueError(
                 f"data.seq_length {seq_length} leaves no room for text after "
@@ -89,7 +89,8 @@ class SyntheticSamples(Dataset[MultimodalSample]):
                 values, counts = values[:0], counts[:0]
                 grids[encoder.module] = torch.zeros(0, 3, dtype=torch.int64)
             items[encoder.module], tokens[encoder.module] = values, counts
-        room = self.seq_length + 1 - int(sum(counts.sum() for counts in tokens.values()))
+        taken = sum(len(e.placeholders) * int(tokens[e.module].sum()) for e in self.encoders)
+        room = self.seq_length + 1 - taken
         most = min(room, self.max_words)
         number = int(generator.integers(2, most + 1))
         words = generator.integers(0, self.vocab_size - len(self.placeholders), size=number)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mimokit.config import ModuleArchitecture, ProjectorArchitecture
+from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
 from mimokit.config.layer_architecture import Normalization
 from mimokit.engine.megatron import (
     ColumnParallelLinear,
@@ -28,7 +28,8 @@ from mimokit.engine.parallel.sequence import SliceNorm
 def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
     """Return the spec of a projector that ends in the receiver's width; groups are injected.
 
-    Two matrices are Megatron's `MLP`, other numbers and those behind a norm a `ProjectorStack`.
+    Two matrices are Megatron's `MLP`, other numbers and those behind a norm a `ProjectorStack`. Of
+    several receivers each has one.
 
     Args:
         features: of a row of the encoder's output, of one layer.
@@ -36,13 +37,18 @@ def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
     stated = build.architecture.projector or ProjectorArchitecture()
     width = stated.norm_size or build.architecture.hidden_size
     params = _matrices(build, features, stated, stated.normalization, width)
-    copies = len(build.architecture.inner_layers)
-    if not copies:
+    copies, inner = len(build.architecture.inner_layers), dict[str, Any]()
+    if copies:
+        piece = stated.deepstack_norm_size or features
+        inner = _matrices(build, features, stated, stated.deepstack_normalization, piece)
+    elif not build.others:
         return ModuleSpec(module=MultimodalProjector, params={**params, "tp_group": None})
-    width = stated.deepstack_norm_size or features
-    inner = _matrices(build, features, stated, stated.deepstack_normalization, width)
-    params = {**params, "inner": inner, "copies": copies, "tp_group": None}
-    return ModuleSpec(module=ProjectorOfLayers, params=params)
+    others = [
+        _matrices(replace(build, joined=one), features, stated, stated.normalization, width)
+        for one in build.others
+    ]
+    params |= {"inner": inner, "copies": copies, "others": others, "tp_group": None}
+    return ModuleSpec(module=ProjectorOfParts, params=params)
 
 
 def _matrices(
@@ -83,12 +89,13 @@ def _matrices(
     }
 
 
-class ProjectorOfLayers(MultimodalProjector):  # type: ignore[misc]
-    """Megatron's projector, and one for each inner layer whose output a row has behind the last's.
+class ProjectorOfParts(MultimodalProjector):  # type: ignore[misc]
+    """Megatron's projector, others for inner layers, and others for further receivers of its rows.
 
     Args:
-        inner: arguments of those of inner layers.
+        inner: arguments of those of inner layers, whose outputs a row has behind the last's.
         copies: their number.
+        others: arguments of those for the receivers behind the first.
     """
 
     def __init__(
@@ -96,6 +103,7 @@ class ProjectorOfLayers(MultimodalProjector):  # type: ignore[misc]
         *,
         inner: Mapping[str, Any],
         copies: int,
+        others: Sequence[Mapping[str, Any]],
         tp_group: dist.ProcessGroup,
         **options: Any,
     ) -> None:
@@ -103,17 +111,39 @@ class ProjectorOfLayers(MultimodalProjector):  # type: ignore[misc]
         self.inner = torch.nn.ModuleList(
             MultimodalProjector(tp_group=tp_group, **inner) for _ in range(copies)
         )
+        self.others = torch.nn.ModuleList(
+            MultimodalProjector(tp_group=tp_group, **other) for other in others
+        )
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Return rows [rows, (1 + copies) * language width] of [rows, (1 + copies) * features]."""
-        first, *others = hidden_states.chunk(1 + len(self.inner), dim=-1)
-        projected = [inner(part) for inner, part in zip(self.inner, others, strict=True)]
-        return torch.cat([super().forward(first), *projected], dim=-1)
+        """Return rows of [rows, (1 + copies) * features].
+
+        They are [rows, (1 + copies) * width of the first receiver + widths of the others].
+        """
+        last, *parts = hidden_states.chunk(1 + len(self.inner), dim=-1)
+        projected = [inner(part) for inner, part in zip(self.inner, parts, strict=True)]
+        projected += [other(last) for other in self.others]
+        return torch.cat([super().forward(last), *projected], dim=-1)
 
 
 def row_width(projector: MultimodalProjector) -> int:
-    """Return the numbers of a row that a projector makes."""
-    return int(projector.config.hidden_size) * (1 + len(getattr(projector, "inner", ())))
+    """Return the numbers of a row that a projector makes, those for all receivers together."""
+    first = int(projector.config.hidden_size) * (1 + len(getattr(projector, "inner", ())))
+    return first + sum(map(row_width, getattr(projector, "others", ())))
+
+
+def receiver_columns(config: MimoParallelismConfig, encoder: str) -> dict[str, slice]:
+    """Return module -> the columns of an encoder's rows for it; none where it feeds one alone.
+
+    Of a module that is no encoder there are none, either: what it gives is the same for all.
+    """
+    receivers = config.receivers_of(encoder)
+    if len(receivers) == 1 or encoder not in config.encoder_module_names:
+        return {}
+    widths = [config.get_architecture(name).hidden_size for name in receivers]
+    widths[0] *= 1 + len(config.get_architecture(encoder).inner_layers)
+    bounds = itertools.pairwise(itertools.accumulate(widths, initial=0))
+    return {name: slice(*bound) for name, bound in zip(receivers, bounds, strict=True)}
 
 
 class ProjectorStack(MegatronModule):  # type: ignore[misc]

@@ -39,7 +39,7 @@ def multimodal_provider(
         special_token_ids={
             name: token
             for name, token in config.special_token_ids.items()
-            if name not in config.adapters_by_encoder
+            if config.llm_module_name in config.module_topology.get(name, ())
         },
         mimo_parallelism_config=config,
         seed=seed,

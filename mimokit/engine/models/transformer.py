@@ -446,7 +446,8 @@ class ModuleBuild:
 
     Attributes:
         joined: the network with which it exchanges rows, in whose width they are: of the module
-            that an encoder feeds, or of the language model.
+            that an encoder feeds, the first of several, or of the language model.
+        others: those of the other modules that an encoder feeds.
         seed: of the module, see `SeededTransformerLayer`.
         fused_attention: attention keeps no scores.
     """
@@ -458,6 +459,7 @@ class ModuleBuild:
     seed: int = 0
     builder: OwnModule | None = None
     fused_attention: bool = False
+    others: tuple[ModuleArchitecture, ...] = ()
 
     @property
     def config(self) -> TransformerConfig:
@@ -477,10 +479,12 @@ def module_builds(
         if builder is not None:  # in homogeneous mode it is executed as the language model
             execution = replace(execution, sequence_parallel=False)
         initial, fused = module_seed(seed, name), _is_fused(execution, network)
-        joined = language
+        joined, others = language, list[ModuleArchitecture]()
         if name in config.encoder_module_names:
-            joined = config.get_architecture(config.receiver_of(name))
-        builds[name] = ModuleBuild(name, execution, network, joined, initial, builder, fused)
+            joined, *others = map(config.get_architecture, config.receivers_of(name))
+        builds[name] = ModuleBuild(
+            name, execution, network, joined, initial, builder, fused, tuple(others)
+        )
     return builds
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TypeVar
 
 import torch
@@ -69,6 +69,7 @@ def _renumbered(name: str, prefix: str, first: int) -> str:
 
 
 _PROJECTOR = "input_projections."
+_OTHERS = "input_projections.0.others."
 
 
 def load_weights(
@@ -80,7 +81,8 @@ def load_weights(
 ) -> None:
     """Fill a module's part that is not wrapped yet: it reads only what this rank holds.
 
-    The projector of an encoder whose weights have none keeps its random ones.
+    The projector of an encoder whose weights have none keeps its random ones, as do those for the
+    other modules that an encoder feeds.
 
     Args:
         place: of this rank among those of its stage.
@@ -100,13 +102,12 @@ def load_weights(
         )
         stored = [parameter.row.name for parameter in planner.family.found.parameters]
         for number, part in numbered_stages(module, planner, groups):
-            parameters: Mapping[str, torch.nn.Parameter] = parameters_of_whole(part)
-            if not any(name.startswith(_PROJECTOR) for name in stored):
-                parameters = {
-                    name: value
-                    for name, value in parameters.items()
-                    if not name.startswith(_PROJECTOR)
-                }
+            has_none = not any(name.startswith(_PROJECTOR) for name in stored)
+            parameters = {
+                name: value
+                for name, value in parameters_of_whole(part).items()
+                if not name.startswith(_PROJECTOR if has_none else _OTHERS)
+            }
             fill(parameters, planner.rank(number, place), source)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TypeAlias
 
 import torch
@@ -113,7 +114,13 @@ class FurtherLoss:
 
 
 class PipelineStage(ABC):
-    """The computation of one stage, which may be the first or the last of its module, or both."""
+    """The computation of one stage, which may be the first or the last of its module, or both.
+
+    Attributes:
+        columns: edge -> the columns of its output that cross it, where not all of them do.
+    """
+
+    columns: Mapping[int, slice] = MappingProxyType({})
 
     def __init__(self, name: str, first: bool, last: bool) -> None:
         self.name = name
@@ -131,6 +138,19 @@ class PipelineStage(ABC):
         Raises:
             ValueError: the stage does not accept one of the inputs.
         """
+
+    def part_for(self, edge: int, output: torch.Tensor) -> torch.Tensor:
+        """Return what of its output crosses an edge."""
+        columns = self.columns.get(edge)
+        return output if columns is None else output[..., columns].contiguous()
+
+    def whole_of(self, edge: int, gradient: torch.Tensor) -> torch.Tensor:
+        """Return the gradient of its whole output, of that of what crossed an edge."""
+        columns = self.columns.get(edge)
+        if columns is None:
+            return gradient
+        width = max(own.stop for own in self.columns.values())
+        return torch.nn.functional.pad(gradient, (columns.start, width - columns.stop))
 
     @property
     def modules(self) -> Sequence[ModuleDataParallel]:

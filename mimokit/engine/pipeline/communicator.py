@@ -132,8 +132,9 @@ class MultiModulePipelineCommunicator:
         shapes = stage.infer(given)
         for edge in self.pipeline.graph.outgoing[index]:
             if self._rank == self._leader(index) and edge.destination not in self.stages:
-                leader = self._leader(edge.destination)
-                self.mailbox.send_shapes(shapes, leader, self._tag(edge, 0, 0))
+                leader, tag = self._leader(edge.destination), self._tag(edge, 0, 0)
+                rows, *others = shapes
+                self.mailbox.send_shapes((stage.part_for(edge.index, rows), *others), leader, tag)
         return shapes
 
     def _shapes_of(self, edge: StageEdge) -> Shapes:

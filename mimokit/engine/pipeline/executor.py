@@ -314,9 +314,11 @@ class StageExecutor:
 
     def _send_forward(self, action: Action) -> None:
         edge, microbatch = self._place(action)
-        output = self._stages[edge.source].in_flight[microbatch].output
+        stage = self._stages[edge.source]
+        output = stage.in_flight[microbatch].output
         assert output is not None
-        message = StageMessage([output.tensor.detach(), *output.integers], output.counts)
+        rows = stage.stage.part_for(edge.index, output.tensor.detach())
+        message = StageMessage([rows, *output.integers], output.counts)
         self._communicator.send(message, edge, microbatch, 0)
 
     def _loss(self, action: Action) -> None:
@@ -337,8 +339,8 @@ class StageExecutor:
 
     def _receive_backward(self, action: Action) -> None:
         edge, microbatch = self._place(action)
-        message = self._communicator.receive(edge, microbatch, 1)
-        self._at(action)[0].take_gradient(microbatch, message.rows[0])
+        message, stage = self._communicator.receive(edge, microbatch, 1), self._at(action)[0]
+        stage.take_gradient(microbatch, stage.stage.whole_of(edge.index, message.rows[0]))
 
     def _scatter(self, action: Action) -> None:
         """Return the gradient of an encoder's output to the ranks that computed it."""

@@ -19,6 +19,7 @@ from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.encoder import Encoder
 from mimokit.engine.models.own_modules import no_items_of
+from mimokit.engine.models.projector import receiver_columns
 from mimokit.engine.models.provider import MimoModelProviderResult, NoModules, SeededMimoModel
 from mimokit.engine.models.specs import encoder_kind, multimodal_provider
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
@@ -33,7 +34,7 @@ from mimokit.engine.pipeline.stages import (
     ModalityStage,
     token_grids_of,
 )
-from mimokit.planning.schedule import Action, Stage
+from mimokit.planning.schedule import Action, Stage, StageGraph
 from mimokit.planning.types import BatchPlan, LayoutPlan, PipelinePlan
 
 
@@ -68,7 +69,7 @@ class RankModel:
         bridges: encoder -> its bridge to the language model on shared ranks without messages.
         communicator: sends and receives the messages of this rank; None where no module is cut
             into stages and all share their ranks.
-        special_token_ids: encoder that reads items -> its placeholder token id.
+        special_token_ids: encoder that reads items -> the placeholders of its rows, path by path.
         tokens_per_item: likewise, embeddings that one item becomes where the batch does not say.
         step_numbers: counts the optimizer steps that this rank begins.
     """
@@ -81,7 +82,7 @@ class RankModel:
     pg_collections: dict[str, ProcessGroupCollection]
     bridges: dict[str, ColocatedBridgeCommunicator]
     communicator: MultiModulePipelineCommunicator | None
-    special_token_ids: Mapping[str, int]
+    special_token_ids: Mapping[str, Sequence[int]]
     tokens_per_item: dict[str, int]
     forward_step: ForwardStep | None = None
     step_numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -171,8 +172,9 @@ def rank_model_of(provided: MimoModelProviderResult, code: UserCode = NO_CODE) -
         stage.index: _stage(model_config, plan, stage, model, code)
         for stage in plan.program.stages_of(dist.get_rank())
     }
-    for built in stages.values():
+    for index, built in stages.items():
         built.samples = SamplesOfRank(plan.batch, built.name, dist.get_rank())
+        built.columns = _columns(model_config, plan.program.graph, index)
     if communicator is not None:
         communicator.agree(stages)
     return RankModel(
@@ -197,6 +199,13 @@ def rank_model_of(provided: MimoModelProviderResult, code: UserCode = NO_CODE) -
     )
 
 
+def _columns(config: MimoParallelismConfig, graph: StageGraph, stage: int) -> dict[int, slice]:
+    """Return edge -> the columns of a stage's rows that cross it, where receivers take others."""
+    own = receiver_columns(config, graph.stages[stage].module)
+    receivers = {e.index: graph.stages[e.destination].module for e in graph.outgoing[stage]}
+    return {edge: own[receiver] for edge, receiver in receivers.items() if receiver in own}
+
+
 def _stage(
     config: MimoParallelismConfig,
     plan: LayoutPlan,
@@ -219,7 +228,8 @@ def _stage(
         with_grids = name in plan.program.with_grids
         (first_chunk, *_) = chunks_of(wrapped.module)
         if not all(isinstance(one, Encoder) for one in first_chunk.encoders.values()):
-            width = config.get_architecture(config.receiver_of(name)).hidden_size
+            (receiver,) = config.receivers_of(name)
+            width = config.get_architecture(receiver).hidden_size
             nothing = partial(no_items_of, network, kind.sizes)
             sizes, grids = (width, tokens), partial(token_grids_of, network)
             sent = grids if with_grids else None

@@ -105,7 +105,8 @@ class Watcher:
             tensor, given = state.given.hidden[edge.index].grad, state.given.counts[edge.index]
         else:
             assert state.output is not None
-            tensor, given = state.output.tensor, state.output.counts
+            tensor = model.stages[here].part_for(edge.index, state.output.tensor)
+            given = state.output.counts
         assert tensor is not None
         counts = given[0] if given else []
         first, last = model.plan.batch.modules[model.stages[here].name].samples[self._rank]

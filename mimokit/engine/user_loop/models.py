@@ -145,7 +145,8 @@ class SharedRanksModel(MimoModelOnRank):
         """Encode and let the rows cross, if some sample of the gather group has items."""
         assert given.batch is not None
         name, ids = edge.modality, given.batch["input_ids"]
-        here = (ids == self.laid_out.special_token_ids[name]).sum(dim=1).tolist()
+        (token,) = self.laid_out.special_token_ids[name]  # on shared ranks there is one path
+        here = (ids == token).sum(dim=1).tolist()
         rows = here
         if self.laid_out.bridges[name].plan.direction == "fan_out":
             count = self.laid_out.tokens_per_item[name]

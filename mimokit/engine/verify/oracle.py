@@ -31,6 +31,7 @@ from mimokit.engine.device import rank_device, without_tf32
 from mimokit.engine.megatron import ProcessGroupCollection, scale_auxiliary_losses
 from mimokit.engine.models.experts import route, routers_of
 from mimokit.engine.models.language import TextDecoder, text_decoder_spec
+from mimokit.engine.models.projector import receiver_columns
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.routing import WholeRouting
@@ -241,7 +242,9 @@ def _build(
         for name in order
         if name in config.model.adapter_module_names
     }
-    return WholeModel(provided.model, behind, language, completed, words, adapters)
+    several = {name: receiver_columns(config.model, name) for name in plan.modules}
+    columns = {name: own for name, own in several.items() if own}
+    return WholeModel(provided.model, behind, language, completed, words, adapters, columns)
 
 
 def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> TextDecoder:

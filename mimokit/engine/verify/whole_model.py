@@ -42,6 +42,7 @@ class WholeModel(torch.nn.Module):
     Args:
         words: of the vocabulary, without padding; 0: what the language model returns stays whole.
         adapters: adapter -> the encoders that feed it; before it those adapters that do.
+        columns: encoder that feeds several modules -> module -> the columns of its rows for it.
 
     Attributes:
         reached: modules that have computed something, until a caller clears it.
@@ -63,6 +64,7 @@ class WholeModel(torch.nn.Module):
         code: UserCode,
         words: int,
         adapters: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        columns: Mapping[str, Mapping[str, slice]] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         self.modality_submodules = ModulesByName(dict(mimo.modality_submodules.items()))
@@ -70,8 +72,10 @@ class WholeModel(torch.nn.Module):
         self.language_module_name = language
         self.text_decoders = torch.nn.ModuleDict(dict(decoders))
         self.reached: set[str] = set()
-        self._code, self._words, self._adapters = code, words, adapters
+        self._code, self._words, self._adapters, self._columns = code, words, adapters, columns
         self._mimo = [mimo]  # not a module of this one: its parts are
+        for name in (name for name, receivers in columns.items() if language in receivers):
+            mimo.modality_submodules[name] = _GivenRows()
         self._items: dict[str, Sequence[int]] = {}
         self._lengths: Sequence[int] | None = None
         for name, module in self.parts():
@@ -203,24 +207,50 @@ class WholeModel(torch.nn.Module):
         return named
 
     def _behind_adapters(self, inputs: Mapping[str, Batch]) -> dict[str, Batch]:
-        """Run the encoders that feed adapters; return the inputs of those that feed words."""
-        ready = dict(inputs)
+        """Run the encoders that feed adapters; return the inputs of those that feed words.
+
+        Of one that feeds both they are its rows.
+        """
+        ready, whole = dict(inputs), dict[str, tuple[torch.Tensor, list[int]]]()
         for adapter, feeders in self._adapters.items():
             parts: list[list[torch.Tensor]] = [[] for _ in self.samples]
-            for name in (name for name in feeders if name in ready):
-                modality: Any = self.modality_submodules[name]
-                tensors = ready.pop(name)
-                rows, items = modality(encoder_inputs=tensors), self._items[name]
-                tokens = item_tokens(tensors)
-                each = [len(rows) // sum(items)] * sum(items) if tokens is None else tokens.tolist()
-                of_items = iter(rows.split(each))
-                for part, count in zip(parts, items, strict=True):
+            for name in feeders:
+                if name in ready:
+                    whole[name] = self._rows_of_items(name, ready.pop(name))
+                if name not in whole:
+                    continue
+                rows, each = whole[name]
+                of_items = iter(self._rows_for(adapter, name, rows).split(each))
+                for part, count in zip(parts, self._items[name], strict=True):
                     part += itertools.islice(of_items, count)
             self._items[adapter] = [len(part) for part in parts]
             if sum(self._items[adapter]):
                 self.reached.add(adapter)
                 ready[adapter] = {ROWS.name: _of_items(itertools.chain(*parts))}
+        language = self.language_module_name
+        for name in (name for name in whole if language in self._columns.get(name, ())):
+            ready[name] = self._rows_for(language, name, whole[name][0])
         return ready
+
+    def _rows_of_items(self, encoder: str, tensors: Batch) -> tuple[torch.Tensor, list[int]]:
+        """Run an encoder; return the rows of all items, and how many each has."""
+        modality: Any = self.modality_submodules[encoder]
+        rows, items = modality(encoder_inputs=tensors), sum(self._items[encoder])
+        tokens = item_tokens(tensors)
+        return rows, [len(rows) // items] * items if tokens is None else tokens.tolist()
+
+    def _rows_for(self, receiver: str, encoder: str, rows: torch.Tensor) -> Any:
+        """Return the columns of an encoder's rows for one of the modules that it feeds."""
+        columns = self._columns.get(encoder)
+        return rows if columns is None else rows[..., columns[receiver]]
+
+
+class _GivenRows(torch.nn.Module):
+    """Stands in Megatron's model for an encoder that has run already."""
+
+    def forward(self, encoder_inputs: torch.Tensor) -> torch.Tensor:
+        """Return the rows, which it is given as its inputs."""
+        return encoder_inputs
 
 
 def _of_items(items: Iterable[torch.Tensor]) -> dict[str, torch.Tensor]:

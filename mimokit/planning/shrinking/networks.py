@@ -92,7 +92,8 @@ def _experts(network: ModuleArchitecture) -> dict[str, int]:
 def _few_tokens(config: ExperimentConfig, name: str) -> Iterator[ExperimentConfig]:
     """Yield encoders of small images or short recordings, that fill as much of a sample."""
     network, data = config.model.module_architectures[name], config.data
-    if name in config.model.adapters_by_encoder:  # of which an adapter takes all tokens
+    if config.model.receivers_of(name) != (config.model.llm_module_name,):
+        # An adapter takes all of its tokens.
         return
     tokens = data.modality_seq_length(name)
     for fields, share in _inputs(network):

@@ -90,7 +90,7 @@ def _batch(tokens, items):
 
 def test_placeholders_that_match_pass():
     batch = _batch([[5, 16, 16, 7], [5, 6, 7, 8]], [1, 0])
-    check_tokens(batch, {"images": 16}, {"images": 2})
+    check_tokens(batch, {"images": [16]}, {"images": 2})
 
 
 def test_image_tokens_that_do_not_match_are_refused_sample_by_sample():
@@ -101,7 +101,7 @@ def test_image_tokens_that_do_not_match_are_refused_sample_by_sample():
         "they must be equal."
     )
     with pytest.raises(ValueError, match=message):
-        check_tokens(batch, {"images": 16}, {"images": 2})
+        check_tokens(batch, {"images": [16]}, {"images": 2})
 
 
 def _spoken(tokens, items):
@@ -138,21 +138,21 @@ def test_each_modality_is_checked_against_its_own_placeholders():
         },
     }
     with pytest.raises(ValueError, match="Sample 1 of the batch has 3 'audio' placeholder tokens"):
-        check_tokens(batch, {"images": 7, "audio": 8}, {"images": 2, "audio": 5})
+        check_tokens(batch, {"images": [7], "audio": [8]}, {"images": 2, "audio": 5})
     batch["modality_inputs"]["audio"] = _spoken([1, 3], [1, 1])
-    check_tokens(batch, {"images": 7, "audio": 8}, {"images": 2, "audio": 5})
+    check_tokens(batch, {"images": [7], "audio": [8]}, {"images": 2, "audio": 5})
 
 
 def test_placeholders_of_an_absent_modality_are_refused():
     batch = {"input_ids": torch.tensor([[0, 1], [7, 1]]), "modality_inputs": {}}
     with pytest.raises(ValueError, match="Sample 1 of the batch has 1 'images' placeholder tokens"):
-        check_tokens(batch, {"images": 7}, {"images": 1})
+        check_tokens(batch, {"images": [7]}, {"images": 1})
 
 
 def test_inputs_that_no_encoder_reads_are_refused():
     batch = {"input_ids": torch.zeros(1, 2), "modality_inputs": {"sound": _spoken([1], [1])}}
     with pytest.raises(ValueError, match="inputs of 'sound', which is not an encoder of the model"):
-        check_tokens(batch, {"images": 7}, {"images": 1})
+        check_tokens(batch, {"images": [7]}, {"images": 1})
 
 
 @given(st.lists(st.lists(st.integers(1, 5), max_size=3), min_size=1, max_size=6), st.data())

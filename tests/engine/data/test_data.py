@@ -95,7 +95,7 @@ def test_chance_is_that_of_guessing():
 
 def test_tokens_of_a_strip():
     sample = {"images": torch.ones(2, 8, 8), "question": [READ_TOKEN], "answer": [3, 4, END_TOKEN]}
-    batch = DigitCollate(seq_length=8, image_token_id=IMAGE_TOKEN, tokens_per_image=2)([sample])
+    batch = DigitCollate(seq_length=8, image_token_ids=[IMAGE_TOKEN], tokens_per_image=2)([sample])
     image = IMAGE_TOKEN
     assert batch["input_ids"].tolist() == [[image] * 4 + [READ_TOKEN, 3, 4, END_TOKEN]]
     assert batch["loss_mask"].tolist() == [[0, 0, 0, 0, 1, 1, 1, 0]]
@@ -104,7 +104,7 @@ def test_tokens_of_a_strip():
 
 
 def test_a_strip_that_is_too_long_is_refused():
-    collate = DigitCollate(seq_length=8, image_token_id=IMAGE_TOKEN, tokens_per_image=4)
+    collate = DigitCollate(seq_length=8, image_token_ids=[IMAGE_TOKEN], tokens_per_image=4)
     with pytest.raises(ValueError, match=r"strip of 2 digits needs 11 tokens but data\.seq_length"):
         collate([{"images": torch.ones(2, 8, 8), "question": [11], "answer": [1, 2, 10]}])
 
@@ -216,7 +216,7 @@ def test_synthetic_words_are_no_placeholders():
         seen |= set(words.tolist())
     assert seen == set(range(32)) - {20}
     batch = synthetic_data(config).collate_fn([within[index] for index in range(8)])
-    check_tokens(batch, {"images": 20}, {"images": 4})
+    check_tokens(batch, {"images": [20]}, {"images": 4})
 
 
 def test_digits_are_refused_where_a_placeholder_is_one_of_their_characters():
@@ -235,10 +235,10 @@ def test_a_placeholder_is_no_label():
         "loss_mask": torch.tensor([[0.0, 0.0, 1.0, 1.0]]),
         "modality_inputs": {"images": {"items_per_sample": torch.tensor([1])}},
     }
-    check_tokens(batch, {"images": 20}, {"images": 2})
+    check_tokens(batch, {"images": [20]}, {"images": 2})
     batch["loss_mask"][0, 1] = 1.0
     with pytest.raises(ValueError, match="has the placeholder 20 of 'images' as the label of to"):
-        check_tokens(batch, {"images": 20}, {"images": 2})
+        check_tokens(batch, {"images": [20]}, {"images": 2})
 
 
 def test_samples_have_as_many_frames_as_the_config_says():

@@ -129,7 +129,7 @@ def test_modalities_are_absent_where_the_pattern_says(source):
     tokens = {n: tokens_per_item(config.model.get_architecture(n)) for n in TOKENS}
     for number in range(4):
         batch = next(batches)
-        check_tokens(batch, TOKENS, tokens)
+        check_tokens(batch, config.model.input_token_ids, tokens)
         for name in TOKENS:
             items = batch["modality_inputs"][name]["items_per_sample"]
             expected = [config.data.is_present(name, number % 2, sample) for sample in range(8)]

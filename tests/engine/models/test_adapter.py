@@ -215,20 +215,3 @@ def test_plan_and_run_refuse_what_contradicts_itself(name, fields, told):
     for refused in (mimokit.plan, prepared):
         with pytest.raises(ConfigError, match=told):
             refused(config)
-
-
-@pytest.mark.parametrize(
-    ("graph", "told"),
-    [
-        (
-            {"clip": ["adapter", LANGUAGE], "qwen": [LANGUAGE], "adapter": [LANGUAGE]},
-            "'clip': it feeds adapter, language_module, which .* let every encoder feed one module",
-        ),
-    ],
-)
-def test_graphs_of_adapters_that_can_be_planned_but_not_run(graph, told):
-    sizes = {"clip": (1, 1, 1), "qwen": (1, 1, 1), LANGUAGE: (1, 1, 1)}
-    config = with_adapter(apart_multimodal_config(sizes), (1, 1, 1), "clip")
-    config.model.topology = graph
-    with pytest.raises(ConfigError, match=told):
-        check_runnable(config)

@@ -30,7 +30,8 @@ def test_scans_have_sizes_of_their_own():
     assert inputs["hidden_states"].shape == (int(inputs["grid_thw"].prod(1).sum()), 32)
     assert torch.equal(inputs["tokens_per_item"], inputs["grid_thw"].prod(1) // 4)
     assert batch["position_ids"].shape == (3, 32, 48)
-    check_tokens(batch, SPECIAL_TOKENS, dict.fromkeys(SPECIAL_TOKENS, 4))
+    placeholders = {name: [token] for name, token in SPECIAL_TOKENS.items()}
+    check_tokens(batch, placeholders, dict.fromkeys(SPECIAL_TOKENS, 4))
     with pytest.raises(ValueError, match="'qwen', not 'images'"):
         DigitData()(config)
 

@@ -128,12 +128,3 @@ def test_decoders_that_can_be_planned_but_not_run(changed, told):
     mimokit.plan(config)
     with pytest.raises(ConfigError, match=told):
         check_runnable(config)
-
-
-def test_a_chain_behind_the_language_model_can_be_planned_but_not_run():
-    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 1), "writer": (1, 1, 1), "other": (1, 1, 1)}
-    config = decoded_config(sizes)
-    config.model.topology = {"images": [LANGUAGE], LANGUAGE: ["writer"], "writer": ["other"]}
-    mimokit.plan(config)
-    with pytest.raises(ConfigError, match="'writer': it feeds other, which can be planned but not"):
-        check_runnable(config)

@@ -41,7 +41,7 @@ def test_the_head_reads_the_words_and_placeholders_are_in_their_place():
     assert torch.equal(wanted["input_ids"][words], tensors["words"][counted])
     assert bool((tensors["words"][~counted] == PADDING).all())
     known = {n: tokens_per_item(config.model.get_architecture(n)) for n in ("words", "clip")}
-    check_tokens(batch, {n: SPECIAL_TOKENS[n] for n in known}, known)
+    check_tokens(batch, {n: [SPECIAL_TOKENS[n]] for n in known}, known)
 
 
 def test_noise_has_no_more_words_than_the_head_reads():

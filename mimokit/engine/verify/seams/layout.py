@@ -6,14 +6,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentConfig, MimoParallelismConfig
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.colocated.checks import NoCall
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import without_tf32
 from mimokit.engine.models.experts import route
+from mimokit.engine.models.projector import receiver_columns
 from mimokit.engine.models.routing import Routing
 from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.parallel.main_weights import (
@@ -60,7 +63,7 @@ def record_layout(
             if any(choices.experts for choices in reference.choices):
                 route(name, wrapped.module, routing)
         if state.model.forward_step is None:
-            _watch_stages(recorder, state.model)
+            _watch_stages(recorder, state.model, config.model)
         for check in state.model.replica_checks:
             check.checks = NoCall()
         parameters = _Parameters(recorder, state)
@@ -132,8 +135,11 @@ def weight_value(parameter: torch.nn.Parameter) -> torch.Tensor:
     return weight if is_main_weight(parameter, weight) else parameter.detach()
 
 
-def _watch_stages(recorder: Recorder, model: RankModel) -> None:
-    """Record the rows that cross between modules, before and after, and their gradients."""
+def _watch_stages(recorder: Recorder, model: RankModel, config: MimoParallelismConfig) -> None:
+    """Record the rows that cross between modules, before and after, and their gradients.
+
+    Rows of an encoder that feeds several modules arrive in parts, of which each module has columns.
+    """
     graph = model.program.graph
     for index, stage in model.stages.items():
         fed = [
@@ -141,12 +147,16 @@ def _watch_stages(recorder: Recorder, model: RankModel) -> None:
             if graph.stages[edge.source].module != stage.name
         ]  # fmt: skip
         sources = {edge: graph.stages[graph.edges[edge].source].module for edge in fed}
+        parts = {e: receiver_columns(config, name).get(stage.name) for e, name in sources.items()}
+        columns = {e: np.arange(own.start, own.stop) for e, own in parts.items() if own is not None}
         rows = {
-            edge: rows_for(stage.name, len(model.plan.topology[source]))
+            edge: ROWS
+            if edge in columns
+            else rows_for(stage.name, len(model.plan.topology[source]))
             for edge, source in sources.items()
         }
         feeds = stage.last and bool(model.plan.topology[stage.name])
-        _watch_stage(recorder, stage, sources, rows, feeds)
+        _watch_stage(recorder, stage, sources, rows, columns, feeds)
 
 
 def _watch_stage(
@@ -154,6 +164,7 @@ def _watch_stage(
     stage: ModuleStage,
     sources: dict[int, str],
     arriving: dict[int, str],
+    columns: dict[int, NDArray[np.int64]],
     gives_rows: bool,
 ) -> None:
     """Record what a stage receives and gives.
@@ -161,6 +172,7 @@ def _watch_stage(
     Args:
         sources: edge -> the module that rows come from.
         arriving: edge -> the operation of the gradient that the stage gives to them.
+        columns: edge -> which columns of the rows arrive, where not all of them do.
     """
     forward, projector = stage.forward, _projector_of(recorder, stage)
 
@@ -171,8 +183,9 @@ def _watch_stage(
             rows, counts = given.hidden.get(edge), given.counts.get(edge)
             if rows is None or not counts:
                 continue
-            recorder.rows(source, BRIDGE, SeamPhase.FORWARD, rows, samples, counts[0])
-            gradient_of(recorder, source, arriving[edge], rows, samples, counts[0])
+            here = samples, counts[0], columns.get(edge)
+            recorder.rows(source, BRIDGE, SeamPhase.FORWARD, rows, *here)
+            gradient_of(recorder, source, arriving[edge], rows, *here)
         output = forward(given)
         if gives_rows and output.counts:
             counts_given = output.counts[0]
@@ -200,11 +213,12 @@ def gradient_of(
     rows: Any,
     samples: Sequence[int],
     counts: list[int],
+    columns: NDArray[np.int64] | None = None,
 ) -> None:
     """Record the gradient of rows, once there is one."""
     if rows.requires_grad:
         rows.register_hook(
             lambda gradient: recorder.rows(
-                source, operation, SeamPhase.BACKWARD, gradient, samples, counts
+                source, operation, SeamPhase.BACKWARD, gradient, samples, counts, columns
             )
         )

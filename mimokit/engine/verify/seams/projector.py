@@ -42,9 +42,13 @@ class ProjectorHooks:
     kept: list[_Kept] = field(default_factory=list)
 
     def hook(self, encoder: torch.nn.Module) -> None:
-        """Hook both matrices of every projector of mimokit's, but those of inner layers."""
-        inner = {one for part in encoder.modules() for one in getattr(part, "inner", ())}
-        for part in (one for one in encoder.modules() if one not in inner):
+        """Hook both matrices of every projector of mimokit's but those inside of another.
+
+        These are of inner layers, and for further modules that an encoder feeds.
+        """
+        parts = list(encoder.modules())
+        inside = {o for p in parts for name in ("inner", "others") for o in getattr(p, name, ())}
+        for part in (one for one in parts if one not in inside):
             first = getattr(getattr(part, "encoder", None), "linear_fc1", None)
             if isinstance(part, MultimodalProjector) and first is not None:
                 self._hook(first, part.encoder.linear_fc2)

@@ -95,15 +95,15 @@ class Recorder:
 
     def rows(
         self, module: str, operation: str, phase: SeamPhase, tensor: torch.Tensor,
-        samples: Sequence[int], counts: Sequence[int],
+        samples: Sequence[int], counts: Sequence[int], columns: NDArray[np.int64] | None = None,
     ) -> None:  # fmt: skip
-        """Record rows [rows, columns], so many of every sample one after another."""
+        """Record rows [rows, columns], so many of every sample one after another; see `tensor`."""
         if sum(counts) != len(tensor) or len(counts) != len(samples):
             return
         places = places_of_rows(samples, counts)
         if module == self._language:
             places = places.without_padding(self.lengths)
-        self.tensor(module, operation, phase, tensor, places)
+        self.tensor(module, operation, phase, tensor, places, columns)
 
     def parameter(
         self,

@@ -1,0 +1,145 @@
+"""Encoders that feed several modules: adapters, and the language model directly."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import mimokit
+from mimokit.config import ConfigError
+from mimokit.config.user_code import checked_code
+from mimokit.engine.data.multimodal import MultimodalCollate, MultimodalSample, encoder_inputs
+from mimokit.engine.data.sources import synthetic_data
+from mimokit.experiment import Stepper, explain, verify
+from mimokit.planning.schedule.check import check_actions
+from tests.invariance import assert_computes_the_same
+from tests.layouts_apart import apart_multimodal_config, decoded_config, with_adapter, with_edge
+from tests.layouts_multimodal import LANGUAGE
+from tests.planted import planted
+from tests.whole_runs import direct_rows, whole_runs
+
+ALONE = (1, 1, 1)
+
+
+@whole_runs("several receivers")
+def test_each_receiver_takes_rows_of_its_own(cluster, run):
+    config = run.make()
+    check_actions(mimokit.plan(config).program.schedule.all_actions(), blocking_sends=True)
+    assert_computes_the_same(cluster, config)
+
+
+def _without_an_adapter(original):
+    """Plant: of the gradients that an encoder receives, that of the adapter is left out."""
+
+    def whole_of(self, edge, gradient):
+        if self.columns.get(edge, slice(0)).start:
+            gradient = torch.zeros_like(gradient)
+        return original(self, edge, gradient)
+
+    return whole_of
+
+
+def test_the_gradient_of_a_receiver_that_is_left_out_is_found(cluster):
+    config = direct_rows(ALONE, (1, 1, 2), ALONE)
+    config.runtime.clip_grad = 0.0
+    with planted(cluster, "mimokit.engine.pipeline.base_stage.PipelineStage.whole_of",
+                 _without_an_adapter, 4):  # fmt: skip
+        report = verify(cluster, config, steps=1)
+        found = explain(cluster, config, steps=1)
+    assert report.loss_differences[0] <= 1e-5
+    assert report.gradient_differences[0]["adapter"] <= 1e-5
+    assert report.gradient_differences[0]["images"] > 1e-2
+    seam = found.divergence.seam
+    assert (seam.module, seam.operation, seam.phase) == ("images", "bridge", "backward")
+
+
+def test_the_stepper_sees_rows_cross_to_each_receiver(cluster):
+    config = direct_rows(ALONE, ALONE, ALONE)
+    with Stepper(cluster, config) as stepper:
+        while not stepper.snapshots or not stepper.now.result:
+            stepper.next()
+        crossed = {
+            (piece.crossing.backward, piece.crossing.destination, piece.shape[-1])
+            for snapshot in stepper.snapshots
+            for piece in snapshot.pieces
+            if piece.crossing.source == "images"
+        }
+        widths = {name: config.model.get_architecture(name).hidden_size
+                  for name in ("adapter", LANGUAGE)}  # fmt: skip
+        assert crossed == {(way, *own) for way in (False, True) for own in widths.items()}
+        assert not stepper.differences
+
+
+def _both(**fields):
+    sizes = {"clip": ALONE, "dino": ALONE, LANGUAGE: ALONE}
+    config = with_adapter(apart_multimodal_config(sizes), ALONE, "clip", others=("dino",), **fields)
+    return with_edge(config, "dino")
+
+
+def test_every_path_to_the_language_model_has_its_places():
+    config = _both()
+    model = config.model
+    assert model.ends_of("dino") == {"dino": 1, "adapter": 1}
+    assert [model.paths_of_items(name) for name in ("clip", "dino", "adapter")] == [1, 1, 2]
+    clip, dino = encoder_inputs(config)
+    own, adapted = (model.special_token_ids[name] for name in ("dino", "adapter"))
+    assert (clip.placeholders, dino.placeholders) == ((adapted,), (own, adapted))
+    sample = MultimodalSample(
+        items={name: torch.zeros(1, 1, 8, 8) for name in ("clip", "dino")},
+        tokens={"clip": torch.tensor([2]), "dino": torch.tensor([3])},
+        grids={},
+        words=torch.tensor([1, 2]),
+        learned=torch.ones(2),
+    )
+    batch = MultimodalCollate((clip, dino), 12, 0)([sample])
+    assert batch["input_ids"][0].tolist() == [adapted] * 2 + [own] * 3 + [adapted] * 3 + [
+        1,
+        2,
+        0,
+        0,
+    ]
+    data = synthetic_data(config)
+    data.collate_fn([data.train[number] for number in range(20)])  # all have room
+
+
+@pytest.mark.parametrize(
+    ("graph", "told"),
+    [
+        (
+            {"images": [LANGUAGE, "writer"], LANGUAGE: ["writer"]},
+            "'images': by the topology it feeds writer, which takes a row of every token of "
+            "'language_module', but it has rows of items",
+        ),
+        (
+            {"images": [LANGUAGE], LANGUAGE: ["writer"], "writer": ["other"]},
+            "'writer': by the topology it feeds other, which takes a row of every token of "
+            "'language_module', but it comes behind 'language_module' and ends in logits",
+        ),
+    ],
+)
+def test_only_the_language_module_feeds_what_is_behind_it(graph, told):
+    config = decoded_config({"images": ALONE, LANGUAGE: ALONE, "writer": ALONE, "other": ALONE})
+    graph.setdefault("other", [])
+    graph[LANGUAGE] = list(dict.fromkeys((*graph[LANGUAGE], "other")))
+    config.model.topology = graph
+    with pytest.raises(ConfigError, match=told):
+        mimokit.plan(config)
+
+
+def test_words_have_one_place_each():
+    sizes = {"clip": ALONE, "audio": ALONE, LANGUAGE: ALONE}
+    config = with_adapter(apart_multimodal_config(sizes), ALONE, "clip")
+    network = config.model.get_architecture("clip")
+    network = network.model_copy(update={"modal_type": "text", "vocab_size": 32})
+    config.model.module_architectures["clip"] = network
+    with pytest.raises(ConfigError, match="'clip': it feeds adapter and language_module, so that"):
+        with_edge(config, "clip")
+
+
+def test_a_whole_modality_has_one_projector():
+    class Modality:
+        module, params, submodules = object, {}, {"encoders": {}}
+
+    config = direct_rows(ALONE, ALONE, ALONE)
+    with pytest.raises(ConfigError, match="'images': by the topology it feeds language_module and"):
+        checked_code(config, modules={"images": Modality})
