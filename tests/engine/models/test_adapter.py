@@ -9,7 +9,7 @@ import torch
 
 import mimokit
 from mimokit.cluster import RankError
-from mimokit.config import ConfigError, check_runnable
+from mimokit.config import ConfigError
 from mimokit.config.layer_architecture import ProjectorArchitecture
 from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.experiment import Evaluations, Stepper, explain, train, verify
