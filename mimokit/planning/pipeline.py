@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from mimokit.config import DeploymentMode
-from mimokit.config.graph import Topology, upstream
+from mimokit.config.graph import Topology, topological_order, upstream
 from mimokit.config.runtime import GPIPE, ZERO_BUBBLE, PipelineOrder
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.schedule import (
@@ -171,7 +171,7 @@ def plan_program(
         cut = {name: module.pipeline_parallel for name, module in modules.items()}
         graph = stage_graph(topology, cut, chunks)
     elif language.pipeline_parallel == 1:
-        names = [*(name for name in modules if name != llm_module_name), llm_module_name]
+        names = topological_order(topology)
         passes = encoder_microbatches if mode == "colocated" else 1
         return shared_program(
             topology, names, modules, num_microbatches, modalities, frozen, passes
@@ -217,7 +217,7 @@ def plan_program(
     )
     if mode == "heterogeneous":
         return line
-    names = [*(name for name in modules if name != llm_module_name), llm_module_name]
+    names = topological_order(topology)
     shared = SharedOrder(alone, encoder_microbatches, inside=mode == "homogeneous")
     staged = frozenset(name for name in names if modules[name].pipeline_parallel > 1)
     graph = shared_graph(

@@ -223,8 +223,12 @@ def _stage(
             return ModalityStage(name, wrapped, first, last, width, tokens, nothing, merge_size)
         if network.modality != "rows":
             return EncoderStage(name, wrapped, first, last, kind, tokens, chunk)
-        edges = {edge.modality: edge.index for edge in graph.incoming[graph.stage(name, 0).index]}
-        incoming = [edges[feeder] for feeder in config.feeders_of(name)]
+        incoming = [
+            edge.index
+            for feeder in config.feeders_of(name)
+            for edge in graph.edges
+            if edge.modality == feeder and graph.stages[edge.destination].module == name
+        ]
         return AdapterStage(name, wrapped, first, last, kind, tokens, incoming, chunk)
     modalities = {edge.index: edge.modality for edge in graph.incoming[graph.stage(name, 0).index]}
     with_grids = plan.program.three_axes.intersection(modalities.values())

@@ -240,6 +240,8 @@ class AdapterStage(EncoderStage):
 
     def _inputs(self, given: StageInput) -> tuple[list[int], Mapping[str, torch.Tensor] | None]:
         edges = [edge for edge in self._incoming if edge in given.hidden]
+        if not edges:  # nothing crosses without items
+            return [0] * len(self.samples(given.step or 0, given.microbatch)), None
         counts = [given.counts[edge][0] for edge in edges]
         items = [sum(of_sample) // self._tokens_per_item for of_sample in zip(*counts, strict=True)]
         if not sum(items):
