@@ -180,7 +180,7 @@ def plan_program(
         cut = {llm_module_name: language.pipeline_parallel}
         graph = stage_graph({llm_module_name: ()}, cut, chunks)
     ranks = tuple(modules[stage.module].stage(stage.place) for stage in graph.stages)
-    names = [name for name, _ in graph.topology]
+    names = tuple(name for name, _ in graph.topology)
     encoders = upstream(topology, llm_module_name)
     text_heads = frozenset(name for name in encoders if kinds.get(name) == "text")
     several = any(len(stages) > 1 for stages in graph.workers)

@@ -19,7 +19,7 @@ from mimokit.config.graph import upstream
 from mimokit.engine.collectives import gather_uneven
 from mimokit.engine.colocated.checks import ReplicaCheck
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample, slice_modality, slice_text
-from mimokit.engine.device import group_timeout
+from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.models.encoder import Encoder
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.planning.types import ColocatedBridge, LayoutPlan
@@ -155,6 +155,24 @@ class ColocatedBridgeCommunicator(ReplicaCheck):
         for listener in self.listeners:
             listener(embeddings, rows_per_sample, result)
         return result
+
+    def rows_of_group(self, own: Sequence[int]) -> list[int]:
+        """Return the rows of every sample of the gather group; collective where it has several.
+
+        Args:
+            own: of the source's samples on this rank.
+        """
+        if self.plan.direction != "fan_in":
+            return list(own)
+        assert self._group is not None
+        counts = torch.tensor(own, device=rank_device())
+        return gather_uneven(counts, [len(own)] * self._group.size(), self._group).tolist()
+
+    def rows_kept(self, rows: Sequence[int]) -> list[int]:
+        """Return the rows of the destination's samples on this rank, of those of the group."""
+        if self.plan.direction != "fan_out":
+            return list(rows)
+        return list(rows[slice(*self.plan.slices[dist.get_rank()])])
 
     def _cross(self, embeddings: torch.Tensor, cuts: RowCuts) -> torch.Tensor:
         if self.plan.direction == "fan_in":
