@@ -48,7 +48,7 @@ class MicrobatchLoss:
 
 @dataclass
 class Boundary:
-    """The tensors at which autograd is cut between an encoder and the language model."""
+    """The tensors at which autograd is cut between an encoder and the module that it feeds."""
 
     encoder_output: torch.Tensor
     bridge_input: torch.Tensor

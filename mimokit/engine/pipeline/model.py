@@ -64,7 +64,7 @@ class RankModel:
         model: the modules of this rank, cut to their stages.
         stages: index in the stage graph -> the computation on this rank.
         topology: module -> the modules it feeds.
-        bridges: encoder -> its bridge to the language model on shared ranks without messages.
+        bridges: encoder -> its bridge to what it feeds on shared ranks without messages.
         communicator: sends and receives the messages of this rank; None where no module is cut
             into stages and all share their ranks.
         special_token_ids: encoder that reads items -> its placeholder token id.
