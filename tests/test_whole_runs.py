@@ -9,7 +9,7 @@ from typing import Any
 from mimokit.axes import CONFIG_FIELDS, Axis, Choice
 from mimokit.config import ConfigError, ExperimentConfig, check_runnable
 from tests.layouts import digits_config
-from tests.layouts_apart import decoded_config, with_adapter
+from tests.layouts_apart import apart_config, decoded_config, with_adapter
 from tests.layouts_multimodal import LANGUAGE
 from tests.whole_runs import WHOLE_RUNS, WholeRun, ends_as_layers, parallel_fields, with_strategy
 
@@ -52,20 +52,23 @@ def _of_one_field() -> Iterator[ExperimentConfig]:
     for network in shared.model.module_architectures.values():
         network.num_layers = 2
     one = dict.fromkeys(MODULES["heterogeneous"], (1, 1, 1))
-    decoded = _adapted_and_decoded()
-    for config in (shared, decoded):  # two chunks for each of two ranks
+    decoded, adapted = _adapted_and_decoded(), _adapted()
+    for config in (shared, decoded, adapted):  # two chunks for each of two ranks
         config.data.seq_length = config.model.module_architectures[LANGUAGE].seq_length = 44
     for axis, field in CONFIG_FIELDS.items():
         of_several = {"tensor_parallel": 2, "data_parallel": 2}
         used = {"data_parallel": 1} if isinstance(axis, Axis) else of_several
-        together, behind = shared, decoded
+        together, behind, between = shared, decoded, adapted
         if axis is Axis.EXPERT:
             used = {"data_parallel": 2}
-            together, behind = _with_experts(shared), _with_experts(decoded)
+            together, behind, between = map(_with_experts, (shared, decoded, adapted))
         used = {**used, field: ON[axis]}
         alone = {name: {"data_parallel": 1} for name in one}
+        others: dict[str, Any] = {name: {"data_parallel": 2} for name in ("images", LANGUAGE)}
         for config, mode, modules in (
             (together, "homogeneous", {"images": used, LANGUAGE: used}),
+            (between, "homogeneous", dict.fromkeys(("images", "adapter", LANGUAGE), used)),
+            (between, "colocated", {**others, "adapter": used}),
             (together, "colocated", {"images": used, LANGUAGE: {"data_parallel": 2}}),
             (together, "colocated", {"images": {"data_parallel": 2}, LANGUAGE: used}),
             *((behind, "heterogeneous", {**alone, name: used}) for name in one),
@@ -79,8 +82,8 @@ def _of_one_field() -> Iterator[ExperimentConfig]:
 
 
 MODULES: Mapping[str, tuple[str, ...]] = {
-    "homogeneous": ("images", LANGUAGE),
-    "colocated": ("images", LANGUAGE),
+    "homogeneous": ("images", "adapter", LANGUAGE),
+    "colocated": ("images", "adapter", LANGUAGE),
     "heterogeneous": ("images", LANGUAGE, "writer", "adapter"),
 }
 OF_SIZES: tuple[dict[str, Any], ...] = (
@@ -133,9 +136,7 @@ def _simple(
     mode: str, layers: int = 2, names: Collection[str] = (), **fields: Any
 ) -> ExperimentConfig:
     """Return a layout of two ranks for each module, of which some have other sizes."""
-    config = _adapted_and_decoded()
-    if mode != "heterogeneous":
-        config = digits_config((1, 1), (1, 1), 2)
+    config = _adapted_and_decoded() if mode == "heterogeneous" else _adapted()
     for name, network in config.model.module_architectures.items():
         network.num_layers = layers
         if name in names and name != "images" and "moe_token_dispatcher_type" in fields:
@@ -144,6 +145,12 @@ def _simple(
     for name in names:
         sizes[name] = {**sizes[name], **fields}
     return config.with_layout(mode, **sizes)
+
+
+def _adapted() -> ExperimentConfig:
+    """Return a layout of one rank for encoder, adapter and language model."""
+    one = (1, 1, 1)
+    return with_adapter(apart_config(one, one, 2), one)
 
 
 def _adapted_and_decoded() -> ExperimentConfig:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from rich.table import Table
 import mimokit
 from mimokit.axes import CONFIG_FIELDS, SPELLINGS, Axis, Choice
 from mimokit.config import (
+    DeploymentMode,
     ExperimentConfig,
     ModalityPresence,
     ModuleArchitecture,
@@ -30,7 +32,7 @@ from mimokit.config import (
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from mimokit.config_files import config_from_mapping
 from tests.invariance import FEW_STEPS, STEPS
-from tests.layouts import digits_config
+from tests.layouts import SAMPLES_PER_MICROBATCH, digits_config
 from tests.layouts_apart import (
     apart_config,
     apart_multimodal_config,
@@ -799,9 +801,13 @@ def _adapters_of_all_kinds() -> ExperimentConfig:
     return with_adapter(config, (1, 1, 1), "adapter", "second", others=("words",), hidden_size=32)
 
 
-def _two_adapters() -> ExperimentConfig:
-    """Return an adapter of two stages behind one of two replicas with rotary positions."""
-    rotary = {"position_embedding_type": "rope"}
+def _two_adapters(**fields: object) -> ExperimentConfig:
+    """Return an adapter of two stages behind one of two replicas with rotary positions.
+
+    Args:
+        fields: of the network of the first.
+    """
+    rotary = {"position_embedding_type": "rope", **fields}
     config = _adapted((1, 1, 1), (1, 1, 2), (1, 1, 1), **rotary)
     return with_adapter(config, (2, 2, 1), "adapter", "second", hidden_size=32)
 
@@ -896,6 +902,90 @@ def _adapters() -> Iterator[WholeRun]:
     for frozen in (("images",), ("adapter",), ("images", "adapter")):
         make = partial(_frozen, alone, **dict.fromkeys(frozen, True))
         yield WholeRun("an adapter next to frozen modules", " and ".join(frozen), make)
+
+
+def adapter_on_shared_ranks(
+    make: Callable[[], ExperimentConfig],
+    mode: DeploymentMode,
+    sizes: Mapping[str, tuple[int, int, int]],
+    of_all: Mapping[str, Any] = MappingProxyType({}),
+    passes: int | None = None,
+    **of_adapter: Any,
+) -> ExperimentConfig:
+    """Return a layout of 44 tokens on shared ranks.
+
+    Args:
+        sizes: module -> (tensor, pipeline, data parallel).
+        of_all: fields of the parallelism of all modules.
+        passes: encoder_microbatches of the runtime.
+        of_adapter: fields of the parallelism of the adapter.
+    """
+    config = make()
+    networks, fields = config.model.module_architectures, dict[str, dict[str, Any]]()
+    config.data.seq_length = networks[LANGUAGE].seq_length = 44
+    for name, (tensor, stages, replicas) in sizes.items():
+        own = {"tensor_parallel": tensor, "pipeline_parallel": stages, "data_parallel": replicas}
+        fields[name] = {**own, **of_all, **(of_adapter if name == "adapter" else {})}
+        networks[name].num_layers = max(stages, networks[name].num_layers)
+    config.data.base_batch_size = SAMPLES_PER_MICROBATCH // sizes[LANGUAGE][2]
+    config = config.with_layout(mode, **fields)
+    config.runtime.encoder_microbatches = passes
+    return config
+
+
+def adapted_on_shared_ranks(*sizes: tuple[int, int, int]) -> ExperimentConfig:
+    """Return an adapter in colocated mode.
+
+    Args:
+        sizes: (tensor, pipeline, data parallel) of encoder, adapter and language model.
+    """
+    one = partial(_adapted, (1, 1, 1), (1, 1, 1), (1, 1, 1))
+    of = dict(zip(("images", "adapter", LANGUAGE), sizes, strict=True))
+    return adapter_on_shared_ranks(one, "colocated", of)
+
+
+def adapter_of_replicas_without_items() -> ExperimentConfig:
+    """Return four replicas of an adapter, some of which have no items, of an encoder's one."""
+    make = partial(_adapter_of_absent_items, (1, 1, 1))
+    sizes = {"clip": (4, 1, 1), "audio": (1, 1, 4), "adapter": (1, 1, 4), LANGUAGE: (2, 1, 2)}
+    return adapter_on_shared_ranks(make, "colocated", sizes, passes=2)
+
+
+def _mixed_behind(make: Callable[[], ExperimentConfig], **experts: int) -> ExperimentConfig:
+    """Return a config whose language model has experts, too."""
+    return _changed(make(), LANGUAGE, add_bias_linear=False, **experts)
+
+
+def _adapters_on_shared_ranks() -> Iterator[WholeRun]:
+    proves, one = "an adapter on shared ranks", (1, 1, 1)
+    dropping = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
+    experts = {"num_moe_experts": 4, "moe_router_topk": 2, "moe_ffn_hidden_size": 32}
+    dropped = partial(_adapted, one, one, one, **dropping)
+    states = {"sequence_parallel": True, **SHARDED_STATES, **TWO_INSTANCES, **RECOMPUTED}
+    same = dict.fromkeys(("images", "adapter", LANGUAGE), (2, 2, 2))
+    make = partial(adapter_on_shared_ranks, dropped, "homogeneous", same, states)
+    yield WholeRun(proves, "homogeneous TP2PP2DP2, with dropout", make)
+    mixed = partial(_adapted, one, one, one, **experts)
+    both = partial(_mixed_behind, mixed, **experts)
+    shared = {"context_parallel": 2, "expert_parallel": 2, "recompute_granularity": "selective"}
+    same = dict.fromkeys(("images", "adapter", LANGUAGE), (1, 1, 2))
+    make = partial(adapter_on_shared_ranks, both, "homogeneous", same, {**shared, **IN_FULL})
+    yield WholeRun(proves, "homogeneous CP2DP2, with experts", make)
+    two = _adapter_of_two_encoders
+    sizes = {"clip": (1, 1, 4), "dino": (4, 1, 1), "audio": (4, 1, 1), "adapter": (2, 1, 2)}
+    make = partial(adapter_on_shared_ranks, two, "colocated", {**sizes, LANGUAGE: (1, 1, 4)})
+    yield WholeRun(proves, "colocated, fan-in, then fan-out", partial(make, **RECOMPUTED))
+    yield WholeRun(proves, "colocated, of absent items", adapter_of_replicas_without_items)
+    sizes = {"clip": (2, 2, 1), "dino": (1, 1, 4), "audio": (4, 1, 1), "adapter": (1, 2, 2)}
+    make = partial(adapter_on_shared_ranks, two, "colocated", {**sizes, LANGUAGE: (1, 2, 2)})
+    yield WholeRun(proves, "colocated, in stages behind one in stages", make)
+    chain = partial(_two_adapters, **dropping)
+    sizes = {"images": (1, 1, 4), "adapter": (4, 1, 1), "second": (1, 2, 2), LANGUAGE: (2, 2, 1)}
+    make = partial(adapter_on_shared_ranks, chain, "colocated", sizes, passes=2)
+    yield WholeRun(proves, "colocated, in front of another in stages", make)
+    sizes = {"images": (2, 1, 2), "adapter": (1, 1, 4), LANGUAGE: (2, 2, 1)}
+    make = partial(adapter_on_shared_ranks, mixed, "colocated", sizes, {"context_parallel": 2})
+    yield WholeRun(proves, "colocated CP2, with experts", partial(make, **shared))
 
 
 def experts_on_contexts() -> ExperimentConfig:
@@ -1592,6 +1682,7 @@ WHOLE_RUNS = (
     *_decoders(),
     *_adapters(),
     *_several_receivers(),
+    *_adapters_on_shared_ranks(),
     *_experts(),
     *_pooling_heads(),
     *_positions_of_encoders(),

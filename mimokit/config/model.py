@@ -45,8 +45,8 @@ class MimoParallelismConfig(ConfigModel):
     """The first encoder, for code that supports only one."""
 
     topology: dict[Name, list[Name]] | None = None
-    """Module -> the modules that it feeds; None: every encoder feeds the language module. Other
-    graphs need heterogeneous mode."""
+    """Module -> the modules that it feeds; None: every encoder feeds the language module. Encoders
+    that feed several modules, and modules behind the language module, need heterogeneous mode."""
 
     allow_rank_gaps: bool = False
     """In heterogeneous mode, warn about ranks without a module instead of rejecting them. Such a

@@ -175,7 +175,8 @@ def _bridge(
     """
     bytes_per_sample = number_bytes * _numbers_per_sample(config, source.module, destination.module)
     mode = config.model.deployment_mode
-    staged = mode == "colocated" and destination.pipeline_parallel > 1
+    language = config.model.get_parallelism(config.model.llm_module_name)
+    staged = mode == "colocated" and language.pipeline_parallel > 1
     if mode != "heterogeneous" and not staged:
         bridge: Bridge = plan_colocated_bridge(
             source, destination.in_first_stage(), samples_per_microbatch, bytes_per_sample

@@ -130,5 +130,7 @@ def _messages(plan: LayoutPlan, action: Action) -> Iterator[RankMessage]:
 
 def _first_edge(plan: LayoutPlan, modality: str, destination: int) -> int:
     """Return the edge whose tags the messages of a bridge have."""
-    edges = plan.program.graph.incoming[destination]
-    return min(edge.index for edge in edges if edge.modality == modality)
+    graph = plan.program.graph
+    fed = graph.stages[destination].module
+    to_it = (edge for edge in graph.edges if graph.stages[edge.destination].module == fed)
+    return min(edge.index for edge in to_it if edge.modality == modality)

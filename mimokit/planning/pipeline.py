@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from mimokit.config import DeploymentMode
-from mimokit.config.graph import Topology, upstream
+from mimokit.config.graph import Topology, topological_order, upstream
 from mimokit.config.runtime import GPIPE, ZERO_BUBBLE, PipelineOrder
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.schedule import (
@@ -174,16 +174,23 @@ def plan_program(
         cut = {name: module.pipeline_parallel for name, module in modules.items()}
         graph = stage_graph(topology, cut, chunks)
     elif language.pipeline_parallel == 1:
-        names = [*(name for name in modules if name != llm_module_name), llm_module_name]
+        names = topological_order(topology)
         passes = encoder_microbatches if mode == "colocated" else 1
         return shared_program(
-            topology, names, modules, num_microbatches, modalities, frozen, passes
+            topology,
+            names,
+            modules,
+            num_microbatches,
+            modalities,
+            frozen,
+            passes,
+            [name for name in with_grids if llm_module_name not in topology[name]],
         )
     else:
         cut = {llm_module_name: language.pipeline_parallel}
         graph = stage_graph({llm_module_name: ()}, cut, chunks)
     ranks = tuple(modules[stage.module].stage(stage.place) for stage in graph.stages)
-    names = [name for name, _ in graph.topology]
+    names = tuple(name for name, _ in graph.topology)
     encoders = upstream(topology, llm_module_name)
     text_heads = frozenset(name for name in encoders if kinds.get(name) == "text")
     several = any(len(stages) > 1 for stages in graph.workers)
@@ -221,7 +228,7 @@ def plan_program(
     )
     if mode == "heterogeneous":
         return line
-    names = [*(name for name in modules if name != llm_module_name), llm_module_name]
+    names = topological_order(topology)
     shared = SharedOrder(alone, encoder_microbatches, inside=mode == "homogeneous")
     staged = frozenset(name for name in names if modules[name].pipeline_parallel > 1)
     graph = shared_graph(
@@ -278,6 +285,7 @@ def shared_program(
     modalities: Mapping[str, Modality],
     frozen: Collection[str] = (),
     encoder_microbatches: int = 1,
+    with_grids: Collection[str] = (),
 ) -> PipelinePlan:
     """Return what ranks do that share all modules, of which none is cut into stages.
 
@@ -285,6 +293,7 @@ def shared_program(
         names: modules with separate steps, in the order in which a rank computes them, the
             language model last. The steps of the others are part of the language model's.
         encoder_microbatches: for which the others run before the language model does.
+        with_grids: see `plan_slots`.
     """
     inside = {name: tuple(fed for fed in topology[name] if fed in names) for name in names}
     graph = shared_graph(inside, names)
@@ -295,4 +304,5 @@ def shared_program(
         schedule,
         tuple(modules[stage.module].ranks for stage in graph.stages),
         tuple((name, kinds.get(name, "vision")) for name, _ in graph.topology),
+        with_grids=frozenset(with_grids).intersection(names),
     )

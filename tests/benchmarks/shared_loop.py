@@ -92,13 +92,13 @@ def _microbatch(state: Any, modules: Any) -> float:
     check_keys(batch)
     check_tokens(batch, model.special_token_ids, model.tokens_per_item)
     loaded = LoadedBatch(model.plan, modules, to_device(batch, rank_device()))
-    rows = loaded.rows_of_group(encoder.name, model.tokens_per_item[encoder.name])
+    rows = loaded.rows_of_group(encoder.name, model.tokens_per_item)
     output = encoder.forward(StageInput(loaded.of_module(encoder.name), {}, {}))
     given = output.tensor.detach().requires_grad_()
     crossed = model.bridges[encoder.name](given, rows)
     taken = crossed.detach().requires_grad_()
     words = loaded.of_module(language.name)
-    counts = {edge.index: [loaded.rows_of_language(encoder.name, rows)]}
+    counts = {edge.index: [loaded.rows_of(model.language_module_name, encoder.name, rows)]}
     loss, tokens = language.loss(
         language.forward(StageInput(words, {edge.index: taken}, counts)), words
     )

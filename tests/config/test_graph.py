@@ -105,13 +105,43 @@ def test_refusals(topology: Any, more: tuple[str, ...], sentence: str) -> None:
 @pytest.mark.parametrize("mode", ["homogeneous", "colocated"])
 def test_other_graphs_need_ranks_of_their_own(mode: str) -> None:
     content = sections({"data_parallel": 2}, {"data_parallel": 2}, mode)
-    content["model"]["topology"] = {LANGUAGE: ["images"]}
-    content["model"]["special_token_ids"] = {"images": 1024}
-    found = [problem.sentence for problem in problems(content)]
-    assert found[0] == (
-        f"Module 'images': by the topology it feeds no module, but in {mode} mode every encoder "
-        "feeds 'language_module' alone; leave topology out, or use heterogeneous mode."
+    content["model"]["module_parallelisms"]["probe"] = {"data_parallel": 2}
+    content["model"]["module_architectures"]["probe"] = network()
+    fed = "change topology, or use heterogeneous mode."
+    for topology, tokens, sentence in (
+        (
+            {"images": [LANGUAGE], LANGUAGE: ["probe"]},
+            {"images": 1024},
+            f"Module 'language_module': by the topology it feeds probe, but in {mode} mode no "
+            f"module is behind the language module; {fed}",
+        ),
+        (
+            {"images": ["probe", LANGUAGE], "probe": [LANGUAGE]},
+            {"images": 1024, "probe": 1025},
+            f"Module 'images': by the topology it feeds probe and language_module, but in {mode} "
+            f"mode an encoder feeds one module; {fed}",
+        ),
+    ):
+        content["model"] |= {"topology": topology, "special_token_ids": tokens}
+        assert only(problems(content)).sentence == sentence
+    adapted = {"images": ["probe"], "probe": [LANGUAGE]}
+    content["model"] |= {"topology": adapted, "special_token_ids": {"probe": 1024}}
+    assert not problems(content)
+
+
+def test_an_adapter_has_stages_where_its_encoder_has_some() -> None:
+    staged = {"pipeline_parallel": 2, "data_parallel": 1}
+    content = sections(staged, staged, "three_phase")
+    content["model"]["module_parallelisms"]["probe"] = {"data_parallel": 2}
+    content["model"]["module_architectures"]["probe"] = network()
+    adapted = {"images": ["probe"], "probe": [LANGUAGE]}
+    content["model"] |= {"topology": adapted, "special_token_ids": {"probe": 1024}}
+    assert only(problems(content)).sentence == (
+        "Module 'probe': pipeline_parallel is 1, but 'images', which feeds it, has 2 stages on the "
+        "same ranks; set it to 2, or that of 'images' to 1."
     )
+    content["model"]["module_parallelisms"]["probe"] = staged
+    assert not problems(content)
 
 
 def test_sizes_divide_along_every_edge() -> None:

@@ -49,6 +49,27 @@ def _colocated(context: ValidationContext) -> Iterator[Problem]:
     for name in context.sizes:
         yield from _count_problem(context, name)
     yield from _replica_problems(context)
+    yield from _adapter_problems(context)
+
+
+def _adapter_problems(context: ValidationContext) -> Iterator[Problem]:
+    """Yield adapters without stages behind an encoder in stages, on shared ranks.
+
+    Each set of ranks would compute such an adapter, but the last one alone has the encoder's rows.
+    """
+    model, sizes = context.model, context.sizes
+    for source, targets in model.module_topology.items():
+        for name in (name for name in targets if name != model.llm_module_name):
+            if not {source, name} <= sizes.keys() or not context.has_valid_sizes(source, name):
+                continue
+            stages = sizes[source].pipeline_parallel
+            if sizes[name].pipeline_parallel == 1 < stages:
+                what = (
+                    f"pipeline_parallel is 1, but '{source}', which feeds it, has {stages} stages "
+                    f"on the same ranks; set it to {stages}, or that of '{source}' to 1."
+                )
+                fix: Fix = {"path": size_path(name, "pipeline_parallel"), "value": stages}
+                yield module_problem(name, "pipeline_parallel", 1, what, fix)
 
 
 def _language_pipeline(context: ValidationContext) -> Iterator[Problem]:

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from mimokit.config.graph import upstream
 from mimokit.engine.collectives import gather_uneven
 from mimokit.engine.colocated.checks import ReplicaCheck
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample, slice_modality, slice_text
-from mimokit.engine.device import group_timeout
+from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.models.encoder import Encoder
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.planning.types import ColocatedBridge, LayoutPlan
@@ -155,6 +156,45 @@ class ColocatedBridgeCommunicator(ReplicaCheck):
             listener(embeddings, rows_per_sample, result)
         return result
 
+    def rows_of_group(self, own: Sequence[int]) -> list[int]:
+        """Return the rows of every sample of the gather group; collective where it has several.
+
+        Args:
+            own: of the source's samples on this rank.
+        """
+        if self.plan.direction != "fan_in":
+            return list(own)
+        assert self._group is not None
+        counts = torch.tensor(own, device=rank_device())
+        return gather_uneven(counts, [len(own)] * self._group.size(), self._group).tolist()
+
+    def rows_kept(self, rows: Sequence[int]) -> list[int]:
+        """Return the rows of the destination's samples on this rank, of those of the group."""
+        if self.plan.direction != "fan_out":
+            return list(rows)
+        return list(rows[slice(*self.plan.slices[dist.get_rank()])])
+
+    def move_items(
+        self, numbers: Sequence[int], grids: torch.Tensor
+    ) -> tuple[list[int], torch.Tensor]:
+        """Return items per sample and grids of the destination's samples. Collective, as a call.
+
+        Args:
+            numbers: items of the source's samples on this rank.
+            grids: [items, 3], see `Encoder.token_grids`.
+        """
+        whole = self.rows_of_group(numbers)
+        if self.plan.direction == "fan_in":
+            assert self._group is not None
+            each = len(numbers)
+            sizes = [sum(whole[start : start + each]) for start in range(0, len(whole), each)]
+            return whole, gather_uneven(grids.contiguous(), sizes, self._group)
+        if self.plan.direction == "equal":
+            return whole, grids
+        start = sum(whole[: self.plan.slices[dist.get_rank()][0]])
+        kept = self.rows_kept(whole)
+        return kept, grids[start : start + sum(kept)]
+
     def _cross(self, embeddings: torch.Tensor, cuts: RowCuts) -> torch.Tensor:
         if self.plan.direction == "fan_in":
             return _Gather.apply(embeddings, cuts, self._group)  # type: ignore[no-any-return,no-untyped-call]
@@ -202,27 +242,33 @@ class LoadedBatch:
         }
         return {**slice_text(self.batch, *self._within(name)), "modality_inputs": inputs}
 
-    def rows_of_group(self, name: str, tokens_per_item: int) -> list[int]:
-        """Return the rows of every sample of the gather group of an encoder; empty if it has none.
+    def rows_of_group(self, name: str, tokens_per_item: Mapping[str, int]) -> list[int]:
+        """Return the rows of every sample of the gather group of an encoder.
+
+        An adapter has those of the encoders before it.
 
         Args:
-            tokens_per_item: unless the batch contains it.
+            tokens_per_item: of encoders that read items, unless the batch contains it.
         """
-        inputs = self._inputs.get(name)
-        if inputs is None:
-            return []
         if name not in self._rows:
-            rows = rows_per_sample(inputs, len(inputs[ITEMS]), tokens_per_item)
-            group = slice(*self._within(name, self._plan.llm_module_name))
-            self._rows[name] = rows[group].tolist()
+            samples = len(self.batch["input_ids"])
+            rows = torch.zeros(samples, dtype=torch.int64)
+            for encoder in {name} | upstream(self._plan.topology, name):
+                if encoder in self._inputs:
+                    each = tokens_per_item[encoder]
+                    rows += rows_per_sample(self._inputs[encoder], samples, each)
+            self._rows[name] = rows[slice(*self._within(*self._ends(name)))].tolist()
         return self._rows[name]
 
-    def rows_of_language(self, name: str, rows: list[int]) -> list[int]:
-        """Return the rows of the language model's samples, of those of an encoder's group."""
-        language = self._plan.llm_module_name
-        begin, _ = self._within(name, language)
-        start, stop = self._within(language)
+    def rows_of(self, module: str, name: str, rows: list[int]) -> list[int]:
+        """Return the rows of the samples of a module, of those of the group of an encoder."""
+        begin, _ = self._within(*self._ends(name))
+        start, stop = self._within(module)
         return rows[start - begin : stop - begin]
+
+    def _ends(self, name: str) -> tuple[str, ...]:
+        """Return an encoder and the module that it feeds."""
+        return name, *self._plan.topology[name]
 
     def _within(self, *modules: str) -> tuple[int, int]:
         """Return the range of modules' samples within the batch.

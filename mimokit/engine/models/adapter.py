@@ -1,4 +1,4 @@
-"""An adapter: layers over the rows of an item that another encoder has made, on separate ranks.
+"""An adapter: layers over the rows of an item that another encoder has made.
 
 It lies between an encoder and the language model. The encoder's projector ends in its width, its
 own in the width of the next module. All rows of an item attend to each other; each becomes one.

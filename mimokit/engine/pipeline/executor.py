@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.engine.colocated.bridge import LoadedBatch, shares_items
-from mimokit.engine.data.batch import ITEMS, Batch, check_tokens, to_device
+from mimokit.engine.data.batch import Batch, check_tokens, to_device
 from mimokit.engine.data.check import check_keys
 from mimokit.engine.device import rank_device
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
@@ -48,7 +48,7 @@ class MicrobatchLoss:
 
 @dataclass
 class Boundary:
-    """The tensors at which autograd is cut between an encoder and the language model."""
+    """The tensors at which autograd is cut between an encoder and the module that it feeds."""
 
     encoder_output: torch.Tensor
     bridge_input: torch.Tensor
@@ -226,13 +226,12 @@ class StageExecutor:
         loaded = self._loaded[action.microbatch]
         for index, stage in self._stages.items():
             batch = loaded.of_module(stage.stage.name)
-            if batch is None:
-                continue
-            stage.take_batch(action.microbatch, batch)
+            if batch is not None:
+                stage.take_batch(action.microbatch, batch)
             if stage.stage.name in self.model.bridges:
-                self._note_items(index, action.microbatch, loaded, batch)
+                self._note_items(index, action.microbatch, loaded)
 
-    def _note_items(self, stage: int, microbatch: int, loaded: LoadedBatch, batch: Batch) -> None:
+    def _note_items(self, stage: int, microbatch: int, loaded: LoadedBatch) -> None:
         """Note the steps of an encoder that have nothing to do.
 
         Without items in the whole gather group these are all of them, on all its ranks; without
@@ -241,13 +240,13 @@ class StageExecutor:
         name = self.model.stages[stage].name
         if shares_items(self._modules[name]):
             return
-        inputs = batch["modality_inputs"].get(name)
+        rows = loaded.rows_of_group(name, self.model.tokens_per_item)
         idle: tuple[StepKind, ...] = ()
-        if not sum(loaded.rows_of_group(name, self.model.tokens_per_item[name])):
+        if not sum(rows):
             idle = (StepKind.FORWARD, *BRIDGES, StepKind.BACKWARD)
             for edge in self.model.program.graph.outgoing[stage]:
                 self._stages[edge.destination].go_without(microbatch, edge)
-        elif not int(inputs[ITEMS].sum()):
+        elif not sum(loaded.rows_of(name, name, rows)):
             idle = (StepKind.FORWARD,)
         self._idle.setdefault(microbatch, set()).update((kind, stage) for kind in idle)
 
@@ -282,19 +281,19 @@ class StageExecutor:
             output = source.forward_one_chunk(microbatch).output
             assert output is not None
         loaded = self._loaded[microbatch]
-        rows = loaded.rows_of_group(name, self.model.tokens_per_item[name])
+        rows = loaded.rows_of_group(name, self.model.tokens_per_item)
         bridge_input = output.tensor.detach().requires_grad_(source.trains(microbatch, output))
         bridge_output = self.model.bridges[name](bridge_input, rows)
         # Also where only other ranks of the gather group encoded items: the ranks of a tensor
         # parallel language model all reduce in the backward, or none does.
         language_input = bridge_output.detach()
-        counts = [loaded.rows_of_language(name, rows)]
-        grids: tuple[torch.Tensor, ...] = ()
-        if name in self.model.program.with_grids:  # of the same samples: nothing else moves either
-            grids, counts = output.integers, output.counts
-        self._stages[edge.destination].take(
-            microbatch, edge, StageMessage([language_input, *grids], counts)
-        )
+        receiver = self._stages[edge.destination]
+        counts = [loaded.rows_of(receiver.stage.name, name, rows)]
+        message = StageMessage([language_input], counts)
+        if name in self.model.program.with_grids:
+            items, grids = self.model.bridges[name].move_items(output.counts[1], output.integers[0])
+            message = StageMessage([language_input, grids], [*counts, items])
+        receiver.take(microbatch, edge, message)
         self._boundaries.setdefault(microbatch, {})[name] = Boundary(
             output.tensor, bridge_input, bridge_output, language_input
         )
@@ -305,12 +304,12 @@ class StageExecutor:
         assert output is not None
         message = StageMessage([output.tensor.detach(), *output.integers], output.counts)
         self._communicator.send(message, edge, microbatch, 0)
-        language = self._stages.get(edge.destination)
-        if language is not None:
-            language.take(microbatch, edge, self._communicator.receive(edge, microbatch, 0))
+        receiver = self._stages.get(edge.destination)
+        if receiver is not None:
+            receiver.take(microbatch, edge, self._communicator.receive(edge, microbatch, 0))
             for other in self.model.program.graph.incoming[edge.destination]:
                 if other.modality == edge.modality and other != edge:
-                    language.go_without(microbatch, other)
+                    receiver.go_without(microbatch, other)
 
     def _send_forward(self, action: Action) -> None:
         edge, microbatch = self._place(action)

@@ -66,7 +66,7 @@ class RankModel:
         model: the modules of this rank, cut to their stages.
         stages: index in the stage graph -> the computation on this rank.
         topology: module -> the modules it feeds.
-        bridges: encoder -> its bridge to the language model on shared ranks without messages.
+        bridges: encoder -> its bridge to what it feeds on shared ranks without messages.
         communicator: sends and receives the messages of this rank; None where no module is cut
             into stages and all share their ranks.
         special_token_ids: encoder that reads items -> the placeholders of its rows, path by path.
@@ -237,8 +237,12 @@ def _stage(
             return ModalityStage(name, wrapped, first, last, *sizes, nothing, merged, sent)
         if network.modality != "rows":
             return EncoderStage(name, wrapped, first, last, kind, tokens, chunk, with_grids)
-        edges = {edge.modality: edge.index for edge in graph.incoming[graph.stage(name, 0).index]}
-        incoming = [edges[feeder] for feeder in config.feeders_of(name)]
+        incoming = [
+            edge.index
+            for feeder in config.feeders_of(name)
+            for edge in graph.edges
+            if edge.modality == feeder and graph.stages[edge.destination].module == name
+        ]
         return AdapterStage(name, wrapped, first, last, kind, tokens, incoming, chunk)
     modalities = {edge.index: edge.modality for edge in graph.incoming[graph.stage(name, 0).index]}
     arriving = plan.program.with_grids.intersection(modalities.values())

@@ -253,6 +253,8 @@ class AdapterStage(EncoderStage):
 
     def _inputs(self, given: StageInput) -> tuple[list[int], Mapping[str, torch.Tensor] | None]:
         edges = [edge for edge in self._incoming if edge in given.hidden]
+        if not edges:  # nothing crosses without items
+            return [0] * len(self.samples(given.step or 0, given.microbatch)), None
         counts, numbers = zip(*(given.counts[edge] for edge in edges), strict=True)
         items = [sum(of_sample) for of_sample in zip(*numbers, strict=True)]
         if not sum(items):

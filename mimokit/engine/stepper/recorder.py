@@ -93,11 +93,15 @@ class Watcher:
 
     def _held(self, model: RankModel, message: SeenMessage, crossing: Crossing) -> _HeldRows | None:
         """Return this rank's tensor with the samples of a crossing."""
-        edge = model.program.graph.edges[message.tag.edge]
-        here = edge.destination if crossing.backward else edge.source
-        if here not in model.stages:  # a tag has the edge of the first set of ranks with an encoder
-            name = model.program.graph.stages[here].module
-            here = next(index for index, stage in model.stages.items() if stage.name == name)
+        edges, end = model.program.graph.edges, "destination" if crossing.backward else "source"
+        edge = edges[message.tag.edge]
+        if getattr(edge, end) not in model.stages:  # a tag has the edge of the first set of ranks
+            edge = next(
+                other
+                for other in edges
+                if other.modality == edge.modality and getattr(other, end) in model.stages
+            )
+        here: int = getattr(edge, end)
         state = None if self.executor is None else self.executor.state(here, crossing.microbatch)
         if state is None:
             return None

@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 
 from mimokit.config import MimoParallelismConfig
+from mimokit.config.graph import upstream
 from mimokit.engine.colocated.bridge import shares_items
 from mimokit.engine.colocated.checks import EveryCall
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample
@@ -134,36 +136,70 @@ class SharedRanksModel(MimoModelOnRank):
         self.module_tokens = {self.language_module_name: input_ids.numel()}
         batch = {"input_ids": input_ids, "position_ids": position_ids, "loss_mask": loss_mask}
         batch |= others
-        given = replace(self.place, batch=batch, hidden={}, counts={})
+        given = {
+            index: replace(self.place, batch=batch, hidden={}, counts={}, integers={})
+            for index in self.laid_out.stages
+        }
         for edge in self.laid_out.program.graph.edges:
-            inputs = (modality_inputs or {}).get(edge.modality)
-            if inputs is not None:
-                self._encode(edge, inputs, given)
-        return self._losses(self.laid_out.last_stage.forward(given), labels, loss_mask)
+            self._encode(edge, modality_inputs or {}, given)
+        *_, language = given.values()
+        return self._losses(self.laid_out.last_stage.forward(language), labels, loss_mask)
 
-    def _encode(self, edge: StageEdge, inputs: Batch, given: StageInput) -> None:
+    def _encode(
+        self, edge: StageEdge, inputs: Mapping[str, Batch], given: Mapping[int, StageInput]
+    ) -> None:
         """Encode and let the rows cross, if some sample of the gather group has items."""
-        assert given.batch is not None
-        name, ids = edge.modality, given.batch["input_ids"]
-        (token,) = self.laid_out.special_token_ids[name]  # on shared ranks there is one path
-        here = (ids == token).sum(dim=1).tolist()
-        rows = here
-        if self.laid_out.bridges[name].plan.direction == "fan_out":
-            count = self.laid_out.tokens_per_item[name]
-            rows = rows_per_sample(inputs, len(inputs[ITEMS]), count).tolist()
+        name, bridge = edge.modality, self.laid_out.bridges[edge.modality]
+        source, target = given[edge.source], given[edge.destination]
+        own = self._rows(name, inputs, source)
+        if own is None:
+            return
+        assert source.batch is not None
+        ids = source.batch["input_ids"]
+        if bridge.plan.destination == self.language_module_name:
+            here = self._placeholders(name, ids)
+            rows = own if bridge.plan.direction == "fan_out" else here
+        else:
+            rows = bridge.rows_of_group(own)
+            here = bridge.rows_kept(rows)
         if not sum(rows) and not shares_items(self.laid_out.modules()[name]):
             return
-        batch = {"input_ids": ids, "modality_inputs": {name: inputs}}
+        batch = {"input_ids": ids, "modality_inputs": inputs}
         trained = bool(self.laid_out.program.schedule.work.backward[edge.source].any())
         with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
-            stage = self.laid_out.stages[edge.source]
-            output = stage.forward(replace(given, batch=batch, hidden={}, counts={})).tensor
+            encoded = self.laid_out.stages[edge.source].forward(replace(source, batch=batch))
+        output = encoded.tensor
         self.module_tokens[name] = len(output)
         # Also without items on this rank: all ranks of a gather group take part in the backward.
+        if not len(output):
+            output = output + sum(rows.sum() for rows in source.hidden.values())
         trained = trained and torch.is_grad_enabled()
         output = output.requires_grad_() if trained and not output.requires_grad else output
-        crossed = self.laid_out.bridges[name](output if trained else output.detach(), rows)
-        given.hidden[edge.index], given.counts[edge.index] = crossed, [here]
+        target.hidden[edge.index] = bridge(output if trained else output.detach(), rows)
+        target.counts[edge.index] = [here]
+        if name in self.laid_out.program.with_grids:
+            items, grids = bridge.move_items(encoded.counts[1], encoded.integers[0])
+            target.counts[edge.index], target.integers[edge.index] = [here, items], (grids,)
+
+    def _rows(self, name: str, inputs: Mapping[str, Batch], given: StageInput) -> list[int] | None:
+        """Return the rows of the samples of an encoder on this rank; None if it has no inputs."""
+        if name in self.laid_out.tokens_per_item:
+            of_module = inputs.get(name)
+            if of_module is None:
+                return None
+            count = self.laid_out.tokens_per_item[name]
+            return rows_per_sample(of_module, len(of_module[ITEMS]), count).tolist()
+        start, stop = self.laid_out.plan.batch.modules[name].samples[dist.get_rank()]
+        crossed = [counts for (counts,) in given.counts.values()]
+        return [sum(of_sample) for of_sample in zip([0] * (stop - start), *crossed, strict=True)]
+
+    def _placeholders(self, name: str, ids: torch.Tensor) -> list[int]:
+        """Return how many tokens of each sample stand for rows of an encoder."""
+        tokens, before = self.laid_out.special_token_ids, upstream(self.laid_out.topology, name)
+        # On shared ranks there is one path.
+        (token,) = next(tokens[encoder] for encoder in tokens if encoder in {name, *before})
+        counts: list[int] = (ids == token).sum(dim=1).tolist()
+        return counts
 
 
 class StageModel(MimoModelOnRank):

@@ -143,11 +143,15 @@ def rank_faults(
 
 
 def _of_generators(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[Fault]:
-    """Yield tensor parallel ranks whose generators have different states."""
-    seen = set()
+    """Yield tensor parallel ranks whose generators have different states.
+
+    Ranks with other stages have drawn other weights from them.
+    """
+    layout, seen = plan.of_replica(0), set()
     for _, sample, first in _pairs(ranks, plan, lambda module: module.groups("tp")):
         pair = first.rank, sample.rank
-        if sample.random_state == first.random_state or pair in seen:
+        ours, theirs = (layout.program.stages_of(rank % layout.world_size) for rank in pair)
+        if sample.random_state == first.random_state or pair in seen or ours != theirs:
             continue
         seen.add(pair)
         yield Fault(

@@ -118,11 +118,12 @@ def plan_disjoint_bridge(
 def plan_first_stage_bridge(
     source: End, destination: End, samples_per_microbatch: int, bytes_per_sample: int
 ) -> DisjointBridge:
-    """Return how the output of a module reaches the first stage of a pipeline on the same ranks.
+    """Return how the output of a module reaches the first stage of another on the same ranks.
 
-    A rank of that stage keeps the samples that it has computed: a transfer to itself, which moves
-    nothing. All others are sent, as between modules on separate ranks. Megatron-LM's pull request
-    4784 gathers on all stages instead, although only the first needs the samples.
+    That is the language model's pipeline, or an adapter next to it. A rank of that stage keeps the
+    samples that it has computed: a transfer to itself, which moves nothing. All others are sent, as
+    between modules on separate ranks. Megatron-LM's pull request 4784 gathers on all stages
+    instead, although only the first needs the samples.
 
     Raises:
         ValueError: the modules are on different ranks, or the sizes do not divide.

@@ -20,6 +20,7 @@ from tests.whole_runs import (
     _apart_in_chunks,
     _changed,
     _longer,
+    adapted_on_shared_ranks,
     cut_along_sequences,
     encoder_in_chunks,
     on_contexts,
@@ -67,6 +68,7 @@ _decoder = partial(
 _cut_decoder = partial(
     decoded_config, {"images": (1, 1, 1), LANGUAGE: (2, 1, 1), "writer": (1, 1, 1)}, 2
 )
+_adapter = partial(adapted_on_shared_ranks, (4, 1, 1), (1, 1, 4), (2, 2, 1))
 _frozen_apart = partial(_frozen, partial(apart_config, (1, 1, 1), (2, 1, 1)))
 _in_bf16 = partial(digits_config, (2, 1), (1, 2), precision="bf16")
 _experts_fsdp = partial(
@@ -92,6 +94,7 @@ PAIRS: dict[str, tuple[Make, Make]] = {
     ),
     "one process to padded, tied slices": (_on_one(_cut), _cut),
     "a decoder behind to another": (_decoder, _cut_decoder),
+    "an adapter around stages to one process": (_adapter, _on_one(_adapter)),
     "frozen to one process": (_frozen_apart, _on_one(_frozen_apart)),
     "bf16 to one process": (_in_bf16, _on_one(_in_bf16)),
     "full shards to one process": (_fsdp, _on_one(_fsdp)),

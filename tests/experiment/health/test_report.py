@@ -30,7 +30,13 @@ from tests.layouts_apart import apart_config, with_adapter
 from tests.layouts_experts import BALANCED, experts_config
 from tests.layouts_multimodal import multimodal_config
 from tests.planted import planted
-from tests.whole_runs import LATENT_ATTENTION, cut_along_sequences, in_rows, on_contexts
+from tests.whole_runs import (
+    LATENT_ATTENTION,
+    adapted_on_shared_ranks,
+    cut_along_sequences,
+    in_rows,
+    on_contexts,
+)
 
 LANGUAGE = "language_module"
 NORM, SHARD = "language_module.norm.weight", "language_module.fc1.weight (shard {} of 2)"
@@ -313,6 +319,13 @@ def _adapted(**runtime: object) -> ExperimentConfig:
     return with_adapter(apart_config((2, 1, 1), (2, 1, 1), 2, **runtime), (2, 1, 1))
 
 
+def _around_stages() -> ExperimentConfig:
+    """Return an encoder of four tensor parallel ranks around two stages of two, and an adapter."""
+    config = adapted_on_shared_ranks((4, 1, 1), (1, 1, 4), (2, 2, 1))
+    config.runtime.num_iterations = 1
+    return config
+
+
 def _latent_experts() -> ExperimentConfig:
     latent = {**LATENT_ATTENTION, "num_query_groups": None, "moe_router_enable_expert_bias": True}
     config = experts_config((1, 1, 2), (2, 1, 1), **latent, **BALANCED)
@@ -347,8 +360,15 @@ def _latent_experts() -> ExperimentConfig:
         ),
         # 58, biases, and in 2 layers a loss and twice 3 gathers for a capacity.
         (_latent_experts(), {0: 60 + 2 * 7, 1: 60 + 2 * 7}),
+        (_around_stages(), {0: 45, 1: 45, 2: 51, 3: 51}),
     ],
-    ids=["homogeneous", "pipeline", "frozen slices", "latent experts, recomputed"],
+    ids=[
+        "homogeneous",
+        "pipeline",
+        "frozen slices",
+        "latent experts, recomputed",
+        "around stages",
+    ],
 )
 def test_counted_collectives_are_those_planned(
     cluster: EngineCluster, config: ExperimentConfig, counted: dict[int, int]
