@@ -976,6 +976,10 @@ def _adapters_on_shared_ranks() -> Iterator[WholeRun]:
     make = partial(adapter_on_shared_ranks, two, "colocated", {**sizes, LANGUAGE: (1, 1, 4)})
     yield WholeRun(proves, "colocated, fan-in, then fan-out", partial(make, **RECOMPUTED))
     yield WholeRun(proves, "colocated, of absent items", adapter_of_replicas_without_items)
+    recordings = partial(_adapter_of_recordings, one, one, one)
+    sizes = {"audio": (2, 1, 2), "adapter": (1, 1, 4), LANGUAGE: (4, 1, 1)}
+    make = partial(adapter_on_shared_ranks, recordings, "colocated", sizes)
+    yield WholeRun(proves, "colocated, of recordings, fan-out, then fan-in", make)
     sizes = {"clip": (2, 2, 1), "dino": (1, 1, 4), "audio": (4, 1, 1), "adapter": (1, 2, 2)}
     make = partial(adapter_on_shared_ranks, two, "colocated", {**sizes, LANGUAGE: (1, 2, 2)})
     yield WholeRun(proves, "colocated, in stages behind one in stages", make)
