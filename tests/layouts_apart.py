@@ -150,6 +150,23 @@ def decoded_config(
     return config
 
 
+def reconstructing_config(
+    sizes: Mapping[str, Sizes], num_microbatches: int = 1, **runtime: object
+) -> ExperimentConfig:
+    """Return that of `decoded_config` whose module "painter" makes the digits again."""
+    config = decoded_config(sizes, num_microbatches, **runtime)
+    config.model.module_architectures["painter"] = ModuleArchitecture(
+        num_layers=2 * sizes["painter"][1],
+        hidden_size=32,
+        num_attention_heads=4,
+        seq_length=4,
+        vocab_size=0,
+        image_size=8,
+        patch_size=4,
+    )
+    return config.finalize()
+
+
 def with_adapter(
     config: ExperimentConfig,
     sizes: Sizes,

@@ -233,6 +233,13 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes):
             patches = (self.image_size // self.patch_size) ** 2
         return patches + self.class_token + self.num_registers
 
+    @property
+    def over_rows(self) -> ModuleArchitecture:
+        """The layers of an image decoder, as those of an adapter over the rows of an image."""
+        of_images = {"image_size": None, "patch_size": None, "num_channels": 1}
+        of_rows = {"modal_type": "rows", "seq_length": self.positions}
+        return self.model_copy(update={**of_images, **of_rows})
+
     def has_learned_positions(self, *, by_default: bool) -> bool:
         """Tell whether positions are a table of vectors."""
         if self.position_embedding_type is None:

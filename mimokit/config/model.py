@@ -146,6 +146,29 @@ class MimoParallelismConfig(ConfigModel):
         return tuple(name for name in self.module_parallelisms if name in reached)
 
     @property
+    def image_decoder_names(self) -> tuple[str, ...]:
+        """Those of them that make images, in the order they were written."""
+        networks = self.module_architectures
+        return tuple(
+            name
+            for name in self.decoder_module_names
+            if name in networks and networks[name].modality == "vision"
+        )
+
+    def reconstructed_by(self, decoder: ModuleArchitecture) -> str | None:
+        """Return the encoder whose images a decoder makes again; None if that is not clear."""
+        networks = self.module_architectures
+        reading = [
+            name
+            for name in self.input_module_names
+            if name in networks and networks[name].modality == "vision"
+        ]
+        named = decoder.reconstructs
+        if named is not None:
+            return named if named in reading else None
+        return reading[0] if len(reading) == 1 else None
+
+    @property
     def module_topology(self) -> dict[str, tuple[str, ...]]:
         """Module -> the modules that it feeds, for every module, in the order they were written."""
         if self.topology is not None:

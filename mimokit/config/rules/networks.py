@@ -286,7 +286,8 @@ def _positions(
     context: ValidationContext, name: str, network: ModuleArchitecture
 ) -> Iterator[Problem]:
     field, language = "max_position_embeddings", name == context.model.llm_module_name
-    encodes = not language and name not in context.model.decoder_module_names
+    decodes_text = name in context.model.decoder_module_names and network.modality == "text"
+    encodes = not language and not decodes_text
     value = getattr(network, field)
     if network.position_embedding_type == "interpolated":
         yield from _interpolated(name, network, value, encodes)
@@ -315,6 +316,9 @@ def _interpolated(
     field = "position_embedding_type"
     if not encodes or network.modality != "vision":
         what = "but the module reads no images; write rope or learned_absolute."
+        yield _problem(name, field, network.position_embedding_type, what)
+    elif name in context.model.image_decoder_names:
+        what = "but the module makes images of rows; write rope or learned_absolute."
         yield _problem(name, field, network.position_embedding_type, what)
     elif table is None or math.isqrt(table) ** 2 != table:
         what = "and an interpolated table is a square; give a square number, such as 2304."

@@ -29,6 +29,7 @@ class RowTransformer(Encoder):
         table: rows of the table of learned positions, of which the first are used; 0: positions are
             rotary.
         rotary: how heads turn with positions that are rotary.
+        inputs: width of the rows, which a matrix brings to that of the layers; 0: it is the same.
     """
 
     geometry: RowGeometry
@@ -43,8 +44,13 @@ class RowTransformer(Encoder):
         outer_norms: OuterNorms,
         part: StagePart,
         pg_collection: ProcessGroupCollection,
+        inputs: int = 0,
     ) -> None:
         super().__init__(config, part)
+        self.input_size = inputs or config.hidden_size
+        if part.first and inputs:
+            self.projection = torch.nn.Parameter(torch.empty(config.hidden_size, inputs))
+            config.init_method(self.projection)
         self.geometry = geometry
         self._turning = None if table else rotary
         if part.first and table:
@@ -55,25 +61,27 @@ class RowTransformer(Encoder):
         """Rows to [positions, items, hidden]; on the first stage.
 
         Args:
-            rows: [positions of all items, hidden], items in order.
+            rows: [positions of all items, input_size], items in order.
 
         Raises:
             ValueError: they are not those of whole items.
         """
-        positions, width = self.geometry.positions, self.config.hidden_size
+        positions, width = self.geometry.positions, self.input_size
         if len(rows) % positions or rows.shape[1] != width:
             raise ValueError(
                 f"The adapter takes {counted(positions, 'row')} of {width} numbers of every item, "
                 f"not rows of {list(rows.shape)}."
             )
-        embedded = rows.reshape(-1, positions, width).transpose(0, 1)
+        if hasattr(self, "projection"):
+            rows = torch.nn.functional.linear(rows, self.projection)
+        embedded = rows.reshape(-1, positions, self.config.hidden_size).transpose(0, 1)
         if self._turning is None:
             embedded = embedded + self.position_embedding[:positions, None]
         return embedded.contiguous()
 
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the rows of 0 items."""
-        return {"rows": next(self.parameters()).new_zeros(0, self.config.hidden_size)}
+        return {"rows": next(self.parameters()).new_zeros(0, self.input_size)}
 
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, items, hidden] to [positions of all items, hidden]."""

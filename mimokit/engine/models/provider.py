@@ -18,6 +18,7 @@ from mimokit.engine.megatron import (
     HyperCommGrid,
     MimoModel,
     MimoModelConfig,
+    ModalitySubmodules,
     ModuleSpec,
     ProcessGroupCollection,
     TransformerBlock,
@@ -196,18 +197,18 @@ class MimoModelProvider:
         groups: Mapping[str, ProcessGroupCollection],
     ) -> None:
         for name, module in list(model.parts()):
-            encodes = name in model.modality_submodules
             encoders = [
                 encoder
-                for chunk in (chunks_of(module) if encodes else ())
+                for chunk in chunks_of(module)
+                if isinstance(chunk, ModalitySubmodules)
                 for encoder in chunk.encoders.values()
             ]
-            config = (encoders[0] if encodes else module).config
+            config = (encoders[0] if encoders else module).config
             wrapped = wrap_data_parallel(module, config, plan.executions[name], groups[name])
-            if encodes and (wrapped.shares_layers or config.num_moe_experts is not None):
+            if encoders and (wrapped.shares_layers or config.num_moe_experts is not None):
                 for encoder in encoders:
                     encoder.shares_items = encoder.shares_layers = True
-            if encodes:
+            if name in model.modality_submodules:
                 model.modality_submodules[name] = wrapped
             elif name in model.text_decoders:
                 model.text_decoders[name] = wrapped

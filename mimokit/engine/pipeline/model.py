@@ -16,8 +16,10 @@ from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.colocated.checks import EveryCall, ReplicaCheck, check_rarely
 from mimokit.engine.data.iterators import PlacesOf
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
+from mimokit.engine.models.adapter import ROWS
 from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.encoder import Encoder
+from mimokit.engine.models.image_decoder import Reconstruction
 from mimokit.engine.models.own_modules import no_items_of
 from mimokit.engine.models.provider import MimoModelProviderResult, NoModules, SeededMimoModel
 from mimokit.engine.models.specs import encoder_kind, multimodal_provider
@@ -29,6 +31,7 @@ from mimokit.engine.pipeline.stages import (
     AdapterStage,
     DecoderStage,
     EncoderStage,
+    ImageDecoderStage,
     LanguageStage,
     ModalityStage,
 )
@@ -209,6 +212,11 @@ def _stage(
     wrapped = dict(model.parts())[name]
     chunk = stage.place // plan.modules[name].pipeline_parallel
     network = config.get_architecture(name)
+    edges = {edge.modality: edge.index for edge in graph.incoming[graph.stage(name, 0).index]}
+    if name in config.image_decoder_names:
+        made = Reconstruction.of(config, name, network)
+        rows = tuple(edges.values())
+        return ImageDecoderStage(name, wrapped, first, last, ROWS, made, rows, chunk)
     if name in config.decoder_module_names:
         width = config.get_architecture(config.llm_module_name).hidden_size
         in_row = plan.executions[name].samples_in_row
@@ -223,7 +231,6 @@ def _stage(
             return ModalityStage(name, wrapped, first, last, width, tokens, nothing, merge_size)
         if network.modality != "rows":
             return EncoderStage(name, wrapped, first, last, kind, tokens, chunk)
-        edges = {edge.modality: edge.index for edge in graph.incoming[graph.stage(name, 0).index]}
         incoming = [edges[feeder] for feeder in config.feeders_of(name)]
         return AdapterStage(name, wrapped, first, last, kind, tokens, incoming, chunk)
     modalities = {edge.index: edge.modality for edge in graph.incoming[graph.stage(name, 0).index]}

@@ -1,4 +1,4 @@
-"""The stages of encoders and adapters, of the language model and of text decoders behind it."""
+"""The stages of encoders and adapters, of the language model and of decoders behind it."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from mimokit.engine.data.check import check_words
 from mimokit.engine.megatron import GPTModel, MimoModel
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import shares_experts
+from mimokit.engine.models.image_decoder import Reconstruction, squared_errors
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.own_modules import blank_item
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, three_axis_positions, token_grids
@@ -253,8 +254,57 @@ class AdapterStage(EncoderStage):
         """Return the shapes for one item."""
         if self.first:
             for shapes in given.values():
-                hidden_of(shapes, self._encoder.config.hidden_size, self.dtype, self.name)
+                hidden_of(shapes, self._encoder.input_size, self.dtype, self.name)
         return super().infer({} if self.first else given)
+
+
+class ImageDecoderStage(AdapterStage):
+    """A stage of an image decoder: rows of the language model in, pixels and a separate loss out.
+
+    Of the rows of a sample it takes those of the placeholders of images.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        wrapped: ModuleDataParallel,
+        first: bool,
+        last: bool,
+        kind: EncoderKind,
+        reconstruction: Reconstruction,
+        incoming: Sequence[int],
+        chunk: int = 0,
+    ) -> None:
+        tokens = reconstruction.geometry.patches
+        super().__init__(name, wrapped, first, last, kind, tokens, incoming, chunk)
+        self._reconstruction = reconstruction
+
+    def _inputs(self, given: StageInput) -> tuple[list[int], Mapping[str, torch.Tensor] | None]:
+        assert given.batch is not None
+        items = self._reconstruction.items(given.batch)
+        if not sum(items):
+            return items, None
+        ((edge, hidden),) = given.hidden.items()
+        placed = given.batch["input_ids"] == self._reconstruction.token
+        counts = given.counts[edge][0]
+        taken = torch.cat([own[:count] for own, count in zip(placed, counts, strict=True)])
+        rows = for_all_ranks(hidden, self.wrapped.ownership.groups.cp)
+        return items, {"rows": rows[taken]}
+
+    def further_loss(self, output: StageOutput, batch: Batch | None) -> FurtherLoss | None:
+        """Return the loss of the pixels on the last stage; context-parallel ranks have it alike."""
+        if not self.last or batch is None:
+            return None
+        if not len(output.tensor):
+            nothing = output.tensor.float().sum()
+            return FurtherLoss(nothing, 0.0, 0.0)
+        errors = squared_errors(output.tensor, self._reconstruction.pixels(batch))
+        ranks = self.wrapped.ownership.groups.cp.size()
+        return FurtherLoss(
+            self._reconstruction.weight * errors,
+            float(errors.detach()) / ranks,
+            len(output.tensor) / ranks,
+        )
 
 
 class ModalityStage(ModuleStage):

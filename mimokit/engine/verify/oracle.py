@@ -29,12 +29,13 @@ from mimokit.engine.data.iterators import iterate_batches
 from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.device import rank_device, without_tf32
 from mimokit.engine.megatron import ProcessGroupCollection, scale_auxiliary_losses
+from mimokit.engine.models.chunks import built
 from mimokit.engine.models.experts import route, routers_of
-from mimokit.engine.models.language import TextDecoder, text_decoder_spec
+from mimokit.engine.models.image_decoder import Reconstruction
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.routing import WholeRouting
-from mimokit.engine.models.specs import multimodal_provider
+from mimokit.engine.models.specs import decoder_spec, multimodal_provider
 from mimokit.engine.models.transformer import DTYPES, ModuleBuild, round_weights
 from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.matrices import layer_matrices
@@ -241,12 +242,17 @@ def _build(
         for name in order
         if name in config.model.adapter_module_names
     }
-    return WholeModel(provided.model, behind, language, completed, words, adapters)
+    images = {
+        name: Reconstruction.of(config.model, name, network)
+        for name, network in decoders.items()
+        if network.modality == "vision"
+    }
+    return WholeModel(provided.model, behind, language, completed, words, adapters, images)
 
 
-def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> TextDecoder:
+def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> torch.nn.Module:
     torch.manual_seed(build.seed)
-    decoder = TextDecoder(**inject_process_groups(text_decoder_spec(build), groups).params)
+    decoder: torch.nn.Module = built(inject_process_groups(decoder_spec(build), groups))
     decoder.to(rank_device())
     round_weights(decoder, build.execution)
     cuts = cuts_of(decoder_head(build.name, build.architecture, build.joined))
@@ -320,8 +326,8 @@ class OneProcess:
             self.model.samples = self._plan.batch.numbers(language, 0, microbatch)
             batch = to_device(next(self._batches), rank_device())
             loss, counted = self.model.loss_sum(batch)
-            if loss.requires_grad:  # False where all modules of this micro-batch are frozen
-                whole = loss + self.model.further_loss
+            whole = loss + self.model.further_loss
+            if whole.requires_grad:  # False where all modules of this micro-batch are frozen
                 (whole * self._loss_scale).backward()  # type: ignore[no-untyped-call]
             self._add_gradients()
             loss_sum += float(loss.detach())

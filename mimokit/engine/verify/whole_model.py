@@ -13,6 +13,7 @@ from mimokit.config.user_code import UserCode
 from mimokit.engine.data.batch import (
     ITEMS,
     Batch,
+    encoder_tensors,
     in_dtype,
     sample_lengths,
     targets_of,
@@ -23,7 +24,8 @@ from mimokit.engine.data.check import check_call
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.models.adapter import ROWS
-from mimokit.engine.models.language import TextDecoder, hidden_states_of
+from mimokit.engine.models.image_decoder import PIXELS, Reconstruction
+from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.rng import computing_lengths, mask_rows, random_state_of
 from mimokit.engine.models.token_prediction import predicting_further
 from mimokit.engine.models.transformer import causal_mask
@@ -39,6 +41,7 @@ class WholeModel(torch.nn.Module):
     Args:
         words: of the vocabulary, without padding; 0: what the language model returns stays whole.
         adapters: adapter -> the encoders that feed it; before it those adapters that do.
+        images: image decoder -> which images it makes.
 
     Attributes:
         reached: modules that have computed something, until a caller clears it.
@@ -55,11 +58,12 @@ class WholeModel(torch.nn.Module):
     def __init__(
         self,
         mimo: MimoModel,
-        decoders: Mapping[str, TextDecoder],
+        decoders: Mapping[str, torch.nn.Module],
         language: str,
         code: UserCode,
         words: int,
         adapters: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        images: Mapping[str, Reconstruction] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         self.modality_submodules = ModulesByName(dict(mimo.modality_submodules.items()))
@@ -68,6 +72,7 @@ class WholeModel(torch.nn.Module):
         self.text_decoders = torch.nn.ModuleDict(dict(decoders))
         self.reached: set[str] = set()
         self._code, self._words, self._adapters = code, words, adapters
+        self._images = images
         self._mimo = [mimo]  # not a module of this one: its parts are
         self._items: dict[str, Sequence[int]] = {}
         self._lengths: Sequence[int] | None = None
@@ -79,7 +84,8 @@ class WholeModel(torch.nn.Module):
 
         def drawn(*given: Any, **named: Any) -> Any:
             rows = mask_rows(self.step, self.samples, self._items.get(name))
-            lengths = None if name in self.modality_submodules else self._lengths
+            encodes = name in self.modality_submodules or name in self._images
+            lengths = None if encodes else self._lengths
             with random_state_of("", rows), computing_lengths(lengths):
                 return forward(*given, **named)
 
@@ -117,12 +123,39 @@ class WholeModel(torch.nn.Module):
         self._lengths = sample_lengths(batch, self._mimo[0].special_token_ids.values())
         total, counted = self._language_loss(batch)
         for name, decoder in self.text_decoders.items():
+            hidden = self.rows_of(name, self._hidden)
+            if name in self._images:
+                self._add_images(name, hidden, batch)
+                continue
             labels, loss_mask = targets_of(batch, name)
-            losses = _losses(decoder(self._hidden, _causal(labels)), labels)
+            losses = _losses(decoder(hidden, _causal(labels)), labels)
             self.reached.add(name)
             total = total + (losses * loss_mask).sum()
             counted += float(loss_mask.sum())
         return total, counted
+
+    def rows_of(self, decoder: str, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the hidden states that a decoder takes, [tokens, samples, hidden]."""
+        return hidden
+
+    def _add_images(self, name: str, hidden: torch.Tensor, batch: Batch) -> None:
+        """Add the loss of an image decoder to `further_loss`."""
+        made = self._images[name]
+        inputs = (batch.get("modality_inputs") or {}).get(made.encoder)
+        if inputs is None or not int(inputs[ITEMS].sum()):
+            return
+        self.reached.add(name)
+        self._items[name] = inputs[ITEMS].tolist()
+        rows = hidden.transpose(0, 1)[batch["input_ids"] == made.token]
+        pixels = self.text_decoders[name](encoder_inputs={ROWS.name: {"rows": rows}})
+        given = (batch.get("targets") or {}).get(name) or encoder_tensors(made.encoder, inputs)
+        size, images = made.geometry.patch_size, given[PIXELS]
+        if images.dim() == 3:  # of one channel
+            images = images[:, None]
+        wanted = torch.nn.functional.unfold(images, size, stride=size)
+        wanted = wanted.transpose(1, 2).flatten(0, 1)
+        errors = torch.nn.functional.mse_loss(pixels.float(), wanted, reduction="none")
+        self.further_loss = self.further_loss + made.weight * errors.mean(1).sum()
 
     def _language_loss(self, batch: Batch) -> tuple[torch.Tensor, float]:
         step, loss_func = self._code.forward_step, self._code.loss_func
