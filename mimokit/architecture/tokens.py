@@ -259,10 +259,9 @@ def image_decoder_problems(model: MimoParallelismConfig) -> Iterator[Problem]:
         sizes = [(of.height, of.width, of.num_channels) for of in (made, read)]
         ranks = model.get_parallelism(name).tensor_parallel
         if sizes[0] != sizes[1]:
-            height, width, channels = sizes[1]
             what = (
                 f"it makes images of {_pixels(*sizes[0])}, but those of '{encoder}' have "
-                f"{_pixels(*sizes[1])}; write image_size: {width} and num_channels: {channels}."
+                f"{_pixels(*sizes[1])}; write the same image_size and num_channels for both."
             )
             yield Problem(name, "image_size", network.image_size, f"Module '{name}': {what}")
         elif made.patches != read.tokens:

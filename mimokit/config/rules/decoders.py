@@ -33,9 +33,7 @@ def decoder_problems(context: ValidationContext) -> Iterator[Problem]:
             yield from _no_images(model, name, network)
         else:
             makes = "is no image decoder behind the language model"
-            yield from _out_of_place(
-                name, network, _OF_IMAGE_DECODERS, makes, "an image decoder"
-            )
+            yield from _out_of_place(name, network, _OF_IMAGE_DECODERS, makes, "an image decoder")
         if name in model.decoder_module_names and network.modality == "rows":
             sentence = (
                 f"modal_type is rows, but it comes behind '{model.llm_module_name}', where rows "

@@ -290,7 +290,8 @@ def _positions(
     encodes = not language and not decodes_text
     value = getattr(network, field)
     if network.position_embedding_type == "interpolated":
-        yield from _interpolated(name, network, value, encodes)
+        reads = encodes and name not in context.model.decoder_module_names
+        yield from _interpolated(name, network, value, reads)
         return
     if value is not None and network.position_embedding_type != "learned_absolute":
         yield _problem(
@@ -316,9 +317,6 @@ def _interpolated(
     field = "position_embedding_type"
     if not encodes or network.modality != "vision":
         what = "but the module reads no images; write rope or learned_absolute."
-        yield _problem(name, field, network.position_embedding_type, what)
-    elif name in context.model.image_decoder_names:
-        what = "but the module makes images of rows; write rope or learned_absolute."
         yield _problem(name, field, network.position_embedding_type, what)
     elif table is None or math.isqrt(table) ** 2 != table:
         what = "and an interpolated table is a square; give a square number, such as 2304."

@@ -84,9 +84,10 @@ class Reconstruction:
             ValueError: there are none, or of another number or size than the images of the samples.
         """
         count, shape = sum(self.items(batch)), self.geometry
-        wanted = [(count, shape.num_channels, shape.height, shape.width)]
-        if shape.num_channels == 1:
-            wanted.append((count, shape.height, shape.width))
+        sides = shape.height, shape.width
+        wanted = [(count, shape.num_channels, *sides), (count, *sides)]
+        if shape.num_channels > 1:
+            wanted.pop()
         targets = (batch.get("targets") or {}).get(self.decoder)
         if targets is None:
             inputs = batch["modality_inputs"][self.encoder]

@@ -44,9 +44,7 @@ def multimodal_provider(
         },
         mimo_parallelism_config=config,
         seed=seed,
-        decoder_specs={
-            name: decoder_spec(builds[name]) for name in config.decoder_module_names
-        },
+        decoder_specs={name: decoder_spec(builds[name]) for name in config.decoder_module_names},
         cuts=cuts_of_config(config),
         own_modules=[name for name, build in builds.items() if build.builder is not None],
     )

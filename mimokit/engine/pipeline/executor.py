@@ -333,8 +333,8 @@ class StageExecutor:
         further = stage.stage.further_loss(state.output, state.given.batch)
         if further is not None:
             counted = self.losses[microbatch]
-            alone = state.loss is None
-            state.loss = further.weighted if alone else state.loss + further.weighted
+            own = 0.0 if state.loss is None else state.loss
+            state.loss = own + further.weighted
             counted.further_loss_sum += further.loss_sum
             counted.further_tokens += further.num_tokens
 

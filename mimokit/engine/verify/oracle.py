@@ -11,6 +11,7 @@ the same, rounded weights; how much one process in as few bits differs from that
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -252,7 +253,9 @@ def _build(
 
 def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> torch.nn.Module:
     torch.manual_seed(build.seed)
-    decoder: torch.nn.Module = built(inject_process_groups(decoder_spec(build), groups))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Megatron's classes say that they are new
+        decoder: torch.nn.Module = built(inject_process_groups(decoder_spec(build), groups))
     decoder.to(rank_device())
     round_weights(decoder, build.execution)
     cuts = cuts_of(decoder_head(build.name, build.architecture, build.joined))
