@@ -10,7 +10,7 @@ from mimokit.config.rules.facts import a_fix, module_problem, network_path
 
 
 def unrunnable_decoder(model: MimoParallelismConfig, name: str) -> Iterator[Problem]:
-    """Yield a decoder of sound, and one of images that have no rows of their own in a text."""
+    """Yield a decoder of sound, and one of images that differ in size."""
     network = model.get_architecture(name)
     if network.modality == "audio":
         sentence = (
@@ -21,17 +21,9 @@ def unrunnable_decoder(model: MimoParallelismConfig, name: str) -> Iterator[Prob
         yield module_problem(name, "mel_bins", network.mel_bins, sentence, fix)
         return
     encoder = model.reconstructed_by(network)
-    if encoder is None:
-        return
-    tokens = model.input_token_ids
-    sharing = [one for one, token in tokens.items() if token == tokens[encoder] and one != encoder]
-    why = {
-        "takes images of any size": model.get_architecture(encoder).any_image_size,
-        f"feeds an adapter together with {', '.join(sharing)}": bool(sharing),
-    }
-    for what in (what for what, applies in why.items() if applies):
+    if encoder is not None and model.get_architecture(encoder).any_image_size:
         sentence = (
-            f"it makes the images of '{encoder}', which {what}; that can be planned but not run "
-            "yet."
+            f"it makes the images of '{encoder}', which may be of any size; that can be planned "
+            "but not run yet."
         )
         yield module_problem(name, "reconstructs", network.reconstructs, sentence)

@@ -43,13 +43,15 @@ class Reconstruction:
 
     Attributes:
         decoder, encoder: names of the modules.
-        token: the placeholder of an image's tokens.
+        before: encoders whose items have the same placeholder, those that come first in a sample.
+        token: that placeholder.
         geometry: of an image; each of its patches is a row.
         weight: of the loss of a row, the mean squared error of its pixels.
     """
 
     decoder: str
     encoder: str
+    before: tuple[str, ...]
     token: int
     geometry: ImageGeometry
     weight: float
@@ -63,16 +65,24 @@ class Reconstruction:
         assert encoder is not None, "a rule of the config"
         stated = network.reconstruction_loss_weight
         weight = 1.0 if stated is None else stated
-        token = config.input_token_ids[encoder]
-        return cls(decoder, encoder, token, image_geometry(network), weight)
+        together = _in_order(config, config.path_to_language(encoder)[-1])
+        before = tuple(together[: together.index(encoder)])
+        token, shape = config.input_token_ids[encoder], image_geometry(network)
+        return cls(decoder, encoder, before, token, shape, weight)
 
     def items(self, batch: Batch) -> list[int]:
         """Return the images of every sample."""
-        inputs = (batch.get("modality_inputs") or {}).get(self.encoder)
-        if inputs is None:
-            return [0] * len(batch["input_ids"])
-        items: list[int] = inputs[ITEMS].tolist()
-        return items
+        return _items(batch, self.encoder).tolist()  # type: ignore[no-any-return]
+
+    def places(self, batch: Batch) -> torch.Tensor:
+        """Return where the tokens of the images are: [samples, tokens], bool."""
+        placed = batch["input_ids"] == self.token
+        number = placed.cumsum(1)  # of a placeholder in its sample, from 1
+        items = [_items(batch, name) for name in (*self.before, self.encoder)]
+        ends = torch.stack(items).cumsum(0) * self.geometry.patches
+        stop = ends[-1, :, None].to(number.device)
+        start = stop - items[-1][:, None].to(number.device) * self.geometry.patches
+        return placed & (number > start) & (number <= stop)
 
     def pixels(self, batch: Batch) -> torch.Tensor:
         """Return the pixels of every row, [rows, channels * patch_size^2], images in order.
@@ -100,6 +110,20 @@ class Reconstruction:
                 f"targets of {wanted[0]}: images, channels, height, width."
             )
         return cut_patches(images, shape).flatten(0, 1)
+
+
+def _in_order(config: MimoParallelismConfig, module: str) -> list[str]:
+    """Return the encoders whose items a module makes rows of, as these follow each other."""
+    feeders = config.feeders_of(module)
+    return [one for name in feeders for one in _in_order(config, name)] or [module]
+
+
+def _items(batch: Batch, encoder: str) -> torch.Tensor:
+    """Return the items that every sample has of an encoder, on the host: [samples]."""
+    inputs = (batch.get("modality_inputs") or {}).get(encoder)
+    return (
+        torch.zeros(len(batch["input_ids"]), dtype=torch.int64) if inputs is None else inputs[ITEMS]
+    )
 
 
 def squared_errors(made: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:

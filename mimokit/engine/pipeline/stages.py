@@ -285,7 +285,7 @@ class ImageDecoderStage(AdapterStage):
         if not sum(items):
             return items, None
         ((edge, hidden),) = given.hidden.items()
-        placed = given.batch["input_ids"] == self._reconstruction.token
+        placed = self._reconstruction.places(given.batch)
         counts = given.counts[edge][0]
         taken = torch.cat([own[:count] for own, count in zip(placed, counts, strict=True)])
         rows = for_all_ranks(hidden, self.wrapped.ownership.groups.cp)

@@ -69,7 +69,7 @@ class WholeModel(torch.nn.Module):
         self.modality_submodules = ModulesByName(dict(mimo.modality_submodules.items()))
         self.language_model = mimo.language_model
         self.language_module_name = language
-        self.text_decoders = torch.nn.ModuleDict(dict(decoders))
+        self.decoders = torch.nn.ModuleDict(dict(decoders))
         self.reached: set[str] = set()
         self._code, self._words, self._adapters = code, words, adapters
         self._images = images
@@ -95,7 +95,7 @@ class WholeModel(torch.nn.Module):
         """Yield every module of the layout by its name."""
         yield from self.modality_submodules.items()
         yield self.language_module_name, self.language_model
-        yield from self.text_decoders.items()
+        yield from self.decoders.items()
 
     def items_of(self, name: str) -> Sequence[int]:
         """Return the items of every sample of the micro-batch that a module computes."""
@@ -122,7 +122,7 @@ class WholeModel(torch.nn.Module):
         """Return the sum of all losses of a micro-batch and their number of tokens."""
         self._lengths = sample_lengths(batch, self._mimo[0].special_token_ids.values())
         total, counted = self._language_loss(batch)
-        for name, decoder in self.text_decoders.items():
+        for name, decoder in self.decoders.items():
             hidden = self.rows_of(name, self._hidden)
             if name in self._images:
                 self._add_images(name, hidden, batch)
@@ -146,8 +146,16 @@ class WholeModel(torch.nn.Module):
             return
         self.reached.add(name)
         self._items[name] = inputs[ITEMS].tolist()
-        rows = hidden.transpose(0, 1)[batch["input_ids"] == made.token]
-        pixels = self.text_decoders[name](encoder_inputs={ROWS.name: {"rows": rows}})
+        placed = hidden.transpose(0, 1)
+        taken = [
+            own[ids == made.token] for own, ids in zip(placed, batch["input_ids"], strict=True)
+        ]
+        for sample, items in enumerate(self._items[name]):
+            first = sum(self._items[other][sample] for other in made.before if other in self._items)
+            size = made.geometry.patches
+            taken[sample] = taken[sample][first * size : (first + items) * size]
+        rows = torch.cat(taken)
+        pixels = self.decoders[name](encoder_inputs={ROWS.name: {"rows": rows}})
         given = (batch.get("targets") or {}).get(name) or encoder_tensors(made.encoder, inputs)
         size, images = made.geometry.patch_size, given[PIXELS]
         if images.dim() == 3:  # of one channel

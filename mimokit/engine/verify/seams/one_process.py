@@ -90,7 +90,7 @@ def _watch_model(recorder: Recorder, model: WholeModel) -> None:
         projector = ProjectorHooks(recorder, name)
         projector.hook(module)
         module.forward = _with_rows(recorder, model, name, module.forward, projector)
-    if model.text_decoders:
+    if model.decoders:
         model.rows_of = _Hidden(recorder, model).of_decoder  # type: ignore
 
 
@@ -155,7 +155,7 @@ class _Hidden:
         """Return the view of the hidden states that a decoder takes."""
         taken = self._watched(hidden)
         own = taken.view_as(taken)
-        self._gradient(rows_for(name, len(self._model.text_decoders)), own)
+        self._gradient(rows_for(name, len(self._model.decoders)), own)
         return own
 
     def _watched(self, hidden: torch.Tensor) -> torch.Tensor:
