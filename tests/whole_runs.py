@@ -797,12 +797,10 @@ def _image_decoder_beside_text() -> ExperimentConfig:
 
 def _image_decoders() -> Iterator[WholeRun]:
     proves = "an image decoder"
-    fan_out = partial(_reconstructed, (1, 1, 1), (2, 1, 1), (1, 2, 2))
-    yield WholeRun(proves, "fan-out to two stages", fan_out)
     yield WholeRun(proves, "on contexts", image_decoder_on_contexts)
     yield WholeRun(proves, "in slices, of absent images", partial(_absent_images, (2, 2, 1)))
-    sharded = _With(partial(_absent_images, (1, 1, 2)), ("painter",), IN_FULL)
-    yield WholeRun(proves, "of absent images, in full shards", sharded)
+    sharded = _With(partial(_absent_images, (1, 2, 2)), ("painter",), IN_FULL)
+    yield WholeRun(proves, "of absent images, in full shards of two stages", sharded)
     yield WholeRun(proves, "of the second encoder", _images_of_the_second_encoder)
     yield WholeRun(proves, "beside a text decoder, in rows", _image_decoder_beside_text)
     frozen = partial(

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from mimokit.config.base import ConfigModel, Size, SizeOrZero
-from mimokit.config.layer_architecture import Activation, LayerArchitecture
+from mimokit.config.base import ConfigModel, Name, Size, SizeOrZero
+from mimokit.config.layer_architecture import Activation, Coefficient, LayerArchitecture
 
 
 def _kind_of_frozen(value: object) -> str:
@@ -90,6 +90,14 @@ class NetworkSizes(ConfigModel):
 
     mel_bins: Size | None = None
     """Frequency bands of a log-mel frame; a module that has them is an audio encoder."""
+
+    reconstructs: Name | None = None
+    """For an image decoder: the encoder whose images it makes again. None: the only one that reads
+    images."""
+
+    reconstruction_loss_weight: Coefficient | None = None
+    """For an image decoder: weight of its loss next to that of a token. The loss of a row is the
+    mean squared error of its pixels. None: 1."""
 
     ffn_hidden_size: Size | None = None
     """Width inside the feed-forward layer, or None for 4 x hidden_size."""

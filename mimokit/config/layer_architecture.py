@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from mimokit.config.base import ConfigModel, Name, Size, SizeOrZero
+from mimokit.config.base import ConfigModel, Size, SizeOrZero
 
 Normalization = Literal["LayerNorm", "RMSNorm"]
 Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "silu"]
@@ -269,14 +269,6 @@ class LayerArchitecture(ConfigModel):
     mtp_loss_scaling_factor: Coefficient | None = None
     """Weight of the mean loss of the tokens that these layers predict, next to that of the model
     itself. None: 0.1."""
-
-    reconstructs: Name | None = None
-    """For an image decoder: the encoder whose images it makes again. None: the only one that reads
-    images."""
-
-    reconstruction_loss_weight: Coefficient | None = None
-    """For an image decoder: weight of its loss next to that of a token. The loss of a row is the
-    mean squared error of its pixels. None: 1."""
 
     temporal_patch_size: Size | None = None
     """Frames per patch; an image is repeated to so many, as in Qwen2-VL. None: 1."""

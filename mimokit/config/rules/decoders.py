@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.messages import written
-from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.facts import a_fix, module_problem, network_path
 from mimokit.units import listed
+
+if TYPE_CHECKING:
+    from mimokit.config.model import MimoParallelismConfig
 
 _OF_IMAGE_DECODERS = ("reconstructs", "reconstruction_loss_weight")
 _OF_ENCODERS = (
@@ -24,6 +27,8 @@ def decoder_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield decoders whose output has no meaning, and fields that only others have."""
     model = context.model
     if not context.is_valid("model.llm_module_name", "model.topology"):
+        return
+    if model.llm_module_name in model.decoder_module_names:  # a cycle, of another rule
         return
     for name, network in model.module_architectures.items():
         if not context.is_valid(f"model.module_architectures.{name}"):

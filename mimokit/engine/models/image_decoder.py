@@ -6,20 +6,13 @@ to each other, as in an adapter, and a matrix makes each of them the pixels of i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import torch
-
-from mimokit.architecture.tokens import ImageGeometry, image_geometry
-from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
-from mimokit.engine.data.batch import ITEMS, Batch, encoder_tensors
+from mimokit.architecture.tokens import image_geometry
+from mimokit.config import ProjectorArchitecture
 from mimokit.engine.megatron import ModuleSpec
 from mimokit.engine.models.adapter import ROWS
-from mimokit.engine.models.patches import cut_patches
 from mimokit.engine.models.transformer import ModuleBuild
-
-PIXELS = "pixel_values"
-"""The images in the inputs of an encoder, and in the targets of a decoder."""
 
 
 def image_decoder_spec(build: ModuleBuild) -> ModuleSpec:
@@ -35,97 +28,3 @@ def image_decoder_spec(build: ModuleBuild) -> ModuleSpec:
     spec = ROWS.spec(replace(build, architecture=layers, joined=pixels))
     spec.submodules["encoders"][ROWS.name].params["inputs"] = language.hidden_size
     return spec
-
-
-@dataclass(frozen=True)
-class Reconstruction:
-    """Which images a decoder makes, and how its loss counts.
-
-    Attributes:
-        decoder, encoder: names of the modules.
-        before: encoders whose items have the same placeholder, those that come first in a sample.
-        token: that placeholder.
-        geometry: of an image; each of its patches is a row.
-        weight: of the loss of a row, the mean squared error of its pixels.
-    """
-
-    decoder: str
-    encoder: str
-    before: tuple[str, ...]
-    token: int
-    geometry: ImageGeometry
-    weight: float
-
-    @classmethod
-    def of(
-        cls, config: MimoParallelismConfig, decoder: str, network: ModuleArchitecture
-    ) -> Reconstruction:
-        """Return those of a decoder behind the language model of a config."""
-        encoder = config.reconstructed_by(network)
-        assert encoder is not None, "a rule of the config"
-        stated = network.reconstruction_loss_weight
-        weight = 1.0 if stated is None else stated
-        together = _in_order(config, config.path_to_language(encoder)[-1])
-        before = tuple(together[: together.index(encoder)])
-        token, shape = config.input_token_ids[encoder], image_geometry(network)
-        return cls(decoder, encoder, before, token, shape, weight)
-
-    def items(self, batch: Batch) -> list[int]:
-        """Return the images of every sample."""
-        return _items(batch, self.encoder).tolist()  # type: ignore[no-any-return]
-
-    def places(self, batch: Batch) -> torch.Tensor:
-        """Return where the tokens of the images are: [samples, tokens], bool."""
-        placed = batch["input_ids"] == self.token
-        number = placed.cumsum(1)  # of a placeholder in its sample, from 1
-        items = [_items(batch, name) for name in (*self.before, self.encoder)]
-        ends = torch.stack(items).cumsum(0) * self.geometry.patches
-        stop = ends[-1, :, None].to(number.device)
-        start = stop - items[-1][:, None].to(number.device) * self.geometry.patches
-        return placed & (number > start) & (number <= stop)
-
-    def pixels(self, batch: Batch) -> torch.Tensor:
-        """Return the pixels of every row, [rows, channels * patch_size^2], images in order.
-
-        They are those that the batch has as targets of the decoder, else those that the encoder
-        reads.
-
-        Raises:
-            ValueError: there are none, or of another number or size than the images of the samples.
-        """
-        count, shape = sum(self.items(batch)), self.geometry
-        sides = shape.height, shape.width
-        wanted = [(count, shape.num_channels, *sides), (count, *sides)]
-        if shape.num_channels > 1:
-            wanted.pop()
-        targets = (batch.get("targets") or {}).get(self.decoder)
-        if targets is None:
-            inputs = batch["modality_inputs"][self.encoder]
-            targets = encoder_tensors(self.encoder, inputs)
-        images = targets.get(PIXELS)
-        if images is None or tuple(images.shape) not in wanted:
-            has = "are missing" if images is None else f"have shape {tuple(images.shape)}"
-            raise ValueError(
-                f"The {PIXELS} that module {self.decoder!r} is to make {has} in the batch; give "
-                f"targets of {wanted[0]}: images, channels, height, width."
-            )
-        return cut_patches(images, shape).flatten(0, 1)
-
-
-def _in_order(config: MimoParallelismConfig, module: str) -> list[str]:
-    """Return the encoders whose items a module makes rows of, as these follow each other."""
-    feeders = config.feeders_of(module)
-    return [one for name in feeders for one in _in_order(config, name)] or [module]
-
-
-def _items(batch: Batch, encoder: str) -> torch.Tensor:
-    """Return the items that every sample has of an encoder, on the host: [samples]."""
-    inputs = (batch.get("modality_inputs") or {}).get(encoder)
-    return (
-        torch.zeros(len(batch["input_ids"]), dtype=torch.int64) if inputs is None else inputs[ITEMS]
-    )
-
-
-def squared_errors(made: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:
-    """Return the sum over rows of the mean squared error of their pixels, in fp32."""
-    return (made.float() - pixels.float()).square().mean(1).sum()

@@ -15,11 +15,11 @@ from mimokit.config.user_code import NO_CODE, ForwardStep, UserCode
 from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.colocated.checks import EveryCall, ReplicaCheck, check_rarely
 from mimokit.engine.data.iterators import PlacesOf
+from mimokit.engine.data.reconstruction import Reconstruction
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.adapter import ROWS
 from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.encoder import Encoder
-from mimokit.engine.models.image_decoder import Reconstruction
 from mimokit.engine.models.own_modules import no_items_of
 from mimokit.engine.models.provider import MimoModelProviderResult, NoModules, SeededMimoModel
 from mimokit.engine.models.specs import encoder_kind, multimodal_provider

@@ -23,10 +23,10 @@ from mimokit.engine.data.batch import (
     without_padding,
 )
 from mimokit.engine.data.check import check_words
+from mimokit.engine.data.reconstruction import Reconstruction
 from mimokit.engine.megatron import GPTModel, MimoModel
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.experts import shares_experts
-from mimokit.engine.models.image_decoder import Reconstruction, squared_errors
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.own_modules import blank_item
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, three_axis_positions, token_grids
@@ -39,6 +39,7 @@ from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import (
     loss_sum,
     masked_loss_sum,
+    squared_errors,
     vocab_parallel_cross_entropy,
 )
 from mimokit.engine.parallel.row import SampleRow, bounds_of

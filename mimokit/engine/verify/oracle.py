@@ -27,12 +27,12 @@ from mimokit.config.graph import topological_order
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import to_device
 from mimokit.engine.data.iterators import iterate_batches
+from mimokit.engine.data.reconstruction import Reconstruction
 from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.device import rank_device, without_tf32
 from mimokit.engine.megatron import ProcessGroupCollection, scale_auxiliary_losses
 from mimokit.engine.models.chunks import built
 from mimokit.engine.models.experts import route, routers_of
-from mimokit.engine.models.image_decoder import Reconstruction
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.routing import WholeRouting

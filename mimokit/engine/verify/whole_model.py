@@ -21,10 +21,10 @@ from mimokit.engine.data.batch import (
     without_padding,
 )
 from mimokit.engine.data.check import check_call
+from mimokit.engine.data.reconstruction import PIXELS, Reconstruction
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.models.adapter import ROWS
-from mimokit.engine.models.image_decoder import PIXELS, Reconstruction
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.rng import computing_lengths, mask_rows, random_state_of
 from mimokit.engine.models.token_prediction import predicting_further

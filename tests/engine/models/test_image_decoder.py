@@ -8,13 +8,12 @@ import torch
 import mimokit
 from mimokit.architecture.tokens import ImageGeometry
 from mimokit.config import ConfigError, check_runnable
-from mimokit.engine.models.image_decoder import Reconstruction
+from mimokit.engine.data.reconstruction import Reconstruction
 from mimokit.experiment import Evaluations, Stepper, explain, train, verify
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import (
     apart_config,
     apart_multimodal_config,
-    decoded_config,
     with_image_decoder,
 )
 from tests.layouts_multimodal import LANGUAGE
@@ -44,7 +43,7 @@ def _swapped(original):
     return pixels
 
 
-PIXELS = "mimokit.engine.models.image_decoder.Reconstruction.pixels"
+PIXELS = "mimokit.engine.data.reconstruction.Reconstruction.pixels"
 
 
 def test_check_catches_targets_of_two_images_that_are_swapped(cluster):
@@ -74,20 +73,19 @@ def test_check_catches_a_loss_that_replicas_count_several_times(cluster):
 
 
 def test_a_right_image_decoder_has_no_culprit_and_wrong_rows_are_found(cluster):
-    config = with_image_decoder(decoded_config({"images": ONE, LANGUAGE: ONE, "writer": ONE}), ONE)
-    report = explain(cluster, config, steps=1)
+    report = explain(cluster, _config(), steps=1)
     assert report.passed, report.verdict
     assert report.not_compared == ()
     found = {one.seam.operation for one in report.compared if one.seam.module == "painter"}
     assert "encoders.row_encoder.decoder.layers.1" in found
-    with planted(cluster, PIXELS, _swapped, 4):
-        report = explain(cluster, config, steps=1)
+    with planted(cluster, PIXELS, _swapped, 3):
+        report = explain(cluster, _config(), steps=1)
     seam = report.divergence.seam
     assert (seam.module, seam.phase) == ("painter", "backward")
 
 
 def test_it_learns_and_its_loss_is_a_column(cluster, tmp_path):
-    config = _config((2, 1, 1), 2, num_iterations=30, learning_rate=3e-3)
+    config = _config((2, 1, 1), 2, num_iterations=20, learning_rate=3e-3)
     evaluated = Evaluations(final_samples=16)
     steps = train(cluster, config, evaluations=evaluated, directory=tmp_path).result().steps
     errors = steps.groupby("iteration")["painter_reconstruction_loss"].first()
@@ -165,9 +163,7 @@ def test_pixels_that_ranks_cannot_share_are_not_planned():
 
 def test_an_encoder_of_several_has_to_be_named():
     config = apart_multimodal_config({"clip": ONE, "dino": ONE, LANGUAGE: ONE})
-    with pytest.raises(
-        ConfigError, match="several encoders read images .* write one of 'clip' and"
-    ):
+    with pytest.raises(ConfigError, match="several encoders read images"):
         with_image_decoder(config, ONE, "clip", reconstructs=None)
     config.model.module_architectures["clip"].reconstructs = "clip"
     with pytest.raises(ConfigError, match="reconstructs is clip, but the module is no image decod"):
