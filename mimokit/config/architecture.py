@@ -57,7 +57,8 @@ class NetworkSizes(ConfigModel):
     modal_type: Literal["text", "rows"] | None = None
     """'text' for a text head: an encoder that embeds tokens and whose output takes their places.
     'rows' for an adapter: an encoder that takes the rows of another one, whose tokens per item are
-    its seq_length. None: an image encoder, or an audio encoder if mel_bins is set."""
+    its seq_length. None: an image encoder, or an audio encoder if mel_bins is set; behind the
+    language model a decoder of images, where 'text' is a decoder of tokens."""
 
     image_size: Size | None = None
     """Pixels per side of an image, or None for a module that reads no images."""
