@@ -148,25 +148,22 @@ class MimoParallelismConfig(ConfigModel):
     @property
     def image_decoder_names(self) -> tuple[str, ...]:
         """Those of them that make images, in the order they were written."""
+        return self._of_images(self.decoder_module_names)
+
+    @property
+    def image_input_names(self) -> tuple[str, ...]:
+        """The encoders that read images, in the order they were written."""
+        return self._of_images(self.input_module_names)
+
+    def _of_images(self, names: tuple[str, ...]) -> tuple[str, ...]:
         networks = self.module_architectures
-        return tuple(
-            name
-            for name in self.decoder_module_names
-            if name in networks and networks[name].modality == "vision"
-        )
+        return tuple(n for n in names if n in networks and networks[n].modality == "vision")
 
     def reconstructed_by(self, decoder: ModuleArchitecture) -> str | None:
         """Return the encoder whose images a decoder makes again; None if that is not clear."""
-        networks = self.module_architectures
-        reading = [
-            name
-            for name in self.input_module_names
-            if name in networks and networks[name].modality == "vision"
-        ]
-        named = decoder.reconstructs
-        if named is not None:
-            return named if named in reading else None
-        return reading[0] if len(reading) == 1 else None
+        reading = self.image_input_names
+        named = [name for name in reading if decoder.reconstructs in (None, name)]
+        return named[0] if len(named) == 1 else None
 
     @property
     def module_topology(self) -> dict[str, tuple[str, ...]]:

@@ -66,20 +66,14 @@ def _no_images(
     """Yield an image decoder of which it is not clear whose images it makes."""
     if model.reconstructed_by(network) is not None:
         return
-    reading = [
-        encoder
-        for encoder in model.input_module_names
-        if encoder in model.module_architectures
-        and model.get_architecture(encoder).modality == "vision"
-    ]
+    reading, named = model.image_input_names, network.reconstructs
     right = (
         f"write one of {listed([*map(repr, reading)])} as reconstructs"
         if reading
         else "write modal_type: text for a decoder of tokens, or remove it"
     )
-    named = network.reconstructs
     what = (
-        f"several encoders read images ({listed(reading)})" if named is None and reading
+        f"several encoders read images ({listed([*reading])})" if named is None and reading
         else "no encoder reads images" if not reading
         else f"'{named}' is no encoder that reads images"
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -36,15 +37,16 @@ def counts_on_rank(model: RankModel, losses: Sequence[MicrobatchLoss]) -> list[f
     counted = losses if counts else []
     whole = [name for name, module in modules.items() if module.ownership.counts_samples()]
     tokens_of = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in whole}
-    further = [0.0, 0.0] * len(further_columns(model.plan))
-    if counts and model.last_stage.name in further_columns(model.plan):
-        place = 2 * list(further_columns(model.plan)).index(model.last_stage.name)
-        further[place] = sum(loss.further_loss_sum for loss in counted)
-        further[place + 1] = sum(loss.further_tokens for loss in counted)
+    further = dict.fromkeys(further_columns(model.plan), (0.0, 0.0))
+    if counted and model.last_stage.name in further:
+        further[model.last_stage.name] = (
+            sum(loss.further_loss_sum for loss in counted),
+            sum(loss.further_tokens for loss in counted),
+        )
     return [
         sum(loss.loss_sum for loss in counted),
         sum(loss.num_tokens for loss in counted),
-        *further,
+        *itertools.chain(*further.values()),
         *(tokens_of.get(name, 0) for name in model.plan.modules),
     ]
 
