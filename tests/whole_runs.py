@@ -764,7 +764,7 @@ def _reconstructed(
     return with_image_decoder(apart_config(images, language, 2), painter, **fields)
 
 
-def _absent_images(sizes: tuple[int, int, int]) -> ExperimentConfig:
+def image_decoder_of_absent_images(sizes: tuple[int, int, int]) -> ExperimentConfig:
     """Return an image decoder of images that some samples and micro-batches lack."""
     modules = {"clip": (1, 1, 1), "audio": (1, 1, 1), LANGUAGE: (1, 2, 1)}
     presence = {"clip": ModalityPresence(microbatches=[True, False], samples=[True, False, False])}
@@ -798,8 +798,9 @@ def _image_decoder_beside_text() -> ExperimentConfig:
 def _image_decoders() -> Iterator[WholeRun]:
     proves = "an image decoder"
     yield WholeRun(proves, "on contexts", image_decoder_on_contexts)
-    yield WholeRun(proves, "in slices, of absent images", partial(_absent_images, (2, 2, 1)))
-    sharded = _With(partial(_absent_images, (1, 2, 2)), ("painter",), IN_FULL)
+    absent = image_decoder_of_absent_images
+    yield WholeRun(proves, "in slices, of absent images", partial(absent, (2, 2, 1)))
+    sharded = _With(partial(absent, (1, 2, 2)), ("painter",), IN_FULL)
     yield WholeRun(proves, "of absent images, in full shards of two stages", sharded)
     yield WholeRun(proves, "of the second encoder", _images_of_the_second_encoder)
     yield WholeRun(proves, "beside a text decoder, in rows", _image_decoder_beside_text)
