@@ -316,6 +316,9 @@ def module_column(module: str, column: str) -> str:
 MTP_LOSS = "mtp_loss"
 """Column of the mean loss of the tokens that multi-token prediction predicts."""
 
+RECONSTRUCTION_LOSS = "reconstruction_loss"
+"""Of an image decoder: the mean squared error of its pixels, without the weight of that loss."""
+
 
 def expert_column(module: str, expert: int) -> str:
     """Return the column of the load of an expert, among the further columns of a step.

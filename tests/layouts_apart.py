@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mimokit.architecture.tokens import tokens_per_item
+from mimokit.architecture.tokens import image_geometry, tokens_per_item
 from mimokit.config import (
     ExperimentConfig,
     MimoParallelismConfig,
@@ -148,6 +148,49 @@ def decoded_config(
     config = base.model_copy(update={"model": model, "name": "decoded"})
     config.model.finalize(offset)
     return config
+
+
+def with_image_decoder(
+    config: ExperimentConfig,
+    sizes: Sizes,
+    encoder: str = "images",
+    name: str = "painter",
+    **fields: object,
+) -> ExperimentConfig:
+    """Return a config with a module that makes the images of an encoder again, on the last ranks.
+
+    Args:
+        sizes: (tensor, pipeline, data parallel).
+        fields: of its network that are not as usual.
+    """
+    model = config.model
+    read = image_geometry(model.get_architecture(encoder))
+    network = ModuleArchitecture(
+        num_layers=2 * sizes[1],
+        hidden_size=32,
+        num_attention_heads=4,
+        seq_length=read.tokens,
+        vocab_size=0,
+        image_size=read.height,
+        patch_size=read.patch_size * read.merge_size,
+        num_channels=read.num_channels,
+        reconstructs=encoder,
+    )
+    graph = {source: list(fed) for source, fed in model.module_topology.items()}
+    changed = model.model_copy(
+        update={
+            "module_parallelisms": {
+                **model.module_parallelisms,
+                name: _sizes(sizes, model.total_world_size),
+            },
+            "module_architectures": {
+                **model.module_architectures,
+                name: network.model_copy(update=fields),
+            },
+            "topology": {**graph, LANGUAGE: [*graph[LANGUAGE], name]},
+        }
+    )
+    return config.model_copy(update={"model": changed}).finalize()
 
 
 def with_adapter(

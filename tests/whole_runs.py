@@ -39,6 +39,7 @@ from tests.layouts_apart import (
     decoded_config,
     with_adapter,
     with_edge,
+    with_image_decoder,
 )
 from tests.layouts_experts import BALANCED as EVEN
 from tests.layouts_experts import SHARED as WITH_SHARED
@@ -755,6 +756,63 @@ def _decoders() -> Iterator[WholeRun]:
         "two stages",
         partial(_frozen, stages, **{"images": True, LANGUAGE: True}),
     )
+
+
+def _reconstructed(
+    images: tuple[int, int, int],
+    language: tuple[int, int, int],
+    painter: tuple[int, int, int],
+    **fields: object,
+) -> ExperimentConfig:
+    """Return a decoder that makes the images again; see `with_image_decoder`."""
+    return with_image_decoder(apart_config(images, language, 2), painter, **fields)
+
+
+def image_decoder_of_absent_images(sizes: tuple[int, int, int]) -> ExperimentConfig:
+    """Return an image decoder of images that some samples and micro-batches lack."""
+    modules = {"clip": (1, 1, 1), "audio": (1, 1, 1), LANGUAGE: (1, 2, 1)}
+    presence = {"clip": ModalityPresence(microbatches=[True, False], samples=[True, False, False])}
+    config = apart_multimodal_config(modules, 4, presence=presence)
+    return with_image_decoder(config, sizes, "clip")
+
+
+def image_decoder_on_contexts() -> ExperimentConfig:
+    """Return one of two contexts of two tensor-parallel ranks, behind two replicas."""
+    make = partial(_reconstructed, (1, 1, 1), (1, 1, 2), (2, 1, 2), reconstruction_loss_weight=3.0)
+    return on_contexts(partial(cut_along_sequences, make), painter=2)
+
+
+def _images_of_the_second_encoder() -> ExperimentConfig:
+    """Return an image decoder behind an adapter of two encoders, one of which some samples lack."""
+    presence = {"clip": ModalityPresence(microbatches=[True, False], samples=[True, False])}
+    modules = dict.fromkeys(("clip", "dino", LANGUAGE), (1, 1, 1))
+    config = apart_multimodal_config(modules, 2, presence=presence)
+    return with_image_decoder(
+        with_adapter(config, (1, 1, 1), "clip", others=("dino",)), (1, 1, 2), "dino"
+    )
+
+
+def _image_decoder_beside_text() -> ExperimentConfig:
+    """Return one next to a text decoder, behind samples in a row on two stages."""
+    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 2, 1), "writer": (1, 1, 2)}
+    config = decoded_config(sizes, 2)
+    return in_rows(lambda: with_image_decoder(config, (2, 1, 1), position_embedding_type="rope"))
+
+
+def _image_decoders() -> Iterator[WholeRun]:
+    proves = "an image decoder"
+    yield WholeRun(proves, "on contexts", image_decoder_on_contexts)
+    absent = image_decoder_of_absent_images
+    yield WholeRun(proves, "in slices, of absent images", partial(absent, (2, 2, 1)))
+    sharded = _With(partial(absent, (1, 2, 2)), ("painter",), IN_FULL)
+    yield WholeRun(proves, "of absent images, in full shards of two stages", sharded)
+    yield WholeRun(proves, "of the second encoder", _images_of_the_second_encoder)
+    yield WholeRun(proves, "beside a text decoder, in rows", _image_decoder_beside_text)
+    frozen = partial(
+        _frozen, partial(_reconstructed, (1, 1, 1), (1, 1, 1), (1, 1, 4)), painter=True
+    )
+    dropping = partial(_dropping, frozen, painter="full", language_module="full")
+    yield WholeRun(proves, "frozen, with dropout", dropping)
 
 
 def _adapted(
@@ -1684,6 +1742,7 @@ WHOLE_RUNS = (
     *_images_of_any_size(),
     *_words(),
     *_decoders(),
+    *_image_decoders(),
     *_adapters(),
     *_several_receivers(),
     *_adapters_on_shared_ranks(),

@@ -85,8 +85,14 @@ def cuts_of_config(model: MimoParallelismConfig) -> dict[str, dict[str, TensorCu
     return {module.name: cuts_of(module) for module in (*modules_of_config(model), *decoders)}
 
 
-def decoder_head(name: str, size: ModuleArchitecture, language: ModuleArchitecture) -> DecoderHead:
-    """Return a text decoder behind the language model of a config."""
+def decoder_head(
+    name: str, size: ModuleArchitecture, language: ModuleArchitecture
+) -> DecoderHead | EncoderBranch:
+    """Return a decoder behind the language model of a config, of text or of images."""
+    if size.modality == "vision":
+        rows = replace(_row_encoder(name, size.over_rows), inputs=language.hidden_size)
+        pixels = image_geometry(size).features
+        return EncoderBranch(name, rows, Projector((size.hidden_size, pixels)))
     net = net_of_config(size, causal=True)
     return DecoderHead(name, net, size.vocab_size, language.hidden_size, _positions(size))
 
@@ -139,8 +145,7 @@ def _encoder(name: str, size: ModuleArchitecture) -> Encoder:
     if size.modality == "audio":
         return _audio_encoder(name, size)
     if size.modality == "rows":
-        net = net_of_config(size, causal=False)
-        return RowEncoder(name, net, size.seq_length, _table(size))
+        return _row_encoder(name, size)
     return _text_head(name, size) if size.modality == "text" else _vision_encoder(name, size)
 
 
@@ -182,6 +187,11 @@ def _audio_encoder(name: str, size: ModuleArchitecture) -> AudioEncoder:
     geometry = audio_geometry(size)
     net = net_of_config(size, causal=False)
     return AudioEncoder(name, net, geometry.mel_bins, geometry.positions, _table(size))
+
+
+def _row_encoder(name: str, size: ModuleArchitecture) -> RowEncoder:
+    net = net_of_config(size, causal=False)
+    return RowEncoder(name, net, size.seq_length, _table(size))
 
 
 def _text_head(name: str, size: ModuleArchitecture) -> TextEncoder:

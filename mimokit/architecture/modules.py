@@ -231,12 +231,14 @@ class RowEncoder:
         positions: rows of an item.
         table: learned position embeddings, of which the first are used; None: as many as positions;
             0 for rotary positions.
+        inputs: width of the rows, if a matrix in front brings them to that of the layers; else 0.
     """
 
     name: str
     net: Transformer
     positions: int
     table: int | None = None
+    inputs: int = 0
 
     @property
     def parameters(self) -> int:
@@ -245,8 +247,8 @@ class RowEncoder:
 
     @property
     def parameters_outside_layers(self) -> int:
-        """Positions and the last norm."""
-        return table_of(self) * self.net.hidden + self.net.norm_parameters
+        """The matrix in front, positions and the last norm."""
+        return (self.inputs + table_of(self)) * self.net.hidden + self.net.norm_parameters
 
     @property
     def parameters_after_layers(self) -> int:

@@ -296,6 +296,8 @@ def _in_front(encoder: Encoder, prefix: str) -> Tensors:
             shapes |= {f"{name}.weight": (width, inputs, _KERNEL), f"{name}.bias": (width,)}
     elif isinstance(encoder, TextEncoder):
         shapes["word_embedding"] = (encoder.vocab, width)
+    elif encoder.inputs:
+        shapes["projection"] = (width, encoder.inputs)
     if table := table_of(encoder):
         shapes["position_embedding"] = (table, width)
     for name, shape in shapes.items():

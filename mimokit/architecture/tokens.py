@@ -244,6 +244,41 @@ def adapter_problems(model: MimoParallelismConfig) -> Iterator[Problem]:
             yield Problem(name, "seq_length", taken, sentence, fix)
 
 
+def image_decoder_problems(model: MimoParallelismConfig) -> Iterator[Problem]:
+    """Yield decoders that make other images than the encoder reads, or of other rows."""
+    for name in model.image_decoder_names:
+        network = model.get_architecture(name)
+        encoder = model.reconstructed_by(network)
+        if encoder is None:
+            continue
+        made, read = image_geometry(network), image_geometry(model.get_architecture(encoder))
+        sizes = [(of.height, of.width, of.num_channels) for of in (made, read)]
+        ranks = model.get_parallelism(name).tensor_parallel
+        if sizes[0] != sizes[1]:
+            what = (
+                f"it makes images of {_pixels(*sizes[0])}, but those of '{encoder}' have "
+                f"{_pixels(*sizes[1])}; write the same image_size and num_channels for both."
+            )
+            yield Problem(name, "image_size", network.image_size, f"Module '{name}': {what}")
+        elif made.patches != read.tokens:
+            what = (
+                f"it makes an image of {counted(made.patches, 'row')} of patch_size "
+                f"{made.patch_size}, but an image of '{encoder}' has "
+                f"{counted(read.tokens, 'token')} in a text; choose another patch_size."
+            )
+            yield Problem(name, "patch_size", network.patch_size, f"Module '{name}': {what}")
+        elif made.features % ranks:
+            what = (
+                f"tensor_parallel is {ranks}, which does not divide the {made.features} numbers of "
+                "a patch; choose another."
+            )
+            yield Problem(name, "tensor_parallel", ranks, f"Module '{name}': {what}")
+
+
+def _pixels(height: int, width: int, channels: int) -> str:
+    return f"{height} x {width} pixels with {counted(channels, 'channel')}"
+
+
 def tokens_per_item(architecture: ModuleArchitecture) -> int:
     """Return the tokens that one image (the largest), recording or text (the longest) becomes."""
     return geometry_of(architecture).tokens

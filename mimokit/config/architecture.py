@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from mimokit.config.base import ConfigModel, Size, SizeOrZero
-from mimokit.config.layer_architecture import Activation, LayerArchitecture
+from mimokit.config.base import ConfigModel, Name, Size, SizeOrZero
+from mimokit.config.layer_architecture import Activation, Coefficient, LayerArchitecture
 
 
 def _kind_of_frozen(value: object) -> str:
@@ -57,7 +57,8 @@ class NetworkSizes(ConfigModel):
     modal_type: Literal["text", "rows"] | None = None
     """'text' for a text head: an encoder that embeds tokens and whose output takes their places.
     'rows' for an adapter: an encoder that takes the rows of others, whose tokens of the largest
-    item are its seq_length. None: an image encoder, or an audio encoder if mel_bins is set."""
+    item are its seq_length. None: an image encoder, or an audio encoder if mel_bins is set; behind
+    the language model a decoder of images, where 'text' is a decoder of tokens."""
 
     image_size: Size | None = None
     """Pixels per side of an image, or None for a module that reads no images."""
@@ -90,6 +91,14 @@ class NetworkSizes(ConfigModel):
 
     mel_bins: Size | None = None
     """Frequency bands of a log-mel frame; a module that has them is an audio encoder."""
+
+    reconstructs: Name | None = None
+    """For an image decoder: the encoder whose images it makes again. None: the only one that reads
+    images."""
+
+    reconstruction_loss_weight: Coefficient | None = None
+    """For an image decoder: weight of its loss next to that of a token. The loss of a row is the
+    mean squared error of its pixels. None: 1."""
 
     ffn_hidden_size: Size | None = None
     """Width inside the feed-forward layer, or None for 4 x hidden_size."""
@@ -232,6 +241,13 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes):
         if self.image_size is not None and self.patch_size is not None:
             patches = (self.image_size // self.patch_size) ** 2
         return patches + self.class_token + self.num_registers
+
+    @property
+    def over_rows(self) -> ModuleArchitecture:
+        """The layers of an image decoder, as those of an adapter over the rows of an image."""
+        of_images = {"image_size": None, "patch_size": None, "num_channels": 1}
+        of_rows = {"modal_type": "rows", "seq_length": self.positions}
+        return self.model_copy(update={**of_images, **of_rows})
 
     def has_learned_positions(self, *, by_default: bool) -> bool:
         """Tell whether positions are a table of vectors."""

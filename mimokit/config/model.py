@@ -163,6 +163,26 @@ class MimoParallelismConfig(ConfigModel):
         return tuple(name for name in self.module_parallelisms if name in reached)
 
     @property
+    def image_decoder_names(self) -> tuple[str, ...]:
+        """Those of them that make images, in the order they were written."""
+        return self._of_images(self.decoder_module_names)
+
+    @property
+    def image_input_names(self) -> tuple[str, ...]:
+        """The encoders that read images, in the order they were written."""
+        return self._of_images(self.input_module_names)
+
+    def _of_images(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        networks = self.module_architectures
+        return tuple(n for n in names if n in networks and networks[n].modality == "vision")
+
+    def reconstructed_by(self, decoder: ModuleArchitecture) -> str | None:
+        """Return the encoder whose images a decoder makes again; None if that is not clear."""
+        reading = self.image_input_names
+        named = [name for name in reading if decoder.reconstructs in (None, name)]
+        return named[0] if len(named) == 1 else None
+
+    @property
     def module_topology(self) -> dict[str, tuple[str, ...]]:
         """Module -> the modules that it feeds, for every module, in the order they were written."""
         if self.topology is not None:

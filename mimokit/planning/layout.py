@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from mimokit.architecture.tokens import adapter_problems
+from mimokit.architecture.tokens import adapter_problems, image_decoder_problems
 from mimokit.config import (
     ConfigError,
     DataConfig,
@@ -80,7 +80,8 @@ def checked_config(config: ConfigSource, world_size: int | None = None) -> Exper
 def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> LayoutPlan:
     """Return the plan of what `checked_config` returned for the same world; see `plan_layout`."""
     tags, frames = tag_problems(config.model, config.data), frame_problems(config)
-    refuse_if_any((*tags, *frames, *adapter_problems(config.model)))
+    rows = *adapter_problems(config.model), *image_decoder_problems(config.model)
+    refuse_if_any((*tags, *frames, *rows))
     world = resolve(config.model, config.ranks_of_replica(world_size))
     if world.world_size is None or world.problems:
         raise ConfigError(world.problems or unknown_world_size(config.model))
@@ -97,6 +98,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
         data.base_batch_size,
         data.num_microbatches,
         topology,
+        model.image_decoder_names,
     )
     in_row = [name for name, execution in executions.items() if execution.samples_in_row]
     if model.get_architecture(model.llm_module_name).counts_tokens:
@@ -139,6 +141,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
                 if network.any_image_size
                 or network.mrope_section is not None
                 or network.modality == "rows"
+                or name in model.image_decoder_names
             ],
             in_row,
             [name for name in model.encoder_module_names if model.sends_grids(name)],
@@ -233,6 +236,7 @@ def plan_batch(
     base_batch_size: int,
     num_microbatches: int,
     topology: Topology,
+    placing: Collection[str] = (),
 ) -> BatchPlan:
     """Return the samples that each rank computes and reads, contiguous along data parallelism.
 
@@ -241,6 +245,9 @@ def plan_batch(
     fewest replicas, which contains those of all others. If the language model has a pipeline, the
     ranks of its later stages compute other samples than their encoders: each module reads
     separately.
+
+    Args:
+        placing: modules whose first stage looks up in a text which rows it takes.
     """
     samples_per_microbatch = base_batch_size * modules[llm_module_name].data_parallel
     fewest = min(ranks.data_parallel for ranks in modules.values())
@@ -248,7 +255,7 @@ def plan_batch(
     batches = {}
     for name, ranks in modules.items():
         replicas_read = fewest if once else ranks.data_parallel
-        spans = _loading_spans(ranks, llm_module_name, topology)
+        spans = _loading_spans(ranks, llm_module_name, topology, placing)
         batches[name] = ModuleBatch(
             micro_batch_size=samples_per_microbatch // ranks.data_parallel,
             samples=_pieces(ranks, (ranks.ranks,), ranks.data_parallel, samples_per_microbatch),
@@ -259,7 +266,7 @@ def plan_batch(
 
 
 def _loading_spans(
-    ranks: ModuleRanks, llm_module_name: str, topology: Topology
+    ranks: ModuleRanks, llm_module_name: str, topology: Topology, placing: Collection[str]
 ) -> tuple[range, ...]:
     """Return the ranks that read inputs, at the first stage, or labels, at the last.
 
@@ -269,7 +276,7 @@ def _loading_spans(
     is_language = ranks.module == llm_module_name
     fed = any(ranks.module in targets for targets in topology.values())
     stages = []
-    if is_language or not fed:
+    if is_language or not fed or ranks.module in placing:
         stages.append(ranks.stage(0))
     if is_language or not topology[ranks.module]:
         stages.append(ranks.stage(-1))

@@ -24,11 +24,12 @@ from mimokit.layout_search import search
 from mimokit.prediction import Layout, Workload, predict
 
 CONFIGS = sorted(Path(__file__).parents[2].glob("configs/digits_*.yaml"))
-ADAPTER, DECODER = (
-    Path(__file__).parents[2] / f"configs/digits_{name}.yaml" for name in ("adapter", "decoder")
+ADAPTER, DECODER, PAINTER = (
+    Path(__file__).parents[2] / f"configs/digits_{name}.yaml"
+    for name in ("adapter", "decoder", "reconstruction")
 )
-CONFIGS.remove(ADAPTER)  # see test_what_is_no_encoder_of_the_language_model_is_not_predicted
-CONFIGS.remove(DECODER)
+for one in (ADAPTER, DECODER, PAINTER):
+    CONFIGS.remove(one)  # see test_what_is_no_encoder_of_the_language_model_is_not_predicted
 SOURCES = [*(f"preset:{name}" for name in preset_names()), *map(str, CONFIGS)]
 
 
@@ -77,6 +78,7 @@ def test_the_prediction_of_an_experiment() -> None:
     [
         (ADAPTER, "Module 'adapter': it lies between an encoder and the language module, which"),
         (DECODER, "Module 'writer': it comes behind the language module, which runs and"),
+        (PAINTER, "Module 'painter': it comes behind the language module, which runs and"),
     ],
 )
 def test_what_is_no_encoder_of_the_language_model_is_not_predicted(source: Path, told: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mimokit.config.base import world_check
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.rules.context import ValidationContext
+from mimokit.config.rules.decoders import decoder_problems
 from mimokit.config.rules.graph import topology_problems
 from mimokit.config.rules.modalities import modality_problems
 from mimokit.config.rules.names import name_problems
@@ -30,6 +31,7 @@ def all_problems(context: ValidationContext) -> Iterator[Problem]:
     yield from topology_problems(context)
     yield from mode_problems(context)
     yield from network_problems(context)
+    yield from decoder_problems(context)
     yield from sharding_problems(context)
     yield from modality_problems(context)
     yield from token_problems(context)

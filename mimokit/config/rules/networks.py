@@ -286,10 +286,12 @@ def _positions(
     context: ValidationContext, name: str, network: ModuleArchitecture
 ) -> Iterator[Problem]:
     field, language = "max_position_embeddings", name == context.model.llm_module_name
-    encodes = not language and name not in context.model.decoder_module_names
+    decodes_text = name in context.model.decoder_module_names and network.modality == "text"
+    encodes = not language and not decodes_text
     value = getattr(network, field)
     if network.position_embedding_type == "interpolated":
-        yield from _interpolated(name, network, value, encodes)
+        reads = encodes and name not in context.model.decoder_module_names
+        yield from _interpolated(name, network, value, reads)
         return
     if value is not None and network.position_embedding_type != "learned_absolute":
         yield _problem(

@@ -20,6 +20,7 @@ from mimokit.config.rules.facts import (
 )
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
+from mimokit.config.rules.runnable_decoders import unrunnable_decoder
 from mimokit.config.rules.runnable_networks import unrunnable_networks
 from mimokit.config.runtime import (
     FRAME_PARALLEL,
@@ -128,18 +129,7 @@ def _decoder_problems(
     network, sizes = model.get_architecture(name), model.get_parallelism(name)
     path = f"model.module_architectures.{name}"
     if network.modality != "text":
-        sentence = (
-            f"it comes behind '{model.llm_module_name}' and is not a text "
-            "decoder, which can be planned but not run yet; set its modal_type to text, and its "
-            "vocab_size to the tokens that it writes."
-        )
-        yield module_problem(
-            name,
-            "modal_type",
-            network.modal_type,
-            sentence,
-            {"path": f"{path}.modal_type", "value": "text"},
-        )
+        yield from unrunnable_decoder(model, name)
         return
     if data is not None and network.vocab_size < data.vocab_size:
         sentence = (

@@ -21,9 +21,13 @@ A batch is a dictionary:
     cu_seqlens                                    [samples + 1]: where every sample begins in a row
                                                   without padding, and where the last one ends; read
                                                   with data.pack_sequences_in_batch alone
-    targets: {module: {                           of modules behind the language model; without
-        "labels", "loss_mask"                     an entry it is the token after the next
-        }}                                        [samples, tokens]
+    targets: {module: {                           of modules behind the language model
+        "labels", "loss_mask"                     [samples, tokens], of a text decoder; without an
+                                                  entry it is the token after the next
+        "pixel_values"                            [items, channels, height, width], of an image
+                                                  decoder; without an entry it is what the encoder
+                                                  reads
+        }}
 
 Every tensor is sliced along its sample dimension. Items are in the order of their samples, and
 their rows are in the order of the items.
@@ -278,7 +282,8 @@ def sample_lengths(batch: Batch, placeholders: Iterable[int]) -> list[int]:
     ids = batch["input_ids"]
     needed = torch.isin(ids, torch.tensor(list(placeholders), dtype=ids.dtype, device=ids.device))
     targets = (batch.get("targets") or {}).values()
-    for loss_mask in (batch["loss_mask"], *(named["loss_mask"] for named in targets)):
+    of_text = [named["loss_mask"] for named in targets if "loss_mask" in named]
+    for loss_mask in (batch["loss_mask"], *of_text):
         needed = needed | (loss_mask != 0)
     ends = needed * torch.arange(1, ids.shape[1] + 1, device=ids.device)
     return ends.amax(1).clamp(min=1).tolist()

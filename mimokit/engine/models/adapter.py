@@ -31,6 +31,7 @@ class RowTransformer(Encoder):
         table: rows of the table of learned positions, of which the first are used; 0: positions are
             rotary.
         rotary: how heads turn with positions that are rotary.
+        inputs: width of the rows, which a matrix brings to that of the layers; 0: it is the same.
     """
 
     geometry: RowGeometry
@@ -45,8 +46,13 @@ class RowTransformer(Encoder):
         outer_norms: OuterNorms,
         part: StagePart,
         pg_collection: ProcessGroupCollection,
+        inputs: int = 0,
     ) -> None:
         super().__init__(config, part)
+        self.input_size = inputs or config.hidden_size
+        if part.first and inputs:
+            self.projection = torch.nn.Parameter(torch.empty(config.hidden_size, inputs))
+            config.init_method(self.projection)
         self.geometry = geometry
         self._turning = None if table else rotary
         if part.first and table:
@@ -66,20 +72,22 @@ class RowTransformer(Encoder):
         """Rows to [rows of the largest item, items, hidden]; on the first stage.
 
         Args:
-            rows: [rows of all items, hidden], items in order.
+            rows: [rows of all items, input_size], items in order.
             grid_thw: [items, 3], whose product is the number of rows of an item.
 
         Raises:
             ValueError: an item has more rows than the largest one, or they are not as many in all.
         """
-        most, width = self.geometry.positions, self.config.hidden_size
+        most, width = self.geometry.positions, self.input_size
         each = grid_thw.prod(1)
         if bool((each > most).any()) or int(each.sum()) != len(rows) or rows.shape[1] != width:
             raise ValueError(
                 f"The adapter takes up to {counted(most, 'row')} of {width} numbers of every item, "
                 f"not {list(rows.shape)} of items of {each.tolist()}."
             )
-        empty = rows.new_zeros(len(each), most, width)
+        if hasattr(self, "projection"):
+            rows = torch.nn.functional.linear(rows, self.projection)
+        empty = rows.new_zeros(len(each), most, self.config.hidden_size)
         embedded = empty.masked_scatter(self._seen(grid_thw)[..., None], rows).transpose(0, 1)
         if self._turning is None:
             embedded = embedded + self.position_embedding[:most, None]
@@ -87,7 +95,7 @@ class RowTransformer(Encoder):
 
     def no_items(self) -> dict[str, torch.Tensor]:
         """Return the rows of 0 items."""
-        return no_rows(self.config.hidden_size, next(self.parameters()).device)
+        return no_rows(self.input_size, next(self.parameters()).device)
 
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, items, hidden] to [rows of all items, hidden], without padding."""

@@ -18,6 +18,7 @@ from mimokit.engine.megatron import (
     HyperCommGrid,
     MimoModel,
     MimoModelConfig,
+    ModalitySubmodules,
     ModuleSpec,
     ProcessGroupCollection,
     TransformerBlock,
@@ -196,21 +197,21 @@ class MimoModelProvider:
         groups: Mapping[str, ProcessGroupCollection],
     ) -> None:
         for name, module in list(model.parts()):
-            encodes = name in model.modality_submodules
             encoders = [
                 encoder
-                for chunk in (chunks_of(module) if encodes else ())
+                for chunk in chunks_of(module)
+                if isinstance(chunk, ModalitySubmodules)
                 for encoder in chunk.encoders.values()
             ]
-            config = (encoders[0] if encodes else module).config
+            config = (encoders[0] if encoders else module).config
             wrapped = wrap_data_parallel(module, config, plan.executions[name], groups[name])
-            if encodes and (wrapped.shares_layers or config.num_moe_experts is not None):
+            if encoders and (wrapped.shares_layers or config.num_moe_experts is not None):
                 for encoder in encoders:
                     encoder.shares_items = encoder.shares_layers = True
-            if encodes:
+            if name in model.modality_submodules:
                 model.modality_submodules[name] = wrapped
-            elif name in model.text_decoders:
-                model.text_decoders[name] = wrapped
+            elif name in model.decoders:
+                model.decoders[name] = wrapped
             else:
                 model.language_model = wrapped
 
@@ -242,17 +243,17 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
         self._has_language_model = has_language_model
         self._language_model_spec = config.language_model_spec
         super().__init__(replace(config, language_model_spec=_of_whole_sequences(config)))
-        self.text_decoders = torch.nn.ModuleDict()
+        self.decoders = torch.nn.ModuleDict()
         for name, spec in (decoder_specs or {}).items():
             torch.manual_seed(module_seed(seed, name))
-            self.text_decoders[name] = built(spec)
+            self.decoders[name] = built(spec)
 
     def parts(self) -> Iterator[tuple[str, Any]]:
         """Yield the modules on this rank with their names."""
         yield from self.modality_submodules.items()
         if self.language_model is not None:
             yield self.language_module_name, self.language_model
-        yield from self.text_decoders.items()
+        yield from self.decoders.items()
 
     def forward(
         self, input_ids: torch.Tensor, position_ids: torch.Tensor | None = None, **given: Any
@@ -292,7 +293,7 @@ class NoModules(SeededMimoModel):
         torch.nn.Module.__init__(self)
         self.language_module_name = language_module_name
         self.modality_submodules = torch.nn.ModuleDict()
-        self.text_decoders = torch.nn.ModuleDict()
+        self.decoders = torch.nn.ModuleDict()
         self.language_model = None
         self.special_token_ids: dict[str, int] = {}
 

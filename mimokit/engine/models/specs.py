@@ -10,6 +10,7 @@ from mimokit.engine.models.adapter import ROWS
 from mimokit.engine.models.audio import AUDIO
 from mimokit.engine.models.described import is_whole_modality
 from mimokit.engine.models.encoder import EncoderKind
+from mimokit.engine.models.image_decoder import image_decoder_spec
 from mimokit.engine.models.language import language_model_spec, text_decoder_spec
 from mimokit.engine.models.own_modules import OwnEncoder, OwnLanguageModel
 from mimokit.engine.models.provider import MimoModelProvider
@@ -43,9 +44,7 @@ def multimodal_provider(
         },
         mimo_parallelism_config=config,
         seed=seed,
-        decoder_specs={
-            name: text_decoder_spec(builds[name]) for name in config.decoder_module_names
-        },
+        decoder_specs={name: decoder_spec(builds[name]) for name in config.decoder_module_names},
         cuts=cuts_of_config(config),
         own_modules=[name for name, build in builds.items() if build.builder is not None],
     )
@@ -57,6 +56,16 @@ def language_spec(build: ModuleBuild) -> ModuleSpec:
         return language_model_spec(build)
     params = {"config": build.config, "build": build, "pg_collection": None}
     return ModuleSpec(module=OwnLanguageModel, params=params)
+
+
+def decoder_spec(build: ModuleBuild) -> ModuleSpec:
+    """Return the spec of a module behind the language model.
+
+    Raises:
+        ValueError: if its sizes do not divide each other.
+    """
+    of_images = build.architecture.modality == "vision"
+    return image_decoder_spec(build) if of_images else text_decoder_spec(build)
 
 
 def encoder_spec(build: ModuleBuild) -> ModuleSpec:

@@ -102,6 +102,11 @@ def loss_sum(
     return sum_and_tokens(loss_func(loss_mask, losses))
 
 
+def squared_errors(made: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:
+    """Return the sum over rows of the mean squared error of their pixels, in fp32."""
+    return (made.float() - pixels.float()).square().mean(1).sum()
+
+
 def sum_and_tokens(returned: Any) -> tuple[torch.Tensor, float]:
     """Return the sum of a micro-batch's losses and their number, as a loss function returned them.
 

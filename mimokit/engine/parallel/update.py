@@ -44,7 +44,7 @@ class ModulesOnRank(Protocol):
     """The modules that a rank holds; see `SeededMimoModel` and `MimoModelOnRank`."""
 
     def parts(self) -> Iterator[tuple[str, Any]]:
-        """Yield the modules with their names: encoders, language model, text decoders."""
+        """Yield the modules with their names: encoders, language model, decoders."""
 
 
 def get_module_to_grid_tuple(

@@ -100,11 +100,11 @@ class StageOutput:
 
 @dataclass(frozen=True)
 class FurtherLoss:
-    """The loss of tokens further on, of all layers that predict them.
+    """The loss of tokens further on, of all layers that predict them, or that of an image decoder.
 
     Attributes:
         weighted: what is added to the sum of losses for the backward pass.
-        loss_sum: sum over unmasked tokens.
+        loss_sum: sum over unmasked tokens, or over rows of pixels.
         num_tokens: number of these.
     """
 
@@ -172,7 +172,7 @@ class PipelineStage(ABC):
         return None
 
     def further_loss(self, output: StageOutput, batch: Batch | None) -> FurtherLoss | None:
-        """Return the loss of tokens further on where a stage predicts them, else None."""
+        """Return a loss that that of the step does not count; None where a stage has none."""
         return None
 
     def whole_logits(self, output: StageOutput, batch: Batch) -> torch.Tensor:

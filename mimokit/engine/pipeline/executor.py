@@ -35,7 +35,8 @@ class MicrobatchLoss:
         loss_sum: sum over unmasked tokens.
         num_tokens: number of unmasked tokens.
         module_tokens: module -> number of tokens that this rank computed for it.
-        further_loss_sum: sum over unmasked tokens further on, where some are predicted.
+        further_loss_sum: sum over unmasked tokens further on, where some are predicted, or over the
+            rows of an image decoder.
         further_tokens: number of these.
     """
 
@@ -330,11 +331,13 @@ class StageExecutor:
             state.loss, tokens = loss
             counted.loss_sum += float(state.loss.detach())
             counted.num_tokens += tokens
-            further = stage.stage.further_loss(state.output, state.given.batch)
-            if further is not None:
-                state.loss = state.loss + further.weighted
-                counted.further_loss_sum += further.loss_sum
-                counted.further_tokens += further.num_tokens
+        further = stage.stage.further_loss(state.output, state.given.batch)
+        if further is not None:
+            counted = self.losses[microbatch]
+            own = 0.0 if state.loss is None else state.loss
+            state.loss = own + further.weighted
+            counted.further_loss_sum += further.loss_sum
+            counted.further_tokens += further.num_tokens
 
     def _receive_backward(self, action: Action) -> None:
         edge, microbatch = self._place(action)

@@ -15,7 +15,9 @@ from mimokit.config.user_code import NO_CODE, ForwardStep, UserCode
 from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.colocated.checks import EveryCall, ReplicaCheck, check_rarely
 from mimokit.engine.data.iterators import PlacesOf
+from mimokit.engine.data.reconstruction import Reconstruction
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
+from mimokit.engine.models.adapter import ROWS
 from mimokit.engine.models.chunks import chunks_of
 from mimokit.engine.models.encoder import Encoder
 from mimokit.engine.models.own_modules import no_items_of
@@ -30,6 +32,7 @@ from mimokit.engine.pipeline.stages import (
     AdapterStage,
     DecoderStage,
     EncoderStage,
+    ImageDecoderStage,
     LanguageStage,
     ModalityStage,
     token_grids_of,
@@ -219,6 +222,11 @@ def _stage(
     wrapped = dict(model.parts())[name]
     chunk = stage.place // plan.modules[name].pipeline_parallel
     network = config.get_architecture(name)
+    edges = {edge.modality: edge.index for edge in graph.incoming[graph.stage(name, 0).index]}
+    if name in config.image_decoder_names:
+        made = Reconstruction.of(config, name, network)
+        rows = tuple(edges.values())
+        return ImageDecoderStage(name, wrapped, first, last, ROWS, made, rows, chunk)
     if name in config.decoder_module_names:
         width = config.get_architecture(config.llm_module_name).hidden_size
         in_row = plan.executions[name].samples_in_row

@@ -1,4 +1,4 @@
-"""The stages of encoders and adapters, of the language model and of text decoders behind it."""
+"""The stages of encoders and adapters, of the language model and of decoders behind it."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from mimokit.engine.data.batch import (
     without_padding,
 )
 from mimokit.engine.data.check import check_words
+from mimokit.engine.data.reconstruction import Reconstruction
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import GPTModel, MimoModel
 from mimokit.engine.models.encoder import Encoder, EncoderKind
@@ -47,6 +48,7 @@ from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import (
     loss_sum,
     masked_loss_sum,
+    squared_errors,
     vocab_parallel_cross_entropy,
 )
 from mimokit.engine.parallel.row import SampleRow, bounds_of
@@ -267,7 +269,7 @@ class AdapterStage(EncoderStage):
         """Return the shapes for one item."""
         if self.first:
             for shapes in given.values():
-                hidden_of(shapes, self._encoder.config.hidden_size, self.dtype, self.name)
+                hidden_of(shapes, self._encoder.input_size, self.dtype, self.name)
         return super().infer({} if self.first else given)
 
 
@@ -280,6 +282,56 @@ def _joined(parts: Sequence[torch.Tensor], counts: Sequence[Sequence[int]]) -> t
     """
     split = [torch.split(part, list(own)) for part, own in zip(parts, counts, strict=True)]
     return torch.cat([own for of_sample in zip(*split, strict=True) for own in of_sample])
+
+
+class ImageDecoderStage(AdapterStage):
+    """A stage of an image decoder: rows of the language model in, pixels and a separate loss out.
+
+    Of the rows of a sample it takes those of the placeholders of images.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        wrapped: ModuleDataParallel,
+        first: bool,
+        last: bool,
+        kind: EncoderKind,
+        reconstruction: Reconstruction,
+        incoming: Sequence[int],
+        chunk: int = 0,
+    ) -> None:
+        tokens = reconstruction.geometry.patches
+        super().__init__(name, wrapped, first, last, kind, tokens, incoming, chunk)
+        self._reconstruction = reconstruction
+
+    def _inputs(self, given: StageInput) -> tuple[list[int], Mapping[str, torch.Tensor] | None]:
+        assert given.batch is not None
+        items = self._reconstruction.items(given.batch)
+        if not sum(items):
+            return items, None
+        ((edge, hidden),) = given.hidden.items()
+        placed = self._reconstruction.places(given.batch)
+        counts = given.counts[edge][0]
+        taken = torch.cat([own[:count] for own, count in zip(placed, counts, strict=True)])
+        rows = for_all_ranks(hidden, self.wrapped.ownership.groups.cp)
+        each = taken.new_full((sum(items),), self._tokens_per_item, dtype=torch.int64)
+        return items, {"rows": rows[taken], GRID: rows_alone(each)}
+
+    def further_loss(self, output: StageOutput, batch: Batch | None) -> FurtherLoss | None:
+        """Return the loss of the pixels on the last stage; context-parallel ranks have it alike."""
+        if not self.last or batch is None:
+            return None
+        if not len(output.tensor):
+            nothing = output.tensor.float().sum()
+            return FurtherLoss(nothing, 0.0, 0.0)
+        errors = squared_errors(output.tensor, self._reconstruction.pixels(batch))
+        ranks = self.wrapped.ownership.groups.cp.size()
+        return FurtherLoss(
+            self._reconstruction.weight * errors,
+            float(errors.detach()) / ranks,
+            len(output.tensor) / ranks,
+        )
 
 
 class ModalityStage(ModuleStage):

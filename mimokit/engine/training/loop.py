@@ -42,7 +42,8 @@ from mimokit.engine.training.held import ACTIVATIONS, KeptBytes, state_bytes
 from mimokit.engine.training.loop_monitor import (
     counts_on_rank,
     create_performance_monitor,
-    further_loss,
+    further_columns,
+    further_losses,
 )
 from mimokit.engine.training.monitor import PerformanceMonitor, watch
 from mimokit.engine.training.out_of_memory import telling_what_is_held
@@ -106,7 +107,8 @@ class StepResult:
     Attributes:
         loss: mean over the unmasked tokens of the step, including those of modules behind the
             language model.
-        further_loss: column -> mean over the unmasked tokens further on, where some are predicted.
+        further_loss: column -> mean over the unmasked tokens further on, where some are predicted,
+            and over the rows of an image decoder.
         grad_norm: norm over all modules, before clipping.
         module_tokens: module -> number of tokens it computed.
         expert_loads: module -> load of its experts, [layers, experts]; see `ExpertLoads`.
@@ -249,7 +251,9 @@ def _reduce(
     ]
     total = torch.tensor(values, dtype=torch.float64, device=rank_device())
     dist.all_reduce(total)
-    stops, loss, tokens, further, further_tokens, *rest = total.tolist()
+    stops, loss, tokens, *rest = total.tolist()
+    columns = further_columns(model.plan).values()
+    further, rest = rest[: 2 * len(columns)], rest[2 * len(columns) :]
     modules, rest = rest[: len(names)], rest[len(names) :]
     of_experts, arrived = rest[: len(of_experts)], rest[len(of_experts) :]
     if arrivals is not None:
@@ -257,7 +261,7 @@ def _reduce(
     module_tokens = {name: round(value) for name, value in zip(names, modules, strict=True)}
     return StepResult(
         loss=loss * one_over(tokens),
-        further_loss=further_loss(further, further_tokens),
+        further_loss=further_losses(columns, further),
         num_tokens=round(tokens),
         grad_norm=norm,
         module_tokens=module_tokens,

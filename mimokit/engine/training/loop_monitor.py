@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,14 +20,15 @@ from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step, watch_loop
 from mimokit.engine.training.monitor import NO_STEP, PerformanceMonitor, Watched
 from mimokit.engine.training.phase_times import PHASE_COLUMNS
-from mimokit.samples import MTP_LOSS, StepSample
+from mimokit.planning.types import LayoutPlan
+from mimokit.samples import MTP_LOSS, RECONSTRUCTION_LOSS, StepSample, module_column
 from mimokit.step_kinds import StepKind
 
 
 def counts_on_rank(model: RankModel, losses: Sequence[MicrobatchLoss]) -> list[float]:
-    """Return [sum of the losses, their tokens, both of tokens further on, tokens of each module].
+    """Return [sum of the losses, their tokens, both of further losses, tokens of each module].
 
-    Modules are in the order of the plan.
+    Further losses are in the order of `further_columns`, modules in that of the plan.
 
     Over all ranks they sum to those of the step: a rank counts what no other one counts.
     """
@@ -35,18 +37,35 @@ def counts_on_rank(model: RankModel, losses: Sequence[MicrobatchLoss]) -> list[f
     counted = losses if counts else []
     whole = [name for name, module in modules.items() if module.ownership.counts_samples()]
     tokens_of = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in whole}
+    further = dict.fromkeys(further_columns(model.plan), (0.0, 0.0))
+    if counted and model.last_stage.name in further:
+        further[model.last_stage.name] = (
+            sum(loss.further_loss_sum for loss in counted),
+            sum(loss.further_tokens for loss in counted),
+        )
     return [
         sum(loss.loss_sum for loss in counted),
         sum(loss.num_tokens for loss in counted),
-        sum(loss.further_loss_sum for loss in counted),
-        sum(loss.further_tokens for loss in counted),
+        *itertools.chain(*further.values()),
         *(tokens_of.get(name, 0) for name in model.plan.modules),
     ]
 
 
-def further_loss(loss_sum: float, tokens: float) -> dict[str, float]:
-    """Return the column of the mean loss of tokens further on; none where none are predicted."""
-    return {MTP_LOSS: loss_sum / tokens} if tokens else {}
+def further_columns(plan: LayoutPlan) -> dict[str, str]:
+    """Return module -> the column of its loss that is not in that of the step."""
+    language = plan.llm_module_name
+    images = {name: module_column(name, RECONSTRUCTION_LOSS) for name in plan.topology[language]}
+    return {language: MTP_LOSS, **images}
+
+
+def further_losses(columns: Collection[str], counts: Sequence[float]) -> dict[str, float]:
+    """Return column -> mean of further losses; none where a module has none.
+
+    Args:
+        counts: sum and number of each.
+    """
+    each = zip(columns, counts[::2], counts[1::2], strict=True)
+    return {column: loss_sum / number for column, loss_sum, number in each if number}
 
 
 class LoopMonitor(PerformanceMonitor):
@@ -70,6 +89,7 @@ class LoopMonitor(PerformanceMonitor):
         super().__init__(module_names, world_size, rank, watched)
         self._seq_length = seq_length
         self._names: tuple[str, ...] = ()
+        self._further: tuple[str, ...] = ()
         self._counts: list[float] = []
         self._samples = 0
 
@@ -116,6 +136,7 @@ class LoopMonitor(PerformanceMonitor):
         before = self._counts or [0.0] * len(counts)
         self._counts = [a + b for a, b in zip(before, counts, strict=True)]
         self._names = tuple(model.plan.modules)
+        self._further = tuple(further_columns(model.plan).values())
         self._samples += model.plan.batch.samples_per_microbatch * num_microbatches
 
     def end_step(self, iteration: int, **given: Any) -> StepSample:
@@ -134,9 +155,10 @@ class LoopMonitor(PerformanceMonitor):
         self.observe(Step(StepKind.REPORT))
         total = torch.tensor(self._counts, dtype=torch.float64, device=rank_device())
         dist.all_reduce(total)
-        loss, tokens, further, further_tokens, *of_modules = total.tolist()
+        loss, tokens, *rest = total.tolist()
+        further, of_modules = rest[: 2 * len(self._further)], rest[2 * len(self._further) :]
         return {
-            **further_loss(further, further_tokens),
+            **further_losses(self._further, further),
             "loss": loss * one_over(tokens),
             "samples": self._samples,
             "language_tokens": self._samples * self._seq_length,

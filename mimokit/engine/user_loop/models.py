@@ -46,7 +46,7 @@ class MimoModelOnRank(torch.nn.Module):
     Attributes:
         modality_submodules: encoder -> module.
         language_model: None on a rank that holds no part of it.
-        text_decoders: module behind the language model -> module.
+        decoders: module behind the language model -> module.
         further: loss of tokens further on in the last call, of labels and loss mask that it took,
             as Megatron's model adds it to the graph; None where it took none, or predicts none.
     """
@@ -58,11 +58,11 @@ class MimoModelOnRank(torch.nn.Module):
         self.modality_submodules = ModulesByName(dict(model.modality_submodules.items()))
         self.language_model: ModuleDataParallel | None = model.language_model
         self.language_module_name = model.language_module_name
-        self.text_decoders = model.text_decoders
+        self.decoders = model.decoders
         self.further: FurtherLoss | None = None
 
     def parts(self) -> Iterator[tuple[str, ModuleDataParallel]]:
-        """Yield the modules with their names: encoders, language model, text decoders."""
+        """Yield the modules with their names: encoders, language model, decoders."""
         return self.laid_out.model.parts()
 
     def release(self) -> None:

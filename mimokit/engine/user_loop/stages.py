@@ -192,8 +192,8 @@ class UserStage(ModuleStage):
         return loss_of_output(self._forward_step, self._output, self._loss_function)
 
     def further_loss(self, output: StageOutput, batch: Batch | None) -> FurtherLoss | None:
-        """Return the loss of tokens further on that the model computed when it was called."""
-        return self._model.further if self.ends else None
+        """Return the loss of tokens further on of the last call, or that of images."""
+        return self._model.further if self.ends else self._stage.further_loss(output, batch)
 
 
 class UserStageOfPipeline(UserStage):

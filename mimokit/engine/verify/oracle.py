@@ -11,6 +11,7 @@ the same, rounded weights; how much one process in as few bits differs from that
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,16 +27,17 @@ from mimokit.config.graph import topological_order
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import to_device
 from mimokit.engine.data.iterators import iterate_batches
+from mimokit.engine.data.reconstruction import Reconstruction
 from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.device import rank_device, without_tf32
 from mimokit.engine.megatron import ProcessGroupCollection, scale_auxiliary_losses
+from mimokit.engine.models.chunks import built
 from mimokit.engine.models.experts import route, routers_of
-from mimokit.engine.models.language import TextDecoder, text_decoder_spec
 from mimokit.engine.models.projector import receiver_columns
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.routing import WholeRouting
-from mimokit.engine.models.specs import multimodal_provider
+from mimokit.engine.models.specs import decoder_spec, multimodal_provider
 from mimokit.engine.models.transformer import DTYPES, ModuleBuild, round_weights
 from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.matrices import layer_matrices
@@ -244,12 +246,19 @@ def _build(
     }
     several = {name: receiver_columns(config.model, name) for name in plan.modules}
     columns = {name: own for name, own in several.items() if own}
-    return WholeModel(provided.model, behind, language, completed, words, adapters, columns)
+    images = {
+        name: Reconstruction.of(config.model, name, network)
+        for name, network in decoders.items()
+        if network.modality == "vision"
+    }
+    return WholeModel(provided.model, behind, language, completed, words, adapters, columns, images)
 
 
-def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> TextDecoder:
+def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> torch.nn.Module:
     torch.manual_seed(build.seed)
-    decoder = TextDecoder(**inject_process_groups(text_decoder_spec(build), groups).params)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Megatron's classes say that they are new
+        decoder: torch.nn.Module = built(inject_process_groups(decoder_spec(build), groups))
     decoder.to(rank_device())
     round_weights(decoder, build.execution)
     cuts = cuts_of(decoder_head(build.name, build.architecture, build.joined))
@@ -323,8 +332,8 @@ class OneProcess:
             self.model.samples = self._plan.batch.numbers(language, 0, microbatch)
             batch = to_device(next(self._batches), rank_device())
             loss, counted = self.model.loss_sum(batch)
-            if loss.requires_grad:  # False where all modules of this micro-batch are frozen
-                whole = loss + self.model.further_loss
+            whole = loss + self.model.further_loss
+            if whole.requires_grad:  # False where all modules of this micro-batch are frozen
                 (whole * self._loss_scale).backward()  # type: ignore[no-untyped-call]
             self._add_gradients()
             loss_sum += float(loss.detach())

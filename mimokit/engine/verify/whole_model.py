@@ -14,6 +14,7 @@ from mimokit.config.user_code import UserCode
 from mimokit.engine.data.batch import (
     ITEMS,
     Batch,
+    encoder_tensors,
     in_dtype,
     item_tokens,
     sample_lengths,
@@ -22,10 +23,11 @@ from mimokit.engine.data.batch import (
     without_padding,
 )
 from mimokit.engine.data.check import check_call
+from mimokit.engine.data.reconstruction import PIXELS, Reconstruction
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.models.adapter import ROWS
-from mimokit.engine.models.language import TextDecoder, hidden_states_of
+from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS, rows_alone
 from mimokit.engine.models.rng import computing_lengths, mask_rows, random_state_of
 from mimokit.engine.models.token_prediction import predicting_further
@@ -43,6 +45,7 @@ class WholeModel(torch.nn.Module):
         words: of the vocabulary, without padding; 0: what the language model returns stays whole.
         adapters: adapter -> the encoders that feed it; before it those adapters that do.
         columns: encoder that feeds several modules -> module -> the columns of its rows for it.
+        images: image decoder -> which images it makes.
 
     Attributes:
         reached: modules that have computed something, until a caller clears it.
@@ -59,20 +62,22 @@ class WholeModel(torch.nn.Module):
     def __init__(
         self,
         mimo: MimoModel,
-        decoders: Mapping[str, TextDecoder],
+        decoders: Mapping[str, torch.nn.Module],
         language: str,
         code: UserCode,
         words: int,
         adapters: Mapping[str, Sequence[str]] = MappingProxyType({}),
         columns: Mapping[str, Mapping[str, slice]] = MappingProxyType({}),
+        images: Mapping[str, Reconstruction] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         self.modality_submodules = ModulesByName(dict(mimo.modality_submodules.items()))
         self.language_model = mimo.language_model
         self.language_module_name = language
-        self.text_decoders = torch.nn.ModuleDict(dict(decoders))
+        self.decoders = torch.nn.ModuleDict(dict(decoders))
         self.reached: set[str] = set()
         self._code, self._words, self._adapters, self._columns = code, words, adapters, columns
+        self._images = images
         self._mimo = [mimo]  # not a module of this one: its parts are
         for name in (name for name, receivers in columns.items() if language in receivers):
             mimo.modality_submodules[name] = _GivenRows()
@@ -86,7 +91,8 @@ class WholeModel(torch.nn.Module):
 
         def drawn(*given: Any, **named: Any) -> Any:
             rows = mask_rows(self.step, self.samples, self._items.get(name))
-            lengths = None if name in self.modality_submodules else self._lengths
+            encodes = name in self.modality_submodules or name in self._images
+            lengths = None if encodes else self._lengths
             with random_state_of("", rows), computing_lengths(lengths):
                 return forward(*given, **named)
 
@@ -96,7 +102,7 @@ class WholeModel(torch.nn.Module):
         """Yield every module of the layout by its name."""
         yield from self.modality_submodules.items()
         yield self.language_module_name, self.language_model
-        yield from self.text_decoders.items()
+        yield from self.decoders.items()
 
     def items_of(self, name: str) -> Sequence[int]:
         """Return the items of every sample of the micro-batch that a module computes."""
@@ -123,13 +129,57 @@ class WholeModel(torch.nn.Module):
         """Return the sum of all losses of a micro-batch and their number of tokens."""
         self._lengths = sample_lengths(batch, self._mimo[0].special_token_ids.values())
         total, counted = self._language_loss(batch)
-        for name, decoder in self.text_decoders.items():
+        for name, decoder in self.decoders.items():
+            hidden = self.rows_of(name, self._hidden)
+            if name in self._images:
+                self._add_images(name, hidden, batch)
+                continue
             labels, loss_mask = targets_of(batch, name)
-            losses = _losses(decoder(self._hidden, _causal(labels)), labels)
+            losses = _losses(decoder(hidden, _causal(labels)), labels)
             self.reached.add(name)
             total = total + (losses * loss_mask).sum()
             counted += float(loss_mask.sum())
         return total, counted
+
+    def rows_of(self, decoder: str, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the hidden states that a decoder takes, [tokens, samples, hidden]."""
+        return hidden
+
+    def _add_images(self, name: str, hidden: torch.Tensor, batch: Batch) -> None:
+        """Add the loss of an image decoder to `further_loss`."""
+        made = self._images[name]
+        inputs = (batch.get("modality_inputs") or {}).get(made.encoder)
+        if inputs is None or not int(inputs[ITEMS].sum()):
+            return
+        self.reached.add(name)
+        self._items[name] = inputs[ITEMS].tolist()
+        placed = hidden.transpose(0, 1)
+        taken = [
+            own[ids == made.token] for own, ids in zip(placed, batch["input_ids"], strict=True)
+        ]
+        for sample, items in enumerate(self._items[name]):
+            first = sum(self._rows_in(batch, sample, *other) for other in made.before)
+            taken[sample] = taken[sample][first : first + items * made.geometry.patches]
+        rows = torch.cat(taken).split(made.geometry.patches)
+        pixels = self.decoders[name](encoder_inputs={ROWS.name: _of_items(rows)})
+        given = (batch.get("targets") or {}).get(name) or encoder_tensors(made.encoder, inputs)
+        size, images = made.geometry.patch_size, given[PIXELS]
+        if images.dim() == 3:  # of one channel
+            images = images[:, None]
+        wanted = torch.nn.functional.unfold(images, size, stride=size)
+        wanted = wanted.transpose(1, 2).flatten(0, 1)
+        errors = torch.nn.functional.mse_loss(pixels.float(), wanted, reduction="none")
+        self.further_loss = self.further_loss + made.weight * errors.mean(1).sum()
+
+    def _rows_in(self, batch: Batch, sample: int, encoder: str, each: int) -> int:
+        """Return the rows of an encoder in a sample; `each` of an item where the batch is silent."""
+        inputs = (batch.get("modality_inputs") or {}).get(encoder)
+        if inputs is None:
+            return 0
+        items, tokens = inputs[ITEMS].tolist(), item_tokens(inputs)
+        first = sum(items[:sample])
+        own = [each] * items[sample] if tokens is None else tokens.tolist()[first:][: items[sample]]
+        return sum(own)
 
     def _language_loss(self, batch: Batch) -> tuple[torch.Tensor, float]:
         step, loss_func = self._code.forward_step, self._code.loss_func

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from mimokit.config import ExperimentConfig
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.proof.parameters import unheld_parts, unreduced_parts
@@ -36,7 +38,7 @@ def prove(plan: LayoutPlan, config: ExperimentConfig) -> PlanProof:
         claims += [
             Claim.of("each sample is computed once", EVERY, uncomputed_samples(plan)),
             Claim.of("groups give equal sizes", EVERY, unequal_sizes(plan, config)),
-            Claim.of("what is computed is read", EVERY, unread_samples(plan)),
+            Claim.of("what is computed is read", EVERY, _unread(plan, config)),
             Claim.of("bridges bring each sample once", EVERY, broken_bridges(plan)),
             Claim.of(
                 "each part of a parameter is held",
@@ -46,6 +48,10 @@ def prove(plan: LayoutPlan, config: ExperimentConfig) -> PlanProof:
             Claim.of("each part is reduced and updated once", EVERY, unreduced_parts(plan)),
         ]
     return PlanProof(config.name, plan.world_size, (*claims, *of_actions))
+
+
+def _unread(plan: LayoutPlan, config: ExperimentConfig) -> Iterator[str]:
+    return unread_samples(plan, config.model.image_decoder_names)
 
 
 def prove_layout(config: ConfigSource) -> PlanProof:

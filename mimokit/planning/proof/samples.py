@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -42,8 +42,12 @@ def _by_place(plan: LayoutPlan, ranks: ModuleRanks) -> Ranges:
     return ranges_of(plan.batch.modules[ranks.module].samples, ranks.block())
 
 
-def unread_samples(plan: LayoutPlan) -> Iterator[str]:
-    """Yield ranks that compute inputs or labels which they do not read."""
+def unread_samples(plan: LayoutPlan, placing: Collection[str] = ()) -> Iterator[str]:
+    """Yield ranks that compute inputs or labels which they do not read.
+
+    Args:
+        placing: modules whose first stage looks up in a text which rows it takes.
+    """
     for name, ranks in plan.modules.items():
         batch = plan.batch.modules[name]
         loads = np.array(batch.loads, np.int64)
@@ -59,18 +63,18 @@ def unread_samples(plan: LayoutPlan) -> Iterator[str]:
                 f"rank {rank} reads samples {_text(read[short][0])} for module {name!r}, but "
                 f"computes {_text(own[short][0])}"
             )
-        must = _reading(plan, ranks)
+        must = _reading(plan, ranks, placing)
         missing = np.setdiff1d(must, loads)
         if len(missing):
             yield f"rank {missing[0]} computes samples of module {name!r} that it does not read"
 
 
-def _reading(plan: LayoutPlan, ranks: ModuleRanks) -> np.ndarray:
+def _reading(plan: LayoutPlan, ranks: ModuleRanks, placing: Collection[str]) -> np.ndarray:
     """Return the ranks that need inputs or labels: at the ends that no other module feeds."""
     name = ranks.module
     fed = any(name in targets for targets in plan.topology.values())
     ends = [range(0)]  # no rank of an adapter is added below
-    if name == plan.llm_module_name or not fed:
+    if name == plan.llm_module_name or not fed or name in placing:
         ends.append(ranks.stage(0))
     if name == plan.llm_module_name or not plan.topology[name]:
         ends.append(ranks.stage(-1))

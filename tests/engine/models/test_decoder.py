@@ -116,7 +116,6 @@ def test_targets_that_a_batch_names():
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"modal_type": None}, "behind 'language_module' and is not a text decoder, which can be"),
         ({"vocab_size": 15}, "vocab_size is 15, but it writes tokens of the 16 of data.vocab_size"),
         ({"vocab_size": 17}, "vocab_size is 17, which tensor_parallel 2 does not divide"),
     ],

@@ -132,7 +132,7 @@ def heterogeneous(plan, config, data, batches_per_step):
         data=data,
         seed=config.runtime.seed,
     )
-    module_to_model_map = dict(mimo_model.text_decoders.items())
+    module_to_model_map = dict(mimo_model.decoders.items())
     for name in config.model.encoder_module_names:
         if mimo_model.modality_submodules.get(name):
             module_to_model_map[name] = mimo_model.modality_submodules[name]

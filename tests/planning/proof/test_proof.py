@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,11 +13,11 @@ from mimokit.planning.proof.sizes import unequal_sizes
 from mimokit.planning.ranks import RankGrid
 from tests.benchmarks.plan_speed import colocated
 from tests.planning.proof.plans import layouts, planted
-from tests.whole_runs import WHOLE_RUNS
+from tests.whole_runs import WHOLE_RUNS, image_decoder_of_absent_images
 
 MANY = (
     "sizes on shared ranks", "pipelines on shared ranks", "chunks and orders", "experts",
-    "samples in a row", "sizes on separate ranks", "an adapter",
+    "samples in a row", "sizes on separate ranks", "an adapter", "an image decoder",
 )  # fmt: skip
 
 
@@ -34,6 +36,16 @@ def test_no_planted_fault_of_a_plan_is_missed():
     assert len(faults) >= 100
     missed = [f"{f.layout}: {f.fault}" for f in faults if prove(f.plan, f.config).passed]
     assert not missed
+
+
+def test_the_first_stage_of_an_image_decoder_reads_where_images_are():
+    config = image_decoder_of_absent_images((2, 2, 1))
+    plan = plan_checked(checked_config(config))
+    painter = plan.batch.modules["painter"]
+    assert painter.loads == (4, 5, 6, 7)
+    modules = {**plan.batch.modules, "painter": replace(painter, loads=painter.loads[2:])}
+    wrong = replace(plan, batch=replace(plan.batch, modules=modules))
+    assert "rank 4 computes samples of module 'painter' that it" in prove(wrong, config).verdict
 
 
 def test_a_fault_is_said_in_a_sentence():

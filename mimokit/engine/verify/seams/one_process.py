@@ -90,10 +90,8 @@ def _watch_model(recorder: Recorder, model: WholeModel) -> None:
         projector = ProjectorHooks(recorder, name)
         projector.hook(module)
         module.forward = _with_rows(recorder, model, name, module.forward, projector)
-    if model.text_decoders:
-        hidden = _Hidden(recorder, model)
-        for name, decoder in model.text_decoders.items():
-            decoder.register_forward_pre_hook(hidden.for_decoder(name))
+    if model.decoders:
+        model.rows_of = _Hidden(recorder, model).of_decoder  # type: ignore
 
 
 def _with_lengths(
@@ -153,17 +151,12 @@ class _Hidden:
         self._of: torch.Tensor | None = None
         self._taken: torch.Tensor | None = None
 
-    def for_decoder(self, name: str) -> Callable[..., Any]:
-        """Return a hook that has a decoder take a view of its own."""
-        operation = rows_for(name, len(self._model.text_decoders))
-
-        def before(decoder: torch.nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
-            taken = self._watched(given[0])
-            own = taken.view_as(taken)
-            self._gradient(operation, own)
-            return own, *given[1:]
-
-        return before
+    def of_decoder(self, name: str, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the view of the hidden states that a decoder takes."""
+        taken = self._watched(hidden)
+        own = taken.view_as(taken)
+        self._gradient(rows_for(name, len(self._model.decoders)), own)
+        return own
 
     def _watched(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the view that all decoders take, recorded by the first of a micro-batch."""

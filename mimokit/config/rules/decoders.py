@@ -1,0 +1,81 @@
+"""What a decoder behind the language model makes has a meaning in its model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mimokit.config.architecture import ModuleArchitecture
+from mimokit.config.errors import Problem
+from mimokit.config.messages import written
+from mimokit.config.rules.context import ValidationContext
+from mimokit.config.rules.facts import a_fix, module_problem, network_path
+from mimokit.units import listed
+
+if TYPE_CHECKING:
+    from mimokit.config.model import MimoParallelismConfig
+
+_OF_IMAGE_DECODERS = ("reconstructs", "reconstruction_loss_weight")
+_OF_ENCODERS = (
+    "merge_size", "class_token", "keep_class_token", "num_registers", "any_image_size",
+    "temporal_patch_size", "patch_bias", "pooling_head", "outer_norms", "post_layer_norm",
+    "projector", "multi_latent_attention",
+)  # fmt: skip
+
+
+def decoder_problems(context: ValidationContext) -> Iterator[Problem]:
+    """Yield decoders whose output has no meaning, and fields that only others have."""
+    model = context.model
+    if not context.is_valid("model.llm_module_name", "model.topology"):
+        return
+    if model.llm_module_name in model.decoder_module_names:  # a cycle, of another rule
+        return
+    for name, network in model.module_architectures.items():
+        if not context.is_valid(f"model.module_architectures.{name}"):
+            continue
+        if name in model.image_decoder_names:
+            yield from _out_of_place(name, network, _OF_ENCODERS, "makes images", "an encoder")
+            yield from _no_images(model, name, network)
+        else:
+            makes = "is no image decoder behind the language model"
+            yield from _out_of_place(name, network, _OF_IMAGE_DECODERS, makes, "an image decoder")
+        if name in model.decoder_module_names and network.modality == "rows":
+            sentence = (
+                f"modal_type is rows, but it comes behind '{model.llm_module_name}', where rows "
+                "have no target; write text, or leave it out for a decoder of images."
+            )
+            fix = a_fix(network_path(name, "modal_type"), None)
+            yield module_problem(name, "modal_type", "rows", sentence, fix)
+
+
+def _out_of_place(
+    name: str, network: ModuleArchitecture, fields: tuple[str, ...], why: str, whose: str
+) -> Iterator[Problem]:
+    for field in fields:
+        value, default = getattr(network, field), type(network).model_fields[field].default
+        if value != default:
+            said = f"is {written(value)}" if isinstance(value, bool | int | str) else "is given"
+            sentence = f"{field} {said}, but the module {why}; only {whose} has it, leave it out."
+            fix = a_fix(network_path(name, field), default)
+            yield module_problem(name, field, value, sentence, fix)
+
+
+def _no_images(
+    model: MimoParallelismConfig, name: str, network: ModuleArchitecture
+) -> Iterator[Problem]:
+    """Yield an image decoder of which it is not clear whose images it makes."""
+    if model.reconstructed_by(network) is not None:
+        return
+    reading, named = model.image_input_names, network.reconstructs
+    right = (
+        f"write one of {listed([*map(repr, reading)])} as reconstructs"
+        if reading
+        else "write modal_type: text for a decoder of tokens, or remove it"
+    )
+    what = (
+        f"several encoders read images ({listed([*reading])})" if named is None and reading
+        else "no encoder reads images" if not reading
+        else f"'{named}' is no encoder that reads images"
+    )  # fmt: skip
+    sentence = f"it makes images behind '{model.llm_module_name}', but {what}; {right}."
+    yield module_problem(name, "reconstructs", named, sentence)

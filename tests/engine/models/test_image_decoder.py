@@ -1,0 +1,198 @@
+"""Image decoders behind the language model, on ranks of their own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import mimokit
+from mimokit.architecture.tokens import ImageGeometry
+from mimokit.config import ConfigError, check_runnable
+from mimokit.engine.data.reconstruction import Reconstruction
+from mimokit.experiment import Evaluations, Stepper, explain, train, verify
+from tests.invariance import assert_computes_the_same
+from tests.layouts_apart import (
+    apart_config,
+    apart_multimodal_config,
+    with_image_decoder,
+)
+from tests.layouts_multimodal import LANGUAGE
+from tests.planted import planted
+from tests.whole_runs import whole_runs
+
+ONE = (1, 1, 1)
+
+
+def _config(painter=ONE, *options, **runtime):
+    return with_image_decoder(apart_config(ONE, ONE, *options, **runtime), painter)
+
+
+@whole_runs("an image decoder")
+def test_an_image_decoder_computes_what_one_process_computes(cluster, run):
+    assert_computes_the_same(cluster, run.make())
+
+
+def _swapped(original):
+    """Plant: the pixels of the first image are those of the second, and the other way around."""
+
+    def pixels(self, batch):
+        rows = original(self, batch)
+        first, second, *others = rows.split(self.geometry.patches)
+        return torch.cat([second, first, *others])
+
+    return pixels
+
+
+PIXELS = "mimokit.engine.data.reconstruction.Reconstruction.pixels"
+
+
+def test_check_catches_targets_of_two_images_that_are_swapped(cluster):
+    with planted(cluster, PIXELS, _swapped, 3):
+        report = verify(cluster, _config(clip_grad=0.0), steps=1)
+    assert report.loss_differences[0] <= 1e-5
+    assert report.gradient_differences[0]["painter"] > 1e-2
+
+
+def _counted_by_each(original):
+    """Plant: each of several replicas counts the loss of its images once for all of them."""
+
+    def further_loss(self, output, batch):
+        found = original(self, output, batch)
+        ranks = self.wrapped.ownership.groups.dp.size()
+        return None if found is None else type(found)(ranks * found.weighted, 0.0, 0.0)
+
+    return further_loss
+
+
+def test_check_catches_a_loss_that_replicas_count_several_times(cluster):
+    further = "mimokit.engine.pipeline.stages.ImageDecoderStage.further_loss"
+    with planted(cluster, further, _counted_by_each, 4):
+        report = verify(cluster, _config((1, 1, 2), clip_grad=0.0), steps=1)
+    assert report.gradient_differences[0]["painter"] > 1e-2
+    assert report.gradient_differences[0]["images"] > 1e-3
+
+
+def test_a_right_image_decoder_has_no_culprit_and_wrong_rows_are_found(cluster):
+    report = explain(cluster, _config(), steps=1)
+    assert report.passed, report.verdict
+    assert report.not_compared == ()
+    found = {one.seam.operation for one in report.compared if one.seam.module == "painter"}
+    assert "encoders.row_encoder.decoder.layers.1" in found
+    with planted(cluster, PIXELS, _swapped, 3):
+        report = explain(cluster, _config(), steps=1)
+    seam = report.divergence.seam
+    assert (seam.module, seam.phase) == ("painter", "backward")
+
+
+def test_it_learns_and_its_loss_is_a_column(cluster, tmp_path):
+    config = _config((2, 1, 1), 2, num_iterations=20, learning_rate=3e-3)
+    evaluated = Evaluations(final_samples=16)
+    steps = train(cluster, config, evaluations=evaluated, directory=tmp_path).result().steps
+    errors = steps.groupby("iteration")["painter_reconstruction_loss"].first()
+    assert errors.iloc[-3:].mean() < 0.7 * errors.iloc[0]
+    assert steps["painter_tokens_per_sec"].iloc[0] == steps["images_tokens_per_sec"].iloc[0] > 0
+
+
+def test_the_stepper_sees_rows_cross_to_the_decoder_and_gradients_come_back(cluster):
+    with Stepper(cluster, _config((1, 1, 2))) as stepper:
+        while not stepper.snapshots or not stepper.now.result:
+            stepper.next()
+        crossed = {
+            (piece.crossing.backward, piece.crossing.source_rank, piece.crossing.destination_rank)
+            for snapshot in stepper.snapshots
+            for piece in snapshot.pieces
+            if piece.crossing.destination == "painter"
+        }
+        assert crossed == {(False, 1, 2), (False, 1, 3), (True, 2, 1), (True, 3, 1)}
+        assert not stepper.differences
+
+
+MADE = Reconstruction("painter", "images", (), 9, ImageGeometry(1, 2, 2, 1, 1), 1.0)
+
+
+def _batch(images: torch.Tensor) -> dict[str, object]:
+    inputs = {"items_per_sample": torch.tensor([1, 0]), "vit_encoder": {"pixel_values": images}}
+    return {"input_ids": torch.zeros(2, 3), "modality_inputs": {"images": inputs}}
+
+
+def test_pixels_of_a_row_are_those_of_a_patch():
+    batch = _batch(torch.arange(8.0).reshape(1, 1, 2, 4))
+    assert MADE.pixels(batch).tolist() == [[0, 1, 4, 5], [2, 3, 6, 7]]
+    batch["targets"] = {"painter": {"pixel_values": torch.ones(1, 2, 4)}}
+    assert MADE.pixels(batch).tolist() == [[1.0] * 4] * 2
+    batch["targets"] = {"painter": {"pixel_values": torch.ones(2, 2, 4)}}
+    with pytest.raises(ValueError, match=r"'painter' is to make have shape \(2, 2, 4\) in the bat"):
+        MADE.pixels(batch)
+    batch["targets"] = {"painter": {}}
+    with pytest.raises(ValueError, match=r"are missing in the batch; give targets of \(1, 1, 2, 4"):
+        MADE.pixels(batch)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (
+            {"image_size": 16},
+            "makes images of 16 x 16 pixels with 1 channel, but those of 'images'",
+        ),
+        (
+            {"patch_size": 8},
+            "an image of 1 row of patch_size 8, but an image of 'images' has 4 tok",
+        ),
+        ({"reconstructs": "sounds"}, "but 'sounds' is no encoder that reads images; write one of"),
+        ({"merge_size": 2}, "merge_size is 2, but the module makes images; only an encoder has it"),
+        ({"modal_type": "rows"}, "modal_type is rows, but it comes behind 'language_module', whe"),
+    ],
+)
+def test_decoders_that_make_nothing_of_the_model_are_not_planned(fields, told):
+    config = _config()
+    network = config.model.get_architecture("painter").model_copy(update=fields)
+    config.model.module_architectures["painter"] = network
+    with pytest.raises(ConfigError, match=told):
+        mimokit.plan(config)
+
+
+def test_pixels_that_ranks_cannot_share_are_not_planned():
+    with pytest.raises(ConfigError, match="tensor_parallel is 3, which does not divide the 16 num"):
+        mimokit.plan(
+            with_image_decoder(
+                apart_config(ONE, ONE), (3, 1, 1), num_attention_heads=3, hidden_size=48
+            )
+        )
+
+
+def test_an_encoder_of_several_has_to_be_named():
+    config = apart_multimodal_config({"clip": ONE, "dino": ONE, LANGUAGE: ONE})
+    with pytest.raises(ConfigError, match="several encoders read images"):
+        with_image_decoder(config, ONE, "clip", reconstructs=None)
+    config.model.module_architectures["clip"].reconstructs = "clip"
+    with pytest.raises(ConfigError, match="reconstructs is clip, but the module is no image decod"):
+        mimokit.plan(config)
+
+
+def _of_any_size():
+    config = apart_multimodal_config({"qwen": ONE, LANGUAGE: ONE})
+    return with_image_decoder(config, ONE, "qwen")
+
+
+def _of_sound():
+    config = _config()
+    painter = config.model.get_architecture("painter")
+    of_images = {"image_size": None, "patch_size": None, "reconstructs": None}
+    changed = painter.model_copy(update={"mel_bins": 8, **of_images})
+    config.model.module_architectures["painter"] = changed
+    return config
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (_of_any_size, "makes the images of 'qwen', which may be of any size; that can be planned"),
+        (_of_sound, "it comes behind 'language_module' and makes sound, which can be planned but"),
+    ],
+)
+def test_decoders_that_can_be_planned_but_not_run(make, told):
+    config = make()
+    mimokit.plan(config)
+    with pytest.raises(ConfigError, match=told):
+        check_runnable(config)
