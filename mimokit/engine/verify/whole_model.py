@@ -160,7 +160,7 @@ class WholeModel(torch.nn.Module):
         for sample, items in enumerate(self._items[name]):
             first = sum(self._rows_in(batch, sample, *other) for other in made.before)
             taken[sample] = taken[sample][first : first + items * made.geometry.patches]
-        rows = torch.cat(taken).split(made.geometry.patches)
+        rows = torch.split(torch.cat(taken), made.geometry.patches)
         pixels = self.decoders[name](encoder_inputs={ROWS.name: _of_items(rows)})
         given = (batch.get("targets") or {}).get(name) or encoder_tensors(made.encoder, inputs)
         size, images = made.geometry.patch_size, given[PIXELS]
@@ -172,7 +172,7 @@ class WholeModel(torch.nn.Module):
         self.further_loss = self.further_loss + made.weight * errors.mean(1).sum()
 
     def _rows_in(self, batch: Batch, sample: int, encoder: str, each: int) -> int:
-        """Return the rows of an encoder in a sample; `each` of an item where the batch is silent."""
+        """Return the rows of an encoder in a sample, `each` of an item if the batch is silent."""
         inputs = (batch.get("modality_inputs") or {}).get(encoder)
         if inputs is None:
             return 0
