@@ -347,7 +347,7 @@ class EncoderBranch:
     @property
     def parameters(self) -> int:
         """Parameters of encoder and projectors."""
-        return self.encoder.parameters + sum(one.parameters for one in self.projectors)
+        return self.encoder.parameters + sum(projector.parameters for projector in self.projectors)
 
     @property
     def computed(self) -> EncoderBranch:
