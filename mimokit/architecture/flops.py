@@ -99,10 +99,10 @@ def _before_layers(branch: EncoderBranch) -> float:
 def _behind_layers(branch: EncoderBranch, length: float, rows: float | None) -> float:
     """Return the numbers in the matrices behind the layers, per position."""
     encoder, width = branch.encoder, branch.encoder.net.hidden
-    projector, pooled = branch.projector, 0.0
+    pooled = 0.0
     if isinstance(encoder, VisionEncoder) and encoder.head == "attention":
         once = 2 * width**2 + sum(feed_forward(width, encoder.net.ffn, gated=False, bias=False))
         pooled, rows = 2.0 * width**2 + once / length, 1.0
     if rows is None:
-        rows = length * width / projector.widths[0]
-    return pooled + projector.matrices * (1 + projector.copies) * rows / length
+        rows = length * width / branch.projector.widths[0]
+    return pooled + branch.projections * rows / length

@@ -347,9 +347,14 @@ class EncoderBranch:
         return (self.projector, *self.others)
 
     @property
+    def projections(self) -> int:
+        """Numbers in the matrices of all projectors, copies included."""
+        return sum(projector.matrices * (1 + projector.copies) for projector in self.projectors)
+
+    @property
     def parameters(self) -> int:
         """Parameters of encoder and projectors."""
-        return self.encoder.parameters + sum(one.parameters for one in self.projectors)
+        return self.encoder.parameters + sum(projector.parameters for projector in self.projectors)
 
     @property
     def computed(self) -> EncoderBranch:

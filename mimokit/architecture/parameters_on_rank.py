@@ -133,8 +133,9 @@ def _ends(module: Module, sizes: ParallelSizes, stage: Numbers) -> RankParameter
 
 def projector_parameters(branch: EncoderBranch, sizes: ParallelSizes, stage: Numbers) -> Numbers:
     """Return the parameters of projectors on one rank of a stage; they lie behind the last."""
-    sharded = sum(one.sharded * (1 + one.copies) for one in branch.projectors)
-    whole = sum(one.parameters for one in branch.projectors) - sharded
+    projectors = branch.projectors
+    sharded = sum(projector.sharded * (1 + projector.copies) for projector in projectors)
+    whole = sum(projector.parameters for projector in projectors) - sharded
     return np.equal(stage, sizes.pipeline - 1) * (whole + sharded / sizes.tensor)
 
 

@@ -70,7 +70,7 @@ def _behind(context: ValidationContext, graph: Topology) -> Iterator[Problem]:
     language = context.model.llm_module_name
     behind = downstream(graph, language)
     for name, fed in graph.items():
-        taking = [one for one in fed if one in behind]
+        taking = [target for target in fed if target in behind]
         if name == language or not taking:
             continue
         gives = (

@@ -180,8 +180,7 @@ def _projector(
     branch: EncoderBranch, sizes: ParallelSizes, tokens: Numbers, system: System
 ) -> Term:
     merged = _positions_of_a_row(branch.encoder)
-    matrices = branch.projector.matrices * (1 + branch.projector.copies)
-    operations = 2 * tokens / merged * matrices / sizes.tensor
+    operations = 2 * tokens / merged * branch.projections / sizes.tensor
     work = (system.operations(operations),)
     return added("matrix", "projector", work, operations=operations, launches=1.0)
 
