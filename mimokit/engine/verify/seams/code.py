@@ -37,11 +37,11 @@ def calling_line() -> str:
 
 def lines_of_step(plan: LayoutPlan) -> Mapping[tuple[str, str], str]:
     """Return the functions of a layout's step outside of its modules, as `Recording.code`."""
-    crossing = {
-        "colocated": ColocatedBridgeCommunicator._cross,
-        "heterogeneous": MultiModulePipelineCommunicator.receive,
-        "homogeneous": assemble,
-    }[plan.deployment_mode]
+    crossing: Any = assemble
+    if plan.disjoint_bridges:
+        crossing = MultiModulePipelineCommunicator.receive
+    elif plan.deployment_mode == "colocated":
+        crossing = ColocatedBridgeCommunicator._cross
     functions = {
         BRIDGE: crossing,
         ROWS: EncoderStage._forward,
