@@ -58,7 +58,8 @@ def scales(
 
 
 def _scale(magnitude: torch.Tensor, most: float) -> torch.Tensor:
-    found = (most / magnitude).clamp(max=torch.finfo(torch.float32).max)
+    # A Python number on the left would be multiplied by a reciprocal, which rounds twice.
+    found = (torch.full_like(magnitude, most) / magnitude).clamp(max=torch.finfo(torch.float32).max)
     return torch.where((magnitude > 0) & magnitude.isfinite(), found, 1.0)
 
 
