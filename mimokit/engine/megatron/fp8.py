@@ -48,7 +48,8 @@ def scales(
 ) -> list[torch.Tensor]:
     """Return the scale of each tensor, in fp32. Collective over the ranks that share the tensors.
 
-    It is 1 where the largest magnitude is zero, infinite or not a number.
+    That of zeros is 1. What is infinite or not a number makes all numbers of its tensor not a
+    number, where Transformer Engine would round it to the largest number of the format.
     """
     largest = torch.stack([_largest(tensor) for tensor in tensors])
     if group.size() > 1:
@@ -60,7 +61,7 @@ def scales(
 def _scale(magnitude: torch.Tensor, most: float) -> torch.Tensor:
     # A Python number on the left would be multiplied by a reciprocal, which rounds twice.
     found = (torch.full_like(magnitude, most) / magnitude).clamp(max=torch.finfo(torch.float32).max)
-    return torch.where((magnitude > 0) & magnitude.isfinite(), found, 1.0)
+    return torch.where(magnitude == 0, 1.0, found)
 
 
 def _largest(tensor: torch.Tensor) -> torch.Tensor:

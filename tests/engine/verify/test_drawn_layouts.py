@@ -21,7 +21,11 @@ LEFT_OUT = {
     ("homogeneous", "use_megatron_fsdp"),
     ("homogeneous", "account_for_embedding_in_pipeline_split"),
     ("homogeneous", "account_for_loss_in_pipeline_split"),
-    *((mode, "attention_dropout") for mode in ("homogeneous", "colocated", "heterogeneous")),
+    *(
+        (mode, field)
+        for mode in ("homogeneous", "colocated", "heterogeneous")
+        for field in ("attention_dropout", "precision fp8")
+    ),
 }
 """Mode and field of what whole runs alone have."""
 
