@@ -273,6 +273,7 @@ def test_heads_of_their_own_width() -> None:
     [
         (with_network("images", **LEARNED, max_position_embeddings=3), "max_position_embeddings"),
         (put(sections(), "runtime.precision", "nvfp4"), "precision"),
+        (put(sections(), "runtime.precision", "bf61"), "precision"),
     ],
 )
 def test_what_only_is_planned_is_not_run(content: dict[str, Any], field: str) -> None:

@@ -70,9 +70,8 @@ class WeightProducts:
     def add(self) -> None:
         """Compute all gradients, and add them to the gradient buffers."""
         with torch.no_grad():
-            for product in self._products:
-                product.add()
-            self._products.clear()
+            while self._products:
+                self._products.pop().add()
 
     def take(self, weight: torch.nn.Parameter, compute: Callable[[], torch.Tensor]) -> None:
         """Put the gradient of a weight off."""
