@@ -101,6 +101,7 @@ OF_NETWORKS: tuple[dict[str, Any], ...] = (
 OF_RUNTIME: tuple[dict[str, Any], ...] = (
     {"precision": "bf16"},
     {"precision": "fp16"},
+    {"precision": "fp8"},
     {"pipeline_order": "gpipe"},
     {"pipeline_order": "zb-h1"},
     {"encoder_microbatches": 2},

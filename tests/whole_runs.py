@@ -1604,6 +1604,21 @@ def _precisions() -> Iterator[WholeRun]:
         ("heterogeneous", apart),
     ):
         yield WholeRun("fp16", name, partial(in_precision, make, "fp16"))
+    split = partial(
+        shared_pipeline, "homogeneous", (2, 2, 1), {"audio": (2, 1)}, 3, pipeline_order="zb-h1"
+    )
+    behind = {"images": (1, 1, 2), LANGUAGE: (1, 1, 2), "writer": (1, 1, 2)}
+    decoded, modules = partial(decoded_config, behind, 2), ("images", LANGUAGE, "writer")
+    again = {"recompute_granularity": "full"}
+    for name, make in (
+        ("slices, zb-h1", partial(cut_along_sequences, split)),
+        ("colocated", partial(digits_config, (1, 4), (2, 2), num_microbatches=2)),
+        ("experts on contexts", experts_on_contexts),
+        ("latent attention on contexts", _latent_on_contexts),
+        ("recomputed, overlapped", _With(decoded, modules, {**OVERLAPPED, **again})),
+        ("layers in full shards", _With(decoded, modules, IN_FULL)),
+    ):
+        yield WholeRun("fp8", name, partial(in_precision, make, "fp8"))
 
 
 def with_sizes(config: ExperimentConfig, modules: Iterable[str], **fields: Any) -> ExperimentConfig:

@@ -40,7 +40,16 @@ TENSORBOARD: LoggerName = "tensorboard"
 PRECISION_OF_RUNS = "fp32"
 """What a `precision` that is left out (None) means."""
 
-RUNNABLE_PRECISIONS = ("fp32", "bf16", "fp16")
+FP8 = "fp8"
+"""Products of layers in 8 bits with one scale for a matrix; all else in bf16."""
+
+BLOCK_SCALED = ("mxfp8", "nvfp4")
+"""Those with a scale for each block of a matrix, which GPUs from Blackwell on multiply."""
+
+MEASURED_PRECISIONS = ("fp32", "bf16", "fp16")
+"""Those that `calibrate` measures."""
+
+RUNNABLE_PRECISIONS = (*MEASURED_PRECISIONS, FP8)
 """Those that runs support on every device."""
 
 TF32 = "tf32"
@@ -187,10 +196,14 @@ class RuntimeConfig(ConfigModel):
 
     precision: Name | None = None
     """Of matrix products: fp32, tf32, bf16, fp8, mxfp8, nvfp4, … None: fp32. Runs support fp32,
-    bf16 and fp16, and tf32 on GPUs. In bf16 weights and activations are bf16, gradients are summed
-    in fp32, and the optimizer steps fp32 weights, which begin as the bf16 ones; save_hf writes them
-    in the types of the weights that the run started from. The same holds in fp16, where losses are
-    scaled, too."""
+    bf16, fp16 and fp8, and tf32 on GPUs. In bf16 weights and activations are bf16, gradients are
+    summed in fp32, and the optimizer steps fp32 weights, which begin as the bf16 ones; save_hf
+    writes them in the types of the weights that the run started from. The same holds in fp16, where
+    losses are scaled, too. In fp8 it holds as well, but the linear layers inside transformer layers
+    multiply numbers of 8 bits: weights and activations E4M3, gradients E5M2, with one scale for
+    each tensor of a micro-batch, as in Transformer Engine's Float8CurrentScaling. GPUs of compute
+    capability 8.9 or more (Ada, Hopper) do that in hardware; elsewhere the same numbers are
+    multiplied in fp32, which is slower than bf16."""
 
     initial_loss_scale: Annotated[float, Field(gt=0)] = 2.0**15
     """What losses are multiplied by in fp16, so that small gradients do not become zero. A step

@@ -9,7 +9,7 @@ from typing import Any
 
 from mimokit.cluster import EngineCluster
 from mimokit.config.errors import Problem, refuse_if_any
-from mimokit.config.runtime import RUNNABLE_PRECISIONS
+from mimokit.config.runtime import MEASURED_PRECISIONS
 from mimokit.experiment import on_rank
 from mimokit.prediction.calibration import Calibration, fit_calibration, merge, save_calibration
 from mimokit.progress import shown
@@ -70,10 +70,10 @@ def calibrate(
 
 def _check(precision: str | None, path: str) -> None:
     problems = []
-    if precision not in (None, *RUNNABLE_PRECISIONS):
+    if precision not in (None, *MEASURED_PRECISIONS):
         sentence = (
             f"Calibration: precision {precision!r} cannot be measured; give one of "
-            f"{', '.join(RUNNABLE_PRECISIONS)}, or leave it out for fp32 and bf16."
+            f"{', '.join(MEASURED_PRECISIONS)}, or leave it out for fp32 and bf16."
         )
         problems.append(Problem("calibration", "precision", precision, sentence))
     if not path.endswith(".json"):

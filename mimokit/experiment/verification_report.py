@@ -240,8 +240,8 @@ class VerificationReport(Report):
             return ""
         return (
             f" One process in {self.yardstick.precision} differs from fp32 by more than "
-            f"{MOST_NOISE:.0%}, which says nothing about a layout; take fewer steps, or a smaller "
-            "learning rate."
+            f"{MOST_NOISE:.0%}, which says nothing about a layout; take fewer steps, a smaller "
+            "learning rate, or a precision of more bits."
         )
 
     def _large(self) -> str:

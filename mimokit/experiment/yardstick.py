@@ -18,7 +18,7 @@ of summation alone are half as far apart, but right layouts are not: they round 
 they add them.
 """
 
-HALF_STEP: Mapping[str, float] = {"bf16": 2.0**-8, "fp16": 2.0**-11}
+HALF_STEP: Mapping[str, float] = {"bf16": 2.0**-8, "fp16": 2.0**-11, "fp8": 2.0**-8}
 """The largest relative error of rounding to a precision, which a loss may have in any case: it is
 one number, and may happen to be right in one process.
 """

@@ -144,8 +144,8 @@ def test_another_world_is_checked_again(counts: Counts) -> None:
 def test_what_is_planned_only_is_rejected_after_a_change() -> None:
     config = load(sections())
     check_runnable(config)
-    config.runtime.precision = "fp8"
-    with pytest.raises(ConfigError, match="precision is fp8"):
+    config.runtime.precision = "mxfp8"
+    with pytest.raises(ConfigError, match="precision is mxfp8"):
         check_runnable(config)
 
 

@@ -49,9 +49,11 @@ def with_sizes(schedule: str = "1f1b", **fields: Any) -> dict[str, Any]:
 def test_a_plan_says_what_runs_reject() -> None:
     content = with_sizes()
     content["model"]["module_architectures"][LANGUAGE]["kv_channels"] = 5
-    content["runtime"]["precision"] = "fp8"
+    content["runtime"]["precision"] = "nvfp4"
     plan = mimokit.plan(content)
-    line = "`mimokit run` rejects this layout: language_module kv_channels 5; runtime precision fp8"
+    line = (
+        "`mimokit run` rejects this layout: language_module kv_channels 5; runtime precision nvfp4"
+    )
     assert line in " ".join(str(plan).split())
     assert line in plan._repr_html_()
     with pytest.raises(ConfigError) as refused:
@@ -270,7 +272,8 @@ def test_heads_of_their_own_width() -> None:
     ("content", "field"),
     [
         (with_network("images", **LEARNED, max_position_embeddings=3), "max_position_embeddings"),
-        (put(sections(), "runtime.precision", "fp8"), "precision"),
+        (put(sections(), "runtime.precision", "nvfp4"), "precision"),
+        (put(sections(), "runtime.precision", "bf61"), "precision"),
     ],
 )
 def test_what_only_is_planned_is_not_run(content: dict[str, Any], field: str) -> None:

@@ -219,6 +219,6 @@ def test_images_that_do_not_match_their_tokens_are_refused(cluster, tmp_path):
 
 def test_what_cannot_run_yet_is_refused_before_it_starts(cluster):
     config = digits_config((1, 2), (1, 2))
-    config.runtime.precision = "fp8"
-    with pytest.raises(ConfigError, match="precision is fp8, which can be predicted but"):
+    config.runtime.precision = "mxfp8"
+    with pytest.raises(ConfigError, match="precision is mxfp8, which needs GPUs of compute"):
         train(cluster, config)

@@ -23,6 +23,7 @@ from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_decoders import unrunnable_decoder
 from mimokit.config.rules.runnable_networks import unrunnable_networks
 from mimokit.config.runtime import (
+    BLOCK_SCALED,
     FRAME_PARALLEL,
     RUNNABLE_PRECISIONS,
     TF32,
@@ -63,12 +64,15 @@ def unrunnable(config: ExperimentConfig | MimoParallelismConfig) -> list[Problem
 def _precision(config: ExperimentConfig) -> Iterator[Problem]:
     """Yield a precision that runs do not have."""
     value = config.runtime.precision
-    if value not in (None, TF32, *RUNNABLE_PRECISIONS):
-        sentence = (
-            f"precision is {value}, which can be predicted but not run yet; "
-            "leave it out to run in fp32."
-        )
-        yield problem_at("runtime.precision", value, sentence, None)
+    if value in (None, TF32, *RUNNABLE_PRECISIONS):
+        return
+    blocks = "needs GPUs of compute capability 10.0 or more (Blackwell)"
+    why = blocks if value in BLOCK_SCALED else "runs do not know"
+    sentence = (
+        f"precision is {value}, which {why}; choose {', '.join(RUNNABLE_PRECISIONS)}, or leave it "
+        "out to run in fp32."
+    )
+    yield problem_at("runtime.precision", value, sentence, None)
 
 
 def _samples(config: ExperimentConfig) -> Iterator[Problem]:

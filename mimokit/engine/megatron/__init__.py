@@ -79,6 +79,7 @@ with quick_import():
         submodules_of,
         without_transformer_engine,
     )
+    from mimokit.engine.megatron.fp8_linear import multiply_in_fp8
     from mimokit.engine.megatron.kernels import transformer_engine_attention
     from mimokit.engine.megatron.latent import WholeLinear, take_whole_linear
     from mimokit.engine.megatron.state import (
@@ -159,6 +160,7 @@ __all__ = [
     "get_gpt_layer_local_spec",
     "get_transformer_layer_offset",
     "is_layer_window_attention",
+    "multiply_in_fp8",
     "of_class",
     "parallel_state",
     "scale_auxiliary_losses",

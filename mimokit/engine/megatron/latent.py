@@ -36,7 +36,11 @@ class WholeLinear(torch.nn.Module):
 
     def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, None]:
         """Return the product, and None in place of a bias."""
-        return F.linear(hidden, self.weight), None
+        return self._forward_impl(input=hidden, weight=self.weight), None
+
+    def _forward_impl(self, input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Multiply, as the method of this name of Megatron's linear layers does."""
+        return F.linear(input, weight)
 
 
 def take_whole_linear() -> None:

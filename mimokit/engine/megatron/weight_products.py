@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -21,32 +21,25 @@ _LINEAR = "linear_with_grad_accumulation_and_async_allreduce"
 """The function of Megatron by which layers with a trained weight compute."""
 
 
-@dataclass
+Later: TypeAlias = Callable[[Callable[[], torch.Tensor]], None]
+"""Takes what computes the gradient of a weight."""
+
+
+@dataclass(frozen=True)
 class _Product:
-    """What the gradient of a weight is computed from.
+    """The gradient of a weight that is not computed yet.
 
     Attributes:
-        given: the input of the layer; with sequence parallelism the slice of this rank.
-        group: whose slices are one sequence, with sequence parallelism.
-        gradients: of the output, one after its backward pass.
+        compute: it. With sequence parallelism collective over the ranks that have slices.
     """
 
     weight: torch.nn.Parameter
-    given: torch.Tensor
-    group: dist.ProcessGroup | None
-    gradients: list[torch.Tensor] = field(default_factory=list)
+    compute: Callable[[], torch.Tensor]
 
     def add(self) -> None:
-        """Add it to the gradient buffer. Collective over the ranks that have the slices."""
-        for gradient in self.gradients:
-            given = self.given
-            if self.group is not None:
-                given = layers.gather_from_sequence_parallel_region(
-                    given, tensor_parallel_output_grad=False, group=self.group
-                )
-            product = gradient.flatten(0, -2).t() @ given.flatten(0, -2)
-            buffer: torch.Tensor = self.weight.main_grad  # type: ignore[attr-defined]
-            buffer.add_(product)
+        """Add it to the gradient buffer. Collective as `compute` is."""
+        buffer: torch.Tensor = self.weight.main_grad  # type: ignore[attr-defined]
+        buffer.add_(self.compute())
 
 
 class WeightProducts:
@@ -62,14 +55,17 @@ class WeightProducts:
     @contextlib.contextmanager
     def put_off(self) -> Iterator[None]:
         """Put products off in a block; a backward pass in it may compute layers again."""
-        original = getattr(layers, _LINEAR)
+        global _collecting
+        original, before = getattr(layers, _LINEAR), _collecting
         linear = partial(self._linear, original)
         linear.warned = original.warned  # type: ignore[attr-defined]
         setattr(layers, _LINEAR, linear)
+        _collecting = self
         try:
             yield
         finally:
             setattr(layers, _LINEAR, original)
+            _collecting = before
 
     def add(self) -> None:
         """Compute all gradients, and add them to the gradient buffers."""
@@ -77,17 +73,52 @@ class WeightProducts:
             while self._products:
                 self._products.pop().add()
 
+    def take(self, weight: torch.nn.Parameter, compute: Callable[[], torch.Tensor]) -> None:
+        """Put the gradient of a weight off."""
+        self._products.append(_Product(weight, compute))
+
     def _linear(
         self, original: Callable[..., torch.Tensor], input: torch.Tensor, weight: Any, **how: Any
     ) -> torch.Tensor:
         """Return what Megatron's function does."""
-        if not (torch.is_grad_enabled() and input.requires_grad and hasattr(weight, "main_grad")):
+        later = later_of(input, weight)
+        if later is None:
             return original(input=input, weight=weight, **how)
         in_slices, group = how["sequence_parallel"], how["tp_group"]
         output: torch.Tensor = layers.linear_with_frozen_weight(
             input, weight.detach(), None, False, how["allreduce_dgrad"], in_slices, group
         )
-        product = _Product(weight, input.detach(), group if in_slices else None)
-        self._products.append(product)
-        output.register_hook(product.gradients.append)  # type: ignore[no-untyped-call]
+        gradient_of = partial(_product, input.detach(), group if in_slices else None)
+        output.register_hook(  # type: ignore[no-untyped-call]
+            lambda gradient: later(partial(gradient_of, gradient))
+        )
         return output if how["bias"] is None else output + how["bias"]
+
+
+_collecting: WeightProducts | None = None
+"""What takes the products of layers that compute now; None: they are not put off."""
+
+
+def later_of(given: torch.Tensor, weight: Any) -> Later | None:
+    """Return what takes the gradient of a weight, if it is computed after the backward pass."""
+    if _collecting is None or not (torch.is_grad_enabled() and given.requires_grad):
+        return None
+    is_trained = weight.requires_grad and hasattr(weight, "main_grad")
+    return partial(_collecting.take, weight) if is_trained else None
+
+
+def _product(
+    given: torch.Tensor, group: dist.ProcessGroup | None, gradient: torch.Tensor
+) -> torch.Tensor:
+    """Return the gradient of a weight.
+
+    Args:
+        given: the input of the layer; with sequence parallelism the slice of this rank.
+        group: whose slices are one sequence, with sequence parallelism.
+        gradient: of the output.
+    """
+    if group is not None:
+        given = layers.gather_from_sequence_parallel_region(
+            given, tensor_parallel_output_grad=False, group=group
+        )
+    return gradient.flatten(0, -2).t() @ given.flatten(0, -2)

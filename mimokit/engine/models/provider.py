@@ -29,7 +29,7 @@ from mimokit.engine.megatron import (
 from mimokit.engine.models.chunks import ModuleChunks, built, chunks_of
 from mimokit.engine.models.described import described
 from mimokit.engine.models.rng import module_seed, seed_modules
-from mimokit.engine.models.transformer import DTYPES, StagePart, round_weights
+from mimokit.engine.models.transformer import DTYPES, StagePart, set_precision
 from mimokit.engine.models.weights import load_weights, named_parameters
 from mimokit.engine.parallel.data_parallel import wrap_data_parallel
 from mimokit.engine.parallel.grids import create_grids, participating
@@ -121,7 +121,7 @@ class MimoModelProvider:
             model.to(rank_device())
             for name, module in model.parts():
                 # Drawn in fp32 and rounded: one seed is one model in every precision.
-                round_weights(module, plan.executions[name])
+                set_precision(module, plan.executions[name], groups[name])
             self._freeze(model, plan)
             networks = config.module_architectures
             for name, module in model.parts():

@@ -20,6 +20,7 @@ from mimokit.architecture.tensor_cut import Span
 from mimokit.architecture.transformer import EPSILON, INIT_STD
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.layer_architecture import Activation, windowed_layers
+from mimokit.config.runtime import FP8
 from mimokit.config.user_code import NO_CODE, OwnModule, UserCode
 from mimokit.engine.inside_steps import tell_of_recomputation
 from mimokit.engine.megatron import (
@@ -34,6 +35,7 @@ from mimokit.engine.megatron import (
     TransformerLayer,
     get_gpt_layer_local_spec,
     get_transformer_layer_offset,
+    multiply_in_fp8,
     tensor_parallel,
     transformer_engine_attention,
 )
@@ -136,10 +138,14 @@ _RECOMPUTED: Mapping[Recompute, Mapping[str, Any]] = {
 }
 
 
-def round_weights(module: torch.nn.Module, execution: ModuleExecution) -> None:
-    """Round the weights of a module to the type with which it is executed, if that is not fp32."""
+def set_precision(
+    module: torch.nn.Module, execution: ModuleExecution, groups: ProcessGroupCollection
+) -> None:
+    """Round the weights of a module as it is executed, and its products if these are in fp8."""
     if execution.weights != "fp32":
         module.to(DTYPES[execution.weights])
+    if execution.precision == FP8:
+        multiply_in_fp8(module, groups)
 
 
 _ACTIVATIONS: Mapping[Activation, Callable[[torch.Tensor], torch.Tensor]] = {

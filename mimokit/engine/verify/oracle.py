@@ -38,7 +38,7 @@ from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.routing import WholeRouting
 from mimokit.engine.models.specs import decoder_spec, multimodal_provider
-from mimokit.engine.models.transformer import DTYPES, ModuleBuild, round_weights
+from mimokit.engine.models.transformer import DTYPES, ModuleBuild, set_precision
 from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.matrices import layer_matrices
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec, set_epsilon
@@ -260,7 +260,7 @@ def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> torch.nn.Mod
         warnings.simplefilter("ignore", UserWarning)  # Megatron's classes say that they are new
         decoder: torch.nn.Module = built(inject_process_groups(decoder_spec(build), groups))
     decoder.to(rank_device())
-    round_weights(decoder, build.execution)
+    set_precision(decoder, build.execution, groups)
     cuts = cuts_of(decoder_head(build.name, build.architecture, build.joined))
     set_shards(build.name, dict(decoder.named_parameters()), cuts, ShardPlace())
     if build.architecture.is_frozen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,13 @@ from tests.layouts_apart import apart_multimodal_config, decoded_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.layouts_pipelines import shared_pipeline
 from tests.planted import planted
-from tests.whole_runs import experts_on_shared_stages, in_precision, recomputed, with_sizes
+from tests.whole_runs import (
+    cut_along_sequences,
+    experts_on_shared_stages,
+    in_precision,
+    recomputed,
+    with_sizes,
+)
 
 RANKS = 4
 MESSAGES = {"messages.py", "routes.py", "communicator.py", "collectives.py"}
@@ -72,6 +79,7 @@ def _layouts() -> dict[str, ExperimentConfig]:
         "stages of shared ranks": _stages(),
         # In chunks, on contexts and in rows, with recomputed attention.
         "experts in bf16": in_precision(experts_on_shared_stages, "bf16"),
+        "slices in fp8": in_precision(partial(cut_along_sequences, _stages), "fp8").finalize(),
         "decoder, zb-h1, dropout, shards of states": _decoder(),
     }
 

@@ -9,19 +9,26 @@ from __future__ import annotations
 import pytest
 
 from mimokit.experiment import verify
-from tests.invariance import FEW_STEPS
+from tests.invariance import FEW_STEPS, assert_within_its_noise
 from tests.layouts_drawn import numbered_config
 from tests.test_whole_runs import what_runs
-from tests.whole_runs import parallel_fields
+from tests.whole_runs import in_precision, parallel_fields
 
 CHOSEN = (
     105, 203, 239, 286, 310, 432, 649, 696, 843, 948, 1035, 1056, 1097, 1178, 1205, 1263,
 )  # fmt: skip
+IN_FP8 = 286, 649
+"""Those whose models are computed in fp8 as well."""
+
 LEFT_OUT = {
     ("homogeneous", "use_megatron_fsdp"),
     ("homogeneous", "account_for_embedding_in_pipeline_split"),
     ("homogeneous", "account_for_loss_in_pipeline_split"),
-    *((mode, "attention_dropout") for mode in ("homogeneous", "colocated", "heterogeneous")),
+    *(
+        (mode, field)
+        for mode in ("homogeneous", "colocated", "heterogeneous")
+        for field in ("attention_dropout", "precision fp8")
+    ),
 }
 """Mode and field of what whole runs alone have."""
 
@@ -36,3 +43,8 @@ def test_they_have_nearly_all_that_runs_in_every_mode():
 def test_a_drawn_layout_computes_what_one_process_computes(cluster, number):
     report = verify(cluster, numbered_config(number), steps=FEW_STEPS)
     assert report.passed, report.verdict
+
+
+@pytest.mark.parametrize("number", IN_FP8)
+def test_a_drawn_layout_in_fp8_is_within_its_noise(cluster, number):
+    assert_within_its_noise(cluster, in_precision(lambda: numbered_config(number), "fp8"))

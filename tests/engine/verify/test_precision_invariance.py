@@ -35,6 +35,12 @@ def test_layout_in_fp16_computes_what_one_process_computes(cluster, run):
     assert "fp16 against fp32" in report.verdict
 
 
+@whole_runs("fp8")
+def test_layout_in_fp8_computes_what_one_process_computes(cluster, run):
+    report = assert_within_its_noise(cluster, run.make(), run.steps)
+    assert "fp8 against fp32" in report.verdict
+
+
 def _as_on_a_gpu(original):
     """Plant: models are built for a GPU."""
     return False
@@ -97,24 +103,25 @@ def _half(original):
     return gather_rows
 
 
+REDUCE = "mimokit.engine.parallel.data_parallel.DistributedDataParallel.finish_grad_sync"
+
+
 @pytest.mark.parametrize(
-    ("target", "fault", "sizes"),
+    ("precision", "target", "fault", "sizes"),
     [
+        ("bf16", REDUCE, _own_gradients_only, ((1, 2), (1, 2))),
+        ("fp8", REDUCE, _own_gradients_only, ((1, 2), (1, 2))),
+        ("bf16", "mimokit.engine.colocated.bridge.gather_rows", _half, ((2, 1), (1, 2))),
         (
-            "mimokit.engine.parallel.data_parallel.DistributedDataParallel.finish_grad_sync",
-            _own_gradients_only,
-            ((1, 2), (1, 2)),
-        ),
-        ("mimokit.engine.colocated.bridge.gather_rows", _half, ((2, 1), (1, 2))),
-        (
+            "bf16",
             "mimokit.engine.parallel.optimizer.MainGradOptimizer.round_main_weights",
             lambda original: lambda self: None,
             ((1, 2), (1, 2)),
         ),
     ],
 )
-def test_check_in_bf16_catches_a_fault(cluster, target, fault, sizes):
-    config = digits_config(*sizes, precision="bf16")
+def test_check_in_fewer_bits_catches_a_fault(cluster, precision, target, fault, sizes):
+    config = digits_config(*sizes, precision=precision)
     oracle = oracle_of(cluster, config)
     with planted(cluster, target, fault, 2):
         report = verify(cluster, config, steps=1, oracle=oracle)
@@ -152,8 +159,7 @@ def test_a_process_that_happens_to_be_near_fp32_is_not_the_only_yardstick(cluste
     assert report.passed, report.verdict
     assert report.yardstick.processes == 4
     assert not replace(report, yardstick=replace(right.yardstick, **_first(lucky))).passed
-    fault = "mimokit.engine.parallel.data_parallel.DistributedDataParallel.finish_grad_sync"
-    with planted(cluster, fault, _own_gradients_only, 2):
+    with planted(cluster, REDUCE, _own_gradients_only, 2):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert not report.passed
 

@@ -8,6 +8,7 @@ from typing import Any, get_args
 from mimokit.config import RuntimeConfig
 from mimokit.config.recipe import Dispatcher, Graphs, RecipeConfig
 from mimokit.config.runtime import (
+    BLOCK_SCALED,
     PRECISION_OF_RUNS,
     RUNNABLE_PRECISIONS,
     PipelineOrder,
@@ -31,11 +32,10 @@ OPTIMIZER: Path = (*STRATEGY, "inner_optimizer", "name")
 RECIPE: Path = ("runtime", "recipe")
 EVERY_STEP = "simple_reduce"
 """The strategy of replicas that name none: gradients are reduced in every step."""
-PREDICTED_ONLY = ("fp8", "mxfp8", "nvfp4")
 
 _FIELDS: tuple[tuple[Path, str, tuple[str, ...], str, Any], ...] = (
     (
-        ("runtime", "precision"), "precision", (*RUNNABLE_PRECISIONS, *PREDICTED_ONLY),
+        ("runtime", "precision"), "precision", (*RUNNABLE_PRECISIONS, *BLOCK_SCALED),
         PRECISION_OF_RUNS, RuntimeConfig,
     ),
     (("runtime", "pipeline_schedule"), "schedule", get_args(PipelineSchedule), "by mode",
