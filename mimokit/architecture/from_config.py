@@ -34,11 +34,13 @@ from mimokit.architecture.modules import (
     TextEncoder,
     VisionEncoder,
 )
+from mimokit.architecture.parameters_on_rank import Module
 from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.architecture.tensors import cuts_of
 from mimokit.architecture.tokens import audio_geometry, image_geometry
 from mimokit.architecture.transformer import LatentAttention, MixtureOfExperts, Transformer
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
+from mimokit.config.graph import topological_order
 
 
 def model_of_config(model: MimoParallelismConfig, name: str = "model") -> MultimodalModel:
@@ -60,29 +62,46 @@ def model_of_config(model: MimoParallelismConfig, name: str = "model") -> Multim
         )
         for encoder in model.encoder_module_names
     )
-    whole = MultimodalModel(name, language_of_config(model.llm_module_name, language), branches)
+    whole = MultimodalModel(
+        name,
+        language_of_config(model.llm_module_name, language),
+        branches,
+        tuple(
+            decoder_head(decoder, model.get_architecture(decoder), language)
+            for decoder in model.decoder_module_names
+        ),
+        feeds_of_config(model),
+    )
     check_parameters(whole, "Section 'model'", "model")
     return whole
 
 
-def modules_of_config(model: MimoParallelismConfig) -> tuple[EncoderBranch | LanguageModel, ...]:
-    """Return the encoders and the language model of a config as the engine builds them.
+def feeds_of_config(model: MimoParallelismConfig) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return `MultimodalModel.feeds` of a config, feeders first."""
+    language, topology = model.llm_module_name, model.module_topology
+    usual = {name: () if name == language else (language,) for name in topology}
+    usual |= dict.fromkeys(model.decoder_module_names, ())
+    return tuple(
+        (name, topology[name])
+        for name in topological_order(topology)
+        if topology[name] != usual[name]
+    )
+
+
+def modules_of_config(model: MimoParallelismConfig) -> tuple[Module, ...]:
+    """Return the encoders, the language model and the decoders of a config as the engine has them.
 
     It pads a vocabulary only where the config says so.
     """
     described = model_of_config(model)
     multiple = model.get_architecture(model.llm_module_name).vocabulary_multiple
-    return (*described.branches, replace(described.language, vocab_multiple=multiple or 1))
+    language = replace(described.language, vocab_multiple=multiple or 1)
+    return (*described.branches, language, *described.decoders)
 
 
 def cuts_of_config(model: MimoParallelismConfig) -> dict[str, dict[str, TensorCut]]:
     """Return module -> tensor of the whole module -> how it is cut."""
-    language = model.get_architecture(model.llm_module_name)
-    decoders = (
-        decoder_head(name, model.get_architecture(name), language)
-        for name in model.decoder_module_names
-    )
-    return {module.name: cuts_of(module) for module in (*modules_of_config(model), *decoders)}
+    return {module.name: cuts_of(module) for module in modules_of_config(model)}
 
 
 def decoder_head(name: str, size: ModuleArchitecture, language: ModuleArchitecture) -> DecoderHead:

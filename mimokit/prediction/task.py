@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mimokit.architecture import Model
-from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.from_config import feeds_of_config, model_of_config
 from mimokit.architecture.parallel_sizes import ParallelSizes, sizes_of
 from mimokit.architecture.tokens import geometry_of
-from mimokit.config import ExperimentConfig, MimoParallelismConfig, PredictionConfig
-from mimokit.config.errors import ConfigError, Problem, refuse_if_any
+from mimokit.config import ExperimentConfig, PredictionConfig
+from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.graph import topological_order
 from mimokit.config.runtime import PRECISION_OF_RUNS
 from mimokit.config.world_size import ResolvedWorld, resolve
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
@@ -162,47 +162,30 @@ def _refused(why: str) -> ConfigError:
 
 
 def layout_of_config(config: ExperimentConfig, world_size: int | None = None) -> Layout:
-    """Return the layout of an experiment, the language module last.
+    """Return the layout of an experiment: encoders, the language module, decoders.
 
     Raises:
-        ConfigError: a data_parallel is missing, or a module comes after the language module, which
-            predictions do not support.
+        ConfigError: a data_parallel is missing.
     """
     model = config.model
     world = resolve(model, config.ranks_of_replica(world_size))
-    refuse_if_any(_unpredicted(model))
-    sizes = {name: _sizes(config, world, name) for name in model.encoder_module_names}
-    language = _sizes(config, world, model.llm_module_name)
+    sizes = {name: _sizes(config, world, name) for name in model.module_topology}
+    language = sizes[model.llm_module_name]
     if model.deployment_mode == "homogeneous":
-        sizes = dict.fromkeys(sizes, in_first_stage(language))
-    modules = {**sizes, model.llm_module_name: language}
-    return Layout(model.deployment_mode, modules, model.llm_module_name)
-
-
-def _unpredicted(model: MimoParallelismConfig) -> Iterator[Problem]:
-    """Yield the modules that are neither the language module nor encoders that feed it."""
-    places = dict.fromkeys(model.decoder_module_names, "comes behind the language module")
-    places |= dict.fromkeys(
-        model.adapter_module_names, "lies between an encoder and the language module"
-    )
-    for name, place in places.items():
-        sentence = (
-            f"Module '{name}': it {place}, which runs and is planned but not predicted or searched "
-            "yet; leave it out of what is predicted."
-        )
-        yield Problem(name, "topology", None, sentence)
+        sizes |= dict.fromkeys(model.encoder_module_names, in_first_stage(language))
+    modules = {name: sizes[name] for name in topological_order(model.module_topology)}
+    feeds = dict(feeds_of_config(model))
+    return Layout(model.deployment_mode, modules, model.llm_module_name, feeds=feeds)
 
 
 def workload_of_config(config: ExperimentConfig, world_size: int | None = None) -> Workload:
     """Return the workload of one step of an experiment.
 
     Raises:
-        ConfigError: a data_parallel is missing, so the number of samples is unknown, or a module
-            comes after the language module.
+        ConfigError: a data_parallel is missing, so the number of samples is unknown.
     """
     data, model, strategy = config.data, config.model, config.strategy
     world = resolve(model, config.ranks_of_replica(world_size))
-    refuse_if_any(_unpredicted(model))
     inputs = {
         name: _input(config, name, _micro_batch_samples(config, world))
         for name in model.encoder_module_names

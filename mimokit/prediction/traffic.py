@@ -37,6 +37,7 @@ from mimokit.planning.execution import NUMBER_BYTES
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
+from mimokit.prediction.workload import modules_of
 
 KINDS = ("bridge", "pipeline", "tensor", "context", "expert", "data")
 
@@ -180,12 +181,12 @@ def _within(route: Route, count: int) -> Iterator[Flow]:
 
 def _modules(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Flow]:
     described = model_of_config(config.model)
-    nets: dict[str, Module] = {branch.name: branch for branch in described.branches}
-    nets[plan.llm_module_name] = described.language
+    nets = {module.name: module for module in modules_of(described)}
+    decoders = config.model.decoder_module_names
     for name, ranks in plan.modules.items():
         architecture = config.model.get_architecture(name)
         tokens = architecture.seq_length
-        if name == plan.llm_module_name:
+        if name in (plan.llm_module_name, *decoders):
             tokens = config.data.seq_length
         samples = plan.batch.modules[name].micro_batch_size * plan.batch.num_microbatches
         rows = samples * tokens / ranks.context_parallel
@@ -201,7 +202,7 @@ def _modules(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Flow]:
                 mixed = layer_collectives(net, net.moe, sizes, way)
                 of_mixtures = rows * (net.layers - net.dense_layers) * number_bytes
                 yield from _layers(mixed, ranks, of_mixtures, net.moe.top_k)
-        if name in nets and not config.model.is_frozen(name):
+        if not config.model.is_frozen(name):
             yield from _gradients(nets[name], ranks, sizes, NUMBER_BYTES[execution.gradients])
 
 
