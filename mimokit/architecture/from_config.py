@@ -233,13 +233,24 @@ def language_network(
     }
 
 
-def encoder_network(branch: EncoderBranch, language: LanguageModel) -> dict[str, Any]:
-    """Return the fields of an encoder's `ModuleArchitecture`, its projector included."""
+def decoder_network(decoder: DecoderHead, seq_length: int) -> dict[str, Any]:
+    """Return the fields of the `ModuleArchitecture` of a text decoder."""
+    of_text = {"seq_length": seq_length, "vocab_size": decoder.vocab, "modal_type": "text"}
+    table = _stated_table(decoder.positions) if decoder.positions else {}
+    return {**_layers(decoder.net), **of_text, **table}
+
+
+def encoder_network(branch: EncoderBranch, receiver: Transformer) -> dict[str, Any]:
+    """Return the fields of an encoder's `ModuleArchitecture`, its projector included.
+
+    Args:
+        receiver: the layers of the module that takes its rows.
+    """
     network = lone_encoder_network(branch.encoder)
     merged = branch.projector.widths[0] // branch.encoder.net.hidden
     if isinstance(branch.encoder, AudioEncoder) and merged > 1:
         network["merge_size"] = merged
-    projector = _projector_section(branch.projector, branch.encoder.net.hidden, language)
+    projector = _projector_section(branch.projector, branch.encoder.net.hidden, receiver)
     return {**network, "projector": projector} if projector else network
 
 
@@ -301,13 +312,11 @@ def _layers(net: Transformer) -> dict[str, Any]:
     return fields
 
 
-def _projector_section(
-    projector: Projector, hidden: int, language: LanguageModel
-) -> dict[str, Any]:
+def _projector_section(projector: Projector, hidden: int, receiver: Transformer) -> dict[str, Any]:
     inward, *inside = projector.widths[:-1]
     norm, copied = projector.norm, projector.copy_norm
     return write(PROJECTOR, projector) | _given(
-        hidden_sizes=None if inside == [language.net.ffn] else inside,
+        hidden_sizes=None if inside == [receiver.ffn] else inside,
         normalization=None if norm is None else NORMALIZATIONS[norm[0]],
         norm_size=None if norm is None or norm[1] == hidden else norm[1],
         deepstack_layers=list(projector.inner_layers) or None,

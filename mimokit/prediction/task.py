@@ -211,7 +211,7 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
 def _input(config: ExperimentConfig, name: str, samples: int) -> EncoderInput:
     """Return the inputs of an encoder; the prediction section goes before the data section."""
     geometry = geometry_of(config.model.get_architecture(name))
-    tokens = config.data.modality_seq_length(name)
+    tokens = config.tokens_of(name)
     inputs = None if config.prediction is None else config.prediction.inputs
     said = (inputs or {}).get(name)
     pattern = frame_pattern(config, name, samples)

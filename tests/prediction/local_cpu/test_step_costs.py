@@ -212,7 +212,7 @@ def test_what_was_not_calibrated_is_refused(name: str, fields: dict[str, Any], w
     networks[name] = networks[name].model_copy(update=fields)
     sentence = (
         f"Module '{name}' is {what}, whose CPU time is not calibrated; predict_shared supports "
-        "trained vision encoders and language models."
+        "trained vision encoders, adapters, language models and text decoders."
     )
     with pytest.raises(ConfigError) as refused:
         predict_shared(config, planted(), 2)
