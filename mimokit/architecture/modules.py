@@ -406,8 +406,9 @@ class MultimodalModel:
     @property
     def parameters(self) -> int:
         """Parameters of all modules."""
-        others = (*self.branches, *self.decoders)
-        return self.language.parameters + sum(module.parameters for module in others)
+        encoders = sum(branch.parameters for branch in self.branches)
+        decoders = sum(decoder.parameters for decoder in self.decoders)
+        return self.language.parameters + encoders + decoders
 
     @property
     def computed(self) -> MultimodalModel:

@@ -93,9 +93,9 @@ def further_layers(module: Module) -> int:
 
 def output_rows(module: LanguageModel | DecoderHead, sizes: ParallelSizes) -> Numbers:
     """Return the rows of the output layer on a rank; those of a decoder are not padded."""
-    decodes = isinstance(module, DecoderHead)
-    rows = module.vocab if decodes else module.padded_vocab(sizes.tensor)
-    return rows / sizes.tensor
+    if isinstance(module, DecoderHead):
+        return module.vocab / sizes.tensor
+    return module.padded_vocab(sizes.tensor) / sizes.tensor
 
 
 def layers_of(module: Module, sizes: ParallelSizes, stage: Numbers) -> StageLayers:

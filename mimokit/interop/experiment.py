@@ -276,8 +276,9 @@ def lost_of_model(config: ExperimentConfig, model: Model) -> Iterator[Problem]:
     back = model_of_config(config.model)
     for field, value, kept in _differences(_plain(language_of(model)), _plain(back.language)):
         yield _lost(back.language.name, field, value, kept)
-    others = (*branches_of(model), *decoders_of(model))
-    for module, other in zip(others, (*back.branches, *back.decoders), strict=True):
+    others: tuple[Module, ...] = (*branches_of(model), *decoders_of(model))
+    read: tuple[Module, ...] = (*back.branches, *back.decoders)
+    for module, other in zip(others, read, strict=True):
         for field, value, kept in _differences(_plain(module), _plain(other)):
             yield _lost(other.name, field, value, kept)
 

@@ -96,7 +96,7 @@ def in_flight_around(
     language: LanguageCost, encoders: Sequence[EncoderCost]
 ) -> dict[str, tuple[Numbers, Numbers]]:
     """Return module -> micro-batches in flight before it and behind it, on the longest path."""
-    modules = (*encoders, language, *language.decoders)
+    modules: tuple[EncoderCost | LanguageCost, ...] = (*encoders, language, *language.decoders)
     count = language.micro_batches
     through = {module.name: micro_batches_through(module.sizes, count) for module in modules}
     return around(language.topology, through)
@@ -204,7 +204,7 @@ def heterogeneous(
     bubble = (heaviest(language.topology, passed) - busiest) * step.waiting
     bubble = bubble + language.last_round(count)
     crossing = crossing_seconds(language, encoders, system)
-    others = (*encoders, *language.decoders)
+    others: tuple[EncoderCost | LanguageCost, ...] = (*encoders, *language.decoders)
     update = reduce(np.maximum, (module.update for module in others), language.update)
     total = busiest * count + bubble + step.pipeline + crossing + update
     memory = separate_memory(language, encoders)
@@ -219,7 +219,8 @@ def crossing_seconds(
 
     They are those on the path of modules on which they take longest.
     """
-    modules = {each.name: each for each in (*encoders, language, *language.decoders)}
+    modules: dict[str, EncoderCost | LanguageCost] = {each.name: each for each in encoders}
+    modules |= {each.name: each for each in (language, *language.decoders)}
 
     def seconds(source: str, target: str) -> Numbers:
         return 2 * crossing_message(modules[source], modules[target].sizes, system).seconds

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mimokit.architecture.layer_work.products import visible_tokens
+from mimokit.architecture.modules import DecoderHead, LanguageModel
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_SELECTIVE,
@@ -170,7 +171,10 @@ def explain_task(
         inputs = encoder_input(branch, inside.sizes, workload, trained_before=trained)
         rows += module_rows(branch, inside.sizes, inputs, system, float(inside.micro_batches))
         rows += _bridge_rows(layout, cost, workload, system)
-    texts = (language_of(task.model), *decoders_of(task.model))
+    texts: tuple[LanguageModel | DecoderHead, ...] = (
+        language_of(task.model),
+        *decoders_of(task.model),
+    )
     for module, own in zip(texts, (language, *language.decoders), strict=True):
         trained = workload.trains_before(module.name, task.model)
         inputs = language_input(module, own.sizes, workload, trained_before=trained)

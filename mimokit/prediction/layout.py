@@ -91,10 +91,9 @@ def connected(layout: Layout, model: Model) -> Layout:
     """Return a layout whose modules feed each other as those of a model do."""
     if not isinstance(model, MultimodalModel):
         return layout
-    feeds = {
-        layout.language if name == model.language.name else name: fed for name, fed in model.feeds
-    }
-    return replace(layout, feeds=feeds)
+    language = model.language.name
+    feeds = {layout.language if name == language else name: fed for name, fed in model.feeds}
+    return layout if layout.feeds == feeds else replace(layout, feeds=feeds)
 
 
 def sizes_text(sizes: ParallelSizes) -> str:

@@ -63,12 +63,12 @@ class LanguageCost:
         Args:
             ahead, behind: see `micro_batches_in_flight`.
         """
-        ends = (self.first, 0), (self.last, self.sizes.pipeline - 1)
-        both = []
-        for (parts, stage), held, kept in zip(ends, self.held, self.kept, strict=True):
-            now = self.in_flight(stage, ahead, behind)
-            both.append(total_bytes(parts) + (now - held) * kept)
-        return np.maximum(*both)
+        first = self.in_flight(0, ahead, behind) - self.held[0]
+        last = self.in_flight(self.sizes.pipeline - 1, ahead, behind) - self.held[1]
+        return np.maximum(
+            total_bytes(self.first) + first * self.kept[0],
+            total_bytes(self.last) + last * self.kept[1],
+        )
 
     @property
     def hop(self) -> Numbers:
@@ -181,7 +181,7 @@ def language_cost(
     inputs = language_input(model, sizes, workload, trained_before=trained_before)
     step = module_step(model, sizes, inputs, system, micro_batches)
     stages = (0, sizes.pipeline - 1)
-    held = tuple(language_in_flight(model, layout, workload, stage) for stage in stages)
+    held = [language_in_flight(model, layout, workload, stage) for stage in stages]
 
     def memory(stage: Numbers, held_for: Numbers) -> Mapping[str, Numbers]:
         return stage_memory(
@@ -230,7 +230,8 @@ def language_in_flight(
     name, order = _name_of(model, layout), workload.pipeline_order
     sizes = layout.modules[name]
     count: Numbers = workload.global_batch_size / (sizes.data * sizes.micro_batch)
-    ahead, behind = 0.0, 0.0
+    ahead: Numbers = 0.0
+    behind: Numbers = 0.0
     if layout.mode == "heterogeneous":
         through = {n: micro_batches_through(own, count) for n, own in layout.modules.items()}
         ahead, behind = around(layout.topology.items(), through)[name]

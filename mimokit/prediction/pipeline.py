@@ -124,7 +124,8 @@ def timed_pipeline(
         _column([of[stage.module][stage.place % len(of[stage.module])] for stage in graph.stages])
         for of in times
     )
-    by_name = {cost.name: cost for cost in (*encoders, language, *language.decoders)}
+    by_name: dict[str, EncoderCost | LanguageCost] = {cost.name: cost for cost in encoders}
+    by_name |= {cost.name: cost for cost in (language, *language.decoders)}
 
     def seconds(edge: StageEdge) -> float:
         sender, to = by_name[edge.modality], graph.stages[edge.destination].module

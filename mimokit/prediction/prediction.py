@@ -90,7 +90,6 @@ def predict(
 
 def predict_task(task: PredictionTask) -> Prediction:
     """Predict the step time and the memory of one layout; raises what `predict` raises."""
-    task = replace(task, layout=connected(task.layout, task.model))
     at_once = task.layout.encoder_microbatches
     if at_once is not None:
         task = replace(task, workload=replace(task.workload, encoder_microbatches=at_once))
@@ -220,7 +219,10 @@ def _memory_table(
             storage=storage,
         )
     shared = encoder_bytes if layout.mode == "homogeneous" else 0.0
-    texts = (language_of(task.model), *decoders_of(task.model))
+    texts: tuple[LanguageModel | DecoderHead, ...] = (
+        language_of(task.model),
+        *decoders_of(task.model),
+    )
     for module, cost in zip(texts, (language, *language.decoders), strict=True):
         stage = _fullest_stage(cost, shared if cost is language else 0.0)
         lines[cost.name] = memory_lines(

@@ -17,7 +17,7 @@ from mimokit.config.world_size import ResolvedWorld, resolve
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.strategies.replicas import ReplicaPlan
 from mimokit.prediction.hardware import Hardware, load_hardware
-from mimokit.prediction.layout import Layout, in_first_stage
+from mimokit.prediction.layout import Layout, connected, in_first_stage
 from mimokit.prediction.memory.states import (
     MASTER_WEIGHT,
     OPTIMIZER,
@@ -39,6 +39,7 @@ class PredictionTask:
     """Everything that a prediction depends on.
 
     Attributes:
+        layout: its modules feed each other as those of the model do.
         price_per_gpu_hour: in dollars, or None.
         replicas: of an experiment with a strategy between links that it describes.
     """
@@ -49,6 +50,9 @@ class PredictionTask:
     system: System
     price_per_gpu_hour: float | None = None
     replicas: ReplicaPlan | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layout", connected(self.layout, self.model))
 
 
 def task_of(

@@ -30,6 +30,7 @@ from mimokit.architecture.from_config import model_of_config, net_of_config
 from mimokit.architecture.layer_work.collectives import WAYS, LayerCollective, layer_collectives
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, rank_parameters
+from mimokit.architecture.tokens import geometry_of
 from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig
 from mimokit.planning.bridges.routes import Route
@@ -182,12 +183,12 @@ def _within(route: Route, count: int) -> Iterator[Flow]:
 def _modules(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Flow]:
     described = model_of_config(config.model)
     nets = {module.name: module for module in modules_of(described)}
-    decoders = config.model.decoder_module_names
     for name, ranks in plan.modules.items():
         architecture = config.model.get_architecture(name)
-        tokens = architecture.seq_length
-        if name in (plan.llm_module_name, *decoders):
-            tokens = config.data.seq_length
+        tokens: float = config.data.seq_length
+        if name in config.model.encoder_module_names:
+            geometry = geometry_of(architecture)
+            tokens = config.tokens_of(name) / geometry.tokens * geometry.positions
         samples = plan.batch.modules[name].micro_batch_size * plan.batch.num_microbatches
         rows = samples * tokens / ranks.context_parallel
         backward = config.model.has_backward(name)

@@ -275,8 +275,7 @@ def step_flops(model: Model, workload: Workload) -> float:
     """Return the model FLOPs of a step; see `mimokit.architecture.flops`."""
     flops, graph = 0.0, topology_of(model)
     for module in modules_of(model):
-        encodes = isinstance(module, EncoderBranch)
-        each = workload.input_of(module).count if encodes else 1.0
+        each = workload.input_of(module).count if isinstance(module, EncoderBranch) else 1.0
         sequences = each * workload.global_batch_size
         forward = forward_flops(module, workload.length_of(module), sequences).total
         flops += passes(module.name, workload.frozen, upstream(graph, module.name)) * forward

@@ -147,9 +147,10 @@ class ModuleCosts:
 
     def row_bytes(self, samples: float) -> float:
         """Return the bytes that the module sends to the next."""
-        encodes = isinstance(self.module, EncoderBranch)
-        width = self.module.projector.row_width if encodes else self.module.net.hidden
-        return NUMBER_BYTES * samples * self.items * self.rows * width
+        module, sequences = self.module, samples * self.items
+        if isinstance(module, EncoderBranch):
+            return NUMBER_BYTES * sequences * self.rows * module.projector.row_width
+        return NUMBER_BYTES * sequences * self.rows * module.net.hidden
 
     def seconds(self, way: Way, samples: float, place: int) -> float:
         """Return the CPU seconds of a pass of one stage, including tensor-parallel collectives."""
