@@ -13,6 +13,7 @@ from mimokit.config.runtime import GPIPE, ZERO_BUBBLE
 from mimokit.prediction.memory import micro_batches_through, total_bytes
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
 from mimokit.prediction.paths import around, heaviest
+from mimokit.prediction.separate_ranks import ModulePass, seconds_of_passes
 from mimokit.prediction.step_time import System
 from mimokit.prediction.step_time.collectives import TimedMessage, sent
 from mimokit.prediction.step_time.pipeline import slowest_and_once
@@ -178,38 +179,39 @@ def crossing_message(
 def heterogeneous(
     language: LanguageCost, encoders: Sequence[EncoderCost], system: System
 ) -> LayoutCost:
-    """Return the cost with all modules on separate ranks.
+    """Return the cost with all modules on separate ranks; see `seconds_of_passes`.
 
-    Parallel branches join at the first stage of the module that they feed. The slowest of all
-    stages sets the time of each micro-batch, and the pipeline fills once along the longest path.
-    Chunks of an encoder shorten that only where it is the slowest: its first output leaves no
-    earlier.
+    Parallel branches join at the first stage of the module that they feed. Chunks of an encoder
+    shorten its pipeline only where it is the slowest: its first output leaves no earlier.
     """
     count, step = language.micro_batches, language.step
-    slowest, once = language.slowest_and_once
-    passed: dict[str, Numbers] = {
-        language.name: slowest + (once - slowest) / language.sizes.virtual
-    }
-    stage: Numbers = np.float64(0)
-    for encoder in encoders:
-        busy = encoder.seconds / count
-        stage = np.maximum(stage, busy)
-        ahead = np.where(busy > slowest, encoder.filling, encoder.passing)
-        passed[encoder.name] = busy + ahead
-    for decoder in language.decoders:
-        busy, through = decoder.slowest_and_once
-        stage = np.maximum(stage, busy)
-        passed[decoder.name] = busy + (through - busy) / decoder.sizes.virtual
-    busiest = np.maximum(slowest, stage)
-    bubble = (heaviest(language.topology, passed) - busiest) * step.waiting
-    bubble = bubble + language.last_round(count)
+    lines = (language, *language.decoders)
+    modules = {each.name: _pass_of_line(each) for each in lines}
+    modules |= {each.name: _pass_of_encoder(each, count) for each in encoders}
+    slowest = modules[language.name].busy
+    busiest = reduce(np.maximum, (module.busy for module in modules.values()))
+    passes = seconds_of_passes(language.topology, modules, count, language.order)
+    bubble = (passes - busiest * count) * step.waiting + language.last_round(count)
     crossing = crossing_seconds(language, encoders, system)
     others: tuple[EncoderCost | LanguageCost, ...] = (*encoders, *language.decoders)
     update = reduce(np.maximum, (module.update for module in others), language.update)
     total = busiest * count + bubble + step.pipeline + crossing + update
     memory = separate_memory(language, encoders)
-    waits = np.maximum(0.0, stage - slowest) * count
+    waits = (busiest - slowest) * count
     return LayoutCost(total, memory, waits, crossing + 0 * total, bubble + 0 * total, update)
+
+
+def _pass_of_line(cost: LanguageCost) -> ModulePass:
+    slowest, once = cost.slowest_and_once
+    others = (once - slowest) / cost.sizes.virtual
+    forward = cost.step.forward / cost.micro_batches
+    return ModulePass(slowest, forward, others, slowest + others, cost.sizes.pipeline)
+
+
+def _pass_of_encoder(cost: EncoderCost, count: Numbers) -> ModulePass:
+    busy = cost.seconds / count
+    forward, passed = cost.forward / count, busy + cost.passing
+    return ModulePass(busy, forward, cost.filling, passed, cost.sizes.pipeline)
 
 
 def crossing_seconds(
