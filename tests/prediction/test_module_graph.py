@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import mimokit
 from mimokit.architecture import EncoderBranch
+from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
 from mimokit.planning.pipeline import ORDERS
@@ -23,7 +24,7 @@ from mimokit.prediction.memory.stage import micro_batches_through
 from mimokit.prediction.paths import around
 from mimokit.prediction.pipeline import timed_pipeline
 from mimokit.prediction.prediction import predict_task
-from mimokit.prediction.task import PredictionTask, task_of
+from mimokit.prediction.task import PredictionTask, layout_of_config, task_of
 from mimokit.prediction.workload import modules_of
 from tests.layout_search.small import graph_model
 
@@ -98,7 +99,8 @@ def test_memory_is_that_of_the_fullest_stage_of_the_schedule(
     assert {name: sum(parts.values()) for name, parts in found.memory.items()} == pytest.approx(
         fullest
     )
-    assert found.peak_memory == pytest.approx(max(fullest.values()))
+    # The peak counts what the optimizer copies beside one micro-batch of an encoder, not all.
+    assert found.peak_memory == pytest.approx(max(fullest.values()), rel=0.01)
 
 
 def test_an_adapter_whose_memory_is_left_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +108,7 @@ def test_an_adapter_whose_memory_is_left_out_is_noticed(monkeypatch: pytest.Monk
     task = a_task(dict.fromkeys(NAMES, 4), adapter=wide)
     fullest = fullest_ranks(task)
     assert max(fullest, key=lambda name: fullest[name]) == "adapter"
-    assert predict_task(task).peak_memory == pytest.approx(fullest["adapter"])
+    assert predict_task(task).peak_memory == pytest.approx(fullest["adapter"], rel=0.01)
     whole = deployment_modes.separate_memory
 
     def without_adapter(language: Any, encoders: Any) -> Any:
@@ -125,7 +127,7 @@ def test_the_closed_form_is_close_to_the_schedule(stages: dict[str, int]) -> Non
     costs = costs_of(task.model, task.layout, task.workload, task.system)
     closed = layout_cost("heterogeneous", *costs, task.workload, task.system)
     timed = timed_pipeline(task.layout, *costs, task.workload, task.system)
-    assert float(closed.seconds - closed.update) == pytest.approx(timed.makespan, rel=0.2)
+    assert float(closed.seconds - closed.update) == pytest.approx(timed.makespan, rel=0.04)
     assert len(timed.schedule.graph.stages) == sum(stages.values())
 
 
@@ -148,9 +150,9 @@ def test_a_decoder_that_costs_nothing_changes_nothing() -> None:
 @pytest.mark.parametrize("name", ["adapter", "decoder"])
 def test_states_are_those_that_ranks_of_a_run_hold(name: str) -> None:
     config = mimokit.load_experiment_config(f"configs/digits_{name}.yaml")
-    plan, task = mimokit.plan(config), task_of(config)
-    for module in modules_of(task.model):
-        sizes = task.layout.modules[module.name]
+    plan, layout = mimokit.plan(config), layout_of_config(config)
+    for module in modules_of_config(config.model):
+        sizes = layout.modules[module.name]
         for place in range(sizes.pipeline):
             rank = plan.modules[module.name].stage(place)[0]
             held = stored_on_rank(config, plan, rank)[module.name].numbers
