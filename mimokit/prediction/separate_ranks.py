@@ -48,9 +48,9 @@ def seconds_of_passes(
         back = module.others + paths[name][1]
         waits = back
         if order != GPIPE:
-            ahead = module.stages - 1 + depths[name][1]
-            first = np.maximum(0.0, back - ahead * module.forward)
-            last = np.maximum(0.0, back - ahead * (module.busy - module.forward))
-            waits = np.where(ahead < count - 1, np.minimum(back, first + last), back)
+            forwards = np.minimum(count - 1, module.stages - 1 + depths[name][1])
+            first = np.maximum(0.0, back - forwards * module.forward)
+            last = np.maximum(0.0, back - forwards * (module.busy - module.forward))
+            waits = np.minimum(back, first + last)
         most = np.maximum(most, count * module.busy + paths[name][0] + waits)
     return most

@@ -127,7 +127,7 @@ def test_the_closed_form_is_close_to_the_schedule(stages: dict[str, int]) -> Non
     costs = costs_of(task.model, task.layout, task.workload, task.system)
     closed = layout_cost("heterogeneous", *costs, task.workload, task.system)
     timed = timed_pipeline(task.layout, *costs, task.workload, task.system)
-    assert float(closed.seconds - closed.update) == pytest.approx(timed.makespan, rel=0.04)
+    assert float(closed.seconds - closed.update) == pytest.approx(timed.makespan, rel=0.07)
     assert len(timed.schedule.graph.stages) == sum(stages.values())
 
 
