@@ -111,7 +111,9 @@ def _given(model: Model | None) -> Model:
 
 def _ranks(layout: Layout, model: Model) -> dict[str, Any]:
     """Return deployment mode and sizes; in homogeneous mode those of the language model."""
-    layers = {plain_name(one.name, layout): net_of(one).layers for one in modules_of(model)}
+    layers = {
+        plain_name(module.name, layout): net_of(module).layers for module in modules_of(model)
+    }
     language_sizes = layout.modules[layout.language]
     offsets, written = rank_offsets(layout), {}
     for name, sizes in layout.modules.items():

@@ -82,15 +82,15 @@ def make_layout(scan: Scan, mode: str, candidate: int, others: tuple[int, ...]) 
     tables = scan.tables
     language = tables.language.at(candidate)
     name = tables.language.facts.name
-    found: dict[str, ParallelSizes] = {name: language}
+    placed: dict[str, ParallelSizes] = {name: language}
     for other, chosen in zip(tables.others, others, strict=True):
         if mode == "homogeneous":
-            found[other.facts.name] = in_first_stage(language)
+            placed[other.facts.name] = in_first_stage(language)
             continue
         sizes = other.at(chosen)
         samples = language.micro_batch * language.data
-        found[other.facts.name] = replace(sizes, micro_batch=samples // sizes.data)
-    modules = {module: found[module] for module in topological_order(scan.task.feeds)}
+        placed[other.facts.name] = replace(sizes, micro_batch=samples // sizes.data)
+    modules = {module: placed[module] for module in topological_order(scan.task.feeds)}
     return connected(Layout(mode, modules, name), scan.task.model)  # type: ignore[arg-type]
 
 

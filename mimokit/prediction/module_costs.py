@@ -33,6 +33,7 @@ class LanguageCost:
     Attributes:
         first, last: bytes on the first and on the last stage, by part.
         held: micro-batches whose activations these two hold.
+        kept: bytes of the activations of one, likewise.
         sample_bytes: bytes per sample that a decoder behind it receives.
         decoders: the costs of these.
         topology: (module, the modules that it feeds), feeders first, of all modules of the model.
