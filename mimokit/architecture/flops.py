@@ -16,7 +16,13 @@ from mimokit.architecture.layer_work.products import (
     token_weights,
     visible_tokens,
 )
-from mimokit.architecture.modules import AudioEncoder, EncoderBranch, LanguageModel, VisionEncoder
+from mimokit.architecture.modules import (
+    AudioEncoder,
+    DecoderHead,
+    EncoderBranch,
+    LanguageModel,
+    VisionEncoder,
+)
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.architecture.transformer import feed_forward
@@ -31,7 +37,7 @@ class ForwardFlops:
     """Operations of a forward pass over all ranks.
 
     Attributes:
-        first: before the layers: patches, convolutions.
+        first: before the layers: patches, convolutions, the projection of a decoder.
         core: scores and values of attention in the layers.
         last: behind the layers: pooling head, projector, logits.
     """
@@ -60,6 +66,8 @@ def forward_flops(
     scores = net.layers * score_work(net, ParallelSizes(), visible_tokens(net, length))
     if isinstance(module, LanguageModel):
         first, last = 0.0, float(module.vocab * net.hidden) + _further(module, length)
+    elif isinstance(module, DecoderHead):
+        first, last = float(module.inputs * net.hidden), float(module.vocab * net.hidden)
     else:
         first, last = _before_layers(module), _behind_layers(module, length, rows)
     per_token = (first, token_weights(net), float(scores), last)

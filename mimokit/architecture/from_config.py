@@ -34,11 +34,13 @@ from mimokit.architecture.modules import (
     TextEncoder,
     VisionEncoder,
 )
+from mimokit.architecture.parameters_on_rank import Module
 from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.architecture.tensors import cuts_of
 from mimokit.architecture.tokens import audio_geometry, image_geometry
 from mimokit.architecture.transformer import LatentAttention, MixtureOfExperts, Transformer
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
+from mimokit.config.graph import topological_order
 
 
 def model_of_config(model: MimoParallelismConfig, name: str = "model") -> MultimodalModel:
@@ -60,29 +62,46 @@ def model_of_config(model: MimoParallelismConfig, name: str = "model") -> Multim
         )
         for encoder in model.encoder_module_names
     )
-    whole = MultimodalModel(name, language_of_config(model.llm_module_name, language), branches)
+    whole = MultimodalModel(
+        name,
+        language_of_config(model.llm_module_name, language),
+        branches,
+        tuple(
+            decoder_head(decoder, model.get_architecture(decoder), language)
+            for decoder in model.decoder_module_names
+        ),
+        feeds_of_config(model),
+    )
     check_parameters(whole, "Section 'model'", "model")
     return whole
 
 
-def modules_of_config(model: MimoParallelismConfig) -> tuple[EncoderBranch | LanguageModel, ...]:
-    """Return the encoders and the language model of a config as the engine builds them.
+def feeds_of_config(model: MimoParallelismConfig) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return `MultimodalModel.feeds` of a config, feeders first."""
+    language, topology = model.llm_module_name, model.module_topology
+    usual = {name: () if name == language else (language,) for name in topology}
+    usual |= dict.fromkeys(model.decoder_module_names, ())
+    return tuple(
+        (name, topology[name])
+        for name in topological_order(topology)
+        if topology[name] != usual[name]
+    )
+
+
+def modules_of_config(model: MimoParallelismConfig) -> tuple[Module, ...]:
+    """Return the encoders, the language model and the decoders of a config as the engine has them.
 
     It pads a vocabulary only where the config says so.
     """
     described = model_of_config(model)
     multiple = model.get_architecture(model.llm_module_name).vocabulary_multiple
-    return (*described.branches, replace(described.language, vocab_multiple=multiple or 1))
+    language = replace(described.language, vocab_multiple=multiple or 1)
+    return (*described.branches, language, *described.decoders)
 
 
 def cuts_of_config(model: MimoParallelismConfig) -> dict[str, dict[str, TensorCut]]:
     """Return module -> tensor of the whole module -> how it is cut."""
-    language = model.get_architecture(model.llm_module_name)
-    decoders = (
-        decoder_head(name, model.get_architecture(name), language)
-        for name in model.decoder_module_names
-    )
-    return {module.name: cuts_of(module) for module in (*modules_of_config(model), *decoders)}
+    return {module.name: cuts_of(module) for module in modules_of_config(model)}
 
 
 def decoder_head(
@@ -226,13 +245,24 @@ def language_network(
     }
 
 
-def encoder_network(branch: EncoderBranch, language: LanguageModel) -> dict[str, Any]:
-    """Return the fields of an encoder's `ModuleArchitecture`, its projector included."""
+def decoder_network(decoder: DecoderHead, seq_length: int) -> dict[str, Any]:
+    """Return the fields of the `ModuleArchitecture` of a text decoder."""
+    of_text = {"seq_length": seq_length, "vocab_size": decoder.vocab, "modal_type": "text"}
+    table = _stated_table(decoder.positions) if decoder.positions else {}
+    return {**_layers(decoder.net), **of_text, **table}
+
+
+def encoder_network(branch: EncoderBranch, receiver: Transformer) -> dict[str, Any]:
+    """Return the fields of an encoder's `ModuleArchitecture`, its projector included.
+
+    Args:
+        receiver: the layers of the module that takes its rows.
+    """
     network = lone_encoder_network(branch.encoder)
     merged = branch.projector.widths[0] // branch.encoder.net.hidden
     if isinstance(branch.encoder, AudioEncoder) and merged > 1:
         network["merge_size"] = merged
-    projector = _projector_section(branch.projector, branch.encoder.net.hidden, language)
+    projector = _projector_section(branch.projector, branch.encoder.net.hidden, receiver)
     return {**network, "projector": projector} if projector else network
 
 
@@ -294,13 +324,11 @@ def _layers(net: Transformer) -> dict[str, Any]:
     return fields
 
 
-def _projector_section(
-    projector: Projector, hidden: int, language: LanguageModel
-) -> dict[str, Any]:
+def _projector_section(projector: Projector, hidden: int, receiver: Transformer) -> dict[str, Any]:
     inward, *inside = projector.widths[:-1]
     norm, copied = projector.norm, projector.copy_norm
     return write(PROJECTOR, projector) | _given(
-        hidden_sizes=None if inside == [language.net.ffn] else inside,
+        hidden_sizes=None if inside == [receiver.ffn] else inside,
         normalization=None if norm is None else NORMALIZATIONS[norm[0]],
         norm_size=None if norm is None or norm[1] == hidden else norm[1],
         deepstack_layers=list(projector.inner_layers) or None,

@@ -377,19 +377,52 @@ class DecoderHead:
     inputs: int
     positions: int = 0
 
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        return stack_parameters(self.net) + self.parameters_before + self.parameters_behind
+
+    @property
+    def parameters_before(self) -> int:
+        """Of these, those before the layers: projection and positions."""
+        return (self.inputs + self.positions) * self.net.hidden
+
+    @property
+    def parameters_behind(self) -> int:
+        """Of these, those behind the layers: the last norm and the output layer."""
+        return self.net.norm_parameters + self.vocab * self.net.hidden
+
 
 @dataclass(frozen=True)
 class MultimodalModel:
-    """Encoders that feed a language model."""
+    """Encoders that feed a language model, and decoders that it feeds.
+
+    Attributes:
+        decoders: modules behind the language model; of images an `EncoderBranch`.
+        feeds: (module, modules that it feeds), of each that does not feed the language model alone:
+            encoders that feed adapters, and the language model if it feeds decoders.
+    """
 
     name: str
     language: LanguageModel
     branches: tuple[EncoderBranch, ...]
+    decoders: tuple[DecoderHead | EncoderBranch, ...] = ()
+    feeds: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def topology(self) -> dict[str, tuple[str, ...]]:
+        """Module -> the modules that it feeds, for every module."""
+        language = self.language.name
+        usual = {branch.name: (language,) for branch in self.branches}
+        ends = dict.fromkeys((language, *(decoder.name for decoder in self.decoders)), ())
+        return {**usual, **ends, **dict(self.feeds)}
 
     @property
     def parameters(self) -> int:
         """Parameters of all modules."""
-        return self.language.parameters + sum(branch.parameters for branch in self.branches)
+        encoders = sum(branch.parameters for branch in self.branches)
+        decoders = sum(decoder.parameters for decoder in self.decoders)
+        return self.language.parameters + encoders + decoders
 
     @property
     def computed(self) -> MultimodalModel:

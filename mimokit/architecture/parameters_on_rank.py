@@ -78,17 +78,24 @@ class RankParameters:
         return self.ordinary + self.expert
 
 
-Module = LanguageModel | EncoderBranch
+Module = LanguageModel | EncoderBranch | DecoderHead
 
 
 def net_of(module: Module) -> Transformer:
     """Return the layers of a module."""
-    return module.net if isinstance(module, LanguageModel) else module.encoder.net
+    return module.encoder.net if isinstance(module, EncoderBranch) else module.net
 
 
-def further_layers(module: Module | DecoderHead) -> int:
+def further_layers(module: Module) -> int:
     """Return the layers of a module that predict tokens further on, on its last stage."""
     return module.next_token_layers if isinstance(module, LanguageModel) else 0
+
+
+def output_rows(module: LanguageModel | DecoderHead, sizes: ParallelSizes) -> Numbers:
+    """Return the rows of the output layer on a rank; those of a decoder are not padded."""
+    if isinstance(module, DecoderHead):
+        return module.vocab / sizes.tensor
+    return module.padded_vocab(sizes.tensor) / sizes.tensor
 
 
 def layers_of(module: Module, sizes: ParallelSizes, stage: Numbers) -> StageLayers:
@@ -124,6 +131,9 @@ def _ends(module: Module, sizes: ParallelSizes, stage: Numbers) -> RankParameter
     last = np.equal(stage, sizes.pipeline - 1)
     if isinstance(module, LanguageModel):
         return _language_ends(module, sizes, first, last)
+    if isinstance(module, DecoderHead):
+        behind = module.net.norm_parameters + output_rows(module, sizes) * module.net.hidden
+        return RankParameters(first * module.parameters_before + last * behind)
     encoder = module.encoder
     after = encoder.parameters_after_layers
     in_front = encoder.parameters_outside_layers - after

@@ -23,7 +23,7 @@ from mimokit.architecture.modules import (
     table_of,
 )
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.parameters_on_rank import Module, further_layers, stage_spans
+from mimokit.architecture.parameters_on_rank import Module, further_layers, net_of, stage_spans
 from mimokit.architecture.tensor_cut import Shape, Span, TensorCut
 from mimokit.architecture.transformer import (
     LatentAttention,
@@ -88,8 +88,8 @@ class ModuleTensor:
 Tensors = Iterator[ModuleTensor]
 
 
-def module_tensors(module: Module | DecoderHead) -> tuple[ModuleTensor, ...]:
-    """Return the tensors of a module: a model behind an embedding, or an encoder and projector."""
+def module_tensors(module: Module) -> tuple[ModuleTensor, ...]:
+    """Return the tensors of a module: a language model, an encoder and projector, or a decoder."""
     if isinstance(module, EncoderBranch):
         prefix = ENCODER_NAMES[type(module.encoder)]
         return (*encoder_tensors(module.encoder, prefix), *_projectors(module))
@@ -105,16 +105,13 @@ def module_tensors(module: Module | DecoderHead) -> tuple[ModuleTensor, ...]:
     return (*_stack(module.net, ""), *_language_ends(module))
 
 
-def stage_tensors(
-    module: Module | DecoderHead, sizes: ParallelSizes, stage: int
-) -> tuple[ModuleTensor, ...]:
+def stage_tensors(module: Module, sizes: ParallelSizes, stage: int) -> tuple[ModuleTensor, ...]:
     """Return the tensors of a module on the ranks of a stage."""
-    net = module.encoder.net if isinstance(module, EncoderBranch) else module.net
-    layers = stage_spans(net.layers, sizes, further_layers(module))
+    layers = stage_spans(net_of(module).layers, sizes, further_layers(module))
     return tuple(row for row in module_tensors(module) if row.is_on(stage, layers))
 
 
-def cuts_of(module: Module | DecoderHead) -> dict[str, TensorCut]:
+def cuts_of(module: Module) -> dict[str, TensorCut]:
     """Return tensor -> how it is cut; a copy goes by the name of what it copies."""
     return {row.copy_of or row.name: row.cut for row in module_tensors(module)}
 

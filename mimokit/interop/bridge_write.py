@@ -63,7 +63,7 @@ def to_bridge(layout: Layout, workload: Workload) -> str:
     Raises:
         ConfigError: Bridge rejects it: modules need separate ranks, tensor parallel sizes must be
             powers of two, replicas must divide each other, expert parallel sizes must divide the
-            ranks of a stage, and encoders cannot have experts
+            ranks of a stage, other modules must be encoders that read data, without experts
             (`MegatronMIMOParallelismConfig.finalize`); or Megatron-Core does: interleaved chunks
             take micro-batches in multiples of the stages.
     """
@@ -98,6 +98,12 @@ def bridge_problems(layout: Layout) -> Iterator[str]:
         yield (
             "its config takes only modules on separate ranks that tile the world, and this "
             f"layout is {layout.mode}; choose a heterogeneous one."
+        )
+    apart = dict.fromkeys(name for fed in layout.feeds.values() for name in fed)
+    for name in (name for name in apart if name != layout.language):
+        yield (
+            f"module '{name}' takes what another one computes, and beside the language module its "
+            "config has encoders that read data alone; leave the module out."
         )
     for name, sizes in layout.modules.items():
         if int(sizes.tensor).bit_count() != 1:

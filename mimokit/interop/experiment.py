@@ -12,8 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from mimokit.architecture import EncoderBranch, LanguageModel, Model, VisionEncoder
-from mimokit.architecture.from_config import encoder_network, language_network, model_of_config
+from mimokit.architecture import EncoderBranch, Model, MultimodalModel, VisionEncoder
+from mimokit.architecture.from_config import (
+    decoder_network,
+    encoder_network,
+    language_network,
+    model_of_config,
+)
 from mimokit.architecture.parallel_sizes import other_fields, rank_fields
 from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.config import ExperimentConfig
@@ -21,10 +26,16 @@ from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.runtime import PRECISION_OF_RUNS, THREE_PHASE
 from mimokit.config_files import config_from_mapping
 from mimokit.prediction import EncoderInput, Layout, Workload
-from mimokit.prediction.layout import micro_batches, plain_name, rank_offsets
+from mimokit.prediction.layout import connected, micro_batches, plain_name, rank_offsets
 from mimokit.prediction.task import layout_of_config, workload_of_config
 from mimokit.prediction.validity import check_counts
-from mimokit.prediction.workload import branches_of, language_of
+from mimokit.prediction.workload import (
+    branches_of,
+    decoders_of,
+    language_of,
+    modules_of,
+    topology_of,
+)
 
 
 def config_of_layout(
@@ -57,7 +68,7 @@ def config_of_layout(
         known: Model = model_of_config(experiment.model)
     else:
         known = _given(model)
-        content = _sections(layout, workload, known)
+        content = _sections(connected(layout, known), workload, known)
     content["model"] |= _ranks(layout, known)
     content["data"] |= {
         "base_batch_size": int(layout.modules[layout.language].micro_batch),
@@ -100,15 +111,16 @@ def _given(model: Model | None) -> Model:
 
 def _ranks(layout: Layout, model: Model) -> dict[str, Any]:
     """Return deployment mode and sizes; in homogeneous mode those of the language model."""
-    modules: tuple[Module, ...] = (language_of(model), *branches_of(model))
-    layers = {plain_name(module.name, layout): net_of(module).layers for module in modules}
+    layers = {
+        plain_name(module.name, layout): net_of(module).layers for module in modules_of(model)
+    }
     language_sizes = layout.modules[layout.language]
     offsets, written = rank_offsets(layout), {}
     for name, sizes in layout.modules.items():
         plain = plain_name(name, layout)
         language = name == layout.language
         shared = layout.mode == "homogeneous" and not language
-        count = layers.get(plain, net_of(modules[0]).layers if language else None)
+        count = layers.get(plain, language_of(model).net.layers if language else None)
         written[plain] = {
             **rank_fields(language_sizes if shared else sizes),
             "rank_offset": offsets[name],
@@ -119,10 +131,19 @@ def _ranks(layout: Layout, model: Model) -> dict[str, Any]:
 
 def _sections(layout: Layout, workload: Workload, model: Model) -> dict[str, Any]:
     """Return the sections of an experiment for a model."""
-    language_part, branches = language_of(model), branches_of(model)
+    language_part, branches, graph = language_of(model), branches_of(model), topology_of(model)
     language = plain_name(layout.language, layout)
-    tokens = {branch.name: _tokens(branch, workload) for branch in branches}
-    networks = {branch.name: encoder_network(branch, language_part) for branch in branches}
+    nets = {module.name: net_of(module) for module in modules_of(model)}
+    tokens = {
+        branch.name: _tokens(branch, workload)
+        for branch in branches
+        if language_part.name in graph[branch.name]
+    }
+    networks = {
+        branch.name: encoder_network(branch, nets[graph[branch.name][0]]) for branch in branches
+    }
+    for decoder in decoders_of(model):
+        networks[decoder.name] = decoder_network(decoder, workload.seq_length)
     tensor = int(layout.modules[layout.language].tensor)
     networks[language] = language_network(language_part, workload.seq_length, tensor)
     return {
@@ -131,6 +152,7 @@ def _sections(layout: Layout, workload: Workload, model: Model) -> dict[str, Any
             "llm_module_name": language,
             "special_token_ids": {name: language_part.vocab + n for n, name in enumerate(tokens)},
             "module_architectures": networks,
+            **_topology(layout),
         },
         "data": {
             "seq_length": workload.seq_length,
@@ -141,6 +163,15 @@ def _sections(layout: Layout, workload: Workload, model: Model) -> dict[str, Any
         },
         "runtime": {},
     }
+
+
+def _topology(layout: Layout) -> dict[str, Any]:
+    """Return the graph of modules, where not all feed the language module alone."""
+    if not layout.feeds:
+        return {}
+    plain = {name: plain_name(name, layout) for name in layout.modules}
+    graph = {plain[name]: [plain[to] for to in fed] for name, fed in layout.topology.items()}
+    return {"topology": graph}
 
 
 def _tokens(branch: EncoderBranch, workload: Workload) -> int:
@@ -247,14 +278,17 @@ def lost_of_model(config: ExperimentConfig, model: Model) -> Iterator[Problem]:
     back = model_of_config(config.model)
     for field, value, kept in _differences(_plain(language_of(model)), _plain(back.language)):
         yield _lost(back.language.name, field, value, kept)
-    for branch, other in zip(branches_of(model), back.branches, strict=True):
-        for field, value, kept in _differences(_plain(branch), _plain(other)):
+    behind = model.decoders if isinstance(model, MultimodalModel) else ()
+    others: tuple[Module, ...] = (*branches_of(model), *behind)
+    read: tuple[Module, ...] = (*back.branches, *back.decoders)
+    for module, other in zip(others, read, strict=True):
+        for field, value, kept in _differences(_plain(module), _plain(other)):
             yield _lost(other.name, field, value, kept)
 
 
-def _plain(module: LanguageModel | EncoderBranch) -> LanguageModel | EncoderBranch:
+def _plain(module: Module) -> Module:
     """Return a module without its names, its images cropped to whole patches."""
-    if isinstance(module, LanguageModel):
+    if not isinstance(module, EncoderBranch):
         return replace(module, name="")
     encoder = replace(module.encoder, name="")
     if isinstance(encoder, VisionEncoder):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.architecture.modules import EncoderBranch, LanguageModel
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.layout_search.candidates import Candidates, bounded, candidates, search_facts
 from mimokit.layout_search.space import axes_of
@@ -47,34 +47,44 @@ class Tables:
     """Candidates and their costs.
 
     Attributes:
-        encoders: candidates of each encoder on its own ranks, and of size 1 in a pipeline where it
-            shares them.
+        others: candidates of each other module on its own ranks, and of size 1 in a pipeline where
+            it shares them: of encoders, then of decoders.
         samples: samples of a global micro-batch, of each language candidate.
         step: position of these samples in the encoders' costs.
-        encoder_costs: per encoder the costs of candidate i and step k at i times steps + k, without
-            their sizes.
-        encoder_sizes: of these; those of a candidate differ by their samples alone.
+        other_costs: per other module the costs of candidate i and step k at i times steps + k,
+            without their sizes.
+        other_sizes: of these; those of a candidate differ by their samples alone.
         steps: how many numbers of samples there are.
         inside: costs of the encoders in the first stage of each language candidate.
     """
 
     language: Candidates
-    encoders: tuple[Candidates, ...]
+    others: tuple[Candidates, ...]
     samples: NDArray[np.int64]
     step: NDArray[np.int64]
     language_costs: LanguageCost
-    encoder_costs: tuple[EncoderCost, ...]
-    encoder_sizes: tuple[ParallelSizes, ...]
+    other_costs: tuple[EncoderCost | LanguageCost, ...]
+    other_sizes: tuple[ParallelSizes, ...]
     steps: int
     inside: tuple[EncoderCost, ...]
     _languages: dict[tuple[int, int], LanguageCost] = field(default_factory=dict)
 
-    def encoder(self, which: int, candidate: int, languages: slice) -> EncoderCost:
-        """Return the costs of one encoder candidate next to some language candidates."""
-        sizes, first = self.encoder_sizes[which], candidate * self.steps
+    def beside(
+        self, chosen: Sequence[int], languages: slice
+    ) -> tuple[LanguageCost, list[EncoderCost]]:
+        """Return the costs of some language candidates, with decoders, and of encoders."""
+        costs = [self._other(which, number, languages) for which, number in enumerate(chosen)]
+        encoders = [cost for cost in costs if isinstance(cost, EncoderCost)]
+        decoders = tuple(cost for cost in costs if isinstance(cost, LanguageCost))
+        language = self.languages(languages)
+        return replace(language, decoders=decoders) if decoders else language, encoders
+
+    def _other(self, which: int, candidate: int, languages: slice) -> EncoderCost | LanguageCost:
+        """Return the costs of one candidate next to some language candidates."""
+        sizes, first = self.other_sizes[which], candidate * self.steps
         index = first + self.step[languages]
         samples = np.asarray(sizes.micro_batch)[index]
-        timed: EncoderCost = taken(self.encoder_costs[which], index)
+        timed: EncoderCost | LanguageCost = taken(self.other_costs[which], index)
         return replace(timed, sizes=replace(sizes.take(first), micro_batch=samples))
 
     def inside_of(self, which: slice) -> list[EncoderCost]:
@@ -89,38 +99,40 @@ class Tables:
         return self._languages[ends]
 
 
-def make_tables(task: SearchTask, language: Candidates, encoders: tuple[Candidates, ...]) -> Tables:
+def make_tables(task: SearchTask, language: Candidates, others: tuple[Candidates, ...]) -> Tables:
     """Compute the costs of all candidates."""
     samples = np.asarray(language.sizes.micro_batch * language.sizes.data)
     distinct, step = np.unique(samples, return_inverse=True)
-    names = [candidates.facts.name for candidates in encoders]
+    names = [candidates.facts.name for candidates in others]
     separate = {
         name: _with_samples(candidates.sizes, distinct)
-        for name, candidates in zip(names, encoders, strict=True)
+        for name, candidates in zip(names, others, strict=True)
     }
     shared = dict.fromkeys(names, in_first_stage(language.sizes))
-    costs, encoder_costs = all_costs(task, separate, language.sizes)
-    inside = all_costs(task, shared, language.sizes)[1] if encoders else []
+    costs, encoders = all_costs(task, separate, language.sizes)
+    shares = task.others and "homogeneous" in task.modes
+    inside = all_costs(task, shared, language.sizes)[1] if shares else []
     # Encoders repeat their items only inside of a pipeline.
-    alone = [replace(cost, sizes=ParallelSizes(), repeated=None) for cost in encoder_costs]
+    alone: list[EncoderCost | LanguageCost] = [replace(cost, repeated=None) for cost in encoders]
+    alone += map(collapsed, costs.decoders)
     return Tables(
         language=language,
-        encoders=encoders,
+        others=others,
         samples=samples,
         step=step,
-        language_costs=collapsed(costs),
-        encoder_costs=tuple(alone),
-        encoder_sizes=tuple(cost.sizes for cost in encoder_costs),
+        language_costs=replace(collapsed(costs), decoders=()),
+        other_costs=tuple(replace(cost, sizes=ParallelSizes()) for cost in alone),
+        other_sizes=tuple(cost.sizes for cost in alone),
         steps=len(distinct),
         inside=tuple(inside),
     )
 
 
 def all_costs(
-    task: SearchTask, encoders: Mapping[str, ParallelSizes], language: ParallelSizes
+    task: SearchTask, others: Mapping[str, ParallelSizes], language: ParallelSizes
 ) -> tuple[LanguageCost, list[EncoderCost]]:
-    """Return the costs of all sizes of all modules."""
-    layout = Layout("homogeneous", {**encoders, task.language.name: language}, task.language.name)
+    """Return the costs of all sizes of all modules, each with the memory that it needs alone."""
+    layout = Layout("homogeneous", {**others, task.language.name: language}, task.language.name)
     with np.errstate(divide="ignore", invalid="ignore"):  # candidates that are never chosen
         return costs_of(task.model, layout, task.workload, task.system)
 
@@ -178,14 +190,14 @@ def _field_names(kind: Any) -> tuple[str, ...]:
 def enumerate_modules(
     task: SearchTask,
 ) -> tuple[Candidates, tuple[Candidates, ...], tuple[str, ...]]:
-    """Return candidates of the language model and of the encoders, and sentences of what was cut.
+    """Return candidates of the language model and of the others, and sentences of what was cut.
 
     Raises:
         ConfigError: a module has no valid sizes at all.
     """
     cut: tuple[str, ...] = ()
     per_module: list[Candidates] = []
-    modules: tuple[LanguageModel | EncoderBranch, ...] = (task.language, *task.branches)
+    modules: tuple[Module, ...] = (task.language, *task.others)
     for module in modules:
         facts = search_facts(task, module)
         axes, shortened = axes_of(facts, task.constraints, task.hardware.domain_ranks)
@@ -194,19 +206,19 @@ def enumerate_modules(
         if not per_module[-1].count:
             raise _no_sizes(per_module[-1])
     language = fitting_alone(task, per_module[0], tuple(per_module[1:]))
-    encoders, fewer = bounded(language, tuple(per_module[1:]))
-    return language, encoders, cut + fewer
+    others, fewer = bounded(language, tuple(per_module[1:]))
+    return language, others, cut + fewer
 
 
 def fitting_alone(
-    task: SearchTask, language: Candidates, encoders: tuple[Candidates, ...]
+    task: SearchTask, language: Candidates, others: tuple[Candidates, ...]
 ) -> Candidates:
-    """Return language candidates without those that are too large without any encoder.
+    """Return language candidates without those that are too large without any other module.
 
     They are dropped once for all combinations, unless that leaves none: then the leanest
     combination is still to be found.
     """
-    anywhere = {encoder.facts.name: encoder.at(0) for encoder in encoders}
+    anywhere = {other.facts.name: other.at(0) for other in others}
     costs, _ = all_costs(task, anywhere, language.sizes)
     fits = np.broadcast_to(costs.memory <= task.memory_limit, (language.count,))
     if fits.all() or not fits.any():

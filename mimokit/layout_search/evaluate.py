@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,15 +33,15 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class LayoutBatch:
-    """Layouts that are evaluated together: one choice of encoders next to many language candidates.
+    """Layouts that are evaluated together: one choice of others next to many language candidates.
 
     Attributes:
-        encoders: candidate of each encoder; empty where encoders follow the language model.
+        others: candidate of each other module; empty where encoders follow the language model.
     """
 
     mode: DeploymentMode
     languages: slice
-    encoders: tuple[int, ...] = ()
+    others: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Kept:
         seconds: of a step, by the closed forms.
         memory: bytes of the fullest rank.
         mode: position in `MODES`.
-        encoders: candidates of the encoders, one column each; -1 where they follow.
+        others: candidates of the other modules, one column each; -1 where they follow.
     """
 
     seconds: NDArray[np.float64]
@@ -61,7 +61,7 @@ class Kept:
     score: NDArray[np.float64]
     mode: NDArray[np.int64]
     language: NDArray[np.int64]
-    encoders: NDArray[np.int64]
+    others: NDArray[np.int64]
 
 
 @dataclass
@@ -112,29 +112,37 @@ class Scan:
         return Kept(*(np.concatenate(column) for column in columns))
 
     def _valid(self, batch: LayoutBatch) -> Mask:
-        """Return which languages go with the encoders, and count the others."""
+        """Return which languages go with the other modules, and count those that do not."""
         tables, which = self.tables, batch.languages
         valid = np.full(which.stop - which.start, True)
         if batch.mode == "homogeneous":
-            for encoder in tables.encoders:
+            for encoder in tables.others:
                 for reason, holds in _shared_rules(tables, encoder):
                     self._keep(valid, holds[which], reason)
             return valid
         samples = self.task.workload.global_batch_size
         facts = PairFacts(batch.mode, "", "", global_batch_size=samples)
         language = _some_sizes(tables.language.sizes, which)
-        replicas = []
-        for encoder, candidate in zip(tables.encoders, batch.encoders, strict=True):
-            sizes = _some_sizes(encoder.sizes, candidate)
+        chosen: dict[str, ModuleSizes] = {}
+        for other, candidate in zip(tables.others, batch.others, strict=True):
+            sizes = _some_sizes(other.sizes, candidate)
             for rule in (SAME_STAGES, REPLICAS, SAMPLES, ROUNDS_OF_ENCODER):
                 holds = np.asarray(rule.holds(sizes, language, facts))
                 self._keep(valid, holds, rule.reason)
-            replicas.append(sizes)
-        if batch.mode == "colocated":
-            for pair in itertools.combinations(replicas, 2):
-                if not REPLICAS.holds(*pair, facts):
-                    self._keep(valid, np.full(valid.shape, False), REPLICAS.reason)
+            chosen[other.facts.name] = sizes
+        for first, second in self._pairs_of_others(batch.mode, tuple(chosen)):
+            if not REPLICAS.holds(chosen[first], chosen[second], facts):
+                self._keep(valid, np.full(valid.shape, False), REPLICAS.reason)
         return valid
+
+    def _pairs_of_others(
+        self, mode: DeploymentMode, names: tuple[str, ...]
+    ) -> Iterable[tuple[str, str]]:
+        """Return the modules that hand over samples to each other, or read them together."""
+        if mode == "colocated":
+            return itertools.combinations(names, 2)
+        feeds, language = self.task.feeds, self.task.language.name
+        return ((name, to) for name in names for to in feeds[name] if to != language)
 
     def _keep(self, valid: Mask, holds: Mask, reason: str) -> None:
         """Keep of the valid layouts those for which a rule holds, and count the others."""
@@ -145,14 +153,9 @@ class Scan:
         self, batch: LayoutBatch, valid: Mask
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         tables, which = self.tables, batch.languages
-        language = tables.languages(which)
+        language, encoders = tables.beside(batch.others, which)
         if batch.mode == "homogeneous":
             encoders = tables.inside_of(which)
-        else:
-            encoders = [
-                tables.encoder(number, candidate, which)
-                for number, candidate in enumerate(batch.encoders)
-            ]
         with np.errstate(divide="ignore", invalid="ignore"):  # of pairs that are not valid
             outcome = layout_cost(
                 batch.mode, language, encoders, self.task.workload, self.task.system
@@ -215,7 +218,7 @@ class Scan:
         self.best = least if self.best is None else min(self.best, least)
         best = np.argpartition(scores, min(self.keep, len(scores)) - 1)[: self.keep]
         keep = np.union1d(best, lower_edges(gpus, seconds, memory))
-        columns = batch.encoders or (-1,) * len(self.tables.encoders)
+        columns = batch.others or (-1,) * len(self.tables.others)
         self._kept.append(
             Kept(
                 seconds[keep],
@@ -231,15 +234,15 @@ class Scan:
     def _gpus(self, batch: LayoutBatch) -> NDArray[np.int64]:
         ranks: NDArray[np.int64] = np.asarray(self.tables.language.sizes.ranks)[batch.languages]
         if batch.mode == "heterogeneous":
-            return ranks + encoder_ranks(self.tables, batch.encoders)
+            return ranks + other_ranks(self.tables, batch.others)
         return ranks
 
 
-def encoder_ranks(tables: Tables, chosen: tuple[int, ...]) -> int:
-    """Return the ranks of all encoders together."""
+def other_ranks(tables: Tables, chosen: tuple[int, ...]) -> int:
+    """Return the ranks of all modules beside the language model together."""
     return sum(
-        int(np.asarray(encoder.sizes.ranks)[candidate])
-        for encoder, candidate in zip(tables.encoders, chosen, strict=True)
+        int(np.asarray(other.sizes.ranks)[candidate])
+        for other, candidate in zip(tables.others, chosen, strict=True)
     )
 
 
@@ -247,10 +250,9 @@ def batches(task: SearchTask, tables: Tables) -> Iterator[LayoutBatch]:
     """Yield all combinations of module sizes that the modes allow.
 
     Language candidates lie in the order of their ranks, so those with equal or fewer ranks are
-    neighbours. Without encoders all modes are the homogeneous one.
+    neighbours.
     """
-    ranks = np.asarray(tables.language.sizes.ranks)
-    modes = task.constraints.modes if tables.encoders else ("homogeneous",)
+    ranks, modes = np.asarray(tables.language.sizes.ranks), task.modes
     everyone = slice(int(np.searchsorted(ranks, task.constraints.least_gpus)), len(ranks))
     if "homogeneous" in modes and everyone.stop > everyone.start:
         yield LayoutBatch("homogeneous", everyone)
@@ -263,7 +265,7 @@ def batches(task: SearchTask, tables: Tables) -> Iterator[LayoutBatch]:
 def _colocated(tables: Tables, ranks: NDArray[np.int64], everyone: slice) -> Iterator[LayoutBatch]:
     for world in np.unique(ranks[everyone]):
         where = slice(*(int(np.searchsorted(ranks, world, side)) for side in ("left", "right")))
-        alike = [np.flatnonzero(encoder.sizes.ranks == world) for encoder in tables.encoders]
+        alike = [np.flatnonzero(other.sizes.ranks == world) for other in tables.others]
         for chosen in itertools.product(*alike):
             yield LayoutBatch("colocated", where, tuple(int(index) for index in chosen))
 
@@ -271,10 +273,10 @@ def _colocated(tables: Tables, ranks: NDArray[np.int64], everyone: slice) -> Ite
 def _heterogeneous(
     task: SearchTask, tables: Tables, ranks: NDArray[np.int64]
 ) -> Iterator[LayoutBatch]:
-    for chosen in itertools.product(*(range(encoder.count) for encoder in tables.encoders)):
-        for_encoders = encoder_ranks(tables, chosen)
-        first = int(np.searchsorted(ranks, task.constraints.least_gpus - for_encoders))
-        last = int(np.searchsorted(ranks, task.gpus - for_encoders, side="right"))
+    for chosen in itertools.product(*(range(other.count) for other in tables.others)):
+        besides = other_ranks(tables, chosen)
+        first = int(np.searchsorted(ranks, task.constraints.least_gpus - besides))
+        last = int(np.searchsorted(ranks, task.gpus - besides, side="right"))
         if last > first:
             yield LayoutBatch("heterogeneous", slice(first, last), chosen)
 

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config.graph import topological_order
 from mimokit.layout_search.constraints import MODES
 from mimokit.layout_search.evaluate import Kept, Scan
 from mimokit.layout_search.pareto import front
 from mimokit.layout_search.space import spread
 from mimokit.prediction import Layout, Prediction
-from mimokit.prediction.layout import in_first_stage
+from mimokit.prediction.layout import connected, in_first_stage
 
 PARETO_POINTS = 40
 """Points of the front that are simulated; of a longer front an even choice."""
@@ -72,24 +73,25 @@ def _distinct(scan: Scan, kept: Kept, order: NDArray[np.intp], count: int) -> li
 
 def layout_of(scan: Scan, kept: Kept, row: int) -> Layout:
     """Return a remembered layout."""
-    chosen = tuple(int(candidate) for candidate in kept.encoders[row])
+    chosen = tuple(int(candidate) for candidate in kept.others[row])
     return make_layout(scan, MODES[int(kept.mode[row])], int(kept.language[row]), chosen)
 
 
-def make_layout(scan: Scan, mode: str, candidate: int, encoders: tuple[int, ...]) -> Layout:
-    """Return the layout of a language candidate with encoder candidates."""
+def make_layout(scan: Scan, mode: str, candidate: int, others: tuple[int, ...]) -> Layout:
+    """Return the layout of a language candidate with candidates of the other modules."""
     tables = scan.tables
     language = tables.language.at(candidate)
-    modules: dict[str, ParallelSizes] = {}
-    for encoder, chosen in zip(tables.encoders, encoders, strict=True):
-        if mode == "homogeneous":
-            modules[encoder.facts.name] = in_first_stage(language)
-            continue
-        sizes = encoder.at(chosen)
-        samples = language.micro_batch * language.data
-        modules[encoder.facts.name] = replace(sizes, micro_batch=samples // sizes.data)
     name = tables.language.facts.name
-    return Layout(mode, {**modules, name: language}, name)  # type: ignore[arg-type]
+    placed: dict[str, ParallelSizes] = {name: language}
+    for other, chosen in zip(tables.others, others, strict=True):
+        if mode == "homogeneous":
+            placed[other.facts.name] = in_first_stage(language)
+            continue
+        sizes = other.at(chosen)
+        samples = language.micro_batch * language.data
+        placed[other.facts.name] = replace(sizes, micro_batch=samples // sizes.data)
+    modules = {module: placed[module] for module in topological_order(scan.task.feeds)}
+    return connected(Layout(mode, modules, name), scan.task.model)  # type: ignore[arg-type]
 
 
 def _front(predictions: list[Prediction]) -> tuple[Prediction, ...]:

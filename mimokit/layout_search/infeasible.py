@@ -44,7 +44,7 @@ def _short_of_memory(scan: Scan) -> str:
     task = scan.task
     need, batch, candidate = scan.leanest
     assert batch is not None, "something was evaluated"
-    encoders = batch.encoders or (-1,) * len(scan.tables.encoders)  # those that follow have none
+    encoders = batch.others or (-1,) * len(scan.tables.others)  # those that follow have none
     layout = make_layout(scan, batch.mode, candidate, encoders)
     sizes = sizes_text(layout.modules[layout.language])
     text = (

@@ -34,7 +34,7 @@ from mimokit.prediction.task import (
     chosen_software,
     section_of,
 )
-from mimokit.prediction.validity import check_links, check_precision
+from mimokit.prediction.validity import APART, check_links, check_precision
 
 FINALISTS = 32
 """Layouts whose pipelines are simulated, of those that the closed forms put first."""
@@ -116,6 +116,7 @@ def search(
         price_per_gpu_hour=chosen_price(price_per_gpu_hour, section),
     )
     _check_names(task)
+    _check_modes(task)
     language, encoders, cut = enumerate_modules(task)
     for sentence in cut:
         warnings.warn(sentence, stacklevel=2)
@@ -163,7 +164,7 @@ def _run(scan: Scan, progress: ProgressCallback | None, cancelled: CancelCheck |
 def all_dropped(scan: Scan) -> Counter[str]:
     """Return how many sizes of every module and how many layouts were dropped, by reason."""
     dropped = Counter(scan.dropped)
-    for module in (scan.tables.language, *scan.tables.encoders):
+    for module in (scan.tables.language, *scan.tables.others):
         for reason, count in module.dropped.items():
             dropped[f"{module.facts.name}: {reason}"] += count
     return +dropped
@@ -196,8 +197,15 @@ def _check_numbers(gpus: object, finalists: object) -> None:
     )
 
 
+def _check_modes(task: SearchTask) -> None:
+    if not task.modes:
+        modes = ", ".join(task.constraints.modes)
+        sentence = f"Constraints: {APART}, and modes are {modes}; add heterogeneous."
+        refuse_if_any([Problem("constraints", "modes", modes, sentence)])
+
+
 def _check_names(task: SearchTask) -> None:
-    known = [task.language.name, *(branch.name for branch in task.branches)]
+    known = [task.language.name, *(module.name for module in task.others)]
     refuse_if_any(
         Problem(
             "constraints",

@@ -12,9 +12,15 @@ from typing import Any
 
 from mimokit.architecture import Model, from_hf, load_model, model_names
 from mimokit.architecture.from_config import model_of_config
-from mimokit.architecture.modules import EncoderBranch, LanguageModel, MultimodalModel
+from mimokit.architecture.modules import (
+    DecoderHead,
+    EncoderBranch,
+    LanguageModel,
+    MultimodalModel,
+)
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem, unknown_name
+from mimokit.config.runtime import DeploymentMode
 from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.config_files.inheritance import PRESET_PREFIX
 from mimokit.layout_search.constraints import Constraints, Objective
@@ -24,7 +30,7 @@ from mimokit.prediction.layout import micro_batches
 from mimokit.prediction.prediction import predict_task
 from mimokit.prediction.step_time import Software, System
 from mimokit.prediction.task import PredictionTask, system_of, workload_of_config
-from mimokit.prediction.workload import branches_of, language_of
+from mimokit.prediction.workload import branches_of, decoders_of, language_of, topology_of
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,26 @@ class SearchTask:
     def branches(self) -> tuple[EncoderBranch, ...]:
         """The encoders."""
         return branches_of(self.model)
+
+    @property
+    def others(self) -> tuple[EncoderBranch | DecoderHead, ...]:
+        """The modules beside the language model: encoders, then decoders."""
+        return (*self.branches, *decoders_of(self.model))
+
+    @cached_property
+    def feeds(self) -> Mapping[str, tuple[str, ...]]:
+        """Module -> the modules that it feeds, for every module."""
+        return topology_of(self.model)
+
+    @property
+    def modes(self) -> tuple[DeploymentMode, ...]:
+        """The modes to try: without other modules than a language model all are one."""
+        if not self.others:
+            return ("homogeneous",)
+        fed = {name for targets in self.feeds.values() for name in targets}
+        apart = fed - {self.language.name}
+        chosen = self.constraints.modes
+        return tuple(mode for mode in chosen if mode == "heterogeneous" or not apart)
 
     @property
     def memory_limit(self) -> float:

@@ -65,7 +65,7 @@ def why_not(task: SearchTask, best: Prediction, layout: Layout) -> WhyNot:
 
 def broken_sentences(task: SearchTask, layout: Layout) -> Iterator[str]:
     """Yield a sentence per rule of a module, or between modules, that a layout breaks."""
-    modules: tuple[Module, ...] = (*task.branches, task.language)
+    modules: tuple[Module, ...] = (*task.others, task.language)
     for module in modules:
         name = module.name if module.name in layout.modules else layout.language
         facts = replace(search_facts(task, module), name=name)
@@ -128,7 +128,7 @@ def _score(task: SearchTask, prediction: Prediction) -> float:
 
 
 def _check_modules(task: SearchTask, layout: Layout) -> None:
-    needed = [branch.name for branch in task.branches]
+    needed = [module.name for module in task.others]
     listed = ", ".join([*needed, "the language model"])
     present = [name for name in layout.modules if name != layout.language]
     refuse_if_any(

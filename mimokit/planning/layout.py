@@ -16,7 +16,7 @@ from mimokit.config import (
     check_experiment,
 )
 from mimokit.config.errors import refuse_if_any
-from mimokit.config.graph import Topology
+from mimokit.config.graph import Topology, topological_order
 from mimokit.config.rules import ValidationContext
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.pair_rules import SAMPLES
@@ -86,7 +86,8 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
     if world.world_size is None or world.problems:
         raise ConfigError(world.problems or unknown_world_size(config.model))
     model, data = config.model, config.data
-    modules = {name: ModuleRanks.of(name, sizes) for name, sizes in world.sizes.items()}
+    order = topological_order(model.module_topology)
+    modules = {name: ModuleRanks.of(name, world.sizes[name]) for name in order}
     if model.deployment_mode == "homogeneous":
         for name in model.encoder_module_names:
             modules[name] = modules[name].in_first_stage()

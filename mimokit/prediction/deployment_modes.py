@@ -9,9 +9,11 @@ from functools import reduce
 import numpy as np
 
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.config.runtime import GPIPE
+from mimokit.config.runtime import GPIPE, ZERO_BUBBLE
 from mimokit.prediction.memory import micro_batches_through, total_bytes
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
+from mimokit.prediction.paths import around, heaviest
+from mimokit.prediction.separate_ranks import ModulePass, seconds_of_passes
 from mimokit.prediction.step_time import System
 from mimokit.prediction.step_time.collectives import TimedMessage, sent
 from mimokit.prediction.step_time.pipeline import slowest_and_once
@@ -72,8 +74,9 @@ def encoder_alive(
 
     In colocated mode modules run one after the other: these are the micro-batches for which the
     encoder runs at once (None: all of a step). Otherwise they are those in flight in the language
-    model's stages. In heterogeneous mode those in flight in the deepest encoder are added: each
-    branch starts as early as the longest.
+    model's stages. In heterogeneous mode they are those in flight between the encoder's first stage
+    and the end of the longest path: each branch starts as early as the longest. Gradients of
+    weights that come later come the later the more stages are ahead.
     """
     if mode == "colocated":
         return encoder.micro_batches / _passes(language, at_once)
@@ -83,9 +86,21 @@ def encoder_alive(
         return through
     if language.order == GPIPE:
         return encoder.micro_batches
-    deepest = reduce(np.maximum, (micro_batches_through(e.sizes, count) for e in encoders))
-    ahead = np.minimum(count, through + deepest)
-    return encoder.micro_batches * ahead / count
+    ahead, behind = in_flight_around(language, encoders)[encoder.name]
+    held = micro_batches_through(encoder.sizes, count) + behind
+    if language.order == ZERO_BUBBLE and encoder.trained:
+        held = held + ahead
+    return encoder.micro_batches * np.minimum(count, held) / count
+
+
+def in_flight_around(
+    language: LanguageCost, encoders: Sequence[EncoderCost]
+) -> dict[str, tuple[Numbers, Numbers]]:
+    """Return module -> micro-batches in flight before it and behind it, on the longest path."""
+    modules: tuple[EncoderCost | LanguageCost, ...] = (*encoders, language, *language.decoders)
+    count = language.micro_batches
+    through = {module.name: micro_batches_through(module.sizes, count) for module in modules}
+    return around(language.topology, through)
 
 
 def _passes(language: LanguageCost, at_once: Numbers | None) -> Numbers:
@@ -152,44 +167,75 @@ def colocated(
     return LayoutCost(total, memory, seconds, bridge, waits[0] + 0 * total, update)
 
 
-def crossing_message(encoder: EncoderCost, language: ParallelSizes, system: System) -> TimedMessage:
-    """Return the send of an encoder's outputs of a micro-batch to the language model's ranks."""
-    per_rank = encoder.sample_bytes * language.micro_batch * language.data
-    volume = per_rank / np.maximum(encoder.sizes.data, language.data)
+def crossing_message(
+    sender: EncoderCost | LanguageCost, receiver: ParallelSizes, system: System
+) -> TimedMessage:
+    """Return the send of a module's outputs of a micro-batch to the ranks of another."""
+    per_rank = sender.sample_bytes * receiver.micro_batch * receiver.data
+    volume = per_rank / np.maximum(sender.sizes.data, receiver.data)
     return sent(system.connected, volume, system.hardware.domain_ranks)
 
 
 def heterogeneous(
     language: LanguageCost, encoders: Sequence[EncoderCost], system: System
 ) -> LayoutCost:
-    """Return the cost with encoders on separate ranks, before the language model.
+    """Return the cost with all modules on separate ranks; see `seconds_of_passes`.
 
-    Parallel branches join at the language model's first stage. The slowest of all stages sets the
-    time of each micro-batch, and the pipeline fills once along the longest branch. Chunks of an
-    encoder shorten that only where it is the slowest: its first output leaves no earlier.
+    Parallel branches join at the first stage of the module that they feed. Chunks of an encoder
+    shorten its pipeline only where it is the slowest: its first output leaves no earlier.
     """
-    sizes = language.sizes
     count, step = language.micro_batches, language.step
-    slowest, once = language.slowest_and_once
-    stage: Numbers = np.float64(0)
-    filling: Numbers = np.float64(0)
-    crossing: Numbers = np.float64(0)
-    memory = language.memory
-    for encoder in encoders:
-        busy = encoder.seconds / count
-        stage = np.maximum(stage, busy)
-        ahead = np.where(busy > slowest, encoder.filling, encoder.passing)
-        filling = np.maximum(filling, ahead)
-        crossing = np.maximum(crossing, 2 * crossing_message(encoder, sizes, system).seconds)
-        alive = encoder_alive("heterogeneous", language, encoder, encoders)
-        memory = np.maximum(memory, encoder.memory(alive))
-    busiest = np.maximum(slowest, stage)
-    others = (once - slowest) / sizes.virtual + np.minimum(slowest, stage) + filling
-    bubble = others * step.waiting + language.last_round(count)
-    update = np.maximum(
-        language.update,
-        sum((branch.update for branch in encoders), np.float64(0)) / max(1, len(encoders)),
-    )
+    lines = (language, *language.decoders)
+    modules = {each.name: _pass_of_line(each) for each in lines}
+    modules |= {each.name: _pass_of_encoder(each, count) for each in encoders}
+    slowest = modules[language.name].busy
+    busiest = reduce(np.maximum, (module.busy for module in modules.values()))
+    passes = seconds_of_passes(language.topology, modules, count, language.order)
+    bubble = (passes - busiest * count) * step.waiting + language.last_round(count)
+    crossing = crossing_seconds(language, encoders, system)
+    others: tuple[EncoderCost | LanguageCost, ...] = (*encoders, *language.decoders)
+    update = reduce(np.maximum, (module.update for module in others), language.update)
     total = busiest * count + bubble + step.pipeline + crossing + update
-    waits = np.maximum(0.0, stage - slowest) * count
+    memory = separate_memory(language, encoders)
+    waits = (busiest - slowest) * count
     return LayoutCost(total, memory, waits, crossing + 0 * total, bubble + 0 * total, update)
+
+
+def _pass_of_line(cost: LanguageCost) -> ModulePass:
+    slowest, once = cost.slowest_and_once
+    others = (once - slowest) / cost.sizes.virtual
+    forward = cost.step.forward / cost.micro_batches
+    return ModulePass(slowest, forward, others, slowest + others, cost.sizes.pipeline)
+
+
+def _pass_of_encoder(cost: EncoderCost, count: Numbers) -> ModulePass:
+    busy = cost.seconds / count
+    forward, passed = cost.forward / count, busy + cost.passing
+    return ModulePass(busy, forward, cost.filling, passed, cost.sizes.pipeline)
+
+
+def crossing_seconds(
+    language: LanguageCost, encoders: Sequence[EncoderCost], system: System
+) -> Numbers:
+    """Return the seconds of the first outputs, and of the last gradients, between modules.
+
+    They are those on the path of modules on which they take longest.
+    """
+    modules: dict[str, EncoderCost | LanguageCost] = {each.name: each for each in encoders}
+    modules |= {each.name: each for each in (language, *language.decoders)}
+
+    def seconds(source: str, target: str) -> Numbers:
+        return 2 * crossing_message(modules[source], modules[target].sizes, system).seconds
+
+    return heaviest(language.topology, dict.fromkeys(modules, 0.0), seconds)
+
+
+def separate_memory(language: LanguageCost, encoders: Sequence[EncoderCost]) -> Numbers:
+    """Return the bytes of the fullest rank, each of which has one module."""
+    neighbours = in_flight_around(language, encoders)
+    lines = (language, *language.decoders)
+    memory = [line.memory_between(*neighbours[line.name]) for line in lines]
+    for encoder in encoders:
+        alive = encoder_alive("heterogeneous", language, encoder, encoders)
+        memory.append(encoder.memory(alive))
+    return reduce(np.maximum, memory)

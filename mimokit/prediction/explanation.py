@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mimokit.architecture.layer_work.products import visible_tokens
+from mimokit.architecture.modules import DecoderHead, LanguageModel
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_SELECTIVE,
@@ -38,7 +39,7 @@ from mimokit.prediction.step_time.stage import (
 )
 from mimokit.prediction.step_time.terms import FOLLOWS, Term, TimePiece, added
 from mimokit.prediction.task import PredictionTask
-from mimokit.prediction.workload import Workload, branches_of, language_of
+from mimokit.prediction.workload import Workload, branches_of, decoders_of, language_of
 from mimokit.units import bytes_text, seconds_text
 
 PER_SECOND = 1e-8
@@ -166,35 +167,53 @@ def explain_task(
     rows: list[WorkRow] = []
     for branch, cost in zip(branches_of(task.model), encoders, strict=True):
         inside = (cost.repeated or cost) if layout.mode == "homogeneous" else cost
-        inputs = encoder_input(branch, inside.sizes, workload)
+        trained = workload.trains_before(branch.name, task.model)
+        inputs = encoder_input(branch, inside.sizes, workload, trained_before=trained)
         rows += module_rows(branch, inside.sizes, inputs, system, float(inside.micro_batches))
-        bridge, count = bridge_term(layout, cost, language, workload, system)
-        if float(bridge.seconds):
-            rows.append(_row(branch.name, "step", bridge, count))
-    model = language_of(task.model)
-    trained = any(branch.name not in workload.frozen for branch in branches_of(task.model))
-    inputs = language_input(model, language.sizes, workload, encoders_trained=trained)
-    rows += module_rows(model, language.sizes, inputs, system, float(language.micro_batches))
+        rows += _bridge_rows(layout, cost, workload, system)
+    texts: tuple[LanguageModel | DecoderHead, ...] = (
+        language_of(task.model),
+        *decoders_of(task.model),
+    )
+    for module, own in zip(texts, (language, *language.decoders), strict=True):
+        trained = workload.trains_before(module.name, task.model)
+        inputs = language_input(module, own.sizes, workload, trained_before=trained)
+        rows += module_rows(module, own.sizes, inputs, system, float(own.micro_batches))
+        rows += _bridge_rows(layout, own, workload, system)
     return StepExplanation(tuple(rows), tuple(supposed(system)))
+
+
+def _bridge_rows(
+    layout: Layout,
+    sender: EncoderCost | LanguageCost,
+    workload: Workload,
+    system: System,
+) -> Iterator[WorkRow]:
+    """Yield the moves of a module's outputs to each of those that it feeds."""
+    for receiver in layout.topology[sender.name]:
+        sizes = layout.modules[receiver]
+        bridge, count = bridge_term(layout, sender, sizes, workload, system)
+        if float(bridge.seconds):
+            yield _row(sender.name, "step", bridge, count)
 
 
 def bridge_term(
     layout: Layout,
-    encoder: EncoderCost,
-    language: LanguageCost,
+    sender: EncoderCost | LanguageCost,
+    receiver: ParallelSizes,
     workload: Workload,
     system: System,
 ) -> tuple[Term, float]:
-    """Return one move of an encoder's outputs, and how often it happens or is waited for in a step.
+    """Return one move of a module's outputs, and how often it happens or is waited for in a step.
 
     Between separate ranks only the first one and the last gradient are waited for.
     """
     if layout.mode == "homogeneous":
         return Term("bridge", "none", 0.0), 0.0
     if layout.mode == "colocated":
-        message = bridge_message(encoder, language.sizes, workload, system)
+        message = bridge_message(sender, receiver, workload, system)
     else:
-        message = crossing_message(encoder, language.sizes, system)
+        message = crossing_message(sender, receiver, system)
     name = "moves outputs or their gradients between modules"
     return added("bridge", name, message.pieces(), bytes=message.bytes, launches=1.0), 2.0
 

@@ -24,7 +24,7 @@ from mimokit.prediction.task import (
     workload_of_config,
 )
 from mimokit.prediction.validity import check_precision
-from mimokit.prediction.workload import EncoderInput, branches_of, language_of
+from mimokit.prediction.workload import EncoderInput, branches_of
 from mimokit.units import shown
 
 LEAST_SECONDS = 1e-12
@@ -103,7 +103,7 @@ def _seconds(task: PredictionTask, encoder: str, frames: float) -> float:
     branch, sizes, workload = _branch(task, encoder), task.layout.modules[encoder], task.workload
     seen = EncoderInput(workload.input_of(branch).length, frames / float(sizes.micro_batch))
     even = replace(workload, inputs={**workload.inputs, encoder: seen})
-    cost = encoder_cost(branch, sizes, even, task.system, language_of(task.model).net.hidden)
+    cost = encoder_cost(branch, sizes, even, task.system)
     return float(cost.seconds) / float(cost.micro_batches)
 
 

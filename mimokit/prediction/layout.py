@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mimokit.architecture.modules import Model, MultimodalModel
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.axes import COUNTS, LAYOUT_FIELDS, Axis, Choice
+from mimokit.config.graph import downstream, topological_order
 from mimokit.config.runtime import DeploymentMode
 from mimokit.prediction.workload import Workload
 
@@ -34,21 +36,35 @@ class Layout:
         language: name of the language module; by default the last of `modules`.
         encoder_microbatches: micro-batches for which colocated encoders compute at once. None: as
             the workload has it.
+        feeds: module -> the modules that it feeds, of each that does not feed the language module
+            alone; see `connected`.
     """
 
     mode: DeploymentMode
     modules: Mapping[str, ParallelSizes]
     language: str = ""
     encoder_microbatches: int | None = None
+    feeds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.language and self.modules:
             object.__setattr__(self, "language", list(self.modules)[-1])
 
     @property
-    def encoders(self) -> tuple[str, ...]:
-        """Names of all other modules."""
+    def others(self) -> tuple[str, ...]:
+        """Names of all modules but the language module."""
         return tuple(name for name in self.modules if name != self.language)
+
+    @property
+    def topology(self) -> dict[str, tuple[str, ...]]:
+        """Module -> the modules that it feeds, for every module, feeders first."""
+        behind = downstream(self.feeds, self.language)
+        usual = {
+            name: () if name in behind or name == self.language else (self.language,)
+            for name in self.modules
+        }
+        graph = {**usual, **self.feeds}
+        return {name: graph[name] for name in topological_order(graph)}
 
     @property
     def gpus(self) -> int:
@@ -69,6 +85,15 @@ class Layout:
         if self.encoder_microbatches is not None:
             plain["encoder_microbatches"] = self.encoder_microbatches
         return plain
+
+
+def connected(layout: Layout, model: Model) -> Layout:
+    """Return a layout whose modules feed each other as those of a model do."""
+    if not isinstance(model, MultimodalModel):
+        return layout
+    language = model.language.name
+    feeds = {layout.language if name == language else name: fed for name, fed in model.feeds}
+    return layout if layout.feeds == feeds else replace(layout, feeds=feeds)
 
 
 def sizes_text(sizes: ParallelSizes) -> str:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 
 import numpy as np
 
 from mimokit.architecture import LanguageModel
-from mimokit.architecture.modules import EncoderBranch
+from mimokit.architecture.modules import DecoderHead, EncoderBranch
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.config.runtime import ZERO_BUBBLE, PipelineOrder
 from mimokit.prediction.layout import Layout
-from mimokit.prediction.memory import micro_batches_in_flight, stage_memory, total_bytes
+from mimokit.prediction.memory import (
+    micro_batches_in_flight,
+    micro_batches_through,
+    stage_memory,
+    total_bytes,
+)
+from mimokit.prediction.paths import around
 from mimokit.prediction.step_time import ModuleInput, ModuleStep, System, module_step
 from mimokit.prediction.step_time.collectives import TimedMessage, gathered
 from mimokit.prediction.step_time.pipeline import last_round, slowest_and_once
@@ -22,7 +28,16 @@ from mimokit.prediction.workload import Workload
 
 @dataclass(frozen=True)
 class LanguageCost:
-    """Cost of the language model without encoders."""
+    """Cost of the language model without encoders, or of a decoder behind it.
+
+    Attributes:
+        first, last: bytes on the first and on the last stage, by part.
+        held: micro-batches whose activations these two hold.
+        kept: bytes of the activations of one, likewise.
+        sample_bytes: bytes per sample that a decoder behind it receives.
+        decoders: the costs of these.
+        topology: (module, the modules that it feeds), feeders first, of all modules of the model.
+    """
 
     sizes: ParallelSizes
     micro_batches: Numbers
@@ -30,11 +45,41 @@ class LanguageCost:
     first: Mapping[str, Numbers]
     last: Mapping[str, Numbers]
     order: PipelineOrder | None = None
+    name: str = ""
+    trained: bool = True
+    held: tuple[Numbers, Numbers] = (1.0, 1.0)
+    kept: tuple[Numbers, Numbers] = (0.0, 0.0)
+    sample_bytes: float = 0.0
+    decoders: tuple[LanguageCost, ...] = ()
+    topology: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @cached_property
     def memory(self) -> Numbers:
         """Bytes of the fullest rank."""
         return np.maximum(total_bytes(self.first), total_bytes(self.last))
+
+    def memory_between(self, ahead: Numbers, behind: Numbers) -> Numbers:
+        """Return the bytes of the fullest rank next to other modules on a pipeline.
+
+        Args:
+            ahead, behind: see `micro_batches_in_flight`.
+        """
+        first = self.in_flight(0, ahead, behind) - self.held[0]
+        last = self.in_flight(self.sizes.pipeline - 1, ahead, behind) - self.held[1]
+        return np.maximum(
+            total_bytes(self.first) + first * self.kept[0],
+            total_bytes(self.last) + last * self.kept[1],
+        )
+
+    @property
+    def hop(self) -> Numbers:
+        """Seconds of a send between two of its stages."""
+        return self.step.hop
+
+    def in_flight(self, stage: Numbers, ahead: Numbers, behind: Numbers) -> Numbers:
+        """Return the micro-batches whose activations a stage holds; see `language_in_flight`."""
+        order = None if self.order == ZERO_BUBBLE and not self.trained else self.order
+        return micro_batches_in_flight(self.sizes, self.micro_batches, stage, order, ahead, behind)
 
     @cached_property
     def update(self) -> Numbers:
@@ -71,7 +116,7 @@ class EncoderCost:
         weights: the part of `backward` in gradients of weights, where they come apart.
         update: seconds of gradient reduction, weight gathering and optimizer.
         held: bytes of weights, gradients, optimizer and buffers.
-        sample_bytes: bytes per sample that the language model receives.
+        sample_bytes: bytes per sample that the module behind it receives.
         repeated: the cost if each context-parallel rank encodes all inputs of its replica. None
             without context parallelism.
     """
@@ -86,6 +131,7 @@ class EncoderCost:
     micro_batches: Numbers
     sample_bytes: float
     repeated: EncoderCost | None = None
+    trained: bool = True
     weights: Numbers = 0.0
     others: Numbers = 0.0
     hop: Numbers = 0.0
@@ -121,21 +167,24 @@ class EncoderCost:
 
 
 def language_cost(
-    model: LanguageModel,
+    model: LanguageModel | DecoderHead,
     layout: Layout,
     workload: Workload,
     system: System,
     *,
-    encoders_trained: bool = False,
+    trained_before: bool = False,
 ) -> LanguageCost:
-    """Return the cost of the language model."""
-    sizes = layout.modules[layout.language]
+    """Return the cost of the language model, or of a decoder."""
+    name = _name_of(model, layout)
+    sizes = layout.modules[name]
     micro_batches = workload.global_batch_size / (sizes.data * sizes.micro_batch)
     frozen = model.name in workload.frozen
-    inputs = language_input(model, sizes, workload, encoders_trained=encoders_trained)
+    inputs = language_input(model, sizes, workload, trained_before=trained_before)
     step = module_step(model, sizes, inputs, system, micro_batches)
+    stages = (0, sizes.pipeline - 1)
+    held = [language_in_flight(model, layout, workload, stage) for stage in stages]
 
-    def memory(stage: Numbers) -> Mapping[str, Numbers]:
+    def memory(stage: Numbers, held_for: Numbers) -> Mapping[str, Numbers]:
         return stage_memory(
             model,
             sizes,
@@ -143,52 +192,84 @@ def language_cost(
             micro_batches,
             stage,
             frozen=frozen,
-            passes_gradient=encoders_trained,
-            held_for=language_in_flight(model, layout, workload, stage),
+            passes_gradient=trained_before,
+            held_for=held_for,
             storage=system.storage,
         )
 
-    ends = memory(0), memory(sizes.pipeline - 1)
-    return LanguageCost(sizes, micro_batches, step, *ends, workload.pipeline_order)
+    first, last = (memory(stage, number) for stage, number in zip(stages, held, strict=True))
+    return LanguageCost(
+        sizes,
+        micro_batches,
+        step,
+        first,
+        last,
+        workload.pipeline_order,
+        name=name,
+        trained=not frozen,
+        held=(held[0], held[1]),
+        kept=(first["activations"] / held[0], last["activations"] / held[1]),
+        sample_bytes=float(system.number_bytes) * workload.seq_length * model.net.hidden,
+        topology=tuple(layout.topology.items()),
+    )
+
+
+def _name_of(model: LanguageModel | DecoderHead, layout: Layout) -> str:
+    """Return the name in a layout, which may call the language model otherwise."""
+    return layout.language if isinstance(model, LanguageModel) else model.name
 
 
 def language_in_flight(
-    model: LanguageModel, layout: Layout, workload: Workload, stage: Numbers
+    model: LanguageModel | DecoderHead, layout: Layout, workload: Workload, stage: Numbers
 ) -> Numbers:
     """Return the micro-batches whose activations a stage of the language model holds at once.
 
     Colocated encoders run for some micro-batches, and the language model for these, before they
-    run for the next. Of what is frozen there are no gradients of weights that come later.
+    run for the next. Of what is frozen there are no gradients of weights that come later. A stage
+    of a decoder holds those between it and the last stage, as all stages do.
     """
-    sizes, order = layout.modules[layout.language], workload.pipeline_order
+    name, order = _name_of(model, layout), workload.pipeline_order
+    sizes = layout.modules[name]
     count: Numbers = workload.global_batch_size / (sizes.data * sizes.micro_batch)
-    ahead: Numbers = 0
-    if layout.mode == "heterogeneous" and layout.encoders:
-        ahead = reduce(np.maximum, (layout.modules[name].pipeline for name in layout.encoders))
+    ahead: Numbers = 0.0
+    behind: Numbers = 0.0
+    if layout.mode == "heterogeneous":
+        through = {n: micro_batches_through(own, count) for n, own in layout.modules.items()}
+        ahead, behind = around(layout.topology.items(), through)[name]
     if layout.mode == "colocated" and workload.encoder_microbatches is not None:
         count = np.minimum(count, workload.encoder_microbatches)
     if order == ZERO_BUBBLE and model.name in workload.frozen:
         order = None
-    return micro_batches_in_flight(sizes, count, stage, order, ahead)
+    return micro_batches_in_flight(sizes, count, stage, order, ahead, behind)
 
 
 def language_input(
-    model: LanguageModel, sizes: ParallelSizes, workload: Workload, *, encoders_trained: bool
+    model: LanguageModel | DecoderHead,
+    sizes: ParallelSizes,
+    workload: Workload,
+    *,
+    trained_before: bool,
 ) -> ModuleInput:
-    """Return what the language model computes per micro-batch."""
+    """Return what the language model, or a decoder, computes per micro-batch."""
     trained = model.name not in workload.frozen
     apart = workload.pipeline_order == ZERO_BUBBLE
-    return ModuleInput(workload.seq_length, sizes.micro_batch, trained, encoders_trained, apart)
+    return ModuleInput(workload.seq_length, sizes.micro_batch, trained, trained_before, apart)
 
 
-def encoder_input(branch: EncoderBranch, sizes: ParallelSizes, workload: Workload) -> ModuleInput:
-    """Return what an encoder computes per micro-batch."""
+def encoder_input(
+    branch: EncoderBranch, sizes: ParallelSizes, workload: Workload, *, trained_before: bool = False
+) -> ModuleInput:
+    """Return what an encoder computes per micro-batch.
+
+    Args:
+        trained_before: a gradient passes it on the way to a module that feeds it.
+    """
     seen = workload.input_of(branch)
     uneven = seen.imbalance_over(sizes.data, sizes.micro_batch)
     sequences = seen.count * sizes.micro_batch * uneven
     trained = branch.name not in workload.frozen
     apart = workload.pipeline_order == ZERO_BUBBLE
-    return ModuleInput(seen.length, sequences, trained, passes_gradient=False, weights_apart=apart)
+    return ModuleInput(seen.length, sequences, trained, trained_before, apart)
 
 
 def encoder_cost(
@@ -196,15 +277,16 @@ def encoder_cost(
     sizes: ParallelSizes,
     workload: Workload,
     system: System,
-    language_hidden: int,
+    *,
+    trained_before: bool = False,
 ) -> EncoderCost:
     """Return the cost of an encoder. Its projector is frozen if the encoder is."""
     micro_batches = workload.global_batch_size / (sizes.data * sizes.micro_batch)
-    cost = _encoder_cost(branch, sizes, workload, system, micro_batches, language_hidden)
+    cost = _encoder_cost(branch, sizes, workload, system, micro_batches, trained_before)
     if not np.any(np.greater(sizes.context, 1)):
         return cost
     uncut = replace(sizes, context=1, data=sizes.data * sizes.context)
-    repeated = _encoder_cost(branch, uncut, workload, system, micro_batches, language_hidden)
+    repeated = _encoder_cost(branch, uncut, workload, system, micro_batches, trained_before)
     return replace(cost, repeated=repeated)
 
 
@@ -214,15 +296,16 @@ def _encoder_cost(
     workload: Workload,
     system: System,
     micro_batches: Numbers,
-    language_hidden: int,
+    trained_before: bool,
 ) -> EncoderCost:
     seen = workload.input_of(branch)
     frozen = branch.name in workload.frozen
-    inputs = encoder_input(branch, sizes, workload)
+    inputs = encoder_input(branch, sizes, workload, trained_before=trained_before)
     step = module_step(branch, sizes, inputs, system, micro_batches)
     parts = stage_memory(
         branch, sizes, seen.length, micro_batches, 0,
-        samples=inputs.sequences, frozen=frozen, held_for=1, storage=system.storage,
+        samples=inputs.sequences, frozen=frozen, passes_gradient=trained_before, held_for=1,
+        storage=system.storage,
     )  # fmt: skip
     held = total_bytes(parts) - parts["activations"] - parts["logits"]
     share = np.where(np.greater(step.work.total, 0), step.forward / step.work.total, 1.0)
@@ -245,6 +328,7 @@ def _encoder_cost(
         * seen.count
         * seen.length
         / merge,
+        trained=not frozen,
         weights=step.weights,
         others=once - slowest,
         hop=step.hop,
@@ -252,21 +336,21 @@ def _encoder_cost(
 
 
 def bridge_message(
-    encoder: EncoderCost, language: ParallelSizes, workload: Workload, system: System
+    sender: EncoderCost | LanguageCost, receiver: ParallelSizes, workload: Workload, system: System
 ) -> TimedMessage:
-    """Return the move of a step's encoder outputs to the language model on shared ranks.
+    """Return the move of a step's outputs of a module to another one on shared ranks.
 
     Groups of max(d) / min(d) ranks gather in one direction. In the other direction each rank keeps
     its slice (arXiv 2605.27678, sec. 3.1). A group of one rank moves nothing.
     """
-    more = np.maximum(encoder.sizes.data, language.data)
-    fewer = np.minimum(encoder.sizes.data, language.data)
-    volume = encoder.sample_bytes * workload.global_batch_size / fewer
+    more = np.maximum(sender.sizes.data, receiver.data)
+    fewer = np.minimum(sender.sizes.data, receiver.data)
+    volume = sender.sample_bytes * workload.global_batch_size / fewer
     return gathered(system.connected, volume, np.maximum(1, more / fewer), 1)
 
 
 def bridge_seconds(
-    encoder: EncoderCost, language: ParallelSizes, workload: Workload, system: System
+    sender: EncoderCost | LanguageCost, receiver: ParallelSizes, workload: Workload, system: System
 ) -> Numbers:
-    """Return the seconds of moving a step's encoder outputs on shared ranks."""
-    return bridge_message(encoder, language, workload, system).seconds
+    """Return the seconds of moving a step's outputs of a module on shared ranks."""
+    return bridge_message(sender, receiver, workload, system).seconds

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.tensors import ModuleTensor, stage_tensors
 from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig
-from mimokit.planning.proof.parameters import modules_of
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.expert_collectives import has_experts
 
@@ -20,7 +20,7 @@ def muon_gathers(config: ExperimentConfig, plan: LayoutPlan, name: str, rank: in
     if inner is None or inner.name != "muon" or "encoder" in plan.executions[name].frozen_parts:
         return 0
     ranks = plan.modules[name]
-    (module,) = (one for one in modules_of(config) if one.name == name)
+    (module,) = (one for one in modules_of_config(config.model) if one.name == name)
     stage = ranks.coordinates(rank)["pp"]
     cut = [row for row in stage_tensors(module, plan.executions[name].sizes, stage) if _is_cut(row)]
     of_experts = sum(row.cut.expert is not None for row in cut)

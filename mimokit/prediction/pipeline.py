@@ -52,7 +52,7 @@ def simulated_passes(
     micro-batch, or more work than `is_small` allows.
     """
     sizes, count = language.sizes, float(language.micro_batches)
-    several = has_phases(layout) or (layout.mode == "heterogeneous" and bool(encoders))
+    several = has_phases(layout) or (layout.mode == "heterogeneous" and bool(layout.others))
     alone = layout.mode != "colocated" and int(sizes.pipeline) > 1 and int(sizes.virtual) == 1
     if not (several or alone) or not is_small(layout, count):
         return None
@@ -124,31 +124,20 @@ def timed_pipeline(
         _column([of[stage.module][stage.place % len(of[stage.module])] for stage in graph.stages])
         for of in times
     )
-    by_name = {encoder.name: encoder for encoder in encoders}
-    sent = [
-        _seconds_sent(edge, graph, by_name.get(edge.modality), language, workload, system)
-        for edge in graph.edges
-    ]
-    return TimedPipeline(schedule, forward, backward, weights, _column(sent))
+    by_name: dict[str, EncoderCost | LanguageCost] = {cost.name: cost for cost in encoders}
+    by_name |= {cost.name: cost for cost in (language, *language.decoders)}
 
+    def seconds(edge: StageEdge) -> float:
+        sender, to = by_name[edge.modality], graph.stages[edge.destination].module
+        if to == sender.name:
+            return float(sender.hop)
+        receiver = layout.modules[to]
+        if edge.index in graph.bridged:
+            return float(bridge_seconds(sender, receiver, workload, system) / count)
+        return float(crossing_message(sender, receiver, system).seconds)
 
-def _seconds_sent(
-    edge: StageEdge,
-    graph: StageGraph,
-    encoder: EncoderCost | None,
-    language: LanguageCost,
-    workload: Workload,
-    system: System,
-) -> float:
-    """Return the seconds of a message; `encoder` sends it, or if None the language model."""
-    if encoder is None:
-        return float(language.step.hop)
-    if graph.stages[edge.destination].module == encoder.name:
-        return float(encoder.hop)
-    if edge.index in graph.bridged:
-        whole = bridge_seconds(encoder, language.sizes, workload, system)
-        return float(whole / language.micro_batches)
-    return float(crossing_message(encoder, language.sizes, system).seconds)
+    sent = _column([seconds(edge) for edge in graph.edges])
+    return TimedPipeline(schedule, forward, backward, weights, sent)
 
 
 def _program(
@@ -156,8 +145,10 @@ def _program(
 ) -> tuple[StageGraph, Order]:
     """Return the stages of a layout, and the order in which they work."""
     branches = [] if layout.mode == "homogeneous" else [encoder.name for encoder in encoders]
-    sizes = {name: layout.modules[name] for name in (*branches, layout.language)}
-    topology = {**dict.fromkeys(branches, (layout.language,)), layout.language: ()}
+    decoders = [decoder.name for decoder in language.decoders]
+    sizes = {name: layout.modules[name] for name in (*branches, layout.language, *decoders)}
+    fed = layout.topology
+    topology = {name: tuple(to for to in fed[name] if to in sizes) for name in sizes}
     cut = {name: int(own.pipeline) for name, own in sizes.items()}
     chunks = {name: int(own.virtual) for name, own in sizes.items()}
     if layout.mode != "colocated" or not branches:
@@ -191,12 +182,15 @@ def _pass_seconds(
 
     Those of encoders inside of a stage come with its backward.
     """
-    first, middle, last = language.step.stages
     stages, name = int(language.sizes.pipeline), layout.language
-    stage_times = [first] + [middle] * max(0, stages - 2) + [last] * (stages > 1)
-    forward = {name: [float(stage.forward.total) for stage in stage_times]}
-    backward = {name: [float(stage.backward.total) for stage in stage_times]}
-    weights = {name: [float(stage.weights) for stage in stage_times]}
+    forward, backward, weights = {}, {}, {}
+    for text in (language, *language.decoders):
+        first, middle, last = text.step.stages
+        depth = int(text.sizes.pipeline)
+        stage_times = [first] + [middle] * max(0, depth - 2) + [last] * (depth > 1)
+        forward[text.name] = [float(stage.forward.total) for stage in stage_times]
+        backward[text.name] = [float(stage.backward.total) for stage in stage_times]
+        weights[text.name] = [float(stage.weights) for stage in stage_times]
     for encoder in encoders:
         inside = (encoder.repeated or encoder) if layout.mode == "homogeneous" else encoder
         depth = int(inside.sizes.pipeline)

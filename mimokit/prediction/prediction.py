@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from mimokit.architecture.modules import Model
+from mimokit.architecture.modules import DecoderHead, LanguageModel, Model
 from mimokit.config.errors import refuse_if_any
 from mimokit.planning.layout import ConfigSource
 from mimokit.prediction.band import band_of
@@ -20,7 +20,7 @@ from mimokit.prediction.deployment_modes import (
     homogeneous,
 )
 from mimokit.prediction.explanation import explain_task
-from mimokit.prediction.layout import Layout
+from mimokit.prediction.layout import Layout, connected
 from mimokit.prediction.memory import MemoryLine, memory_lines, total_bytes
 from mimokit.prediction.module_costs import (
     EncoderCost,
@@ -35,7 +35,13 @@ from mimokit.prediction.result import Prediction
 from mimokit.prediction.step_time import Software, System
 from mimokit.prediction.task import HardwareSource, PredictionTask, task_of
 from mimokit.prediction.validity import check_layout, check_links, check_precision, misplaced
-from mimokit.prediction.workload import Workload, branches_of, language_of, step_flops
+from mimokit.prediction.workload import (
+    Workload,
+    branches_of,
+    decoders_of,
+    language_of,
+    step_flops,
+)
 
 
 def predict(
@@ -132,16 +138,29 @@ def _dollars(task: PredictionTask, seconds: float) -> float | None:
 def costs_of(
     model: Model, layout: Layout, workload: Workload, system: System
 ) -> tuple[LanguageCost, list[EncoderCost]]:
-    """Return the costs of the language model and of all encoders, in the order of the model."""
-    language, branches = language_of(model), branches_of(model)
-    refuse_if_any(misplaced([branch.name for branch in branches], layout))
-    trained = any(branch.name not in workload.frozen for branch in branches)
-    cost = language_cost(language, layout, workload, system, encoders_trained=trained)
+    """Return the costs of the language model and of all encoders, in the order of the model.
+
+    Those of decoders are with that of the language model.
+    """
+    layout = connected(layout, model)
+    refuse_if_any(misplaced(model, layout))
+
+    def of_text(module: LanguageModel | DecoderHead) -> LanguageCost:
+        trained = workload.trains_before(module.name, model)
+        return language_cost(module, layout, workload, system, trained_before=trained)
+
     encoders = [
-        encoder_cost(branch, layout.modules[branch.name], workload, system, language.net.hidden)
-        for branch in branches
+        encoder_cost(
+            branch,
+            layout.modules[branch.name],
+            workload,
+            system,
+            trained_before=workload.trains_before(branch.name, model),
+        )
+        for branch in branches_of(model)
     ]
-    return cost, encoders
+    decoders = tuple(map(of_text, decoders_of(model)))
+    return replace(of_text(language_of(model)), decoders=decoders), encoders
 
 
 def layout_cost(
@@ -180,9 +199,9 @@ def _memory_table(
     layout, workload, storage = task.layout, task.workload, task.system.storage
     lines: dict[str, tuple[MemoryLine, ...]] = {}
     encoder_bytes = 0.0
-    for branch, cost in zip(branches_of(task.model), encoders, strict=True):
+    for branch, encoder in zip(branches_of(task.model), encoders, strict=True):
         seen = workload.input_of(branch)
-        inside = (cost.repeated or cost) if layout.mode == "homogeneous" else cost
+        inside = (encoder.repeated or encoder) if layout.mode == "homogeneous" else encoder
         uneven = seen.imbalance_over(inside.sizes.data, inside.sizes.micro_batch)
         at_once = workload.encoder_microbatches
         alive = float(encoder_alive(layout.mode, language, inside, encoders, at_once))
@@ -195,28 +214,32 @@ def _memory_table(
             0,
             samples=float(seen.count * inside.sizes.micro_batch * uneven),
             frozen=branch.name in workload.frozen,
+            passes_gradient=workload.trains_before(branch.name, task.model),
             held_for=alive,
             storage=storage,
         )
-    module = language_of(task.model)
-    trained = any(name not in workload.frozen for name in lines)
-    stage = _fullest_stage(layout, language, encoder_bytes)
-    lines[layout.language] = memory_lines(
-        module,
-        language.sizes,
-        workload.seq_length,
-        float(language.micro_batches),
-        stage,
-        frozen=module.name in workload.frozen,
-        passes_gradient=trained,
-        held_for=float(language_in_flight(module, layout, workload, stage)),
-        storage=storage,
+    shared = encoder_bytes if layout.mode == "homogeneous" else 0.0
+    texts: tuple[LanguageModel | DecoderHead, ...] = (
+        language_of(task.model),
+        *decoders_of(task.model),
     )
+    for module, cost in zip(texts, (language, *language.decoders), strict=True):
+        stage = _fullest_stage(cost, shared if cost is language else 0.0)
+        lines[cost.name] = memory_lines(
+            module,
+            cost.sizes,
+            workload.seq_length,
+            float(cost.micro_batches),
+            stage,
+            frozen=not cost.trained,
+            passes_gradient=workload.trains_before(module.name, task.model),
+            held_for=float(language_in_flight(module, layout, workload, stage)),
+            storage=storage,
+        )
     return lines
 
 
-def _fullest_stage(layout: Layout, language: LanguageCost, encoder_bytes: float) -> int:
-    """Return the stage of the language model with the most memory; encoders may share the first."""
-    shared = encoder_bytes if layout.mode == "homogeneous" else 0.0
-    first = float(total_bytes(language.first)) + shared
-    return 0 if first >= float(total_bytes(language.last)) else int(language.sizes.pipeline) - 1
+def _fullest_stage(cost: LanguageCost, shared: float) -> int:
+    """Return the stage with the most memory, where encoders have `shared` bytes of the first."""
+    first = float(total_bytes(cost.first)) + shared
+    return 0 if first >= float(total_bytes(cost.last)) else int(cost.sizes.pipeline) - 1

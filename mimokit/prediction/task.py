@@ -7,17 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mimokit.architecture import Model
-from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.from_config import feeds_of_config, model_of_config
 from mimokit.architecture.parallel_sizes import ParallelSizes, sizes_of
 from mimokit.architecture.tokens import geometry_of
 from mimokit.config import ExperimentConfig, MimoParallelismConfig, PredictionConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
+from mimokit.config.graph import topological_order
 from mimokit.config.runtime import PRECISION_OF_RUNS
 from mimokit.config.world_size import ResolvedWorld, resolve
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.strategies.replicas import ReplicaPlan
 from mimokit.prediction.hardware import Hardware, load_hardware
-from mimokit.prediction.layout import Layout, in_first_stage
+from mimokit.prediction.layout import Layout, connected, in_first_stage
 from mimokit.prediction.memory.states import (
     MASTER_WEIGHT,
     OPTIMIZER,
@@ -39,6 +40,7 @@ class PredictionTask:
     """Everything that a prediction depends on.
 
     Attributes:
+        layout: its modules feed each other as those of the model do.
         price_per_gpu_hour: in dollars, or None.
         replicas: of an experiment with a strategy between links that it describes.
     """
@@ -49,6 +51,9 @@ class PredictionTask:
     system: System
     price_per_gpu_hour: float | None = None
     replicas: ReplicaPlan | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layout", connected(self.layout, self.model))
 
 
 def task_of(
@@ -162,47 +167,43 @@ def _refused(why: str) -> ConfigError:
 
 
 def layout_of_config(config: ExperimentConfig, world_size: int | None = None) -> Layout:
-    """Return the layout of an experiment, the language module last.
+    """Return the layout of an experiment: encoders, the language module, decoders.
 
     Raises:
-        ConfigError: a data_parallel is missing, or a module comes after the language module, which
-            predictions do not support.
+        ConfigError: a data_parallel is missing, or a decoder makes images.
     """
     model = config.model
-    world = resolve(model, config.ranks_of_replica(world_size))
     refuse_if_any(_unpredicted(model))
-    sizes = {name: _sizes(config, world, name) for name in model.encoder_module_names}
-    language = _sizes(config, world, model.llm_module_name)
+    world = resolve(model, config.ranks_of_replica(world_size))
+    sizes = {name: _sizes(config, world, name) for name in model.module_topology}
+    language = sizes[model.llm_module_name]
     if model.deployment_mode == "homogeneous":
-        sizes = dict.fromkeys(sizes, in_first_stage(language))
-    modules = {**sizes, model.llm_module_name: language}
-    return Layout(model.deployment_mode, modules, model.llm_module_name)
+        sizes |= dict.fromkeys(model.encoder_module_names, in_first_stage(language))
+    modules = {name: sizes[name] for name in topological_order(model.module_topology)}
+    feeds = dict(feeds_of_config(model))
+    return Layout(model.deployment_mode, modules, model.llm_module_name, feeds=feeds)
 
 
 def _unpredicted(model: MimoParallelismConfig) -> Iterator[Problem]:
-    """Yield the modules that are neither the language module nor encoders that feed it."""
-    places = dict.fromkeys(model.decoder_module_names, "comes behind the language module")
-    places |= dict.fromkeys(
-        model.adapter_module_names, "lies between an encoder and the language module"
-    )
-    for name, place in places.items():
+    """Yield decoders of images."""
+    for name in model.image_decoder_names:
         sentence = (
-            f"Module '{name}': it {place}, which runs and is planned but not predicted or searched "
-            "yet; leave it out of what is predicted."
+            f"Module '{name}': it makes images, which is planned and run but not predicted yet; "
+            "leave it out of what is predicted."
         )
-        yield Problem(name, "topology", None, sentence)
+        yield Problem(name, "modal_type", None, sentence)
 
 
 def workload_of_config(config: ExperimentConfig, world_size: int | None = None) -> Workload:
     """Return the workload of one step of an experiment.
 
     Raises:
-        ConfigError: a data_parallel is missing, so the number of samples is unknown, or a module
-            comes after the language module.
+        ConfigError: a data_parallel is missing, so the number of samples is unknown, or a decoder
+            makes images.
     """
     data, model, strategy = config.data, config.model, config.strategy
-    world = resolve(model, config.ranks_of_replica(world_size))
     refuse_if_any(_unpredicted(model))
+    world = resolve(model, config.ranks_of_replica(world_size))
     inputs = {
         name: _input(config, name, _micro_batch_samples(config, world))
         for name in model.encoder_module_names
@@ -228,7 +229,7 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
 def _input(config: ExperimentConfig, name: str, samples: int) -> EncoderInput:
     """Return the inputs of an encoder; the prediction section goes before the data section."""
     geometry = geometry_of(config.model.get_architecture(name))
-    tokens = config.data.modality_seq_length(name)
+    tokens = config.tokens_of(name)
     inputs = None if config.prediction is None else config.prediction.inputs
     said = (inputs or {}).get(name)
     pattern = frame_pattern(config, name, samples)

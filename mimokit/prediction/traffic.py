@@ -30,6 +30,7 @@ from mimokit.architecture.from_config import model_of_config, net_of_config
 from mimokit.architecture.layer_work.collectives import WAYS, LayerCollective, layer_collectives
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, rank_parameters
+from mimokit.architecture.tokens import geometry_of
 from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig
 from mimokit.planning.bridges.routes import Route
@@ -37,6 +38,7 @@ from mimokit.planning.execution import NUMBER_BYTES
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
+from mimokit.prediction.workload import modules_of
 
 KINDS = ("bridge", "pipeline", "tensor", "context", "expert", "data")
 
@@ -180,13 +182,13 @@ def _within(route: Route, count: int) -> Iterator[Flow]:
 
 def _modules(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Flow]:
     described = model_of_config(config.model)
-    nets: dict[str, Module] = {branch.name: branch for branch in described.branches}
-    nets[plan.llm_module_name] = described.language
+    nets = {module.name: module for module in modules_of(described)}
     for name, ranks in plan.modules.items():
         architecture = config.model.get_architecture(name)
-        tokens = architecture.seq_length
-        if name == plan.llm_module_name:
-            tokens = config.data.seq_length
+        tokens: float = config.data.seq_length
+        if name in config.model.encoder_module_names:
+            geometry = geometry_of(architecture)
+            tokens = config.tokens_of(name) / geometry.tokens * geometry.positions
         samples = plan.batch.modules[name].micro_batch_size * plan.batch.num_microbatches
         rows = samples * tokens / ranks.context_parallel
         backward = config.model.has_backward(name)
@@ -201,7 +203,7 @@ def _modules(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Flow]:
                 mixed = layer_collectives(net, net.moe, sizes, way)
                 of_mixtures = rows * (net.layers - net.dense_layers) * number_bytes
                 yield from _layers(mixed, ranks, of_mixtures, net.moe.top_k)
-        if name in nets and not config.model.is_frozen(name):
+        if not config.model.is_frozen(name):
             yield from _gradients(nets[name], ranks, sizes, NUMBER_BYTES[execution.gradients])
 
 

@@ -8,7 +8,7 @@ from typing import get_args
 
 import numpy as np
 
-from mimokit.architecture.modules import LanguageModel, Model
+from mimokit.architecture.modules import DecoderHead, EncoderBranch, LanguageModel, Model
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
 from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.axes import COUNT_FIELDS
@@ -25,12 +25,18 @@ from mimokit.config.rules.pair_rules import (
 )
 from mimokit.config.runtime import DeploymentMode
 from mimokit.prediction.hardware import Hardware
-from mimokit.prediction.layout import Layout
+from mimokit.prediction.layout import Layout, connected
 from mimokit.prediction.step_time import Software
-from mimokit.prediction.workload import Workload, branches_of, language_of
+from mimokit.prediction.workload import Workload, language_of, modules_of
 
 WITHOUT_SAMPLES = tuple(rule for rule in PAIR_RULES if rule not in (SAMPLES, SAME_SAMPLES))
 """The rules of predictions, which take encoders whose micro-batches have other samples."""
+
+
+APART = (
+    "adapters and modules behind the language module are predicted on separate ranks alone (mode "
+    "heterogeneous)"
+)
 
 
 def check_precision(hardware: Hardware, workload: Workload) -> None:
@@ -69,13 +75,13 @@ def check_layout(model: Model, layout: Layout, workload: Workload) -> None:
     modes = get_args(DeploymentMode)
     if layout.mode not in modes:
         raise unknown_name("Mode", layout.mode, modes)
-    encoders = [branch.name for branch in branches_of(model)]
-    refuse_if_any(misplaced(encoders, layout))
-    known = (*encoders, language_of(model).name)
+    refuse_if_any(misplaced(model, layout))
+    known = tuple(module.name for module in modules_of(model))
     for name in (*workload.inputs, *workload.frozen):
         if name not in known:
             raise unknown_name("Module", name, known)
     check_counts(layout)
+    refuse_if_any(_on_shared_ranks(connected(layout, model)))
     refuse_if_any(broken_layout_rules(model, layout, workload))
 
 
@@ -103,8 +109,8 @@ def check_counts(layout: Layout) -> None:
 
 def broken_layout_rules(model: Model, layout: Layout, workload: Workload) -> Iterator[Problem]:
     """Yield one problem per rule that a layout breaks; its sizes are whole numbers above 0."""
-    encoders: list[tuple[str, Module]] = [(branch.name, branch) for branch in branches_of(model)]
-    for name, module in [*encoders, (layout.language, language_of(model))]:
+    for module in modules_of(model):
+        name = layout.language if isinstance(module, LanguageModel) else module.name
         sizes = layout.modules[name]
         yield from broken_rules(sizes, facts_of(module, workload, name))
         if sizes.recompute not in range(len(RECOMPUTE_NAMES)):
@@ -117,17 +123,23 @@ def broken_pairs(
     layout: Layout, workload: Workload, rules: Sequence[PairRule] = PAIR_RULES
 ) -> Iterator[Problem]:
     """Yield one problem per rule that a module next to another breaks."""
-    encoders = [name for name in layout.modules if name != layout.language]
-    for name in encoders:
+    for name in layout.others:
         samples = workload.global_batch_size
         facts = PairFacts(layout.mode, name, layout.language, global_batch_size=samples)
         language = layout.modules[layout.language]
         yield from broken_pair_rules(layout.modules[name], language, facts, rules)
+    for first, second in _pairs_of_others(layout):
+        sizes = layout.modules[second], layout.modules[first]
+        facts = PairFacts(layout.mode, second, first)
+        yield from broken_pair_rules(*sizes, facts, (REPLICAS,))
+
+
+def _pairs_of_others(layout: Layout) -> Iterator[tuple[str, str]]:
+    """Yield modules beside the language module that hand over samples, or read them together."""
     if layout.mode == "colocated":  # every rank reads its samples once for all of its modules
-        for first, second in itertools.combinations(encoders, 2):
-            sizes = layout.modules[second], layout.modules[first]
-            facts = PairFacts(layout.mode, second, first)
-            yield from broken_pair_rules(*sizes, facts, (REPLICAS,))
+        yield from itertools.combinations(layout.others, 2)
+    for name in layout.others if layout.mode == "heterogeneous" else ():
+        yield from ((to, name) for to in layout.topology[name] if to != layout.language)
 
 
 def facts_of(module: Module, workload: Workload, name: str | None = None) -> ModuleFacts:
@@ -136,6 +148,7 @@ def facts_of(module: Module, workload: Workload, name: str | None = None) -> Mod
     The sequences of encoders are not among it: their length is a mean, and inputs are padded.
     """
     net, is_language = net_of(module), isinstance(module, LanguageModel)
+    encodes = isinstance(module, EncoderBranch)
     return ModuleFacts(
         name=name or module.name,
         is_language=is_language,
@@ -148,7 +161,8 @@ def facts_of(module: Module, workload: Workload, name: str | None = None) -> Mod
         experts=0 if net.moe is None else net.moe.experts,
         expert_ffn=0 if net.moe is None else net.moe.ffn,
         expert_biases=net.moe is not None and net.ffn_bias,
-        seq=workload.seq_length if is_language else 0,
+        vocab=module.vocab if isinstance(module, DecoderHead) else 0,
+        seq=0 if encodes else workload.seq_length,
         global_batch_size=workload.global_batch_size,
     )
 
@@ -178,20 +192,29 @@ def check_price(price: float | None) -> None:
         raise ConfigError([Problem("price", "price_per_gpu_hour", price, sentence)])
 
 
-def misplaced(encoders: list[str], layout: Layout) -> Iterator[Problem]:
+def _on_shared_ranks(layout: Layout) -> Iterator[Problem]:
+    """Yield the adapters and decoders of a layout whose modules share their ranks."""
+    for name in dict.fromkeys(itertools.chain.from_iterable(layout.feeds.values())):
+        if layout.mode != "heterogeneous" and name != layout.language:
+            yield _layout_problem(name, f"{APART}, and the layout is {layout.mode}")
+
+
+def misplaced(model: Model, layout: Layout) -> Iterator[Problem]:
     """Yield what is wrong with the names and sizes of a layout's modules."""
+    language = language_of(model).name
+    others = [module.name for module in modules_of(model) if module.name != language]
     if not layout.modules:
         yield _layout_problem("layout", "it has sizes of no module; give every module its sizes")
         return
-    for name in encoders:
+    for name in others:
         if name not in layout.modules or name == layout.language:
             yield _layout_problem(name, "the layout has no sizes for it")
     if layout.language not in layout.modules:
         yield _layout_problem(layout.language, "it is the language module, but it has no sizes")
-    for name in layout.encoders:
-        if name not in encoders:
-            known = ", ".join(encoders) or "none"
-            yield _layout_problem(name, f"the model has no such encoder; it has {known}")
+    for name in layout.others:
+        if name not in others:
+            known = ", ".join(others) or "none"
+            yield _layout_problem(name, f"the model has no such module; it has {known}")
     for name, sizes in layout.modules.items():
         for field, value in vars(sizes).items():
             least = np.min(value)

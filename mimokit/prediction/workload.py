@@ -19,11 +19,12 @@ from mimokit.architecture import (
     VisionEncoder,
 )
 from mimokit.architecture.flops import forward_flops, passes
-from mimokit.architecture.modules import EncoderBranch
+from mimokit.architecture.modules import DecoderHead, EncoderBranch
 from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import Problem, refuse_if_any
+from mimokit.config.graph import upstream
 from mimokit.config.recipe import RecipeConfig
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL, PipelineOrder
 from mimokit.planning.frames.plan import plan_frames
@@ -214,9 +215,13 @@ class Workload:
 
     def length_of(self, module: Module) -> int:
         """Return the tokens of a sequence of a module: of a sample, or of an encoder's input."""
-        if isinstance(module, LanguageModel):
-            return self.seq_length
-        return self.input_of(module).length
+        if isinstance(module, EncoderBranch):
+            return self.input_of(module).length
+        return self.seq_length
+
+    def trains_before(self, name: str, model: Model) -> bool:
+        """Return whether a module is trained whose output reaches another."""
+        return any(before not in self.frozen for before in upstream(topology_of(model), name))
 
     def input_of(self, branch: EncoderBranch) -> EncoderInput:
         """Return the inputs of an encoder in one sample."""
@@ -251,13 +256,28 @@ def branches_of(model: Model) -> tuple[EncoderBranch, ...]:
     return model.branches if isinstance(model, MultimodalModel) else ()
 
 
+def decoders_of(model: Model) -> tuple[DecoderHead, ...]:
+    """Return the text decoders of a model; predictions of images are refused."""
+    behind = model.decoders if isinstance(model, MultimodalModel) else ()
+    return tuple(one for one in behind if isinstance(one, DecoderHead))
+
+
+def modules_of(model: Model) -> tuple[Module, ...]:
+    """Return the modules of a model: encoders, the language model, decoders."""
+    return (*branches_of(model), language_of(model), *decoders_of(model))
+
+
+def topology_of(model: Model) -> dict[str, tuple[str, ...]]:
+    """Return module -> the modules that it feeds, for every module of a model."""
+    return model.topology if isinstance(model, MultimodalModel) else {model.name: ()}
+
+
 def step_flops(model: Model, workload: Workload) -> float:
     """Return the model FLOPs of a step; see `mimokit.architecture.flops`."""
-    language, branches, samples = language_of(model), branches_of(model), workload.global_batch_size
-    behind = passes(language.name, workload.frozen, [branch.name for branch in branches])
-    flops = behind * forward_flops(language, workload.seq_length, float(samples)).total
-    for branch in branches:
-        seen = workload.input_of(branch)
-        forward = forward_flops(branch, seen.length, seen.count * samples).total
-        flops += passes(branch.name, workload.frozen, ()) * forward
+    flops, graph = 0.0, topology_of(model)
+    for module in modules_of(model):
+        each = workload.input_of(module).count if isinstance(module, EncoderBranch) else 1.0
+        sequences = each * workload.global_batch_size
+        forward = forward_flops(module, workload.length_of(module), sequences).total
+        flops += passes(module.name, workload.frozen, upstream(graph, module.name)) * forward
     return flops

@@ -13,7 +13,6 @@ import pytest
 import mimokit
 from mimokit.architecture.from_config import (
     cuts_of_config,
-    decoder_head,
     model_of_config,
     modules_of_config,
 )
@@ -58,10 +57,6 @@ def _marked(config: ExperimentConfig, layout: LayoutPlan) -> dict[str, dict[str,
 def _planned(config: ExperimentConfig, layout: LayoutPlan, rank: int) -> dict[str, Any]:
     """Return the same of a rank according to the table."""
     described = {one.name: one for one in modules_of_config(config.model)}
-    language = config.model.get_architecture(config.model.llm_module_name)
-    for name in config.model.decoder_module_names:
-        network = config.model.get_architecture(name)
-        described[name] = decoder_head(name, network, language)
     found = {}
     for name, ranks in layout.modules.items():
         if rank in ranks.ranks:

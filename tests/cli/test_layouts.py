@@ -159,7 +159,7 @@ def test_search_as_json() -> None:
         (["predict", PRESET, "--price", "-1"], "price_per_gpu_hour is -1.0; it must be greater"),
         (["search", PRESET, "--gpus", "8", "--price", "0"], "price_per_gpu_hour is 0.0"),
         (["predict", PRESET, "--seq-length", "0"], "seq_length is 0"),
-        (["predict", PRESET, "--model", "llama-3-8b"], "no such encoder"),
+        (["predict", PRESET, "--model", "llama-3-8b"], "no such module"),
     ],
 )
 def test_refusals_are_one_sentence(words: list[str], sentence: str) -> None:

@@ -24,7 +24,13 @@ from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import load_experiment_config, load_preset
-from mimokit.interop import config_of_layout, layout_of_config, to_yaml, workload_of_config
+from mimokit.interop import (
+    config_of_layout,
+    layout_of_config,
+    to_bridge,
+    to_yaml,
+    workload_of_config,
+)
 from mimokit.interop.experiment import lost_of_layout, lost_of_model, lost_of_workload
 from mimokit.layout_search import Constraints, search
 from mimokit.prediction import EncoderInput, Layout, Workload, predict
@@ -198,3 +204,19 @@ def test_what_no_experiment_can_say_is_refused() -> None:
     uneven = Layout("homogeneous", dict.fromkeys(layout.modules, ParallelSizes(data=3)))
     with pytest.raises(ConfigError, match="Step: global_batch_size is 8"):
         config_of_layout(uneven, Workload(4096, 8), model=model)
+
+
+@pytest.mark.parametrize(("name", "module"), [("adapter", "adapter"), ("decoder", "writer")])
+def test_adapters_and_decoders_are_written_with_their_graph(
+    name: str, module: str, tmp_path: Path
+) -> None:
+    config = load_experiment_config(f"configs/digits_{name}.yaml")
+    model, layout = model_of_config(config.model), layout_of_config(config)
+    workload = workload_of_config(config)
+    alone = check_same(model, layout, workload, "h100", tmp_path)
+    kept = config_of_layout(layout, workload, experiment=config)
+    check_predicts_the_same(kept, model, layout, workload, "h100")
+    for written in (alone, kept):
+        assert written.model.module_topology == config.model.module_topology
+    with pytest.raises(ConfigError, match=f"module '{module}' takes what another one computes"):
+        to_bridge(layout, workload)

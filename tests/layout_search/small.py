@@ -17,6 +17,7 @@ from mimokit.architecture import (
     Transformer,
     VisionEncoder,
 )
+from mimokit.architecture.modules import DecoderHead, RowEncoder
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.layout_search import SearchTask
 from mimokit.prediction import Layout, Prediction, predict
@@ -45,6 +46,19 @@ def model(experts: int = 0, layers: int = 4, encoders: int = 1) -> MultimodalMod
     text = language(experts, layers)
     names = ("images", "clips")[:encoders]
     return MultimodalModel("small", text, tuple(map(branch, names))) if encoders else text
+
+
+def graph_model() -> MultimodalModel:
+    """Return two encoders of which one feeds an adapter, a language model and a decoder."""
+    net = replace(branch().encoder.net, layers=8, hidden=1536, head_dim=192)
+    rows = RowEncoder("adapter", net, 1024)
+    images = replace(branch("images"), projector=Projector((1024, 1536)))
+    adapter = EncoderBranch("adapter", rows, Projector((1536, 2048)))
+    layers = replace(net, layers=4, causal=True)
+    writer = DecoderHead("writer", layers, 8192, 2048, positions=2048)
+    feeds = (("images", ("adapter",)), ("language", ("writer",)))
+    branches = (images, branch("clips"), adapter)
+    return MultimodalModel("graph", language(layers=8), branches, (writer,), feeds)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def network_fields(directory: str | os.PathLike[str], *, language: bool) -> dict
         fields = language_network(part, 1)
     elif isinstance(part, EncoderBranch):
         assert isinstance(model, MultimodalModel)
-        fields = encoder_network(part, model.language)
+        fields = encoder_network(part, model.language.net)
     else:
         fields = lone_encoder_network(part)
     fields.pop("pooling_head", None)  # a module's output is that of the tower's layers

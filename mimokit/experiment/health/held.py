@@ -66,7 +66,7 @@ def predicted_memory(config: ExperimentConfig) -> Predicted:
     """Return the memory that is predicted for each module on its rank with the most.
 
     Attention keeps its scores where a run has Megatron's own core, which is not fused. Nothing is
-    returned for what cannot be predicted, as modules behind the language model.
+    returned for what cannot be predicted, as decoders on shared ranks.
     """
     # Runs add up gradients outside of the products, without Transformer Engine.
     own = replace(MEGATRON_CORE, fused_attention=False, dummy_gradients=False)

@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mimokit.architecture.from_config import decoder_head, modules_of_config
-from mimokit.architecture.modules import DecoderHead
-from mimokit.architecture.parameters_on_rank import Module
+from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.architecture.tensors import module_tensors, stage_tensors
 from mimokit.axes import Axis
@@ -20,7 +18,7 @@ from mimokit.planning.types import LayoutPlan
 
 def unheld_parts(plan: LayoutPlan, config: ExperimentConfig) -> Iterator[str]:
     """Yield tensors of which some entry is on no rank of a replica, or on ranks of two stages."""
-    for module in modules_of(config):
+    for module in modules_of_config(config.model):
         ranks, execution = plan.modules[module.name], plan.executions[module.name]
         stages = execution.pipeline_parallel
         on = [stage_tensors(module, execution.sizes, stage) for stage in range(stages)]
@@ -36,15 +34,6 @@ def unheld_parts(plan: LayoutPlan, config: ExperimentConfig) -> Iterator[str]:
             if fault:
                 yield f"module {module.name!r}: of a tensor {list(cut.whole)} {fault}"
                 return
-
-
-def modules_of(config: ExperimentConfig) -> Iterator[Module | DecoderHead]:
-    """Yield the networks of all modules."""
-    model = config.model
-    yield from modules_of_config(model)
-    language = model.get_architecture(model.llm_module_name)
-    for name in model.decoder_module_names:
-        yield decoder_head(name, model.get_architecture(name), language)
 
 
 def _places(ranks: ModuleRanks) -> set[ShardPlace]:

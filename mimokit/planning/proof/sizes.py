@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.architecture.modules import DecoderHead
+from mimokit.architecture.from_config import modules_of_config
 from mimokit.architecture.parameters_on_rank import Module
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut
 from mimokit.architecture.tensors import stage_tensors
 from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig
-from mimokit.planning.proof.parameters import coordinates, modules_of
+from mimokit.planning.proof.parameters import coordinates
 from mimokit.planning.proof.ranges import ranges_of
 from mimokit.planning.ranks import ModuleRanks, RankGrid
 from mimokit.planning.types import LayoutPlan
@@ -35,7 +35,7 @@ def unequal_sizes(plan: LayoutPlan, config: ExperimentConfig) -> Iterator[str]:
     that reduce together, the gradients of their parameters. Tokens that experts exchange are as
     many as the router decides, and ranks say so to each other first.
     """
-    for module in modules_of(config):
+    for module in modules_of_config(config.model):
         ranks, batch = plan.modules[module.name], plan.batch.modules[module.name]
         samples = np.diff(ranges_of(batch.samples, np.array(ranks.ranks)))[:, 0]
         dense, expert = _entries(plan, module, ranks)
@@ -57,9 +57,7 @@ def _unequal(grid: RankGrid, axes: Sequence[Axis], sizes: Sizes, what: str) -> I
         yield f"ranks {group}, a group over {' and '.join(axes)}, have {counts} {what}"
 
 
-def _entries(
-    plan: LayoutPlan, module: Module | DecoderHead, ranks: ModuleRanks
-) -> tuple[Sizes, Sizes]:
+def _entries(plan: LayoutPlan, module: Module, ranks: ModuleRanks) -> tuple[Sizes, Sizes]:
     """Return the entries of the parameters of every rank, and of those of its experts."""
     execution, experts = plan.executions[module.name], ranks.expert_view()
     places = np.hstack(

@@ -22,7 +22,7 @@ from mimokit.architecture.layer_work.products import (
     layer_products,
     score_work,
 )
-from mimokit.architecture.modules import EncoderBranch, LanguageModel
+from mimokit.architecture.modules import DecoderHead, EncoderBranch, LanguageModel
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.architecture.transformer import Transformer
@@ -100,17 +100,18 @@ def layer_amounts(net: Transformer, tensor: int, sequences: float, length: float
     )
 
 
-def language_ends(language: LanguageModel, tensor: int, tokens: float) -> Amounts:
-    """Return the amounts of embedding, logits and loss."""
-    written = END_PASSES * language.net.hidden + LOGIT_PASSES * language.vocab / tensor
-    operations = forward_flops(language, 1, tokens).last / tensor
+def language_ends(module: LanguageModel | DecoderHead, tensor: int, tokens: float) -> Amounts:
+    """Return the amounts of embedding or projection, logits and loss."""
+    written = END_PASSES * module.net.hidden + LOGIT_PASSES * module.vocab / tensor
+    flops = forward_flops(module, 1, tokens)
+    operations = flops.first + flops.last / tensor
     return Amounts(ends=1, elements=tokens * written, operations=operations)
 
 
 def vision_ends(
     branch: EncoderBranch, tensor: int, images: float, positions: int, tokens: int
 ) -> Amounts:
-    """Return the amounts of patch embedding and projector."""
+    """Return the amounts of patch embedding, or positions of rows, and projector."""
     projector = branch.projector
     inner, outer = sum(projector.widths[1:-1]) * (1 + projector.copies), projector.row_width
     flops = forward_flops(branch, positions, images, tokens)
@@ -127,8 +128,8 @@ class ModuleCosts:
     """CPU seconds of a module on its ranks.
 
     Attributes:
-        items: sequences per sample: 1 for the language model, images per sample for an encoder.
-        rows: those that an encoder makes of it for the language model.
+        items: sequences per sample: images per sample for an encoder, else 1.
+        rows: those that a module makes of it for the next.
         stages: of its pipeline, all chunks counted.
     """
 
@@ -145,13 +146,15 @@ class ModuleCosts:
         return NUMBER_BYTES * samples * self.items * self.length * net_of(self.module).hidden
 
     def row_bytes(self, samples: float) -> float:
-        """Return the bytes that an encoder sends to the language model."""
-        assert not isinstance(self.module, LanguageModel)
-        return NUMBER_BYTES * samples * self.items * self.rows * self.module.projector.row_width
+        """Return the bytes that the module sends to the next."""
+        module, sequences = self.module, samples * self.items
+        if isinstance(module, EncoderBranch):
+            return NUMBER_BYTES * sequences * self.rows * module.projector.row_width
+        return NUMBER_BYTES * sequences * self.rows * module.net.hidden
 
     def seconds(self, way: Way, samples: float, place: int) -> float:
         """Return the CPU seconds of a pass of one stage, including tensor-parallel collectives."""
-        piece = "language" if isinstance(self.module, LanguageModel) else "encoder"
+        piece = "encoder" if isinstance(self.module, EncoderBranch) else "language"
         amounts = self._amounts(samples, place)
         return self.costs.piece(f"{piece} {way}", amounts.terms()) + self._collectives(
             way, samples, place
@@ -167,10 +170,10 @@ class ModuleCosts:
     def _amounts(self, samples: float, place: int) -> Amounts:
         module, tensor, sequences = self.module, self.rank_map.tensor_parallel, samples * self.items
         layer = layer_amounts(net_of(module), tensor, sequences, self.length)
-        if isinstance(module, LanguageModel):
-            ends = language_ends(module, tensor, sequences * self.length)
-        else:
+        if isinstance(module, EncoderBranch):
             ends = vision_ends(module, tensor, sequences, self.length, self.rows)
+        else:
+            ends = language_ends(module, tensor, sequences * self.length)
         ends = replace(ends.times(sum(self._ends(place)) / 2), ends=1.0)
         return layer.times(self._layers) + ends
 
@@ -182,10 +185,12 @@ class ModuleCosts:
         first, last = self._ends(place)
         layer = layer_collectives(net, None, sizes, way)
         seconds = self._layers * self._met(layer, tokens)
-        if isinstance(self.module, LanguageModel):
+        if not isinstance(self.module, EncoderBranch):
+            embeds = first and isinstance(self.module, LanguageModel)
             embedding = end_collectives("embedding", net.hidden, sizes, way)
             output = end_collectives("output", net.hidden, sizes, way)
-            return seconds + first * self._met(embedding, tokens) + last * self._met(output, tokens)
+            met = embeds * self._met(embedding, tokens) + last * self._met(output, tokens)
+            return seconds + met
         width = self.module.projector.widths[-1 if way == "forward" else 0]
         projector = end_collectives("projector", width, sizes, way)
         met = self.module.projector.meetings * self._met(projector, sequences * self.rows)

@@ -81,8 +81,9 @@ class StepCosts:
 
     def module(self, name: str) -> ModuleCosts:
         """Return the costs of a module."""
-        ranks, rows, length = self.plan.modules[name], 0, self.config.data.seq_length
-        if name != self.plan.llm_module_name:
+        ranks, length = self.plan.modules[name], self.config.data.seq_length
+        rows = length
+        if name in self.items:
             image = geometry_of(self.config.model.get_architecture(name))
             rows, length = image.tokens, image.positions
         items = self.items.get(name, 1.0)
@@ -157,8 +158,7 @@ def step_costs(
     """
     _check(config)
     items = {
-        name: config.data.modality_seq_length(name)
-        / tokens_per_item(config.model.get_architecture(name))
+        name: config.tokens_of(name) / tokens_per_item(config.model.get_architecture(name))
         for name in config.model.encoder_module_names
     }
     items |= items_per_sample or {}
@@ -174,9 +174,8 @@ def _check(config: ExperimentConfig) -> None:
         sizes = config.model.get_parallelism(name)
         known = {
             "an audio encoder": architecture.modality == "audio",
-            "behind the language module": name in decoders,
-            "an adapter": architecture.modality == "rows",
-            "a text head": architecture.modality == "text" and name != config.model.llm_module_name,
+            "a text head": architecture.modality == "text"
+            and name not in (config.model.llm_module_name, *decoders),
             "frozen": architecture.frozen,
             "a mixture of experts": architecture.num_moe_experts is not None,
             "of multi-latent attention": bool(architecture.multi_latent_attention),
@@ -189,7 +188,8 @@ def _check(config: ExperimentConfig) -> None:
                 "architecture",
                 what,
                 f"Module '{name}' is {what}, whose CPU time is not calibrated; "
-                "predict_shared supports trained vision encoders and language models.",
+                "predict_shared supports trained vision encoders, adapters, language models and "
+                "text decoders.",
             )
             for what, is_so in known.items()
             if is_so

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mimokit.architecture.layer_work.saved import layer_activations, whole_layer
-from mimokit.architecture.modules import LanguageModel
+from mimokit.architecture.modules import EncoderBranch
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_NAMES,
@@ -23,6 +23,7 @@ from mimokit.architecture.parameters_on_rank import (
     further_layers,
     layers_of,
     net_of,
+    output_rows,
     rank_parameters,
 )
 from mimokit.architecture.transformer import Transformer, dense_layer, expert_layer
@@ -41,6 +42,7 @@ def micro_batches_in_flight(
     stage: Numbers,
     order: PipelineOrder | None = None,
     ahead: Numbers = 0,
+    behind: Numbers = 0,
 ) -> Numbers:
     """Return the number of micro-batches in flight in a stage; it may be a fraction.
 
@@ -52,14 +54,15 @@ def micro_batches_in_flight(
     Args:
         order: of the stages; None: 1F1B, and of stages with several chunks Megatron's.
         ahead: stages of other modules before the first one of this module, on the longest path.
+        behind: micro-batches in flight in the modules behind this one, on the longest path.
     """
     if order == GPIPE:
-        return np.where(np.greater(sizes.pipeline + ahead, 1), micro_batches, 1)
+        return np.where(np.greater(sizes.pipeline + ahead + behind, 1), micro_batches, 1)
     after = sizes.pipeline - stage
     chunks = 2 * (after - 1) + (sizes.virtual - 1) * sizes.pipeline + 1
-    interleaved = np.minimum(micro_batches, chunks / sizes.virtual)
-    through = sizes.pipeline + ahead
-    plain = np.minimum(micro_batches, through if order == ZERO_BUBBLE else after)
+    interleaved = np.minimum(micro_batches, chunks / sizes.virtual + behind)
+    held = sizes.pipeline + ahead if order == ZERO_BUBBLE else after
+    plain = np.minimum(micro_batches, held + behind)
     return np.where(np.greater(sizes.virtual, 1), interleaved, plain)
 
 
@@ -163,9 +166,9 @@ def _logits(
     module: Module, sizes: ParallelSizes, tokens: Numbers, stage: Numbers, storage: Storage
 ) -> Numbers:
     """Return the bytes of the last stage's logits."""
-    if not isinstance(module, LanguageModel):
+    if isinstance(module, EncoderBranch):
         return 0.0 * tokens
-    rows = module.padded_vocab(sizes.tensor) / sizes.tensor * (1 + further_layers(module))
+    rows = output_rows(module, sizes) * (1 + further_layers(module))
     return np.equal(stage, sizes.pipeline - 1) * (storage.number + ENTROPY) * tokens * rows
 
 
@@ -336,9 +339,9 @@ def _completed(total: float, factors: dict[str, float], rest: str) -> dict[str, 
 def _logit_factors(
     total: float, module: Module, sizes: ParallelSizes, tokens: float, storage: Storage
 ) -> dict[str, float]:
-    if not isinstance(module, LanguageModel):
+    if isinstance(module, EncoderBranch):
         return {"bytes": total}
-    rows = float(module.padded_vocab(sizes.tensor) / sizes.tensor)
+    rows = float(output_rows(module, sizes))
     factors = {"bytes": storage.number + ENTROPY, "tokens": tokens, "vocabulary on the rank": rows}
     further = further_layers(module)
     return {**factors, "tokens predicted at once": 1 + further} if further else factors

@@ -8,14 +8,28 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mimokit.architecture.layer_work.products import visible_tokens
-from mimokit.architecture.modules import Encoder, EncoderBranch, LanguageModel, VisionEncoder
+from mimokit.architecture.modules import (
+    DecoderHead,
+    Encoder,
+    EncoderBranch,
+    LanguageModel,
+    RowEncoder,
+    VisionEncoder,
+)
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_SELECTIVE,
     Numbers,
     ParallelSizes,
 )
-from mimokit.architecture.parameters_on_rank import Module, layers_of, net_of, rank_parameters
+from mimokit.architecture.parameters_on_rank import (
+    Module,
+    further_layers,
+    layers_of,
+    net_of,
+    output_rows,
+    rank_parameters,
+)
 from mimokit.prediction.step_time.breakdown import LayerTime, StageTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import TimedMessage, gathered, sent
 from mimokit.prediction.step_time.layer import host_term, layer_terms, layer_time
@@ -142,15 +156,18 @@ def end_terms(
             terms += _further(module, sizes, tokens, system)
         return tuple(term.times(last) for term in terms)
     first = np.equal(stage, 0)
+    if isinstance(module, DecoderHead):
+        written = tuple(term.times(last) for term in _logits(module, sizes, tokens, system))
+        return (_projection(module, tokens, system).times(first), *written)
     projector, patches = _projector(module, sizes, tokens, system), _patches(module, tokens, system)
     return projector.times(last), patches.times(first)
 
 
 def _logits(
-    module: LanguageModel, sizes: ParallelSizes, tokens: Numbers, system: System
+    module: LanguageModel | DecoderHead, sizes: ParallelSizes, tokens: Numbers, system: System
 ) -> tuple[Term, ...]:
-    net, predictions = module.net, 1 + module.next_token_layers
-    rows = module.padded_vocab(sizes.tensor) / sizes.tensor
+    net, predictions = module.net, 1 + further_layers(module)
+    rows = output_rows(module, sizes)
     operations = 2 * tokens * net.hidden * rows * predictions
     moved = CROSS_ENTROPY_BYTES * tokens * rows / 2 * predictions
     return (
@@ -160,6 +177,13 @@ def _logits(
         ),
         added("memory", "loss of the logits", (system.moved(moved),), bytes=moved),
     )  # fmt: skip
+
+
+def _projection(module: DecoderHead, tokens: Numbers, system: System) -> Term:
+    """Return the projection of the language model's rows, which is not sharded."""
+    operations = 2 * tokens * module.inputs * module.net.hidden
+    work = (system.operations(operations),)
+    return added("matrix", "projection", work, operations=operations, launches=1.0)
 
 
 def _further(
@@ -194,10 +218,10 @@ def _positions_of_a_row(encoder: Encoder) -> int:
 
 
 def _patches(branch: EncoderBranch, tokens: Numbers, system: System) -> Term:
-    """Return patch embedding or convolutions, which are not sharded."""
+    """Return patch embedding or convolutions, which are not sharded; adapters have neither."""
     encoder = branch.encoder
     outside = encoder.parameters_outside_layers - encoder.positions * encoder.net.hidden
-    operations = 2 * tokens * outside
+    operations = 2 * tokens * (0 if isinstance(encoder, RowEncoder) else outside)
     work = (system.operations(operations, system.half),)
     return added("matrix", "patches or convolutions", work, operations=operations, launches=1.0)
 

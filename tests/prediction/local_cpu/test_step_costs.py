@@ -63,6 +63,10 @@ CHUNKED = shared_pipeline(
     "colocated", (1, 2, 2), {"clip": (1, 2)}, 3, ("clip",), encoder_chunks=2, layers=4, chunks=2
 )
 
+ADAPTER, DECODER = (
+    load_experiment_config(f"configs/digits_{name}.yaml") for name in ("adapter", "decoder")
+)
+
 
 @pytest.mark.parametrize(
     ("config", "costs", "total"),
@@ -105,6 +109,15 @@ CHUNKED = shared_pipeline(
         (AROUND, planted("load", "batch"), 4 * 4),
         (AROUND, planted(collective="send", ranks=2), 2 * 4 * (2 + 2 + 1 + 2)),
         # Four ranks, of which each has 2 of the 4 layers of both; and two chunks of a layer.
+        # An encoder of one layer on 2 ranks, an adapter of two on 2, a language model on 4.
+        (ADAPTER, planted("encoder forward", "layer"), 4 * (2 * 1 + 2 * 2)),
+        (ADAPTER, planted("load", "batch"), 4 * (2 + 4)),
+        # Of each bridge and between stages 2 messages each way; both ends pay.
+        (ADAPTER, planted(collective="send", ranks=2), 2 * 4 * (2 + 2 + 2) * 2),
+        # Behind 4 ranks with 2 layers each a decoder of one layer on 2, which reads labels.
+        (DECODER, planted("language backward", "layer"), 4 * (4 * 2 + 2 * 1)),
+        (DECODER, planted("language forward", "ends"), 4 * (4 + 2)),
+        (DECODER, planted("load", "batch"), 4 * (2 + 4 + 2)),
         (CHUNKED, planted("encoder forward", "layer"), 4 * 3 * 2),
         (CHUNKED, planted("language backward", "layer"), 4 * 3 * 2),
         (CHUNKED, planted("language forward", "ends"), 4 * 3 * 2),
@@ -212,7 +225,7 @@ def test_what_was_not_calibrated_is_refused(name: str, fields: dict[str, Any], w
     networks[name] = networks[name].model_copy(update=fields)
     sentence = (
         f"Module '{name}' is {what}, whose CPU time is not calibrated; predict_shared supports "
-        "trained vision encoders and language models."
+        "trained vision encoders, adapters, language models and text decoders."
     )
     with pytest.raises(ConfigError) as refused:
         predict_shared(config, planted(), 2)
@@ -227,9 +240,3 @@ def test_a_calibration_without_a_piece_is_refused() -> None:
     no_term = SharedCosts({8: replace(measured, pieces={**measured.pieces, "load": {}})})
     with pytest.raises(ConfigError, match="it has no term 'batch' of a piece"):
         predict_shared(digits_config((1, 4), (2, 2)), no_term, 2)
-
-
-def test_a_module_behind_the_language_module_is_refused() -> None:
-    config = load_experiment_config("configs/digits_decoder.yaml")
-    with pytest.raises(ConfigError, match="'writer' is behind the language module, whose CPU time"):
-        predict_shared(config, planted(), cores=8)
