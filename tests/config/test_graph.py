@@ -18,7 +18,8 @@ def graph(topology: Any, *more: str) -> dict[str, Any]:
     for number, name in enumerate(more):
         sizes = {"data_parallel": 2, "rank_offset": 4 + 2 * number}
         content["model"]["module_parallelisms"][name] = sizes
-        content["model"]["module_architectures"][name] = network()
+        rows = {"modal_type": "rows"} if name == "resampler" else {}
+        content["model"]["module_architectures"][name] = network(**rows)
     content["model"]["topology"] = topology
     return content
 
@@ -106,16 +107,17 @@ def test_refusals(topology: Any, more: tuple[str, ...], sentence: str) -> None:
 def test_other_graphs_need_ranks_of_their_own(mode: str) -> None:
     content = sections({"data_parallel": 2}, {"data_parallel": 2}, mode)
     content["model"]["module_parallelisms"]["probe"] = {"data_parallel": 2}
-    content["model"]["module_architectures"]["probe"] = network()
     fed = "change topology, or use heterogeneous mode."
-    for topology, tokens, sentence in (
+    for kind, topology, tokens, sentence in (
         (
+            None,
             {"images": [LANGUAGE], LANGUAGE: ["probe"]},
             {"images": 1024},
             f"Module 'language_module': by the topology it feeds probe, but in {mode} mode no "
             f"module is behind the language module; {fed}",
         ),
         (
+            "rows",
             {"images": ["probe", LANGUAGE], "probe": [LANGUAGE]},
             {"images": 1024, "probe": 1025},
             f"Module 'images': by the topology it feeds probe and language_module, but in {mode} "
@@ -123,6 +125,7 @@ def test_other_graphs_need_ranks_of_their_own(mode: str) -> None:
         ),
     ):
         content["model"] |= {"topology": topology, "special_token_ids": tokens}
+        content["model"]["module_architectures"]["probe"] = network(modal_type=kind)
         assert only(problems(content)).sentence == sentence
     adapted = {"images": ["probe"], "probe": [LANGUAGE]}
     content["model"] |= {"topology": adapted, "special_token_ids": {"probe": 1024}}
@@ -133,7 +136,7 @@ def test_an_adapter_has_stages_where_its_encoder_has_some() -> None:
     staged = {"pipeline_parallel": 2, "data_parallel": 1}
     content = sections(staged, staged, "three_phase")
     content["model"]["module_parallelisms"]["probe"] = {"data_parallel": 2}
-    content["model"]["module_architectures"]["probe"] = network()
+    content["model"]["module_architectures"]["probe"] = network(modal_type="rows")
     adapted = {"images": ["probe"], "probe": [LANGUAGE]}
     content["model"] |= {"topology": adapted, "special_token_ids": {"probe": 1024}}
     assert only(problems(content)).sentence == (
