@@ -260,6 +260,12 @@ def image_decoder_problems(model: MimoParallelismConfig) -> Iterator[Problem]:
                 f"{_pixels(*sizes[1])}; write the same image_size and num_channels for both."
             )
             yield Problem(name, "image_size", network.image_size, f"Module '{name}': {what}")
+        elif read.pools and read.any_size:
+            what = (
+                f"'{encoder}' takes images of any size and pools them, so that no row has a number "
+                "of pixels; leave pooling_head or any_image_size out there."
+            )
+            yield Problem(name, "reconstructs", network.reconstructs, f"Module '{name}': {what}")
         elif made.patches != read.tokens:
             what = (
                 f"it makes an image of {counted(made.patches, 'row')} of patch_size "

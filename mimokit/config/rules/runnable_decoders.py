@@ -10,7 +10,7 @@ from mimokit.config.rules.facts import a_fix, module_problem, network_path
 
 
 def unrunnable_decoder(model: MimoParallelismConfig, name: str) -> Iterator[Problem]:
-    """Yield a decoder of sound, and one of images that differ in size."""
+    """Yield a decoder of sound."""
     network = model.get_architecture(name)
     if network.modality == "audio":
         sentence = (
@@ -19,11 +19,3 @@ def unrunnable_decoder(model: MimoParallelismConfig, name: str) -> Iterator[Prob
         )
         fix = a_fix(network_path(name, "mel_bins"), None)
         yield module_problem(name, "mel_bins", network.mel_bins, sentence, fix)
-        return
-    encoder = model.reconstructed_by(network)
-    if encoder is not None and model.get_architecture(encoder).any_image_size:
-        sentence = (
-            f"it makes the images of '{encoder}', which may be of any size; that can be planned "
-            "but not run yet."
-        )
-        yield module_problem(name, "reconstructs", network.reconstructs, sentence)

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from mimokit.architecture.tokens import ImageGeometry, image_geometry, tokens_per_item
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
-from mimokit.engine.data.batch import ITEMS, Batch, encoder_tensors, rows_per_sample
-from mimokit.engine.models.patches import cut_patches
+from mimokit.engine.data.batch import (
+    ITEMS,
+    Batch,
+    encoder_tensors,
+    item_tokens,
+    rows_per_sample,
+)
+from mimokit.engine.models.patches import cut_patches, merged_patches
 
 PIXELS = "pixel_values"
 """The images in the inputs of an encoder, and in the targets of a decoder."""
+
+PATCHES = "hidden_states"
+"""Their patches where images may be of any size."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +34,8 @@ class Reconstruction:
         before: encoders whose rows have the same placeholder and come first in a sample, and the
             rows of an item of each, where the batch does not say them.
         token: that placeholder.
-        geometry: of an image; each of its patches is a row.
+        geometry: of an image, of the largest one; each of its patches is a row.
+        read: how the encoder cuts it.
         weight: of the loss of a row, the mean squared error of its pixels.
     """
 
@@ -33,6 +44,7 @@ class Reconstruction:
     before: tuple[tuple[str, int], ...]
     token: int
     geometry: ImageGeometry
+    read: ImageGeometry
     weight: float
 
     @classmethod
@@ -51,12 +63,21 @@ class Reconstruction:
             (name, tokens_per_item(config.get_architecture(name)))
             for name in together[: together.index(encoder)]
         )
+        read = image_geometry(config.get_architecture(encoder))
         token, shape = config.special_token_ids[last], image_geometry(network)
-        return cls(decoder, encoder, before, token, shape, weight)
+        return cls(decoder, encoder, before, token, shape, read, weight)
 
     def items(self, batch: Batch) -> list[int]:
         """Return the images of every sample."""
         return _items(batch, self.encoder).tolist()
+
+    def rows_of_items(self, batch: Batch) -> torch.Tensor:
+        """Return the rows of every image, [images], of a batch that has some."""
+        inputs = batch["modality_inputs"][self.encoder]
+        tokens = item_tokens(inputs)
+        if tokens is None:
+            return torch.full((sum(self.items(batch)),), self.geometry.patches)
+        return tokens
 
     def rows_before(self, batch: Batch) -> torch.Tensor:
         """Return how many rows of other encoders come first in every sample: [samples]."""
@@ -70,7 +91,9 @@ class Reconstruction:
         placed = batch["input_ids"] == self.token
         number = placed.cumsum(1)  # of a placeholder in its sample, from 1
         start = self.rows_before(batch)[:, None]
-        stop = (start + _items(batch, self.encoder)[:, None] * self.geometry.patches).to(number)
+        inputs = (batch.get("modality_inputs") or {}).get(self.encoder)
+        own = rows_per_sample(inputs, len(placed), self.geometry.patches)
+        stop = (start + own[:, None]).to(number)
         start = start.to(number)
         inside: torch.Tensor = placed & (number > start) & (number <= stop)
         return inside
@@ -79,28 +102,46 @@ class Reconstruction:
         """Return the pixels of every row, [rows, channels * patch_size^2], images in order.
 
         They are those that the batch has as targets of the decoder, else those that the encoder
-        reads.
+        reads; of patches of several frames those of the first one.
 
         Raises:
             ValueError: there are none, or of another number or size than the images of the samples.
         """
+        targets = (batch.get("targets") or {}).get(self.decoder)
+        if targets is None:
+            inputs = batch["modality_inputs"][self.encoder]
+            targets = encoder_tensors(self.encoder, inputs)
+        return self._patches(batch, targets) if self.read.any_size else self._cut(batch, targets)
+
+    def _patches(self, batch: Batch, targets: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return the pixels of rows from the patches of images of any size."""
+        rows = int(self.rows_of_items(batch).sum())
+        wanted = (rows * self.read.merge_size**2, self.read.features)
+        patches = targets.get(PATCHES)
+        if patches is None or tuple(patches.shape) != wanted:
+            raise self._wrong(PATCHES, patches, wanted, "patches of all images, numbers of each")
+        return merged_patches(patches, self.read)
+
+    def _cut(self, batch: Batch, targets: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return the pixels of rows from images of one size."""
         count, shape = sum(self.items(batch)), self.geometry
         sides = shape.height, shape.width
         wanted = [(count, shape.num_channels, *sides), (count, *sides)]
         if shape.num_channels > 1:
             wanted.pop()
-        targets = (batch.get("targets") or {}).get(self.decoder)
-        if targets is None:
-            inputs = batch["modality_inputs"][self.encoder]
-            targets = encoder_tensors(self.encoder, inputs)
         images = targets.get(PIXELS)
         if images is None or tuple(images.shape) not in wanted:
-            has = "are missing" if images is None else f"have shape {tuple(images.shape)}"
-            raise ValueError(
-                f"The {PIXELS} that module {self.decoder!r} is to make {has} in the batch; give "
-                f"targets of {wanted[0]}: images, channels, height, width."
-            )
+            raise self._wrong(PIXELS, images, wanted[0], "images, channels, height, width")
         return cut_patches(images, shape).flatten(0, 1)
+
+    def _wrong(
+        self, name: str, given: torch.Tensor | None, wanted: tuple[int, ...], axes: str
+    ) -> ValueError:
+        has = "are missing" if given is None else f"have shape {tuple(given.shape)}"
+        return ValueError(
+            f"The {name} that module {self.decoder!r} is to make {has} in the batch; give targets "
+            f"of {wanted}: {axes}."
+        )
 
 
 def _in_order(config: MimoParallelismConfig, module: str) -> list[str]:

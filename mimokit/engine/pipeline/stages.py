@@ -315,7 +315,7 @@ class ImageDecoderStage(AdapterStage):
         counts = given.counts[edge][0]
         taken = torch.cat([own[:count] for own, count in zip(placed, counts, strict=True)])
         rows = for_all_ranks(hidden, self.wrapped.ownership.groups.cp)
-        each = taken.new_full((sum(items),), self._tokens_per_item, dtype=torch.int64)
+        each = self._reconstruction.rows_of_items(given.batch).to(taken.device)
         return items, {"rows": rows[taken], GRID: rows_alone(each)}
 
     def further_loss(self, output: StageOutput, batch: Batch | None) -> FurtherLoss | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ import mimokit
 from mimokit.architecture.tokens import ImageGeometry
 from mimokit.config import ConfigError, check_runnable
 from mimokit.engine.data.reconstruction import Reconstruction
+from mimokit.engine.models.patches import cut_patches
 from mimokit.experiment import Evaluations, Stepper, explain, train, verify
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import (
@@ -18,7 +21,7 @@ from tests.layouts_apart import (
 )
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
-from tests.whole_runs import whole_runs
+from tests.whole_runs import image_decoder_of_any_size, whole_runs
 
 ONE = (1, 1, 1)
 
@@ -107,7 +110,8 @@ def test_the_stepper_sees_rows_cross_to_the_decoder_and_gradients_come_back(clus
         assert not stepper.differences
 
 
-MADE = Reconstruction("painter", "images", (), 9, ImageGeometry(1, 2, 2, 1, 1), 1.0)
+_READ = ImageGeometry(1, 2, 2, 1, 1)
+MADE = Reconstruction("painter", "images", (), 9, _READ, _READ, 1.0)
 
 
 def _batch(images: torch.Tensor) -> dict[str, object]:
@@ -126,6 +130,49 @@ def test_pixels_of_a_row_are_those_of_a_patch():
     batch["targets"] = {"painter": {}}
     with pytest.raises(ValueError, match=r"are missing in the batch; give targets of \(1, 1, 2, 4"):
         MADE.pixels(batch)
+
+
+def test_pixels_of_images_of_any_size_are_those_of_their_merged_patches():
+    read = ImageGeometry(4, 4, 2, 3, 2, any_size=True, frames_per_patch=2)
+    made = replace(MADE, geometry=ImageGeometry(2, 2, 4, 3, 1), read=read)
+    images = torch.arange(96.0).reshape(1, 3, 8, 4), torch.arange(96.0, 192).reshape(1, 3, 4, 8)
+    patches = torch.cat([cut_patches(image, read)[0] for image in images])
+    tokens = {"hidden_states": patches, "tokens_per_item": torch.tensor([2, 2])}
+    inputs = {"items_per_sample": torch.tensor([2]), "vit_encoder": tokens}
+    batch = {"input_ids": torch.zeros(1, 4), "modality_inputs": {"images": inputs}}
+    tall, wide = images
+    rows = tall[..., :4, :], tall[..., 4:, :], wide[..., :4], wide[..., 4:]
+    assert torch.equal(made.pixels(batch), torch.stack([row.flatten() for row in rows]))
+    batch["targets"] = {"painter": {"hidden_states": patches[:4]}}
+    with pytest.raises(
+        ValueError, match=r"have shape \(4, 24\) in the batch; give targets of \(16, "
+    ):
+        made.pixels(batch)
+
+
+def _side_by_side(original):
+    """Plant: the pixels of a row are those of its patches one after another."""
+    return lambda patches, geometry: patches.reshape(-1, geometry.merge_size**2, 2, 16)[
+        :, :, 0
+    ].flatten(1)
+
+
+def test_check_catches_patches_that_are_not_merged_to_an_image(cluster):
+    merged = "mimokit.engine.data.reconstruction.merged_patches"
+    with planted(cluster, merged, _side_by_side, 4):
+        report = verify(cluster, image_decoder_of_any_size(ONE), steps=1)
+    assert report.gradient_differences[0]["painter"] > 1e-2
+
+
+def test_images_of_any_size_that_are_pooled_are_not_planned():
+    config = image_decoder_of_any_size(ONE)
+    fields = {"pooling_head": True, "merge_size": 1}
+    network = config.model.get_architecture("qwen").model_copy(update=fields)
+    config.model.module_architectures["qwen"] = network
+    with pytest.raises(
+        ConfigError, match="takes images of any size and pools them, so that no row"
+    ):
+        mimokit.plan(config)
 
 
 @pytest.mark.parametrize(
@@ -170,11 +217,6 @@ def test_an_encoder_of_several_has_to_be_named():
         mimokit.plan(config)
 
 
-def _of_any_size():
-    config = apart_multimodal_config({"qwen": ONE, LANGUAGE: ONE})
-    return with_image_decoder(config, ONE, "qwen")
-
-
 def _of_sound():
     config = _config()
     painter = config.model.get_architecture("painter")
@@ -184,15 +226,9 @@ def _of_sound():
     return config
 
 
-@pytest.mark.parametrize(
-    ("make", "told"),
-    [
-        (_of_any_size, "makes the images of 'qwen', which may be of any size; that can be planned"),
-        (_of_sound, "it comes behind 'language_module' and makes sound, which can be planned but"),
-    ],
-)
-def test_decoders_that_can_be_planned_but_not_run(make, told):
-    config = make()
+def test_decoders_of_sound_can_be_planned_but_not_run():
+    config = _of_sound()
     mimokit.plan(config)
+    told = "it comes behind 'language_module' and makes sound, which can be planned but"
     with pytest.raises(ConfigError, match=told):
         check_runnable(config)
