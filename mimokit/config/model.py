@@ -165,17 +165,15 @@ class MimoParallelismConfig(ConfigModel):
     @property
     def reconstructing_names(self) -> tuple[str, ...]:
         """Those of them that make images or sound, in the order they were written."""
-        behind = self.decoder_module_names
-        made = {name for kind in ("vision", "audio") for name in self._of(kind, behind)}
-        return tuple(name for name in behind if name in made)
+        return self._of(("vision", "audio"), self.decoder_module_names)
 
     def reading(self, modality: str) -> tuple[str, ...]:
         """Return the encoders that read images ("vision") or sound, as they were written."""
-        return self._of(modality, self.input_module_names)
+        return self._of((modality,), self.input_module_names)
 
-    def _of(self, modality: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _of(self, modalities: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
         networks = self.module_architectures
-        return tuple(n for n in names if n in networks and networks[n].modality == modality)
+        return tuple(n for n in names if n in networks and networks[n].modality in modalities)
 
     def reconstructed_by(self, decoder: ModuleArchitecture) -> str | None:
         """Return the encoder whose items a decoder makes again; None if that is not clear."""
