@@ -317,7 +317,7 @@ MTP_LOSS = "mtp_loss"
 """Column of the mean loss of the tokens that multi-token prediction predicts."""
 
 RECONSTRUCTION_LOSS = "reconstruction_loss"
-"""Of an image decoder: the mean squared error of its pixels, without the weight of that loss."""
+"""Of a decoder of images or sound: the mean squared error of its numbers, without the weight."""
 
 
 def expert_column(module: str, expert: int) -> str:

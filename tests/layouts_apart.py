@@ -150,6 +150,22 @@ def decoded_config(
     return config
 
 
+def _images_of(reading: ModuleArchitecture) -> dict[str, int]:
+    """Return the fields of a decoder of the images that an encoder reads."""
+    read = image_geometry(reading)
+    return {
+        "seq_length": read.tokens,
+        "image_size": read.height,
+        "patch_size": read.patch_size * read.merge_size,
+        "num_channels": read.num_channels,
+    }
+
+
+def _sound_of(reading: ModuleArchitecture) -> dict[str, int | None]:
+    """Return the fields of a decoder of the recordings that an encoder reads."""
+    return {field: getattr(reading, field) for field in ("seq_length", "mel_bins", "merge_size")}
+
+
 def with_image_decoder(
     config: ExperimentConfig,
     sizes: Sizes,
@@ -157,24 +173,21 @@ def with_image_decoder(
     name: str = "painter",
     **fields: object,
 ) -> ExperimentConfig:
-    """Return a config with a module that makes the images of an encoder again, on the last ranks.
+    """Return a config with a module that makes an encoder's items again, on the last ranks.
 
     Args:
         sizes: (tensor, pipeline, data parallel).
         fields: of its network that are not as usual.
     """
     model = config.model
-    read = image_geometry(model.get_architecture(encoder))
+    reading = model.get_architecture(encoder)
     network = ModuleArchitecture(
         num_layers=2 * sizes[1],
         hidden_size=32,
         num_attention_heads=4,
-        seq_length=read.tokens,
         vocab_size=0,
-        image_size=read.height,
-        patch_size=read.patch_size * read.merge_size,
-        num_channels=read.num_channels,
         reconstructs=encoder,
+        **(_sound_of(reading) if reading.modality == "audio" else _images_of(reading)),
     )
     graph = {source: list(fed) for source, fed in model.module_topology.items()}
     changed = model.model_copy(

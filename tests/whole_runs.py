@@ -792,6 +792,14 @@ def _images_of_the_second_encoder() -> ExperimentConfig:
     )
 
 
+def decoder_of_any_size(sizes: tuple[int, int, int], encoder: str) -> ExperimentConfig:
+    """Return one of items that differ in size and that some samples and micro-batches lack."""
+    presence = {encoder: ModalityPresence(microbatches=[True, False], samples=[True, True, False])}
+    modules = {encoder: (1, 1, 1), LANGUAGE: (1, 2, 1)}
+    config = apart_multimodal_config(modules, 2, presence=presence)
+    return with_image_decoder(config, sizes, encoder)
+
+
 def _image_decoder_beside_text() -> ExperimentConfig:
     """Return one next to a text decoder, behind samples in a row on two stages."""
     sizes = {"images": (1, 1, 1), LANGUAGE: (1, 2, 1), "writer": (1, 1, 2)}
@@ -806,6 +814,10 @@ def _image_decoders() -> Iterator[WholeRun]:
     yield WholeRun(proves, "in slices, of absent images", partial(absent, (2, 2, 1)))
     sharded = _With(partial(absent, (1, 2, 2)), ("painter",), IN_FULL)
     yield WholeRun(proves, "of absent images, in full shards of two stages", sharded)
+    any_size = partial(decoder_of_any_size, (2, 1, 2), "qwen")
+    yield WholeRun(proves, "of absent images of any size", any_size)
+    sound = partial(decoder_of_any_size, (2, 2, 1), "audio")
+    yield WholeRun(proves, "of sound, in rows", partial(in_rows, sound))
     yield WholeRun(proves, "of the second encoder", _images_of_the_second_encoder)
     yield WholeRun(proves, "beside a text decoder, in rows", _image_decoder_beside_text)
     frozen = partial(

@@ -37,7 +37,7 @@ from mimokit.architecture.modules import (
 from mimokit.architecture.parameters_on_rank import Module
 from mimokit.architecture.tensor_cut import TensorCut
 from mimokit.architecture.tensors import cuts_of
-from mimokit.architecture.tokens import audio_geometry, image_geometry
+from mimokit.architecture.tokens import audio_geometry, image_geometry, row_features
 from mimokit.architecture.transformer import LatentAttention, MixtureOfExperts, Transformer
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
 from mimokit.config.graph import topological_order
@@ -107,11 +107,10 @@ def cuts_of_config(model: MimoParallelismConfig) -> dict[str, dict[str, TensorCu
 def decoder_head(
     name: str, size: ModuleArchitecture, language: ModuleArchitecture
 ) -> DecoderHead | EncoderBranch:
-    """Return a decoder behind the language model of a config, of text or of images."""
-    if size.modality == "vision":
+    """Return a decoder behind the language model of a config, of text or of items."""
+    if size.modality != "text":
         rows = replace(_row_encoder(name, size.over_rows), inputs=language.hidden_size)
-        pixels = image_geometry(size).features
-        return EncoderBranch(name, rows, Projector((size.hidden_size, pixels)))
+        return EncoderBranch(name, rows, Projector((size.hidden_size, row_features(size))))
     net = net_of_config(size, causal=True)
     return DecoderHead(name, net, size.vocab_size, language.hidden_size, _positions(size))
 

@@ -146,6 +146,11 @@ class AudioGeometry:
         """Tokens of the longest recording."""
         return self.positions // self.merge_size
 
+    @property
+    def features(self) -> int:
+        """Numbers of the frames of a token."""
+        return self.frames_per_token * self.mel_bins
+
     def tokens_of(self, frames: int) -> int:
         """Return the tokens of a recording; the last may contain padding.
 
@@ -244,39 +249,72 @@ def adapter_problems(model: MimoParallelismConfig) -> Iterator[Problem]:
             yield Problem(name, "seq_length", taken, sentence, fix)
 
 
-def image_decoder_problems(model: MimoParallelismConfig) -> Iterator[Problem]:
-    """Yield decoders that make other images than the encoder reads, or of other rows."""
-    for name in model.image_decoder_names:
+def reconstruction_problems(model: MimoParallelismConfig) -> Iterator[Problem]:
+    """Yield decoders that make other items than the encoder reads, or of other rows."""
+    for name in model.reconstructing_names:
         network = model.get_architecture(name)
         encoder = model.reconstructed_by(network)
         if encoder is None:
             continue
-        made, read = image_geometry(network), image_geometry(model.get_architecture(encoder))
-        sizes = [(of.height, of.width, of.num_channels) for of in (made, read)]
-        ranks = model.get_parallelism(name).tensor_parallel
-        if sizes[0] != sizes[1]:
+        of = _other_sound if network.modality == "audio" else _other_images
+        wrong = of(network, encoder, model.get_architecture(encoder))
+        ranks, features = model.get_parallelism(name).tensor_parallel, row_features(network)
+        if wrong is not None:
+            field, what = wrong
+            yield Problem(name, field, getattr(network, field), f"Module '{name}': {what}")
+        elif features % ranks:
             what = (
-                f"it makes images of {_pixels(*sizes[0])}, but those of '{encoder}' have "
-                f"{_pixels(*sizes[1])}; write the same image_size and num_channels for both."
-            )
-            yield Problem(name, "image_size", network.image_size, f"Module '{name}': {what}")
-        elif made.patches != read.tokens:
-            what = (
-                f"it makes an image of {counted(made.patches, 'row')} of patch_size "
-                f"{made.patch_size}, but an image of '{encoder}' has "
-                f"{counted(read.tokens, 'token')} in a text; choose another patch_size."
-            )
-            yield Problem(name, "patch_size", network.patch_size, f"Module '{name}': {what}")
-        elif made.features % ranks:
-            what = (
-                f"tensor_parallel is {ranks}, which does not divide the {made.features} numbers of "
-                "a patch; choose another."
+                f"tensor_parallel is {ranks}, which does not divide the {features} numbers of a "
+                "row; choose another."
             )
             yield Problem(name, "tensor_parallel", ranks, f"Module '{name}': {what}")
 
 
+def _other_images(
+    network: ModuleArchitecture, encoder: str, reading: ModuleArchitecture
+) -> tuple[str, str] | None:
+    """Return the field that makes other images than an encoder reads, and why; None if none."""
+    made, read = image_geometry(network), image_geometry(reading)
+    sizes = [(of.height, of.width, of.num_channels) for of in (made, read)]
+    if sizes[0] != sizes[1]:
+        return "image_size", (
+            f"it makes images of {_pixels(*sizes[0])}, but those of '{encoder}' have "
+            f"{_pixels(*sizes[1])}; write the same image_size and num_channels for both."
+        )
+    if read.pools and read.any_size:
+        return "reconstructs", (
+            f"'{encoder}' takes images of any size and pools them, so that no row has a number "
+            "of pixels; leave pooling_head or any_image_size out there."
+        )
+    if made.patches != read.tokens:
+        return "patch_size", (
+            f"it makes an image of {counted(made.patches, 'row')} of patch_size "
+            f"{made.patch_size}, but an image of '{encoder}' has "
+            f"{counted(read.tokens, 'token')} in a text; choose another patch_size."
+        )
+    return None
+
+
+def _other_sound(
+    network: ModuleArchitecture, encoder: str, reading: ModuleArchitecture
+) -> tuple[str, str] | None:
+    """Return the field that makes other recordings than an encoder reads, and why."""
+    for field in ("seq_length", "mel_bins", "merge_size"):
+        made, read = getattr(network, field), getattr(reading, field)
+        if made != read:
+            return field, f"its {field} is {made}, but that of '{encoder}' is {read}; write that."
+    return None
+
+
 def _pixels(height: int, width: int, channels: int) -> str:
     return f"{height} x {width} pixels with {counted(channels, 'channel')}"
+
+
+def row_features(decoder: ModuleArchitecture) -> int:
+    """Return the numbers that a decoder of images or sound makes of a row."""
+    if decoder.modality == "audio":
+        return audio_geometry(decoder).features
+    return image_geometry(decoder).features
 
 
 def tokens_per_item(architecture: ModuleArchitecture) -> int:

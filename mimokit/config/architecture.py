@@ -58,7 +58,7 @@ class NetworkSizes(ConfigModel):
     """'text' for a text head: an encoder that embeds tokens and whose output takes their places.
     'rows' for an adapter: an encoder that takes the rows of others, whose tokens of the largest
     item are its seq_length. None: an image encoder, or an audio encoder if mel_bins is set; behind
-    the language model a decoder of images, where 'text' is a decoder of tokens."""
+    the language model a decoder of images or sound, where 'text' is a decoder of tokens."""
 
     image_size: Size | None = None
     """Pixels per side of an image, or None for a module that reads no images."""
@@ -90,15 +90,16 @@ class NetworkSizes(ConfigModel):
     patch_size x merge_size, and come with their grids of patches."""
 
     mel_bins: Size | None = None
-    """Frequency bands of a log-mel frame; a module that has them is an audio encoder."""
+    """Frequency bands of a log-mel frame; a module that has them is an audio encoder, or a decoder
+    of sound."""
 
     reconstructs: Name | None = None
-    """For an image decoder: the encoder whose images it makes again. None: the only one that reads
-    images."""
+    """For a decoder of images or sound: the encoder whose items it makes again. None: the only one
+    that reads such."""
 
     reconstruction_loss_weight: Coefficient | None = None
-    """For an image decoder: weight of its loss next to that of a token. The loss of a row is the
-    mean squared error of its pixels. None: 1."""
+    """For a decoder of images or sound: weight of its loss next to that of a token. The loss of a
+    row is the mean squared error of its numbers. None: 1."""
 
     ffn_hidden_size: Size | None = None
     """Width inside the feed-forward layer, or None for 4 x hidden_size."""
@@ -244,10 +245,11 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes):
 
     @property
     def over_rows(self) -> ModuleArchitecture:
-        """The layers of an image decoder, as those of an adapter over the rows of an image."""
+        """The layers of a decoder of images or sound, as an adapter's over the rows of an item."""
         of_images = {"image_size": None, "patch_size": None, "num_channels": 1}
-        of_rows = {"modal_type": "rows", "seq_length": self.positions}
-        return self.model_copy(update={**of_images, **of_rows})
+        of_sound = {"mel_bins": None, "merge_size": 1}
+        of_rows = {"modal_type": "rows", "seq_length": self.positions // self.merge_size}
+        return self.model_copy(update={**of_images, **of_sound, **of_rows})
 
     def has_learned_positions(self, *, by_default: bool) -> bool:
         """Tell whether positions are a table of vectors."""

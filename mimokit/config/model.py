@@ -163,22 +163,21 @@ class MimoParallelismConfig(ConfigModel):
         return tuple(name for name in self.module_parallelisms if name in reached)
 
     @property
-    def image_decoder_names(self) -> tuple[str, ...]:
-        """Those of them that make images, in the order they were written."""
-        return self._of_images(self.decoder_module_names)
+    def reconstructing_names(self) -> tuple[str, ...]:
+        """Those of them that make images or sound, in the order they were written."""
+        return self._of(("vision", "audio"), self.decoder_module_names)
 
-    @property
-    def image_input_names(self) -> tuple[str, ...]:
-        """The encoders that read images, in the order they were written."""
-        return self._of_images(self.input_module_names)
+    def reading(self, modality: str) -> tuple[str, ...]:
+        """Return the encoders that read images ("vision") or sound, as they were written."""
+        return self._of((modality,), self.input_module_names)
 
-    def _of_images(self, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _of(self, modalities: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
         networks = self.module_architectures
-        return tuple(n for n in names if n in networks and networks[n].modality == "vision")
+        return tuple(n for n in names if n in networks and networks[n].modality in modalities)
 
     def reconstructed_by(self, decoder: ModuleArchitecture) -> str | None:
-        """Return the encoder whose images a decoder makes again; None if that is not clear."""
-        reading = self.image_input_names
+        """Return the encoder whose items a decoder makes again; None if that is not clear."""
+        reading = self.reading(decoder.modality)
         named = [name for name in reading if decoder.reconstructs in (None, name)]
         return named[0] if len(named) == 1 else None
 

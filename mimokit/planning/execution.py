@@ -189,7 +189,7 @@ def _are_in_row(config: ExperimentConfig, module: str) -> bool:
     The language model sends all text decoders the same rows, without padding then.
     """
     model, packed = config.model, config.data.pack_sequences_in_batch
-    writing = [n for n in model.decoder_module_names if n not in model.image_decoder_names]
+    writing = [n for n in model.decoder_module_names if n not in model.reconstructing_names]
     if module not in writing:
         return packed and module == model.llm_module_name
     networks = map(model.module_architectures.get, writing)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from mimokit.architecture.tokens import adapter_problems, image_decoder_problems
+from mimokit.architecture.tokens import adapter_problems, reconstruction_problems
 from mimokit.config import (
     ConfigError,
     DataConfig,
@@ -80,7 +80,7 @@ def checked_config(config: ConfigSource, world_size: int | None = None) -> Exper
 def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> LayoutPlan:
     """Return the plan of what `checked_config` returned for the same world; see `plan_layout`."""
     tags, frames = tag_problems(config.model, config.data), frame_problems(config)
-    rows = *adapter_problems(config.model), *image_decoder_problems(config.model)
+    rows = *adapter_problems(config.model), *reconstruction_problems(config.model)
     refuse_if_any((*tags, *frames, *rows))
     world = resolve(config.model, config.ranks_of_replica(world_size))
     if world.world_size is None or world.problems:
@@ -99,7 +99,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
         data.base_batch_size,
         data.num_microbatches,
         topology,
-        model.image_decoder_names,
+        model.reconstructing_names,
     )
     in_row = [name for name, execution in executions.items() if execution.samples_in_row]
     if model.get_architecture(model.llm_module_name).counts_tokens:
@@ -131,7 +131,9 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
             {name: module.loads for name, module in batch.modules.items()},
             batch.num_microbatches,
             {
-                name: "vision" if network.modality == "rows" else network.modality
+                name: "vision"
+                if network.modality == "rows" or name in model.reconstructing_names
+                else network.modality
                 for name, network in model.module_architectures.items()
             },
             model.frozen_modules,
@@ -142,7 +144,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
                 if network.any_image_size
                 or network.mrope_section is not None
                 or network.modality == "rows"
-                or name in model.image_decoder_names
+                or name in model.reconstructing_names
             ],
             in_row,
             [name for name in model.encoder_module_names if model.sends_grids(name)],

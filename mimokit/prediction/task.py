@@ -185,11 +185,11 @@ def layout_of_config(config: ExperimentConfig, world_size: int | None = None) ->
 
 
 def _unpredicted(model: MimoParallelismConfig) -> Iterator[Problem]:
-    """Yield decoders of images."""
-    for name in model.image_decoder_names:
+    """Yield decoders of images and of sound."""
+    for name in model.reconstructing_names:
         sentence = (
-            f"Module '{name}': it makes images, which is planned and run but not predicted yet; "
-            "leave it out of what is predicted."
+            f"Module '{name}': it makes images or sound, which is planned and run but not "
+            "predicted yet; leave it out of what is predicted."
         )
         yield Problem(name, "modal_type", None, sentence)
 

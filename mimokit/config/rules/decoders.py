@@ -15,9 +15,9 @@ from mimokit.units import listed
 if TYPE_CHECKING:
     from mimokit.config.model import MimoParallelismConfig
 
-_OF_IMAGE_DECODERS = ("reconstructs", "reconstruction_loss_weight")
+_OF_DECODERS = ("reconstructs", "reconstruction_loss_weight")
 _OF_ENCODERS = (
-    "merge_size", "class_token", "keep_class_token", "num_registers", "any_image_size",
+    "class_token", "keep_class_token", "num_registers", "any_image_size",
     "temporal_patch_size", "patch_bias", "pooling_head", "outer_norms", "post_layer_norm",
     "projector", "multi_latent_attention",
 )  # fmt: skip
@@ -33,16 +33,19 @@ def decoder_problems(context: ValidationContext) -> Iterator[Problem]:
     for name, network in model.module_architectures.items():
         if not context.is_valid(f"model.module_architectures.{name}"):
             continue
-        if name in model.image_decoder_names:
-            yield from _out_of_place(name, network, _OF_ENCODERS, "makes images", "an encoder")
-            yield from _no_images(model, name, network)
+        if name in model.reconstructing_names:
+            of_images = network.modality == "vision"
+            makes = "makes images" if of_images else "makes sound"
+            fields = (*_OF_ENCODERS, "merge_size") if of_images else _OF_ENCODERS
+            yield from _out_of_place(name, network, fields, makes, "an encoder")
+            yield from _no_items(model, name, network)
         else:
-            makes = "is no image decoder behind the language model"
-            yield from _out_of_place(name, network, _OF_IMAGE_DECODERS, makes, "an image decoder")
+            makes = "is no image decoder behind the language model, nor one of sound"
+            yield from _out_of_place(name, network, _OF_DECODERS, makes, "such a decoder")
         if name in model.decoder_module_names and network.modality == "rows":
             sentence = (
                 f"modal_type is rows, but it comes behind '{model.llm_module_name}', where rows "
-                "have no target; write text, or leave it out for a decoder of images."
+                "have no target; write text, or leave it out for a decoder of images or sound."
             )
             fix = a_fix(network_path(name, "modal_type"), None)
             yield module_problem(name, "modal_type", "rows", sentence, fix)
@@ -60,22 +63,23 @@ def _out_of_place(
             yield module_problem(name, field, value, sentence, fix)
 
 
-def _no_images(
+def _no_items(
     model: MimoParallelismConfig, name: str, network: ModuleArchitecture
 ) -> Iterator[Problem]:
-    """Yield an image decoder of which it is not clear whose images it makes."""
+    """Yield a decoder of images or sound of which it is not clear whose items it makes."""
     if model.reconstructed_by(network) is not None:
         return
-    reading, named = model.image_input_names, network.reconstructs
+    reading, named = model.reading(network.modality), network.reconstructs
+    items = "images" if network.modality == "vision" else "sound"
     right = (
         f"write one of {listed([*map(repr, reading)])} as reconstructs"
         if reading
         else "write modal_type: text for a decoder of tokens, or remove it"
     )
     what = (
-        f"several encoders read images ({listed([*reading])})" if named is None and reading
-        else "no encoder reads images" if not reading
-        else f"'{named}' is no encoder that reads images"
+        f"several encoders read {items} ({listed([*reading])})" if named is None and reading
+        else f"no encoder reads {items}" if not reading
+        else f"'{named}' is no encoder that reads {items}"
     )  # fmt: skip
-    sentence = f"it makes images behind '{model.llm_module_name}', but {what}; {right}."
+    sentence = f"it makes {items} behind '{model.llm_module_name}', but {what}; {right}."
     yield module_problem(name, "reconstructs", named, sentence)

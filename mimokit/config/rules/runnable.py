@@ -20,7 +20,6 @@ from mimokit.config.rules.facts import (
 )
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
-from mimokit.config.rules.runnable_decoders import unrunnable_decoder
 from mimokit.config.rules.runnable_networks import unrunnable_networks
 from mimokit.config.runtime import (
     BLOCK_SCALED,
@@ -117,8 +116,9 @@ def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> It
         data: None: what decoders write is not known.
     """
     for name in model.decoder_module_names:
-        if name in model.module_architectures:
-            yield from _decoder_problems(model, name, data)
+        network = model.module_architectures.get(name)
+        if network is not None and network.modality == "text":
+            yield from _text_decoder_problems(model, name, data)
 
 
 def _rows_of_positions(network: ModuleArchitecture) -> float:
@@ -127,14 +127,11 @@ def _rows_of_positions(network: ModuleArchitecture) -> float:
     return (network.max_position_embeddings or network.seq_length) if learned else math.inf
 
 
-def _decoder_problems(
+def _text_decoder_problems(
     model: MimoParallelismConfig, name: str, data: DataConfig | None
 ) -> Iterator[Problem]:
     network, sizes = model.get_architecture(name), model.get_parallelism(name)
     path = f"model.module_architectures.{name}"
-    if network.modality != "text":
-        yield from unrunnable_decoder(model, name)
-        return
     if data is not None and network.vocab_size < data.vocab_size:
         sentence = (
             f"vocab_size is {network.vocab_size}, but it writes tokens of the "

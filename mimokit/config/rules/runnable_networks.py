@@ -17,9 +17,9 @@ def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
     """Yield what of the networks of a model does not run yet."""
     for name, network in model.module_architectures.items():
         encodes = name != model.llm_module_name and name not in model.decoder_module_names
-        of_images = name in model.image_decoder_names
-        layers = network.over_rows if of_images else network
-        yield from unrunnable_positions(name, layers, encodes or of_images)
+        of_items = name in model.reconstructing_names
+        layers = network.over_rows if of_items else network
+        yield from unrunnable_positions(name, layers, encodes or of_items)
         if encodes and model.llm_module_name in model.module_architectures:
             yield from unrunnable_projector(model, name)
         yield from _key_bias(name, network, model.get_parallelism(name).tensor_parallel)

@@ -27,6 +27,9 @@ A batch is a dictionary:
         "pixel_values"                            [items, channels, height, width], of an image
                                                   decoder; without an entry it is what the encoder
                                                   reads
+        "hidden_states"                       [patches, features], of one of images of any size, as
+                                              the encoder takes them
+        "input_features"                      [items, mel bands, frames], of one of sound, likewise
         }}
 
 Every tensor is sliced along its sample dimension. Items are in the order of their samples, and

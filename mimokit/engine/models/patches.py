@@ -34,6 +34,22 @@ def cut_patches(images: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
     return repeated.reshape(number, rows * columns * merge**2, geometry.features)
 
 
+def merged_patches(patches: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
+    """Return the pixels of every token from the patches of which it is made, of the first frame.
+
+    Args:
+        patches: [patches, features], in the order of `cut_patches`.
+
+    Returns:
+        [tokens, channels * (merge_size * patch_size)^2], as `cut_patches` orders those of a patch
+        as large as a token.
+    """
+    patch, merge, channels = geometry.patch_size, geometry.merge_size, geometry.num_channels
+    frames = geometry.frames_per_patch
+    squares = patches.reshape(-1, merge, merge, channels, frames, patch, patch)[:, :, :, :, 0]
+    return squares.permute(0, 3, 1, 4, 2, 5).flatten(1)
+
+
 def no_images(geometry: ImageGeometry, device: torch.device) -> dict[str, torch.Tensor]:
     """Return 0 images of one size, as encoders take them."""
     size = (0, geometry.num_channels, geometry.height, geometry.width)

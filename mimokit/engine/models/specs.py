@@ -64,8 +64,8 @@ def decoder_spec(build: ModuleBuild) -> ModuleSpec:
     Raises:
         ValueError: if its sizes do not divide each other.
     """
-    of_images = build.architecture.modality == "vision"
-    return image_decoder_spec(build) if of_images else text_decoder_spec(build)
+    of_text = build.architecture.modality == "text"
+    return text_decoder_spec(build) if of_text else image_decoder_spec(build)
 
 
 def encoder_spec(build: ModuleBuild) -> ModuleSpec:

@@ -223,7 +223,7 @@ def _stage(
     chunk = stage.place // plan.modules[name].pipeline_parallel
     network = config.get_architecture(name)
     edges = {edge.modality: edge.index for edge in graph.incoming[graph.stage(name, 0).index]}
-    if name in config.image_decoder_names:
+    if name in config.reconstructing_names:
         made = Reconstruction.of(config, name, network)
         rows = tuple(edges.values())
         return ImageDecoderStage(name, wrapped, first, last, ROWS, made, rows, chunk)

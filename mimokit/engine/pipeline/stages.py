@@ -287,7 +287,8 @@ def _joined(parts: Sequence[torch.Tensor], counts: Sequence[Sequence[int]]) -> t
 class ImageDecoderStage(AdapterStage):
     """A stage of an image decoder: rows of the language model in, pixels and a separate loss out.
 
-    Of the rows of a sample it takes those of the placeholders of images.
+    Of the rows of a sample it takes those of the placeholders of images. A decoder of sound takes
+    those of recordings.
     """
 
     def __init__(
@@ -301,7 +302,7 @@ class ImageDecoderStage(AdapterStage):
         incoming: Sequence[int],
         chunk: int = 0,
     ) -> None:
-        tokens = reconstruction.geometry.patches
+        tokens = reconstruction.geometry.tokens
         super().__init__(name, wrapped, first, last, kind, tokens, incoming, chunk)
         self._reconstruction = reconstruction
 
@@ -315,17 +316,17 @@ class ImageDecoderStage(AdapterStage):
         counts = given.counts[edge][0]
         taken = torch.cat([own[:count] for own, count in zip(placed, counts, strict=True)])
         rows = for_all_ranks(hidden, self.wrapped.ownership.groups.cp)
-        each = taken.new_full((sum(items),), self._tokens_per_item, dtype=torch.int64)
+        each = self._reconstruction.rows_of_items(given.batch).to(taken.device)
         return items, {"rows": rows[taken], GRID: rows_alone(each)}
 
     def further_loss(self, output: StageOutput, batch: Batch | None) -> FurtherLoss | None:
-        """Return the loss of the pixels on the last stage; context-parallel ranks have it alike."""
+        """Return the loss of the rows on the last stage; context-parallel ranks have it alike."""
         if not self.last or batch is None:
             return None
         if not len(output.tensor):
             nothing = output.tensor.float().sum()
             return FurtherLoss(nothing, 0.0, 0.0)
-        errors = squared_errors(output.tensor, self._reconstruction.pixels(batch))
+        errors = squared_errors(output.tensor, self._reconstruction.targets(batch))
         ranks = self.wrapped.ownership.groups.cp.size()
         return FurtherLoss(
             self._reconstruction.weight * errors,

@@ -249,7 +249,7 @@ def _build(
     images = {
         name: Reconstruction.of(config.model, name, network)
         for name, network in decoders.items()
-        if network.modality == "vision"
+        if network.modality != "text"
     }
     return WholeModel(provided.model, behind, language, completed, words, adapters, columns, images)
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from mimokit.architecture.tensor_cut import TensorCut
+from mimokit.architecture.tokens import AudioGeometry, ImageGeometry
 from mimokit.config.user_code import UserCode
 from mimokit.engine.data.batch import (
     ITEMS,
@@ -45,7 +46,7 @@ class WholeModel(torch.nn.Module):
         words: of the vocabulary, without padding; 0: what the language model returns stays whole.
         adapters: adapter -> the encoders that feed it; before it those adapters that do.
         columns: encoder that feeds several modules -> module -> the columns of its rows for it.
-        images: image decoder -> which images it makes.
+        images: decoder of images or sound -> which items it makes.
 
     Attributes:
         reached: modules that have computed something, until a caller clears it.
@@ -146,7 +147,7 @@ class WholeModel(torch.nn.Module):
         return hidden
 
     def _add_images(self, name: str, hidden: torch.Tensor, batch: Batch) -> None:
-        """Add the loss of an image decoder to `further_loss`."""
+        """Add the loss of a decoder of images or sound to `further_loss`."""
         made = self._images[name]
         inputs = (batch.get("modality_inputs") or {}).get(made.encoder)
         if inputs is None or not int(inputs[ITEMS].sum()):
@@ -157,18 +158,23 @@ class WholeModel(torch.nn.Module):
         taken = [
             own[ids == made.token] for own, ids in zip(placed, batch["input_ids"], strict=True)
         ]
-        for sample, items in enumerate(self._items[name]):
+        tokens, largest = item_tokens(inputs), made.geometry.tokens
+        each = [largest] * sum(self._items[name]) if tokens is None else tokens.tolist()
+        for sample in range(len(taken)):
             first = sum(self._rows_in(batch, sample, *other) for other in made.before)
-            taken[sample] = taken[sample][first : first + items * made.geometry.patches]
-        rows = torch.split(torch.cat(taken), made.geometry.patches)
-        pixels = self.decoders[name](encoder_inputs={ROWS.name: _of_items(rows)})
+            own = self._rows_in(batch, sample, made.encoder, largest)
+            taken[sample] = taken[sample][first : first + own]
+        rows = torch.split(torch.cat(taken), each)
+        output = self.decoders[name](encoder_inputs={ROWS.name: _of_items(rows)})
         given = (batch.get("targets") or {}).get(name) or encoder_tensors(made.encoder, inputs)
-        size, images = made.geometry.patch_size, given[PIXELS]
-        if images.dim() == 3:  # of one channel
-            images = images[:, None]
-        wanted = torch.nn.functional.unfold(images, size, stride=size)
-        wanted = wanted.transpose(1, 2).flatten(0, 1)
-        errors = torch.nn.functional.mse_loss(pixels.float(), wanted, reduction="none")
+        if isinstance(made.geometry, AudioGeometry):
+            wanted = _frames(given["input_features"], each, made.geometry.frames_per_token)
+        else:
+            images = _images(given, encoder_tensors(made.encoder, inputs).get(GRID), made.any_size)
+            size = made.geometry.patch_size
+            unfolded = [torch.nn.functional.unfold(own, size, stride=size).T for own in images]
+            wanted = torch.cat(unfolded)
+        errors = torch.nn.functional.mse_loss(output.float(), wanted, reduction="none")
         self.further_loss = self.further_loss + made.weight * errors.mean(1).sum()
 
     def _rows_in(self, batch: Batch, sample: int, encoder: str, each: int) -> int:
@@ -308,6 +314,41 @@ def _of_items(items: Iterable[torch.Tensor]) -> dict[str, torch.Tensor]:
     rows = list(items)
     each = torch.tensor([len(own) for own in rows], device=rows[0].device)
     return {"rows": torch.cat(rows), GRID: rows_alone(each), ITEM_TOKENS: each}
+
+
+def _frames(recordings: torch.Tensor, each: Sequence[int], frames: int) -> torch.Tensor:
+    """Return the frames of every token of recordings: [tokens of all, mel bands * frames]."""
+    tokens = [
+        recording[:, frames * token :][:, :frames].flatten()
+        for recording, number in zip(recordings, each, strict=True)
+        for token in range(number)
+    ]
+    return torch.stack(tokens)
+
+
+def _images(
+    given: Mapping[str, torch.Tensor], grids: torch.Tensor | None, shape: ImageGeometry | None
+) -> list[torch.Tensor]:
+    """Return every image of a batch: [channels, height, width].
+
+    Args:
+        grids: rows and columns of each in patches, behind a 1, where they are given as patches.
+    """
+    if grids is None or shape is None:
+        whole = given[PIXELS]
+        return list(whole[:, None] if whole.dim() == 3 else whole)  # else of one channel
+    patches, merge, side = iter(given["hidden_states"]), shape.merge_size, shape.patch_size
+    images = []
+    for _, rows, columns in grids.tolist():
+        image = given["hidden_states"].new_empty(shape.num_channels, rows * side, columns * side)
+        squares = itertools.product(range(0, rows, merge), range(0, columns, merge))
+        for top, left in squares:
+            for down, right in itertools.product(range(merge), repeat=2):
+                row, column = (top + down) * side, (left + right) * side
+                numbers = next(patches).reshape(shape.num_channels, -1, side, side)
+                image[:, row : row + side, column : column + side] = numbers[:, 0]
+        images.append(image)
+    return images
 
 
 def _causal(ids: torch.Tensor) -> torch.Tensor:

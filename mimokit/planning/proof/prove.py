@@ -51,7 +51,7 @@ def prove(plan: LayoutPlan, config: ExperimentConfig) -> PlanProof:
 
 
 def _unread(plan: LayoutPlan, config: ExperimentConfig) -> Iterator[str]:
-    return unread_samples(plan, config.model.image_decoder_names)
+    return unread_samples(plan, config.model.reconstructing_names)
 
 
 def prove_layout(config: ConfigSource) -> PlanProof:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import mimokit
-from mimokit.architecture.tokens import ImageGeometry
-from mimokit.config import ConfigError, check_runnable
+from mimokit.architecture.tokens import AudioGeometry, ImageGeometry
+from mimokit.config import ConfigError, ModuleArchitecture
 from mimokit.engine.data.reconstruction import Reconstruction
+from mimokit.engine.models.patches import cut_patches
 from mimokit.experiment import Evaluations, Stepper, explain, train, verify
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import (
@@ -18,7 +21,7 @@ from tests.layouts_apart import (
 )
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
-from tests.whole_runs import whole_runs
+from tests.whole_runs import decoder_of_any_size, whole_runs
 
 ONE = (1, 1, 1)
 
@@ -43,7 +46,7 @@ def _swapped(original):
     return pixels
 
 
-PIXELS = "mimokit.engine.data.reconstruction.Reconstruction.pixels"
+PIXELS = "mimokit.engine.data.reconstruction.Reconstruction.targets"
 
 
 def test_check_catches_targets_of_two_images_that_are_swapped(cluster):
@@ -107,7 +110,8 @@ def test_the_stepper_sees_rows_cross_to_the_decoder_and_gradients_come_back(clus
         assert not stepper.differences
 
 
-MADE = Reconstruction("painter", "images", (), 9, ImageGeometry(1, 2, 2, 1, 1), 1.0)
+_READ = ImageGeometry(1, 2, 2, 1, 1)
+MADE = Reconstruction("painter", "images", (), 9, _READ, None, 1.0)
 
 
 def _batch(images: torch.Tensor) -> dict[str, object]:
@@ -117,15 +121,91 @@ def _batch(images: torch.Tensor) -> dict[str, object]:
 
 def test_pixels_of_a_row_are_those_of_a_patch():
     batch = _batch(torch.arange(8.0).reshape(1, 1, 2, 4))
-    assert MADE.pixels(batch).tolist() == [[0, 1, 4, 5], [2, 3, 6, 7]]
+    assert MADE.targets(batch).tolist() == [[0, 1, 4, 5], [2, 3, 6, 7]]
     batch["targets"] = {"painter": {"pixel_values": torch.ones(1, 2, 4)}}
-    assert MADE.pixels(batch).tolist() == [[1.0] * 4] * 2
+    assert MADE.targets(batch).tolist() == [[1.0] * 4] * 2
     batch["targets"] = {"painter": {"pixel_values": torch.ones(2, 2, 4)}}
     with pytest.raises(ValueError, match=r"'painter' is to make have shape \(2, 2, 4\) in the bat"):
-        MADE.pixels(batch)
+        MADE.targets(batch)
     batch["targets"] = {"painter": {}}
     with pytest.raises(ValueError, match=r"are missing in the batch; give targets of \(1, 1, 2, 4"):
-        MADE.pixels(batch)
+        MADE.targets(batch)
+
+
+def test_pixels_of_images_of_any_size_are_those_of_their_merged_patches():
+    read = ImageGeometry(4, 4, 2, 3, 2, any_size=True, frames_per_patch=2)
+    made = replace(MADE, geometry=ImageGeometry(2, 2, 4, 3, 1), any_size=read)
+    images = torch.arange(96.0).reshape(1, 3, 8, 4), torch.arange(96.0, 192).reshape(1, 3, 4, 8)
+    patches = torch.cat([cut_patches(image, read)[0] for image in images])
+    tokens = {"hidden_states": patches, "tokens_per_item": torch.tensor([2, 2])}
+    inputs = {"items_per_sample": torch.tensor([2]), "vit_encoder": tokens}
+    batch = {"input_ids": torch.zeros(1, 4), "modality_inputs": {"images": inputs}}
+    tall, wide = images
+    rows = tall[..., :4, :], tall[..., 4:, :], wide[..., :4], wide[..., 4:]
+    assert torch.equal(made.targets(batch), torch.stack([row.flatten() for row in rows]))
+    batch["targets"] = {"painter": {"hidden_states": patches[:4]}}
+    with pytest.raises(
+        ValueError, match=r"have shape \(4, 24\) in the batch; give targets of \(16, "
+    ):
+        made.targets(batch)
+
+
+def _side_by_side(original):
+    """Plant: the pixels of a row are those of its patches one after another."""
+    return lambda patches, geometry: patches.reshape(-1, geometry.merge_size**2, 2, 16)[
+        :, :, 0
+    ].flatten(1)
+
+
+def test_check_catches_patches_that_are_not_merged_to_an_image(cluster):
+    merged = "mimokit.engine.data.reconstruction.merged_patches"
+    with planted(cluster, merged, _side_by_side, 4):
+        report = verify(cluster, decoder_of_any_size(ONE, "qwen"), steps=1)
+    assert report.gradient_differences[0]["painter"] > 1e-2
+
+
+def test_images_of_any_size_that_are_pooled_are_not_planned():
+    config = decoder_of_any_size(ONE, "qwen")
+    fields = {"pooling_head": True, "merge_size": 1}
+    network = config.model.get_architecture("qwen").model_copy(update=fields)
+    config.model.module_architectures["qwen"] = network
+    with pytest.raises(
+        ConfigError, match="takes images of any size and pools them, so that no row"
+    ):
+        mimokit.plan(config)
+
+
+def test_rows_of_a_recording_are_the_frames_of_its_tokens():
+    made = replace(MADE, geometry=AudioGeometry(positions=4, mel_bins=2, merge_size=2))
+    recordings = torch.arange(32.0).reshape(2, 2, 8)
+    tensors = {"input_features": recordings, "tokens_per_item": torch.tensor([1, 2])}
+    inputs = {"items_per_sample": torch.tensor([1, 1]), "whisper_encoder": tensors}
+    batch = {"input_ids": torch.zeros(2, 3), "modality_inputs": {"images": inputs}}
+    short, long = recordings
+    rows = torch.stack([short[:, :4].flatten(), long[:, :4].flatten(), long[:, 4:].flatten()])
+    assert torch.equal(made.targets(batch), rows)
+    batch["targets"] = {"painter": {"input_features": recordings[:1]}}
+    with pytest.raises(
+        ValueError, match=r"input_features that module 'painter' .* shape \(1, 2, 8\)"
+    ):
+        made.targets(batch)
+
+
+def _shifted(original):
+    """Plant: every recording is shifted by a token, so that the first one becomes the last."""
+    return lambda self, batch, targets, shape: original(
+        self,
+        batch,
+        {"input_features": targets["input_features"].roll(shape.frames_per_token, 2)},
+        shape,
+    )
+
+
+def test_check_catches_frames_of_another_token(cluster):
+    frames = "mimokit.engine.data.reconstruction.Reconstruction._frames"
+    with planted(cluster, frames, _shifted, 4):
+        report = verify(cluster, decoder_of_any_size(ONE, "audio"), steps=1)
+    assert report.gradient_differences[0]["painter"] > 1e-2
 
 
 @pytest.mark.parametrize(
@@ -170,29 +250,19 @@ def test_an_encoder_of_several_has_to_be_named():
         mimokit.plan(config)
 
 
-def _of_any_size():
-    config = apart_multimodal_config({"qwen": ONE, LANGUAGE: ONE})
-    return with_image_decoder(config, ONE, "qwen")
-
-
-def _of_sound():
-    config = _config()
-    painter = config.model.get_architecture("painter")
-    of_images = {"image_size": None, "patch_size": None, "reconstructs": None}
-    changed = painter.model_copy(update={"mel_bins": 8, **of_images})
-    config.model.module_architectures["painter"] = changed
-    return config
-
-
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("fields", "told"),
     [
-        (_of_any_size, "makes the images of 'qwen', which may be of any size; that can be planned"),
-        (_of_sound, "it comes behind 'language_module' and makes sound, which can be planned but"),
+        ({"mel_bins": 10}, "its mel_bins is 10, but that of 'audio' is 20; write that"),
+        ({"merge_size": 2}, "its merge_size is 2, but that of 'audio' is 4; write that"),
+        ({"reconstructs": "clip"}, "makes sound behind 'language_module', but 'clip' is no encode"),
+        ({"projector": {}}, "projector is given, but the module makes sound; only an encoder has"),
     ],
 )
-def test_decoders_that_can_be_planned_but_not_run(make, told):
-    config = make()
-    mimokit.plan(config)
+def test_decoders_of_other_sound_are_not_planned(fields, told):
+    config = decoder_of_any_size(ONE, "audio")
+    network = config.model.get_architecture("painter").model_dump() | fields
+    changed = ModuleArchitecture(**network)
+    config.model.module_architectures["painter"] = changed
     with pytest.raises(ConfigError, match=told):
-        check_runnable(config)
+        mimokit.plan(config)
