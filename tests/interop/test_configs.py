@@ -72,7 +72,7 @@ def test_the_prediction_of_an_experiment() -> None:
 def test_decoders_of_images_are_not_predicted() -> None:
     config = load_experiment_config(PAINTER)
     for asked in (layout_of_config, workload_of_config, partial(search, gpus=8)):
-        with pytest.raises(ConfigError, match="'painter': it makes images, which is planned and"):
+        with pytest.raises(ConfigError, match="'painter': it makes images or sound, which is"):
             asked(config)
 
 
