@@ -43,6 +43,16 @@ def large_layouts(draw: Any) -> ExperimentConfig:
         raise
 
 
+ONE_REPLICA_OF_SIX = layout(
+    "colocated",
+    sizes(tp=6, cp=2, pp=2),
+    24,
+    4,
+    schedule="three_phase",
+    images=sizes(tp=4, dp=6),
+)
+
+
 def _missing(config: ExperimentConfig) -> frozenset[str]:
     small = shrunk(config)
     assert all(one.total_world_size <= MOST_RANKS for one in small)
@@ -52,6 +62,7 @@ def _missing(config: ExperimentConfig) -> frozenset[str]:
 
 @settings(max_examples=25, deadline=None)
 @given(large_layouts())
+@example(ONE_REPLICA_OF_SIX)  # of few ranks one has what those of many lack
 def test_no_kind_of_a_large_layout_is_lost(config: ExperimentConfig) -> None:
     assert not _missing(config)
 

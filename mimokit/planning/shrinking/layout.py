@@ -57,8 +57,12 @@ def _together(
     config: ExperimentConfig, most: int, wanted: frozenset[str]
 ) -> Iterator[ExperimentConfig]:
     """Yield layouts, of which each has the most kinds that none before it has."""
-    tried = [(layout, _kinds(layout) & wanted) for layout in _parts(config, most)]
-    missing = wanted.difference(*(kinds for _, kinds in tried))
+    tried, missing = list[tuple[ExperimentConfig, frozenset[str]]](), wanted
+    for layouts in _parts(config, most):
+        tried += [(layout, _kinds(layout) & wanted) for layout in layouts]
+        missing = wanted.difference(*(kinds for _, kinds in tried))
+        if not missing:
+            break
     if missing:
         raise _no_layout(config, most, min(missing))
     while wanted:
@@ -96,14 +100,23 @@ def _smaller(config: ExperimentConfig, most: int) -> Iterator[ExperimentConfig]:
                 yield _with(config, sizes, microbatches, ahead)
 
 
-def _parts(config: ExperimentConfig, most: int) -> Iterator[ExperimentConfig]:
-    """Yield layouts in which some axes have one rank, and no other one has room for several."""
+def _parts(config: ExperimentConfig, most: int) -> Iterator[list[ExperimentConfig]]:
+    """Yield layouts in which some axes have one rank.
+
+    First those in which no other axis has room for several, then those of fewer ranks.
+    """
     ranks = _ranks_of(config)
     layouts = sorted(_layouts(config, most, fewest=1), key=ranks)
-    for sizes in layouts:
-        if 2 * ranks(sizes) > ranks(layouts[-1]):
-            microbatches = _most_microbatches(config, sizes)
-            yield _with(config, sizes, microbatches, _ahead(config, microbatches)[-1])
+    for full in (True, False):
+        chosen = (sizes for sizes in layouts if (2 * ranks(sizes) > ranks(layouts[-1])) == full)
+        yield [_with_most_microbatches(config, sizes) for sizes in chosen]
+
+
+def _with_most_microbatches(
+    config: ExperimentConfig, sizes: Mapping[str, Sizes]
+) -> ExperimentConfig:
+    microbatches = _most_microbatches(config, sizes)
+    return _with(config, sizes, microbatches, _ahead(config, microbatches)[-1])
 
 
 def _most_microbatches(config: ExperimentConfig, sizes: Mapping[str, Sizes]) -> int:
