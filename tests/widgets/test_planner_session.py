@@ -86,12 +86,16 @@ def test_modules_can_be_added_renamed_moved_linked_and_removed() -> None:
     assert list(driver.plan.modules) == ["images", "encoder_1", "language_module"]
     assert driver.plan.modules["encoder_1"].rank_offset == 24
     driver.send("rename", name="encoder_1", text="audio")
-    driver.send("feeds", name="audio", target="images", on=True)
-    assert driver.plan.topology["audio"] == ("language_module", "images")
     driver.send("move", name="audio", by=-1)
     assert list(driver.plan.modules) == ["audio", "images", "language_module"]
     driver.send("end_to_end")
     assert [ranks.rank_offset for ranks in driver.plan.modules.values()] == [0, 1, 9]
+    driver.send("feeds", name="images", target="audio", on=True)
+    assert driver.sentences == []
+    assert driver.plan.topology["images"] == ("language_module", "audio")
+    driver.send("feeds", name="images", target="language_module", on=False)
+    assert list(driver.plan.modules) == ["images", "audio", "language_module"], "as rows pass"
+    driver.send("feeds", name="images", target="language_module", on=True)
     driver.send("remove", name="audio")
     driver.send("end_to_end")
     assert driver.sentences == []

@@ -89,8 +89,8 @@ def _rows(context: ValidationContext) -> Iterator[Problem]:
         network, path = model.module_architectures.get(name), network_path(name, "modal_type")
         if network is None or not context.is_valid(f"model.module_architectures.{name}"):
             continue
-        encoders = (one for one in graph if one != model.llm_module_name)
-        feeders = [source for source in encoders if name in graph[source]]
+        language = model.llm_module_name
+        feeders = [n for n, fed in graph.items() if name in fed and n != language]
         if (network.modality == "rows") != bool(feeders):
             how = f"it is fed by {listed(feeders)}" if feeders else "no module feeds it"
             sentence = (

@@ -104,7 +104,7 @@ class OwnEncoder(Encoder):
         if network.num_moe_experts is not None:
             self._take_experts(pg_collection)
         torch.manual_seed(build.seed + 1)
-        self._network = network
+        self._network, self.input_size = network, network.hidden_size
         self.geometry = _GEOMETRIES[network.modality](network)
         self._sizes = kind.sizes
         self._tokens_per_item = tokens_of_architecture(network)

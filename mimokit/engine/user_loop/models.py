@@ -190,7 +190,7 @@ class SharedRanksModel(MimoModelOnRank):
             count = self.laid_out.tokens_per_item[name]
             return rows_per_sample(of_module, len(of_module[ITEMS]), count).tolist()
         start, stop = self.laid_out.plan.batch.modules[name].samples[dist.get_rank()]
-        crossed = [counts for (counts,) in given.counts.values()]
+        crossed = [counts[0] for counts in given.counts.values()]
         return [sum(of_sample) for of_sample in zip([0] * (stop - start), *crossed, strict=True)]
 
     def _placeholders(self, name: str, ids: torch.Tensor) -> list[int]:

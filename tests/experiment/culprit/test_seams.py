@@ -367,13 +367,3 @@ def test_every_tensor_has_its_line(operation, phase, line):
         ("", "loss"): "loss.py:6",
     }
     assert code_of(Seam(0, "images", operation, phase), code) == line
-
-
-def test_encoders_that_pad_items_of_a_rank_are_recorded_at_their_ends():
-    from mimokit.engine.models.vision import AnySizeVisionTransformer, VisionTransformer
-    from mimokit.engine.verify.seams.hooks import _cut_of
-
-    for encoder, recorded in ((VisionTransformer, "cut"), (AnySizeVisionTransformer, None)):
-        owner = encoder.__new__(encoder)
-        object.__setattr__(owner, "_cut", "cut")
-        assert _cut_of(owner) == recorded

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
+from mimokit.architecture.tokens import tokens_per_item
 from mimokit.axes import CONFIG_FIELDS, GRID_AXES, Axis
-from mimokit.config import Fix
+from mimokit.config import Fix, ModuleArchitecture
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.networks import network_fields
 from mimokit_widgets.planner.paths import (
@@ -33,6 +35,19 @@ TEXT_FIELDS = (
     "precision",
     "pipeline_schedule",
     "pipeline_order",
+)
+_OF_ITEMS = (
+    "image_size",
+    "patch_size",
+    "patch_bias",
+    "num_channels",
+    "class_token",
+    "keep_class_token",
+    "num_registers",
+    "any_image_size",
+    "pooling_head",
+    "mel_bins",
+    "merge_size",
 )
 DECIMAL_FIELDS = ("price_per_gpu_hour",)
 MOST_DIGITS = 40
@@ -238,7 +253,10 @@ def move_module(draft: Draft, name: str, by: int) -> Draft:
 
 
 def set_feeds(draft: Draft, name: str, target: str, on: bool) -> Draft:
-    """Let a module feed another, or no longer; the default graph is not written."""
+    """Let a module feed another, or no longer; the default graph is not written.
+
+    An encoder that another one feeds becomes an adapter.
+    """
     content = draft.copied()
     model = content.get("model")
     if not isinstance(model, dict):
@@ -249,7 +267,21 @@ def set_feeds(draft: Draft, name: str, target: str, on: bool) -> Draft:
     model["topology"] = graph
     if graph == _default_graph(model):
         model.pop("topology")
+    if on and graph.get(target):
+        _take_rows(mapping_at(model, ("module_architectures",)), name, target)
     return draft.with_content(content)
+
+
+def _take_rows(networks: Mapping[str, Any], feeder: str, adapter: str) -> None:
+    """Let an encoder take the rows of another one, in place of images or sound."""
+    network, before = networks.get(adapter), networks.get(feeder)
+    if not isinstance(network, dict) or not isinstance(before, Mapping):
+        return
+    for field in _OF_ITEMS:
+        network.pop(field, None)
+    network["modal_type"] = "rows"
+    with suppress(ValueError):  # the feeder is not valid yet
+        network["seq_length"] = tokens_per_item(ModuleArchitecture.model_validate(dict(before)))
 
 
 def set_network(draft: Draft, name: str, published: str) -> Draft:
