@@ -66,7 +66,7 @@ def downstream(topology: Topology, module: str) -> frozenset[str]:
 
 
 def paths(topology: Topology, source: str, target: str) -> int:
-    """Return how many paths lead from a module to another, 1 to itself; there is no cycle."""
+    """Return the number of paths from one module to another in an acyclic graph; 1 to itself."""
     return _paths(tuple((name, tuple(fed)) for name, fed in topology.items()), source, target)
 
 

@@ -150,8 +150,8 @@ class MimoParallelismConfig(ConfigModel):
     def receivers_of(self, encoder: str) -> tuple[str, ...]:
         """Return the modules that take the rows of an encoder, each in its own width.
 
-        The language module comes first, adapters follow by name: the order in which they were
-        written is no part of a model, and its tensors are named in this one.
+        The language module comes first, adapters follow by name. Tensors are named in this order,
+        so that they do not depend on the order in which a config lists the modules.
         """
         language = self.llm_module_name
         return tuple(sorted(self.module_topology[encoder], key=lambda n: (n != language, n)))

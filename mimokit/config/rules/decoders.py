@@ -40,7 +40,7 @@ def decoder_problems(context: ValidationContext) -> Iterator[Problem]:
             yield from _out_of_place(name, network, fields, makes, "an encoder")
             yield from _no_items(model, name, network)
         else:
-            makes = "is no image decoder behind the language model, nor one of sound"
+            makes = "does not decode images or sound behind the language model"
             yield from _out_of_place(name, network, _OF_DECODERS, makes, "such a decoder")
         if name in model.decoder_module_names and network.modality == "rows":
             sentence = (
@@ -79,7 +79,7 @@ def _no_items(
     what = (
         f"several encoders read {items} ({listed([*reading])})" if named is None and reading
         else f"no encoder reads {items}" if not reading
-        else f"'{named}' is no encoder that reads {items}"
+        else f"'{named}' does not read {items}"
     )  # fmt: skip
     sentence = f"it makes {items} behind '{model.llm_module_name}', but {what}; {right}."
     yield module_problem(name, "reconstructs", named, sentence)

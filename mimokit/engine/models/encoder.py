@@ -298,7 +298,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     def token_grids(self, sizes: torch.Tensor) -> torch.Tensor:
         """Return frames, rows and columns of every item in tokens, from its size: [items, 3].
 
-        What is no image is one row.
+        Items other than images have one frame and one row, of as many columns as tokens.
         """
         return rows_alone(sizes)
 

@@ -77,7 +77,7 @@ def token_grids(grid: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
 
 
 def rows_alone(tokens: torch.Tensor) -> torch.Tensor:
-    """Return the grids of items that are no images, one row each, from their tokens: [items, 3]."""
+    """Return grids of one frame and one row, for items other than images: [items, 3]."""
     one = torch.ones_like(tokens)
     return torch.stack([one, one, tokens], dim=1)
 

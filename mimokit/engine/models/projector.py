@@ -135,7 +135,7 @@ def row_width(projector: MultimodalProjector) -> int:
 def receiver_columns(config: MimoParallelismConfig, encoder: str) -> dict[str, slice]:
     """Return module -> the columns of an encoder's rows for it; none where it feeds one alone.
 
-    Of a module that is no encoder there are none, either: what it gives is the same for all.
+    There are also none for a module other than an encoder: all receivers take its whole output.
     """
     receivers = config.receivers_of(encoder)
     if len(receivers) == 1 or encoder not in config.encoder_module_names:

@@ -82,7 +82,7 @@ class Ledger:
 
 
 BLOCK = 1 << 24
-"""Entries that are summed at once, beside which a node needs room for as many."""
+"""Entries that are summed at once; a node needs memory for as many in addition."""
 
 ledger = Ledger()
 """Of the strategy that this process runs; `Strategy` starts an empty one."""

@@ -219,7 +219,7 @@ def test_check_catches_frames_of_another_token(cluster):
             {"patch_size": 8},
             "an image of 1 row of patch_size 8, but an image of 'images' has 4 tok",
         ),
-        ({"reconstructs": "sounds"}, "but 'sounds' is no encoder that reads images; write one of"),
+        ({"reconstructs": "sounds"}, "but 'sounds' does not read images; write one of"),
         ({"merge_size": 2}, "merge_size is 2, but the module makes images; only an encoder has it"),
         ({"modal_type": "rows"}, "modal_type is rows, but it comes behind 'language_module', whe"),
     ],
@@ -246,7 +246,7 @@ def test_an_encoder_of_several_has_to_be_named():
     with pytest.raises(ConfigError, match="several encoders read images"):
         with_image_decoder(config, ONE, "clip", reconstructs=None)
     config.model.module_architectures["clip"].reconstructs = "clip"
-    with pytest.raises(ConfigError, match="reconstructs is clip, but the module is no image decod"):
+    with pytest.raises(ConfigError, match="reconstructs is clip, but the module does not decode"):
         mimokit.plan(config)
 
 
@@ -255,7 +255,10 @@ def test_an_encoder_of_several_has_to_be_named():
     [
         ({"mel_bins": 10}, "its mel_bins is 10, but that of 'audio' is 20; write that"),
         ({"merge_size": 2}, "its merge_size is 2, but that of 'audio' is 4; write that"),
-        ({"reconstructs": "clip"}, "makes sound behind 'language_module', but 'clip' is no encode"),
+        (
+            {"reconstructs": "clip"},
+            "makes sound behind 'language_module', but 'clip' does not read",
+        ),
         ({"projector": {}}, "projector is given, but the module makes sound; only an encoder has"),
     ],
 )
