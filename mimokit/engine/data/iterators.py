@@ -16,7 +16,6 @@ from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.check import checked
 from mimokit.planning.frames import SampleCosts, SampleSizes, order_samples
 from mimokit.planning.types import LayoutPlan, SampleRange
-from mimokit.units import counted
 
 Order = Callable[[Sequence[int]], Sequence[int]]
 """Indices of the samples of a global micro-batch -> the same in the order in which the replicas
@@ -90,7 +89,8 @@ class PlannedBatches(Sampler[list[int]]):
     """An endless iterator over the sample indices of one rank, in an order independent of layout.
 
     Every epoch is a permutation that depends on seed and epoch alone; global micro-batch k takes
-    the next `samples_per_microbatch` indices of it, and the rank takes its planned range.
+    the next `samples_per_microbatch` indices of it, and the rank takes its planned range. A data
+    set with fewer is taken over and over, each micro-batch in an order of its own.
 
     Args:
         samples_per_microbatch: over all replicas.
@@ -100,7 +100,7 @@ class PlannedBatches(Sampler[list[int]]):
         turn: (replica, replicas): step s takes the micro-batches of step s * replicas + replica.
 
     Raises:
-        ValueError: if the data set is smaller than one micro-batch.
+        ValueError: the data set has no samples.
     """
 
     def __init__(
@@ -114,12 +114,8 @@ class PlannedBatches(Sampler[list[int]]):
         order: Order | None = None,
         turn: tuple[int, int] = (0, 1),
     ) -> None:
-        if dataset_size < samples_per_microbatch:
-            raise ValueError(
-                f"The data set has {counted(dataset_size, 'sample')} but one micro-batch takes "
-                f"{samples_per_microbatch}; enlarge data.dataset_size or lower "
-                "data.base_batch_size."
-            )
+        if not dataset_size:
+            raise ValueError("The data set has 0 samples; give it at least one.")
         self._size = dataset_size
         self._samples_per_microbatch = samples_per_microbatch
         self._taken = taken
@@ -134,13 +130,14 @@ class PlannedBatches(Sampler[list[int]]):
 
     def of(self, microbatch: int) -> list[int]:
         """Return what this rank reads of a global micro-batch, counted from the first step."""
-        per_epoch = self._size // self._samples_per_microbatch
+        per_epoch = max(1, self._size // self._samples_per_microbatch)
         step, within_step = divmod(microbatch, self._num_microbatches)
         step = step * self._replicas + self._replica
         epoch, within = divmod(step * self._num_microbatches + within_step, per_epoch)
         base = within * self._samples_per_microbatch
         order = permutation(self._size, self._seed, epoch)
-        return self._share(order[base : base + self._samples_per_microbatch], within_step)
+        places = range(base, base + self._samples_per_microbatch)
+        return self._share([order[place % self._size] for place in places], within_step)
 
     def _share(self, drawn: Sequence[int], microbatch: int) -> list[int]:
         if self._order is None:
@@ -206,7 +203,7 @@ def iterate_batches(
         The batches, None on a rank that reads no data.
 
     Raises:
-        ValueError: the data set is too small or has no length.
+        ValueError: the data set has no samples or no length.
     """
     taken = plan.batch.read_by(rank)
     if taken is None:

@@ -64,7 +64,7 @@ def data_of(source: DataSource, config: ExperimentConfig) -> TrainingData:
 
     Raises:
         TypeError: it did not return `TrainingData`.
-        ValueError: its test set is smaller than one micro-batch.
+        ValueError: its test set has no samples.
     """
     data = source(config)
     if not isinstance(data, TrainingData):
@@ -72,13 +72,8 @@ def data_of(source: DataSource, config: ExperimentConfig) -> TrainingData:
             f"The data function gave a {type(data).__name__}; it must give a TrainingData "
             "(mimokit.engine.data.sources)."
         )
-    language = config.model.get_parallelism(config.model.llm_module_name)
-    batch = config.data.base_batch_size * (language.data_parallel or 1)
-    if isinstance(data.test, Sized) and len(data.test) < batch:
-        raise ValueError(
-            f"The test set has {counted(len(data.test), 'sample')} but one micro-batch takes "
-            f"{batch}; enlarge it, lower data.base_batch_size, or give no test set."
-        )
+    if isinstance(data.test, Sized) and not len(data.test):
+        raise ValueError("The test set has 0 samples; give it at least one, or give no test set.")
     return data
 
 

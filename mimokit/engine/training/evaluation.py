@@ -56,7 +56,7 @@ def evaluate(
 
     Args:
         samples: number of samples of the test set, the first in an order that no layout changes; at
-            most those of its whole micro-batches.
+            most as many as are `testable`.
 
     Raises:
         ValueError: if there is no test data.
@@ -64,8 +64,10 @@ def evaluate(
     if data.test is None:
         raise ValueError(f"The data {data.name!r} has no test set.")
     batch_size = model.plan.batch.samples_per_microbatch
-    batches = min(-(-samples // batch_size), len(data.test) // batch_size)  # type: ignore[arg-type]
-    sizes = data_config.model_copy(update={"dataset_size": len(data.test), "num_workers": 0})  # type: ignore[arg-type]
+    held_out = len(data.test)  # type: ignore[arg-type]
+    samples = min(samples, testable(held_out, batch_size))
+    batches = -(-samples // batch_size)
+    sizes = data_config.model_copy(update={"dataset_size": held_out, "num_workers": 0})
     iterator = iterate_batches(
         model.plan, sizes, dist.get_rank(), data.test, data.collate_fn, seed=EVALUATION_SEED
     )
@@ -73,7 +75,7 @@ def evaluate(
     computed = model.plan.batch.modules[model.language_module_name].samples
     start, _ = (0, 0) if language is None else computed[dist.get_rank()]
     totals, seen = torch.zeros(5, dtype=torch.float64, device=rank_device()), 0
-    numbers = permutation(len(data.test), EVALUATION_SEED)  # type: ignore[arg-type]
+    numbers = permutation(held_out, EVALUATION_SEED)
     answers: list[tuple[int, tuple[int, ...]]] = []
 
     def count(logits: torch.Tensor, batch: Batch) -> None:
@@ -102,6 +104,11 @@ def evaluate(
         samples=round(tested),
         answers=tuple(answers[:SHOWN_ANSWERS]),
     )
+
+
+def testable(held_out: int, batch_size: int) -> int:
+    """Return the held-out samples of whole micro-batches, or all if they are fewer than one has."""
+    return held_out // batch_size * batch_size or held_out
 
 
 def _answers(
@@ -189,7 +196,7 @@ def check_validation(config: ExperimentConfig, data: TrainingData, batch_size: i
         batch_size: samples of a micro-batch over all replicas.
 
     Raises:
-        ValueError: the test data is missing, or has fewer samples in its whole micro-batches.
+        ValueError: the test data is missing, or fewer samples of it are `testable`.
     """
     validation = config.runtime.validation
     if validation is None:
@@ -199,7 +206,7 @@ def check_validation(config: ExperimentConfig, data: TrainingData, batch_size: i
             f"The config asks for runtime.validation, but the data {data.name!r} has no held-out "
             "samples; give it a test set, or leave runtime.validation out."
         )
-    whole = len(data.test) // batch_size * batch_size  # type: ignore[arg-type]
+    whole = testable(len(data.test), batch_size)  # type: ignore[arg-type]
     if validation.samples > whole:
         raise ValueError(
             f"runtime.validation.samples is {validation.samples}, but the data {data.name!r} has "

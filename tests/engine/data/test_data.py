@@ -120,9 +120,17 @@ def test_ranks_read_the_samples_of_the_plan_in_an_order_no_layout_changes():
     assert later == whole[14:19]
 
 
-def test_a_data_set_smaller_than_a_batch_is_refused():
-    with pytest.raises(ValueError, match="has 4 samples but one micro-batch takes 8"):
-        PlannedBatches(4, 8, (0, 8), seed=0)
+def test_a_data_set_smaller_than_a_batch_is_taken_over_and_over():
+    for size in (1, 3, 4, 7):
+        batches = list(itertools.islice(PlannedBatches(size, 8, (0, 8), seed=0), 6))
+        for batch in batches:
+            assert sorted(batch[:size]) == list(range(size))
+            assert batch[size:] == batch[:-size]
+        assert size == 1 or len(set(map(tuple, batches))) > 1
+        parts = itertools.islice(PlannedBatches(size, 8, (2, 5), seed=0), 6)
+        assert [batch[2:5] for batch in batches] == list(parts)
+    with pytest.raises(ValueError, match="has 0 samples; give it at least one"):
+        PlannedBatches(0, 8, (0, 8), seed=0)
 
 
 @pytest.mark.parametrize("layout", [((1, 4), (2, 2)), ((2, 2), (1, 4)), ((2, 2), (2, 2))])
