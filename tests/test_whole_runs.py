@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
+import mimokit
 from mimokit.axes import CONFIG_FIELDS, Axis, Choice
-from mimokit.config import ConfigError, ExperimentConfig, check_runnable
+from mimokit.config import ConfigError, ExperimentConfig
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, decoded_config, with_adapter
 from tests.layouts_multimodal import LANGUAGE
@@ -75,7 +76,7 @@ def _of_one_field() -> Iterator[ExperimentConfig]:
         ):
             try:
                 layout = config.with_layout(mode, **modules)
-                check_runnable(layout)
+                mimokit.plan(layout)
             except ConfigError:
                 continue
             yield layout
@@ -127,7 +128,7 @@ def _if_they_run(
     for make in makers:
         try:
             config = make().finalize()
-            check_runnable(config)
+            mimokit.plan(config)
         except ConfigError:
             continue
         yield config

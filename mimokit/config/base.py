@@ -49,10 +49,6 @@ class PassedChecks:
         self._contents.update(dict.fromkeys(checks, content))
 
 
-RUNNABLE = "can be run"
-"""The check of `check_runnable`."""
-
-
 def world_check(world_size: object) -> str:
     """Return the name of the check of all rules in a world; None: in the world that is needed."""
     return f"all rules with {world_size!r} ranks"

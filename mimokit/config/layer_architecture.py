@@ -107,7 +107,7 @@ class LayerArchitecture(ConfigModel):
 
     Names are those of Megatron-Core's `TransformerConfig`, `MLATransformerConfig`, `GPTModel` and
     arguments, except for fields that they lack. None is the usual value, and is not written to
-    files. What can be planned but not trained yet is listed in `config/rules/runnable_networks.py`.
+    files.
     """
 
     num_query_groups: Size | None = None

@@ -49,8 +49,8 @@ class MimoParallelismConfig(ConfigModel):
     that feed several modules, and modules behind the language module, need heterogeneous mode."""
 
     allow_rank_gaps: bool = False
-    """In heterogeneous mode, warn about ranks without a module instead of rejecting them. Such a
-    layout can be planned, but not run yet."""
+    """In heterogeneous mode, warn about ranks without a module instead of rejecting them: they
+    wait."""
 
     def finalize(self, world_size: int | None = None) -> Self:
         """Compute missing data_parallel sizes and check everything; return the same object.

@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
 
-from mimokit.architecture.tokens import adapter_problems
 from mimokit.config import ConfigError, ExperimentConfig, Problem, check_runnable
-from mimokit.config.errors import refuse_if_any
 from mimokit.config.user_code import checked_code
 from mimokit.config_files import load_experiment_config
 from mimokit.experiment.checkpoints import check_resumable
 from mimokit.experiment.results.loggers import make_loggers
+from mimokit.planning.layout import check_plannable
 from mimokit.planning.types import LayoutPlan
 from mimokit.planning.weights.modules import check_saving, check_weights
 from mimokit.units import counted
@@ -35,15 +34,15 @@ def prepared(config: Config, world_size: int | None = None) -> ExperimentConfig:
         world_size: ranks; None for as many as the modules need.
 
     Raises:
-        ConfigError: with all problems, those of modules that contradict their weights, or the
-            encoders before them, too.
+        ConfigError: with all problems, those of modules that contradict their weights, and those
+            that `check_plannable` names, too.
     """
     if not isinstance(config, ExperimentConfig):
         config = load_experiment_config(config, world_size=world_size)
     config = config.model_copy(deep=True)
     config.finalize(world_size)
     check_weights(config.model)
-    refuse_if_any(adapter_problems(config.model))
+    check_plannable(config)
     return config
 
 
@@ -54,7 +53,7 @@ def check_trainable(config: ExperimentConfig, own: Collection[str] = ()) -> None
         own: modules that the caller builds.
 
     Raises:
-        ConfigError: it cannot run yet, a builder it names cannot be imported, it cannot be saved as
+        ConfigError: it cannot run, a builder it names cannot be imported, it cannot be saved as
             `runtime.save_hf` says or go on from `runtime.resume_from`, it asks for a logger whose
             library is not installed, or its hardware is not known.
     """

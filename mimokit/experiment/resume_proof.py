@@ -74,7 +74,7 @@ def resume_check(
             0 under the same layout. In fewer bits than fp32 `MOST_NOISE`.
 
     Raises:
-        ConfigError: a config is wrong or cannot run yet, or they are of different models or data.
+        ConfigError: a config is wrong or cannot run, or they are of different models or data.
         RankError: a rank fails.
     """
     ready = prepared(config)

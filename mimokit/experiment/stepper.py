@@ -83,7 +83,7 @@ class Stepper(StepMoves):
                 another one.
 
         Raises:
-            ConfigError: the config is wrong or cannot run yet.
+            ConfigError: the config is wrong or cannot run.
             ClusterError: the cluster has too few engines, or a rank fails.
             ValueError: keep is less than 1.
         """

@@ -212,7 +212,7 @@ def train(
             froze or raised. It ends if the same step fails twice. It needs checkpoints.
 
     Raises:
-        ConfigError: the config is wrong or cannot run yet, the folder cannot be written, or there
+        ConfigError: the config is wrong or cannot run, the folder cannot be written, or there
             is no checkpoint to resume.
         ValueError: the cluster has too few engines.
     """

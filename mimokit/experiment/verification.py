@@ -121,7 +121,7 @@ def compute_oracle(
         modules, loss_func, forward_step: as for `train`.
 
     Raises:
-        ConfigError: the config is wrong or cannot run yet.
+        ConfigError: the config is wrong or cannot run.
         RankError: training fails.
     """
     layout = for_verification(prepared(config))
@@ -172,7 +172,7 @@ def verify(
         explain: compare tensor by tensor as well, and name the first that differs; see `explain`.
 
     Raises:
-        ConfigError: the config is wrong or cannot run yet.
+        ConfigError: the config is wrong or cannot run.
         RankError: a rank fails.
         ValueError: the oracle is of another model, batch or data, or has too few steps; or a
             strategy between replicas is to be explained.

@@ -34,7 +34,7 @@ from mimokit.prediction.task import (
     chosen_software,
     section_of,
 )
-from mimokit.prediction.validity import APART, check_links, check_precision
+from mimokit.prediction.validity import APART, check_links, check_positions, check_precision
 
 FINALISTS = 32
 """Layouts whose pipelines are simulated, of those that the closed forms put first."""
@@ -105,6 +105,7 @@ def search(
     chosen = chosen_hardware(hardware, gpu, section)
     check_precision(chosen, work)
     check_links(chosen, gpus)
+    check_positions(known, work)
     task = SearchTask(
         model=known,
         workload=work,

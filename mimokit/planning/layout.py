@@ -77,11 +77,22 @@ def checked_config(config: ConfigSource, world_size: int | None = None) -> Exper
     return load_experiment_config(config, world_size=world_size)
 
 
-def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> LayoutPlan:
-    """Return the plan of what `checked_config` returned for the same world; see `plan_layout`."""
+def check_plannable(config: ExperimentConfig) -> None:
+    """Reject what the rules of a config alone do not see, for a prediction needs none of it.
+
+    Raises:
+        ConfigError: more micro-batches, edges or slots than the tag of a message between stages can
+            number; frames that have no room; adapters of other items than encoders make; decoders
+            of other items than encoders read.
+    """
     tags, frames = tag_problems(config.model, config.data), frame_problems(config)
     rows = *adapter_problems(config.model), *reconstruction_problems(config.model)
     refuse_if_any((*tags, *frames, *rows))
+
+
+def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> LayoutPlan:
+    """Return the plan of what `checked_config` returned for the same world; see `plan_layout`."""
+    check_plannable(config)
     world = resolve(config.model, config.ranks_of_replica(world_size))
     if world.world_size is None or world.problems:
         raise ConfigError(world.problems or unknown_world_size(config.model))

@@ -181,7 +181,7 @@ class Estimates:
             between replicas are not known.
         strategy_bytes: bytes that a strategy between replicas keeps per parameter that a rank
             trains, without buffers; None: they are not predicted.
-        rejected: what can be planned but not run yet; see `mimokit.config.check_runnable`.
+        rejected: what runs reject of it; see `mimokit.config.check_runnable`.
     """
 
     frames: tuple[BatchFrames, ...] = ()

@@ -79,7 +79,7 @@ def plan(
 
 
 def _estimates_of(config: ExperimentConfig, layout: LayoutPlan) -> Estimates:
-    estimates, replicas = Estimates(rejected=tuple(unrunnable(config))), layout.replicas
+    estimates, replicas = Estimates(rejected=unrunnable(config)), layout.replicas
     if replicas is not None:
         estimates = replace(
             estimates,

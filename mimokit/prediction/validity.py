@@ -8,7 +8,13 @@ from typing import get_args
 
 import numpy as np
 
-from mimokit.architecture.modules import DecoderHead, EncoderBranch, LanguageModel, Model
+from mimokit.architecture.modules import (
+    DecoderHead,
+    EncoderBranch,
+    LanguageModel,
+    Model,
+    MultimodalModel,
+)
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
 from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.axes import COUNT_FIELDS
@@ -28,6 +34,7 @@ from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.layout import Layout, connected
 from mimokit.prediction.step_time import Software
 from mimokit.prediction.workload import Workload, language_of, modules_of
+from mimokit.units import counted
 
 WITHOUT_SAMPLES = tuple(rule for rule in PAIR_RULES if rule not in (SAMPLES, SAME_SAMPLES))
 """The rules of predictions, which take encoders whose micro-batches have other samples."""
@@ -65,6 +72,26 @@ def check_links(hardware: Hardware, ranks: int) -> None:
     raise ConfigError([Problem("hardware", "domain", hardware.name, sentence)])
 
 
+def check_positions(model: Model, workload: Workload) -> None:
+    """Refuse sequences that are longer than a table of learned positions.
+
+    Raises:
+        ConfigError: with the module and its positions.
+    """
+    refuse_if_any(
+        Problem(
+            module.name,
+            "seq_length",
+            workload.seq_length,
+            f"Module '{module.name}': it has {counted(module.positions, 'learned position')}, but "
+            f"a sequence has {counted(workload.seq_length, 'token')} (seq_length); shorten that.",
+        )
+        for module in modules_of(model)
+        if isinstance(module, LanguageModel | DecoderHead)
+        and 0 < module.positions < workload.seq_length
+    )
+
+
 def check_layout(model: Model, layout: Layout, workload: Workload) -> None:
     """Refuse a layout that cannot be built, before anything is predicted of it.
 
@@ -82,6 +109,7 @@ def check_layout(model: Model, layout: Layout, workload: Workload) -> None:
             raise unknown_name("Module", name, known)
     check_counts(layout)
     refuse_if_any(_on_shared_ranks(connected(layout, model)))
+    check_positions(model, workload)
     refuse_if_any(broken_layout_rules(model, layout, workload))
 
 
@@ -112,7 +140,7 @@ def broken_layout_rules(model: Model, layout: Layout, workload: Workload) -> Ite
     for module in modules_of(model):
         name = layout.language if isinstance(module, LanguageModel) else module.name
         sizes = layout.modules[name]
-        yield from broken_rules(sizes, facts_of(module, workload, name))
+        yield from broken_rules(sizes, facts_of(model, module, workload, name))
         if sizes.recompute not in range(len(RECOMPUTE_NAMES)):
             known = ", ".join(f"{i} ({name})" for i, name in enumerate(RECOMPUTE_NAMES))
             yield _layout_problem(name, f"recompute {sizes.recompute} is none of {known}")
@@ -142,18 +170,25 @@ def _pairs_of_others(layout: Layout) -> Iterator[tuple[str, str]]:
         yield from ((to, name) for to in layout.topology[name] if to != layout.language)
 
 
-def facts_of(module: Module, workload: Workload, name: str | None = None) -> ModuleFacts:
+def facts_of(
+    model: Model, module: Module, workload: Workload, name: str | None = None
+) -> ModuleFacts:
     """Return what rules read of a module; the vocabulary is padded, as Megatron does.
 
     The sequences of encoders are not among it: their length is a mean, and inputs are padded.
+
+    Args:
+        model: that the module is of.
+        name: of the module in a layout; None: its own.
     """
     net, is_language = net_of(module), isinstance(module, LanguageModel)
     encodes = isinstance(module, EncoderBranch)
+    kv_heads = net.heads if net.mla is not None else net.kv_heads
     return ModuleFacts(
         name=name or module.name,
         is_language=is_language,
         heads=net.heads,
-        kv_heads=net.heads if net.mla is not None else net.kv_heads,
+        kv_heads=kv_heads,
         ffn=net.ffn if net.dense_layers else 0,
         shared_ffn=0 if net.moe is None else net.moe.shared_ffn,
         layers=net.layers,
@@ -161,10 +196,25 @@ def facts_of(module: Module, workload: Workload, name: str | None = None) -> Mod
         experts=0 if net.moe is None else net.moe.experts,
         expert_ffn=0 if net.moe is None else net.moe.ffn,
         expert_biases=net.moe is not None and net.ffn_bias,
+        value_biases=kv_heads * net.head_dim if net.qkv_bias and not net.key_bias else 0,
+        projector_widths=_widths_on_ranks(module) if isinstance(module, EncoderBranch) else (),
+        inner_layers=_most_inner_layers(model) if is_language else 0,
         vocab=module.vocab if isinstance(module, DecoderHead) else 0,
         seq=0 if encodes else workload.seq_length,
         global_batch_size=workload.global_batch_size,
     )
+
+
+def _widths_on_ranks(branch: EncoderBranch) -> tuple[int, ...]:
+    """Return the widths of outputs that ranks share, of every other matrix of a projector."""
+    widths = (projector.widths[1::2] for projector in branch.projectors)
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(widths)))
+
+
+def _most_inner_layers(model: Model) -> int:
+    """Return the inner layers of an encoder whose rows the first layers of a model add."""
+    branches = model.branches if isinstance(model, MultimodalModel) else ()
+    return max((branch.projector.copies for branch in branches), default=0)
 
 
 def check_calibrated(software: Software, hardware: Hardware) -> None:

@@ -16,7 +16,6 @@ import mimokit
 from mimokit.config import ConfigError, ExperimentConfig, check_experiment, check_runnable
 from mimokit.config import rules as rules_room
 from mimokit.config.experiment import UNCHECKED
-from mimokit.config.rules import runnable
 from mimokit.config_files import load_experiment_config, loading
 from tests.config.sections import load, put, sections
 
@@ -25,21 +24,16 @@ Counts = dict[str, int]
 
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
-    """Count how often all rules, and the rules of what runs, are gone through."""
-    found = {"all": 0, "run": 0}
-    check_all, check_run = rules_room.all_problems, runnable.unrunnable_networks
+    """Count how often all rules are gone through."""
+    found = {"all": 0}
+    check_all = rules_room.all_problems
 
     def all_problems(context: Any) -> Iterator[Any]:
         found["all"] += 1
         return check_all(context)
 
-    def problems(model: Any) -> Iterator[Any]:
-        found["run"] += 1
-        return check_run(model)
-
     for module in (rules_room, loading):
         monkeypatch.setattr(module, "all_problems", all_problems)
-    monkeypatch.setattr(runnable, "unrunnable_networks", problems)
     return found
 
 
@@ -80,15 +74,12 @@ def _is_config(value: object) -> bool:
 
 def test_plan_checks_a_file_once(file: Path, counts: Counts) -> None:
     mimokit.plan(file)
-    assert counts == {"all": 1, "run": 1}
+    assert counts == {"all": 1}
 
 
-@pytest.mark.parametrize(
-    ("command", "most"),
-    [("run", {"all": 1, "run": 1}), ("verify", {"all": 1, "run": 1})],
-)
+@pytest.mark.parametrize("command", ["run", "verify"])
 def test_commands_check_a_file_once(
-    command: str, most: Counts, file: Path, counts: Counts, monkeypatch: pytest.MonkeyPatch
+    command: str, file: Path, counts: Counts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Up to what is sent to the ranks; `verify` sends its oracle's layout of one rank first.
 
@@ -103,7 +94,7 @@ def test_commands_check_a_file_once(
         getattr(run_commands, command)(str(file), **DEFAULTS[command])
     if command == "verify":
         counts["all"] -= 1  # that layout is another config
-    assert counts == most
+    assert counts == {"all": 1}
     (sent,) = engines.sent
     counts.update(dict.fromkeys(counts, 0))
     mimokit.plan(sent)

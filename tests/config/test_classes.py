@@ -4,13 +4,13 @@ import pickle
 
 import pytest
 
+import mimokit
 from mimokit.config import (
     ConfigError,
     DataConfig,
     MimoParallelismConfig,
     ModuleParallelismConfig,
     RuntimeConfig,
-    check_runnable,
 )
 from tests.config.sections import load, put, sections
 
@@ -123,6 +123,6 @@ def test_configs_unpack() -> None:
 
 
 def test_what_runs_is_let_through() -> None:
-    check_runnable(load(sections()))
+    mimokit.plan(load(sections()))
     apart = {"pipeline_parallel": 2, "data_parallel": 1, "rank_offset": 1}
-    check_runnable(load(sections({"data_parallel": 1}, apart, "1f1b")))
+    mimokit.plan(load(sections({"data_parallel": 1}, apart, "1f1b")))

@@ -57,6 +57,14 @@ def layers_hold(f: ModuleFacts, s: ModuleSizes) -> bool:
     return {None: alone or with_ends, False: alone, True: with_ends and not alone}[f.ends]
 
 
+def inner_layers_hold(f: ModuleFacts, s: ModuleSizes) -> bool:
+    """The first chunk of what is dealt, ends among it if layers alone do not come out even."""
+    chunks, dealt = s.pipeline * s.virtual, ["layer"] * f.layers
+    if not even(f.layers, chunks):
+        dealt = ["embedding", *dealt, *["end"] * (1 + f.extra)]
+    return dealt[: -(-len(dealt) // chunks)].count("layer") >= f.inner_layers
+
+
 def experts_hold(f: ModuleFacts, s: ModuleSizes) -> bool:
     if f.experts == 0:
         return f.plans_experts or (s.expert, s.expert_tensor) == (1, 1)
@@ -66,13 +74,16 @@ def experts_hold(f: ModuleFacts, s: ModuleSizes) -> bool:
 BRUTE: dict[str, Callable[[ModuleFacts, ModuleSizes], bool]] = {
     "heads": heads_hold,
     "key heads": key_heads_hold,
+    "value biases": lambda f, s: s.tensor <= f.kv_heads or even(f.value_biases, s.tensor),
     "feed-forward": lambda f, s: even(f.ffn, s.tensor),
     "shared expert": lambda f, s: even(f.shared_ffn, s.tensor),
     "vocabulary": lambda f, s: even(f.vocab, s.tensor),
+    "projector": lambda f, s: all(even(width, s.tensor) for width in f.projector_widths),
     "context": context_holds,
     "sequence shards": shards_hold,
     "chunks": lambda f, s: s.virtual == 1 or s.pipeline > 1,
     "layers": layers_hold,
+    "inner layers": inner_layers_hold,
     "experts": experts_hold,
     "stage ranks": lambda f, s: even(s.tensor * s.context * s.data, s.expert * s.expert_tensor),
     "expert width": lambda f, s: even(f.expert_ffn, s.expert_tensor),
@@ -117,11 +128,15 @@ BRUTE_PAIRS: dict[str, Pair] = {
 def some_facts(rng: np.random.Generator) -> ModuleFacts:
     language = bool(rng.integers(2))
     heads = int(rng.choice([4, 6, 8, 12, 16, 28]))
+    kv_heads = int(rng.choice([n for n in range(1, heads + 1) if heads % n == 0]))
     return ModuleFacts(
         name="m",
         is_language=language,
         heads=heads,
-        kv_heads=int(rng.choice([n for n in range(1, heads + 1) if heads % n == 0])),
+        kv_heads=kv_heads,
+        value_biases=kv_heads * int(rng.choice([0, 5, 8])),
+        projector_widths=[(), (96,), (128, 100)][rng.integers(3)],
+        inner_layers=int(rng.choice([0, 0, 1, 3, 5])),
         ffn=int(rng.choice([0, 96, 100, 256])),
         shared_ffn=int(rng.choice([0, 48, 66])),
         vocab=int(rng.choice([0, 1000, 1026])),
@@ -219,6 +234,8 @@ NEIGHBOURS = [
     ("key heads", lambda sizes, facts: facts.kv_heads % sizes.tensor == 0),
     ("context", lambda sizes, facts: facts.seq % sizes.context == 0),
     ("layers", lambda sizes, facts: facts.layers % sizes.pipeline == 0),
+    ("value biases", lambda sizes, facts: facts.value_biases % sizes.tensor == 0),
+    ("inner layers", lambda sizes, facts: facts.layers >= facts.inner_layers * sizes.chunks),
     ("stage ranks", lambda sizes, facts: sizes.ranks % sizes.expert == 0),
     ("instances", lambda sizes, facts: sizes.data % sizes.instances == 0),
 ]
@@ -255,7 +272,7 @@ def test_sentences_say_module_field_and_value_and_fixes_fix() -> None:
             assert problem.sentence.endswith(".")
             if problem.fix and problem.fix["path"].startswith("model.module_architectures"):
                 name = OF_NETWORK[problem.field]
-                mended = replace(facts, **{name: problem.fix["value"]})
+                mended = replace(facts, **{name: problem.fix["value"] or 0})
                 assert rule.holds(one, mended), problem
     assert seen == {rule.name for rule in RULES}
 
@@ -269,6 +286,7 @@ OF_NETWORK = {
     "num_moe_experts": "experts",
     "moe_ffn_hidden_size": "expert_ffn",
     "expert_tensor_parallel": "expert_biases",
+    "tensor_parallel": "value_biases",
 }
 
 

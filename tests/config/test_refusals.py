@@ -100,7 +100,7 @@ def test_colocated_encoders_divide_each_other_too() -> None:
     )
     content["model"]["module_parallelisms"]["audio"] = {"tensor_parallel": 6, "data_parallel": 2}
     content["model"]["module_architectures"]["audio"] = network(
-        hidden_size=96, num_attention_heads=6
+        hidden_size=96, num_attention_heads=6, projector={"hidden_sizes": [96]}
     )
     content["model"]["special_token_ids"]["audio"] = 1025
     assert refusal(content)[:3] == ("audio", "data_parallel", 2)

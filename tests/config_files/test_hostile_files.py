@@ -298,5 +298,6 @@ def test_sizes_that_are_too_large_together() -> None:
     content = sections()
     for field in ("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size"):
         put(content, f"model.module_architectures.language_module.{field}", 2**24)
+    put(content, "model.module_architectures.language_module.kv_channels", 2)
     with pytest.raises(ConfigError, match=r"^Section 'model': the sizes give .* more than the"):
         mimokit.predict(config_from_mapping(content), gpu="h100")

@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from mimokit.cli.main import app
-from mimokit.config import check_runnable
 from mimokit.config_files import load_experiment_config
 from mimokit.experiment.prepare import prepared
 from tests.hugging_face_weights import checkpoint
@@ -31,7 +30,6 @@ def test_a_directory_becomes_a_file_that_runs(mode: str, ranks: int, tmp_path: P
     done = CliRunner().invoke(app, line)
     assert done.exit_code == 0, done.output
     config = prepared(load_experiment_config(file))
-    check_runnable(config)
     found = [
         (one.tensor_parallel, one.data_parallel, one.rank_offset)
         for one in map(config.model.get_parallelism, ("images", "language_module"))

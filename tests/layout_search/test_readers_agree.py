@@ -87,7 +87,12 @@ def a_network(rng: np.random.Generator, language: bool) -> ModuleArchitecture:
         "ffn_hidden_size": int(rng.choice([96, 128, 240, 256])),
         "seq_length": SEQ,
         "vocab_size": 1024 if language else 0,
+        "add_key_bias": bool(rng.integers(2)),
     }
+    if not language:
+        inner = list(range(1, 1 + int(rng.choice([0, 1, 3]))))
+        widths = [int(rng.choice([96, 100, 128]))]
+        fields["projector"] = {"hidden_sizes": widths, "deepstack_layers": inner or None}
     if experts:
         fields["num_moe_experts"] = experts
         fields["first_k_dense_replace"] = int(rng.choice([0, 1]))

@@ -29,6 +29,7 @@ def layout(
         "num_layers": 60,
         "hidden_size": 5040,
         "num_attention_heads": 5040,
+        "kv_channels": 2,
         "seq_length": 32,
         "vocab_size": 5040,
     }

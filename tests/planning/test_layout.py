@@ -79,7 +79,6 @@ def test_json() -> None:
     found = json.loads(json.dumps(mimokit.plan(colocated()).to_json()))
     assert set(found) == {
         "world_size", "deployment_mode", "topology", "modules", "batch", "bridges",
-        "rejected_by_run",
     }  # fmt: skip
     assert (found["world_size"], found["deployment_mode"]) == (4, "colocated")
     assert found["topology"] == {"images": ["language"], "language": []}

@@ -42,7 +42,7 @@ def behind() -> ExperimentConfig:
     )
     content = config.to_mapping()
     content["model"]["topology"] = {"images": ["language"], "language": ["generator"]}
-    content["model"]["module_architectures"]["generator"] |= {"modal_type": "text", "vocab_size": 9}
+    content["model"]["module_architectures"]["generator"]["modal_type"] = "text"
     del content["model"]["special_token_ids"]["generator"]
     return config_from_mapping(content)
 

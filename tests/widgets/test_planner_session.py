@@ -363,10 +363,10 @@ def test_every_number_has_a_formula_that_ends_in_it() -> None:
     )
     assert figures["tokens"]["value"] == "262,144"
     assert figures["bubble"]["value"] == f"{max(driver.plan.pipeline.timeline().bubble):.1%}"
-    driver.type("model.module_architectures.language_module.kv_channels", "5")
+    driver.type("runtime.precision", "nvfp4")
     rejected = {figure["key"]: figure for figure in driver.screen.state["figures"]}["rejected"]
     assert (rejected["label"], rejected["value"]) == ("fields that `mimokit run` rejects", "1")
-    assert "kv_channels" in rejected["formula"]
+    assert "precision" in rejected["formula"]
     colocated = Driver()
     figures = {figure["key"]: figure for figure in colocated.screen.state["figures"]}
     moved = colocated.plan.bridges[0].bytes_forward

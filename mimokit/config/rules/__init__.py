@@ -13,8 +13,11 @@ from mimokit.config.rules.graph import topology_problems
 from mimokit.config.rules.modalities import modality_problems
 from mimokit.config.rules.names import name_problems
 from mimokit.config.rules.networks import network_problems
+from mimokit.config.rules.positions import position_problems
+from mimokit.config.rules.projectors import projector_problems
 from mimokit.config.rules.ranks import mode_problems
 from mimokit.config.rules.runtime import prediction_problems, runtime_problems, strategy_problems
+from mimokit.config.rules.samples import sample_problems
 from mimokit.config.rules.sharding import sharding_problems
 from mimokit.config.rules.tokens import token_problems
 
@@ -31,10 +34,13 @@ def all_problems(context: ValidationContext) -> Iterator[Problem]:
     yield from topology_problems(context)
     yield from mode_problems(context)
     yield from network_problems(context)
+    yield from position_problems(context)
+    yield from projector_problems(context)
     yield from decoder_problems(context)
     yield from sharding_problems(context)
     yield from modality_problems(context)
     yield from token_problems(context)
+    yield from sample_problems(context)
     yield from runtime_problems(context)
     yield from prediction_problems(context)
     yield from strategy_problems(context)

@@ -12,7 +12,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from mimokit.config.errors import Fix, Problem
-from mimokit.config.messages import written
 
 Numbers = float | NDArray[Any]
 """A number, or an array of numbers that broadcasts against the others.
@@ -104,6 +103,9 @@ class ModuleFacts:
         experts: routed experts per layer; 0 for none.
         expert_ffn: inner width of one of them.
         expert_biases: they have biases.
+        value_biases: biases of values, where keys have none; 0 where both have them, or neither.
+        projector_widths: outputs of the matrices of projectors that ranks share.
+        inner_layers: layers of an encoder whose rows the first layers of a language model add.
         plans_experts: sizes may have expert parallelism before there is a network.
         seq: tokens of one sequence.
         global_batch_size: samples per optimizer step.
@@ -125,6 +127,9 @@ class ModuleFacts:
     experts: int = 0
     expert_ffn: int = 0
     expert_biases: bool = False
+    value_biases: int = 0
+    projector_widths: tuple[int, ...] = ()
+    inner_layers: int = 0
     plans_experts: bool = False
     seq: int = 0
     global_batch_size: int = 0
@@ -197,10 +202,3 @@ def module_problem(
 def a_fix(path: str, value: object) -> Fix:
     """Return the change of one value."""
     return {"path": path, "value": value}
-
-
-def leave_out(name: str, field: str, value: object, path: str) -> Problem:
-    """Return the problem of a field that is only planned."""
-    verb = f"is {written(value)}" if isinstance(value, int | str) else "is given"
-    sentence = f"{field} {verb}, which can be planned but not run yet; leave it out until then."
-    return module_problem(name, field, value, sentence, {"path": path, "value": None})

@@ -8,6 +8,7 @@ broadcast: one layout or a million use the same row. The rules are Megatron-Core
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from mimokit.config.rules.facts import (
     size_path,
     unknown_sizes,
 )
+from mimokit.units import counted
 
 CHUNKS = "virtual_pipeline_model_parallel_size"
 INSTANCES = "num_distributed_optimizer_instances"
@@ -67,6 +69,53 @@ def _kv_heads(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
         "divide the other, change one of them."
     )
     return module_problem(facts.name, "num_query_groups", facts.kv_heads, what)
+
+
+def _value_biases(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+    what = (
+        f"tensor_parallel is {sizes.tensor}, whose ranks share "
+        f"{counted(facts.kv_heads, 'query group')}, and cannot share the {facts.value_biases} "
+        "biases of their values evenly (add_key_bias is false); choose at most "
+        f"{facts.kv_heads}, or leave out add_key_bias."
+    )
+    fix = a_fix(network_path(facts.name, "add_key_bias"), None)
+    return module_problem(facts.name, "tensor_parallel", sizes.tensor, what, fix)
+
+
+def _projector_holds(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
+    return math.gcd(*facts.projector_widths) % sizes.tensor == 0
+
+
+def _projector(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+    width = next(width for width in facts.projector_widths if width % sizes.tensor)
+    what = (
+        f"tensor_parallel is {sizes.tensor}, which does not divide the {width} outputs of a matrix "
+        "of its projector; choose a divisor, or other projector.hidden_sizes."
+    )
+    return module_problem(facts.name, "tensor_parallel", sizes.tensor, what)
+
+
+def _first_layers(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
+    """Return the layers of the first chunk."""
+    layers, fewer = sizes.layers_per_chunk(facts.layers, facts.extra)
+    return layers - fewer
+
+
+def _inner_layers(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+    first = int(_first_layers(sizes, facts))
+    if facts.layers < facts.inner_layers:
+        what = (
+            f"num_layers is {facts.layers}, fewer than the {facts.inner_layers} layers that add "
+            "the rows of inner layers of an encoder (projector.deepstack_layers); name fewer there."
+        )
+        return module_problem(facts.name, "num_layers", facts.layers, what)
+    what = (
+        f"pipeline_parallel is {sizes.pipeline}, which leaves {counted(first, 'layer')} to the "
+        f"first chunk of its first stage, but its first {facts.inner_layers} layers add the rows "
+        "of inner layers of an encoder (projector.deepstack_layers); lower pipeline_parallel or "
+        f"{CHUNKS}, or name fewer layers there."
+    )
+    return module_problem(facts.name, "pipeline_parallel", sizes.pipeline, what)
 
 
 def _pieces(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
@@ -293,6 +342,16 @@ RULES = (
         unless=("heads",),
     ),
     SizeRule(
+        "value biases",
+        "ranks cannot share the biases of values",
+        ("tensor",),
+        lambda sizes, facts: (
+            (facts.value_biases % sizes.tensor == 0) | (sizes.tensor <= facts.kv_heads)
+        ),
+        _value_biases,
+        unless=("heads", "key heads"),
+    ),
+    SizeRule(
         "feed-forward",
         "tensor parallelism does not divide the feed-forward width",
         ("tensor",),
@@ -307,6 +366,13 @@ RULES = (
         _divides_width("moe_shared_expert_intermediate_size"),
     ),
     VOCABULARY,
+    SizeRule(
+        "projector",
+        "tensor parallelism does not divide the width of a projector",
+        ("tensor",),
+        _projector_holds,
+        _projector,
+    ),
     SizeRule(
         "context",
         "context parallelism does not divide the sequence",
@@ -336,6 +402,14 @@ RULES = (
         _layers_hold,
         _layers,
         unless=("chunks",),
+    ),
+    SizeRule(
+        "inner layers",
+        "the first chunk has too few layers to add the rows of inner layers of an encoder",
+        ("pipeline", "virtual"),
+        lambda sizes, facts: _first_layers(sizes, facts) >= facts.inner_layers,
+        _inner_layers,
+        unless=("chunks", "layers"),
     ),
     SizeRule(
         "experts",

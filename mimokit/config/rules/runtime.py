@@ -9,7 +9,13 @@ from mimokit.config.messages import problem_at
 from mimokit.config.parallelism import LARGEST_WORLD
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.facts import network_path
-from mimokit.config.runtime import MODE_OF_SCHEDULE, SCHEDULE_OF_MODE, ZERO_BUBBLE, RuntimeConfig
+from mimokit.config.runtime import (
+    FRAME_PARALLEL,
+    MODE_OF_SCHEDULE,
+    SCHEDULE_OF_MODE,
+    ZERO_BUBBLE,
+    RuntimeConfig,
+)
 from mimokit.units import counted
 
 
@@ -32,6 +38,7 @@ def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
     yield from _profiler(runtime, context)
     yield from _profiled_steps(runtime, context)
     yield from _validation(runtime, context)
+    yield from _frame_parallel(runtime, context)
 
 
 def _encoder_microbatches(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
@@ -123,6 +130,19 @@ def _validation(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[
             f"most {last}."
         )
         yield problem_at("runtime.validation.interval", validation.interval, sentence, last)
+
+
+def _frame_parallel(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
+    """Yield frames to share where no module encodes images."""
+    model = context.model
+    known = context.is_valid("runtime.patch_type", "model.llm_module_name", "model.topology")
+    networks = [model.module_architectures.get(name) for name in model.encoder_module_names]
+    if FRAME_PARALLEL not in runtime.patch_type or not known or None in networks:
+        return
+    valid = context.is_valid("model.module_architectures")
+    if valid and all(network.modality != "vision" for network in networks if network):
+        sentence = f"patch_type has {FRAME_PARALLEL}, but no module encodes images; leave it out."
+        yield problem_at("runtime.patch_type", FRAME_PARALLEL, sentence, [])
 
 
 def prediction_problems(context: ValidationContext) -> Iterator[Problem]:

@@ -26,6 +26,7 @@ from mimokit.config.rules.pair_rules import (
     PairRule,
     broken_pair_rules,
 )
+from mimokit.config.rules.projectors import most_inner_layers, widths_on_ranks
 
 OF_LANGUAGE_WHERE_HOMOGENEOUS = (
     "expert_tensor_parallel",
@@ -90,7 +91,22 @@ def _facts_of(
     )
     if network is None or not context.is_valid(f"model.module_architectures.{name}"):
         return facts
+    if context.is_valid("model.topology", "model.llm_module_name"):
+        facts = _in_graph(context, facts, network)
     return _with_network(facts, network, module)
+
+
+def _in_graph(
+    context: ValidationContext, facts: ModuleFacts, network: ModuleArchitecture
+) -> ModuleFacts:
+    """Return the facts of a module among others: of its projectors, and what it takes or writes."""
+    writes = facts.name in context.model.decoder_module_names and network.modality == "text"
+    return replace(
+        facts,
+        vocab=network.vocab_size if writes else 0,
+        projector_widths=widths_on_ranks(context, facts.name),
+        inner_layers=most_inner_layers(context) if facts.is_language else 0,
+    )
 
 
 def _with_network(
@@ -104,14 +120,19 @@ def _with_network(
     )
     follows = network.ffn_hidden_size is None and heads % module.tensor_parallel  # from the heads
     padded = network.vocabulary_multiple is not None
+    kv_heads = 0 if heads % groups else heads if network.multi_latent_attention else groups
+    only_values = network.add_key_bias is False and network.has_biases[0]
+    one_end = any(split) and not all(split)  # which another rule rejects
     return replace(
         facts,
         heads=heads,
-        kv_heads=0 if heads % groups else heads if network.multi_latent_attention else groups,
+        kv_heads=kv_heads,
         ffn=network.feed_forward_size if network.dense_layers and not follows else 0,
         shared_ffn=network.moe_shared_expert_intermediate_size or 0,
-        vocab=network.vocab_size if facts.is_language and not padded else 0,
-        layers=0 if any(split) and not all(split) else network.num_layers,
+        value_biases=kv_heads * network.head_dim if only_values else 0,
+        vocab=network.vocab_size if facts.is_language and not padded else facts.vocab,
+        layers=0 if one_end else network.num_layers,
+        inner_layers=0 if one_end else facts.inner_layers,
         extra=network.mtp_num_layers or 0,
         ends=all(split),
         experts=network.num_moe_experts or 0,

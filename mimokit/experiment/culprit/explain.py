@@ -106,7 +106,7 @@ def compute_reference(
         nudges: seeds of the changes by a rounding; none: `TOLERANCE` is all that is allowed.
 
     Raises:
-        ConfigError: the config is wrong or cannot run yet.
+        ConfigError: the config is wrong or cannot run.
         RankError: it fails.
     """
     return _reference(cluster, _side(config, data), steps, nudges)
@@ -146,7 +146,7 @@ def explain(
         reference: of the same model and data; computed if None.
 
     Raises:
-        ConfigError: a config is wrong or cannot run yet.
+        ConfigError: a config is wrong or cannot run.
         ValueError: the layouts or the reference are of different models, data or settings; or a
             layout has a strategy between replicas, or reads samples in another order.
         RankError: a rank fails.

@@ -81,7 +81,7 @@ def explain_shrunk(
     """Shrink a layout to what the cluster has room for, and explain each small layout.
 
     Raises:
-        ConfigError: the config is wrong, or cannot be made so small, or cannot run yet.
+        ConfigError: the config is wrong, or cannot be made so small, or cannot run.
         RankError: a rank fails.
     """
     checked = checked_config(config)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mimokit.config import ConfigError, check_runnable
+import mimokit
+from mimokit.config import ConfigError
 from mimokit.experiment import verify
 from tests.invariance import FEW_STEPS, assert_computes_the_same, oracle_of
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
@@ -53,7 +54,7 @@ def test_verification_sees_a_sample_that_is_read_twice(cluster):
 def test_what_cannot_share_images():
     config = multimodal_config({"audio": (1, 2), LANGUAGE: (1, 2)}, "homogeneous", **SHARED)
     with pytest.raises(ConfigError) as refused:
-        check_runnable(config)
+        mimokit.plan(config)
     (problem,) = refused.value.problems
     assert problem.sentence == (
         "Section 'runtime': patch_type has vit_frame_parallel, but no module encodes images; "
