@@ -15,7 +15,13 @@ from mimokit.config import (
     ProjectorArchitecture,
     StrategyConfig,
 )
-from tests.layouts_apart import apart_multimodal_config, decoded_config
+from tests.layouts_apart import (
+    apart_multimodal_config,
+    decoded_config,
+    with_adapter,
+    with_edge,
+    with_image_decoder,
+)
 from tests.layouts_experts import MIXTURE
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
 from tests.layouts_networks import LANGUAGES
@@ -59,6 +65,93 @@ def drawn_config(draws: random.Random) -> ExperimentConfig:
                 return _with_inner_layers(draws, config)
         except (ConfigError, ZeroDivisionError):
             continue
+
+
+def numbered_graph(number: int) -> ExperimentConfig:
+    """Return a layout with adapters, encoders of several receivers, or decoders of items."""
+    draws = random.Random(number)
+    while True:
+        try:
+            config = _graph(draws)
+            for vary in (_vary_language, _share_replicas, _cut_sequences, _mix_experts):
+                vary(draws, config)
+            _vary_steps(draws, config)
+            config.finalize()
+            if mimokit.plan(config).world_size <= MOST_RANKS:
+                _vary_chunks(draws, config)
+                config.runtime.clip_grad = 0.0 if number % 2 else 1.0
+                config.name = f"drawn graph {number}"
+                return config.finalize()
+        except (ConfigError, ZeroDivisionError):
+            continue
+
+
+def _graph(draws: random.Random) -> ExperimentConfig:
+    """Return modules on ranks of their own, or a chain with an adapter on shared ranks."""
+    mode = draws.choice(("homogeneous", "colocated", "heterogeneous", "heterogeneous"))
+    encoders = draws.sample(ENCODERS, draws.choice((1, 2, 2, 3)))
+    options, apart = _options(draws, encoders), mode == "heterogeneous"
+    each = {name: _sizes(draws, 2) if apart else (1, 1, 1) for name in (*encoders, LANGUAGE)}
+    config = apart_multimodal_config(each, **options)
+    if apart and draws.random() < 0.3:
+        return _decoding(draws, config)
+    config = _adapting(draws, config, encoders, apart)
+    if not apart:
+        return _on_shared_ranks(draws, config, mode)
+    feeding = [n for n in encoders if LANGUAGE not in config.model.module_topology[n]]
+    if draws.random() < 0.4:
+        config = with_edge(config, draws.choice(feeding))
+    return _decoding(draws, config) if draws.random() < 0.2 else config
+
+
+def _adapting(
+    draws: random.Random, config: ExperimentConfig, encoders: list[str], apart: bool
+) -> ExperimentConfig:
+    """Draw an adapter of one encoder or of several, sometimes another behind it."""
+    last, *others = draws.sample(encoders, draws.randint(1, len(encoders)))
+    for name in ("adapter", "second")[: draws.choice((1, 1, 2))]:
+        fields: dict[str, Any] = {"hidden_size": draws.choice((32, 48))}
+        if draws.random() < 0.4:
+            fields["position_embedding_type"] = "rope"
+        sizes = _sizes(draws, 2) if apart else (1, 1, 1)
+        config = with_adapter(config, sizes, last, name, tuple(others), **fields)
+        last, others = name, []
+    return config
+
+
+def _decoding(draws: random.Random, config: ExperimentConfig) -> ExperimentConfig:
+    """Draw a decoder of the images or the sound that an encoder reads."""
+    networks = config.model.module_architectures
+    names = [n for n in config.model.input_module_names if networks[n].modality != "text"]
+    if not names:
+        return config
+    weight = draws.choice((None, 0.5))
+    return with_image_decoder(
+        config, _sizes(draws, 2), draws.choice(names), reconstruction_loss_weight=weight
+    )
+
+
+def _on_shared_ranks(
+    draws: random.Random, config: ExperimentConfig, mode: DeploymentMode
+) -> ExperimentConfig:
+    """Draw the sizes of a chain of modules, on which the language model may have stages."""
+    networks = config.model.module_architectures
+    config.data.seq_length = networks[LANGUAGE].seq_length = 44
+    ranks, stages = draws.choice((2, 4, 4, 8)), draws.choice((1, 1, 2))
+    own: dict[str, Any] = {**_of_ranks(draws, ranks // stages), "pipeline_parallel": stages}
+    sizes = {
+        name: own if mode == "homogeneous" else _of_encoder(draws, ranks, stages)
+        for name in config.model.encoder_module_names
+    }
+    for name in sizes if mode == "colocated" else ():
+        network = networks[name]
+        network.num_layers = max(sizes[name]["pipeline_parallel"], network.num_layers)
+    networks[LANGUAGE].num_layers = max(stages, networks[LANGUAGE].num_layers)
+    config.data.base_batch_size = 8 // own["data_parallel"]
+    config = config.with_layout(mode, **sizes, **{LANGUAGE: own})
+    if mode == "colocated" and draws.random() < 0.5:
+        config.runtime.encoder_microbatches = draws.randint(1, config.data.num_microbatches)
+    return config
 
 
 def _predict_further(draws: random.Random, config: ExperimentConfig) -> None:

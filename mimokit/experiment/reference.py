@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from mimokit.config import ExperimentConfig, ModuleArchitecture, ModuleParallelismConfig
 from mimokit.config.runtime import AS_DRAWN, PRECISION_OF_RUNS, TF32
 from mimokit.config.strategy import OPTIMIZER_TAKES
 from mimokit.experiment.verification_report import ADAM_EPSILON, NOISY_ADAM_EPSILON
-from mimokit.planning import plan_layout
-from mimokit.planning.execution import plan_executions
+from mimokit.planning.layout import plan_checked
 from mimokit.planning.types import LayoutPlan
 
 
 def plan_of_one(alone: ExperimentConfig) -> LayoutPlan:
-    """Return the plan of a single-rank config, of which all modules may be frozen."""
-    plan = plan_layout(_as_planned(alone))
-    return replace(plan, executions=plan_executions(alone, plan.modules))
+    """Return the plan of a single-rank config.
+
+    Its rules are not asked: the layout that it is of has kept them, and one process may be what
+    homogeneous mode has not. Only modules behind the language model may be trained, and an encoder
+    may feed several modules.
+    """
+    return plan_checked(alone)
 
 
 def for_verification(config: ExperimentConfig) -> ExperimentConfig:
@@ -99,25 +100,3 @@ def decoders_of(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
     """Return the networks of the modules behind the language model, by name."""
     model = config.model
     return {name: model.get_architecture(name) for name in model.decoder_module_names}
-
-
-def _as_planned(config: ExperimentConfig) -> ExperimentConfig:
-    """Return the single-rank config of which there is a plan, with the same batches.
-
-    No module is frozen: a plan needs a trained one, and all trained modules may be behind the
-    language model; freezing affects only how modules are executed. And every encoder feeds the
-    language model: nothing crosses between modules of one process. What takes rows of another one
-    is planned as if it read sound.
-    """
-    alone: dict[str, object] = {"frozen": False}
-    hears = {**alone, "modal_type": None, "mel_bins": 1}
-    networks = {
-        name: network.model_copy(update=hears if network.modality == "rows" else alone)
-        for name, network in config.model.module_architectures.items()
-    }
-    ids = dict(config.model.special_token_ids)
-    for name in config.model.encoder_module_names:
-        ids.setdefault(name, max(ids.values()) + 1)
-    changed = {"module_architectures": networks, "topology": None, "special_token_ids": ids}
-    model = config.model.model_copy(update=changed)
-    return config.model_copy(update={"model": model})

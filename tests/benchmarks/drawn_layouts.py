@@ -1,13 +1,15 @@
 """Right layouts are drawn and verified: `python -m tests.benchmarks.drawn_layouts [N [FIRST]]`.
 
-Every second one does not clip gradients. A layout that fails is a false alarm, or a defect.
+A third argument, `graphs`, draws those with adapters, encoders of several receivers, and decoders
+of items. Every second one does not clip gradients. A layout that fails is a false alarm, or a
+defect.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +18,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.experiment import VerificationReport, verify
 from mimokit.units import counted
 from tests.benchmarks.table import show
-from tests.layouts_drawn import MOST_RANKS, numbered_config
+from tests.layouts_drawn import MOST_RANKS, numbered_config, numbered_graph
 
 NUMBER, FEW = 200, 8
 """Layouts that are drawn, and with all other benchmarks."""
@@ -45,11 +47,13 @@ class Drawn:
         return self.config.runtime.clip_grad > 0
 
 
-def run(numbers: Iterable[int]) -> Iterator[Drawn]:
+def run(
+    numbers: Iterable[int], drawn: Callable[[int], ExperimentConfig] = numbered_config
+) -> Iterator[Drawn]:
     """Verify drawn layouts, in one cluster."""
     with EngineCluster(n=MOST_RANKS, progress=False) as cluster:
         for number in numbers:
-            config, start = numbered_config(number), time.perf_counter()
+            config, start = drawn(number), time.perf_counter()
             report = _verified(cluster, config)
             yield Drawn(number, config, report, time.perf_counter() - start)
 
@@ -65,7 +69,8 @@ def _verified(cluster: EngineCluster, config: ExperimentConfig) -> VerificationR
 
 def rows(drawn: list[Drawn] | None = None) -> list[dict[str, Any]]:
     """Return the figures of the table."""
-    drawn = list(run(range(FEW))) if drawn is None else drawn
+    if drawn is None:
+        drawn = [*run(range(FEW)), *run(range(FEW), numbered_graph)]
     return [row for clips in (True, False) for row in _rows_of(drawn, clips)]
 
 
@@ -130,8 +135,9 @@ def main() -> None:
     """Verify and print a line each, then the table."""
     number = int(sys.argv[1]) if len(sys.argv) > 1 else NUMBER
     first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    make = numbered_graph if "graphs" in sys.argv[3:] else numbered_config
     drawn: list[Drawn] = []
-    for one in run(range(first, first + number)):
+    for one in run(range(first, first + number), make):
         drawn.append(one)
         print(_line(one), flush=True)
     show("Drawn layouts against one process", rows(drawn))

@@ -132,9 +132,9 @@ def test_an_item_becomes_its_own_rows_whatever_is_beside_it(cluster, positions):
     def rows(parts, most):
         fields = {"max_position_embeddings": 6} if positions == "learned_absolute" else {}
         config = single_rank(_config(seq_length=4, position_embedding_type=positions, **fields))
+        plan, grid = plan_of_one(config), torch.tensor([[1, 1, len(part)] for part in parts])
         config.model.module_architectures["adapter"].seq_length = most
-        grid = torch.tensor([[1, 1, len(part)] for part in parts])
-        given = plan_of_one(config), config, torch.cat(parts), grid
+        given = plan, config, torch.cat(parts), grid
         return cluster.run(_encode, *given, world_size=1)[0]
 
     alone = [rows([part], len(part)) for part in parts]
