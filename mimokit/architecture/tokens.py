@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mimokit.config import MimoParallelismConfig, ModuleArchitecture
+from mimokit.config import ExperimentConfig, MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.rules.facts import a_fix, network_path
 from mimokit.units import counted
@@ -247,6 +247,27 @@ def adapter_problems(model: MimoParallelismConfig) -> Iterator[Problem]:
             )
             fix = a_fix(network_path(name, "seq_length"), feeders[largest])
             yield Problem(name, "seq_length", taken, sentence, fix)
+
+
+def room_problems(config: ExperimentConfig) -> Iterator[Problem]:
+    """Yield encoders of images of one size of which not even one has room in a sample."""
+    model, data = config.model, config.data
+    for name in model.input_module_names:
+        network = model.get_architecture(name)
+        if network.modality != "vision" or network.any_image_size:
+            continue
+        tokens, room = image_geometry(network).tokens, config.tokens_of(name)
+        if room >= tokens:
+            continue
+        last = next(iter(model.ends_of(name)))
+        own = last in data.modality_seq_lengths
+        field = f"modality_seq_lengths.{last}" if own else "image_seq_length"
+        more = -(-tokens * model.paths_of_items(last) // model.paths_of_items(name))
+        what = (
+            f"Module '{name}': an image becomes {counted(tokens, 'token')}, but a sample has room "
+            f"for {room} of them (data.{field}); make that at least {more}."
+        )
+        yield Problem(name, field, room, what, a_fix(f"data.{field}", more))
 
 
 def reconstruction_problems(model: MimoParallelismConfig) -> Iterator[Problem]:

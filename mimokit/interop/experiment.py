@@ -175,12 +175,13 @@ def _topology(layout: Layout) -> dict[str, Any]:
 
 
 def _tokens(branch: EncoderBranch, workload: Workload) -> int:
-    """Return the tokens per sample that an encoder's outputs become."""
+    """Return the tokens per sample that an encoder's outputs become, of one image at least."""
     seen, encoder = workload.input_of(branch), branch.encoder
-    merge, extra = 1, 0
+    merge, extra, least = 1, 0, 0
     if isinstance(encoder, VisionEncoder):
         merge, extra = encoder.merge**2, int(encoder.class_token)
-    return math.ceil(seen.count * (seen.length - extra) / merge)
+        least = encoder.tokens()
+    return max(least, math.ceil(seen.count * (seen.length - extra) / merge))
 
 
 def _set_workload(content: dict[str, Any], layout: Layout, workload: Workload) -> None:

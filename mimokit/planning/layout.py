@@ -6,7 +6,11 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from mimokit.architecture.tokens import adapter_problems, reconstruction_problems
+from mimokit.architecture.tokens import (
+    adapter_problems,
+    reconstruction_problems,
+    room_problems,
+)
 from mimokit.config import (
     ConfigError,
     DataConfig,
@@ -82,12 +86,12 @@ def check_plannable(config: ExperimentConfig) -> None:
 
     Raises:
         ConfigError: more micro-batches, edges or slots than the tag of a message between stages can
-            number; frames that have no room; adapters of other items than encoders make; decoders
-            of other items than encoders read.
+            number; frames, or one image, that have no room; adapters of other items than encoders
+            make; decoders of other items than encoders read.
     """
     tags, frames = tag_problems(config.model, config.data), frame_problems(config)
     rows = *adapter_problems(config.model), *reconstruction_problems(config.model)
-    refuse_if_any((*tags, *frames, *rows))
+    refuse_if_any((*tags, *frames, *rows, *room_problems(config)))
 
 
 def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> LayoutPlan:

@@ -30,7 +30,7 @@ def plan(
         {
             "model": {
                 "module_architectures": {
-                    "images": {**architecture, "seq_length": 9},
+                    "images": {**architecture, "seq_length": 8},
                     "language_module": architecture,
                 },
                 "module_parallelisms": {

@@ -28,7 +28,7 @@ def sections(
     return {
         "model": {
             "module_architectures": {
-                "images": network(),
+                "images": network(seq_length=16),
                 "language_module": network(seq_length=128, vocab_size=1024),
             },
             "module_parallelisms": {

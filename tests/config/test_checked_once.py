@@ -81,10 +81,7 @@ def test_plan_checks_a_file_once(file: Path, counts: Counts) -> None:
 def test_commands_check_a_file_once(
     command: str, file: Path, counts: Counts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Up to what is sent to the ranks; `verify` sends its oracle's layout of one rank first.
-
-    `run` reports the error of its experiment and exits.
-    """
+    """Up to what is sent to the ranks; `run` reports the error of its experiment and exits."""
     from mimokit.cli import run_commands
 
     engines = NoEngines()
@@ -92,9 +89,9 @@ def test_commands_check_a_file_once(
     monkeypatch.setattr("mimokit.cluster.EngineCluster", lambda **_: engines)
     with pytest.raises((NotSentError, typer.Exit)):
         getattr(run_commands, command)(str(file), **DEFAULTS[command])
-    if command == "verify":
-        counts["all"] -= 1  # that layout is another config
     assert counts == {"all": 1}
+    if command == "verify":
+        return  # the layout of its one process is sent first, whose rules nothing asks
     (sent,) = engines.sent
     counts.update(dict.fromkeys(counts, 0))
     mimokit.plan(sent)

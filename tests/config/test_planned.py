@@ -147,7 +147,7 @@ def test_nothing_of_them_is_written_unless_it_is_said() -> None:
         ("images", {"mel_bins": 80, "patch_bias": False}, "has mel_bins and so reads sound"),
         ("images", {"normalization": "BatchNorm"}, "choose 'LayerNorm' or 'RMSNorm'"),
         ("images", {"projector": {"hiden_sizes": [1]}}, "did you mean hidden_sizes?"),
-        ("images", {**LEARNED, "max_position_embeddings": 3}, "fewer than the 32 positions"),
+        ("images", {**LEARNED, "max_position_embeddings": 3}, "fewer than the 16 positions"),
         (LANGUAGE, {"rope_scaling": {"rope_type": "longer"}}, "rope_type longer; choose linear"),
         (
             LANGUAGE,
@@ -451,4 +451,4 @@ def test_predictions_that_suppose_nonsense(prediction: Any, named: str) -> None:
 
 
 def test_a_network_of_the_small_config_is_plain() -> None:
-    mimokit.plan(load(with_network("images", **network())))
+    mimokit.plan(load(with_network("images", **network(seq_length=16))))

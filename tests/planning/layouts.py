@@ -36,7 +36,10 @@ def layout(
     modules = {**encoders, "language": language}
     content: dict[str, Any] = {
         "model": {
-            "module_architectures": {name: dict(network) for name in modules},
+            "module_architectures": {
+                **{name: network | {"seq_length": 16} for name in encoders},
+                "language": dict(network),
+            },
             "module_parallelisms": modules,
             "special_token_ids": {name: 9000 + i for i, name in enumerate(encoders)},
             "llm_module_name": "language",

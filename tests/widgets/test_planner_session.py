@@ -415,10 +415,10 @@ def test_a_frozen_module_is_said_and_followed() -> None:
 
 def test_what_the_data_section_says_of_a_module_follows_its_name() -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
-    driver.type("data.modality_seq_lengths.images", "288")
+    driver.type("data.modality_seq_lengths.images", "640")
     driver.send("rename", name="images", text="eyes")
     assert driver.sentences == []
-    assert driver.session.valid.config.data.modality_seq_lengths == {"eyes": 288}
+    assert driver.session.valid.config.data.modality_seq_lengths == {"eyes": 640}
     driver.type("data.modality_seq_lengths.eyes", "0")
     assert driver.session.field_errors[0].path == ("data", "modality_seq_lengths", "eyes")
     driver.send("undo")
