@@ -255,6 +255,8 @@ def test_as_many_modules_as_a_model_may_have() -> None:
         model["module_parallelisms"][f"m{number}"] = {"data_parallel": 4}
         model["module_architectures"][f"m{number}"] = network()
         model["special_token_ids"][f"m{number}"] = 2000 + number
+    put(content, "data.seq_length", 16 * MOST_MODULES)
+    put(content, "model.module_architectures.language_module.seq_length", 16 * MOST_MODULES)
     assert problems(content) == ()
     model["module_parallelisms"]["one_more"] = {"data_parallel": 4}
     with pytest.raises(ConfigError, match=r"module_parallelisms .* at most 128 entries"):

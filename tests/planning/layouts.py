@@ -25,12 +25,13 @@ def layout(
     **encoders: Sizes,
 ) -> ExperimentConfig:
     """Return a config in which sizes divide whatever they are cut into; hidden size 5040."""
+    seq_length = 16 * (1 + max(1, len(encoders)))
     network = {
         "num_layers": 60,
         "hidden_size": 5040,
         "num_attention_heads": 5040,
         "kv_channels": 2,
-        "seq_length": 32,
+        "seq_length": seq_length,
         "vocab_size": 5040,
     }
     modules = {**encoders, "language": language}
@@ -48,7 +49,7 @@ def layout(
         "data": {
             "base_batch_size": base_batch_size,
             "num_microbatches": num_microbatches,
-            "seq_length": 32,
+            "seq_length": seq_length,
             "image_seq_length": 16,
             "vocab_size": 5040,
             "image_special_token_id": 9000,

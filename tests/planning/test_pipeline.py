@@ -139,7 +139,7 @@ def test_a_module_behind_the_language_module() -> None:
         ("language", "generator"),
     ]
     # Every token of the language module crosses, not only those of images.
-    assert plan.disjoint_bridges[1].forward.bytes_between == 2 * 32 * 5040 * 4
+    assert plan.disjoint_bridges[1].forward.bytes_between == 2 * 48 * 5040 * 4
     assert plan.pipeline is not None
     assert plan.pipeline.graph.total_stages == 5
     assert plan.pipeline.stages_of(6)[0].position == 4

@@ -246,13 +246,19 @@ def _no_frames(context: ValidationContext, data: DataConfig) -> Iterator[Problem
 
 
 def _no_room(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
-    total = sum(data.modality_seq_lengths.values())
-    if total >= data.seq_length and context.is_valid(
-        "data.modality_seq_lengths", "data.seq_length"
+    known = ("data.modality_seq_lengths", "data.image_seq_length", "data.seq_length")
+    model = context.model
+    graph, language = model.module_topology, model.llm_module_name
+    last = [name for name in model.encoder_module_names if language in graph[name]]
+    lengths = {name: data.modality_seq_length(name) for name in last}
+    if data.image_seq_length < data.seq_length <= sum(lengths.values()) and context.is_valid(
+        *known
     ):
+        told = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        total, tokens = sum(lengths.values()), counted(data.seq_length, "token")
         sentence = (
-            f"modality_seq_lengths add up to {total}, but a sample has "
-            f"{counted(data.seq_length, 'token')} (data.seq_length), those of all encoders among "
-            "them; make them smaller, so that text has room."
+            f"modality_seq_lengths and image_seq_length add up to {total} ({told}), but a sample "
+            f"has {tokens} (data.seq_length), those of all encoders among them; make them smaller, "
+            "so that text has room."
         )
         yield problem_at("data.modality_seq_lengths", dict(data.modality_seq_lengths), sentence)

@@ -58,6 +58,9 @@ class EncoderInputs:
 
     Attributes:
         placeholders: token ids that its rows replace, one for every path to the language model.
+        max_items: items of a sample that fit: at least one.
+        item_tokens: tokens of an item that fit on a path; fewer than its most where the item may be
+            smaller.
     """
 
     module: str
@@ -65,11 +68,12 @@ class EncoderInputs:
     placeholders: tuple[int, ...]
     geometry: Geometry
     max_items: int
+    item_tokens: int
 
     @property
     def max_tokens(self) -> int:
         """The most placeholders of an item, on all paths together."""
-        return len(self.placeholders) * self.geometry.tokens
+        return len(self.placeholders) * self.item_tokens
 
     def no_items(self) -> torch.Tensor:
         """Return the inputs of no item: [0, …]."""
@@ -101,7 +105,8 @@ def encoder_inputs(config: ExperimentConfig) -> tuple[EncoderInputs, ...]:
     """Return the inputs of the encoders of a config that read items, in its order.
 
     Raises:
-        ValueError: if sizes do not divide each other, or not even one item of an encoder fits.
+        ValueError: if sizes do not divide each other, or not even one image of the one size that
+            an encoder takes fits.
     """
     model = config.model
     inputs = []
@@ -109,26 +114,31 @@ def encoder_inputs(config: ExperimentConfig) -> tuple[EncoderInputs, ...]:
         architecture = model.get_architecture(name)
         geometry = geometry_of(architecture)
         room = config.tokens_of(name)
-        if room < geometry.tokens:
+        of_one_size = isinstance(geometry, ImageGeometry) and not geometry.any_size
+        if of_one_size and room < geometry.tokens:
             last = listed([repr(module) for module in model.ends_of(name)])
             raise ValueError(
                 f"data.modality_seq_lengths (or image_seq_length) gives module {last} {room} "
                 f"tokens, less than the {geometry.tokens} of one item; raise it."
             )
         kind, placeholders = encoder_kind(architecture).name, model.input_token_ids[name]
-        inputs.append(EncoderInputs(name, kind, placeholders, geometry, room // geometry.tokens))
+        items, tokens = max(1, room // geometry.tokens), min(room, geometry.tokens)
+        inputs.append(EncoderInputs(name, kind, placeholders, geometry, items, tokens))
     return tuple(inputs)
 
 
 def drawn_grids(
     encoder: EncoderInputs, images: int, generator: np.random.Generator
 ) -> torch.Tensor:
-    """Draw sizes of images: [images, 3], one frame, rows and columns of patches up to the most."""
+    """Draw sizes of images that fit: [images, 3], one frame, rows and columns of patches."""
     shape = encoder.geometry
     assert isinstance(shape, ImageGeometry)
     most = [shape.rows // shape.merge_size + 1, shape.columns // shape.merge_size + 1]
     sides = torch.tensor(generator.integers(1, most, size=(images, 2)))
-    return torch.cat([torch.ones(images, 1, dtype=torch.int64), sides * shape.merge_size], dim=1)
+    rows = sides[:, 0].clamp(max=encoder.item_tokens)
+    columns = torch.minimum(sides[:, 1], encoder.item_tokens // rows)
+    ones = torch.ones(images, dtype=torch.int64)
+    return torch.stack([ones, rows * shape.merge_size, columns * shape.merge_size], dim=1)
 
 
 class MultimodalCollate:
@@ -209,7 +219,7 @@ class MultimodalCollate:
         if not self.three_axes:
             return torch.arange(self.seq_length).expand(len(samples), -1).contiguous()
         sharing: dict[int, list[EncoderInputs]] = {}  # they feed one adapter
-        for encoder in self.encoders:
+        for encoder in (*self.encoders, *self.text_heads):
             for token in encoder.placeholders:
                 sharing.setdefault(token, []).append(encoder)
         grids = {

@@ -195,6 +195,11 @@ def why_no_multimodal_digits(config: ExperimentConfig) -> str | None:
         return "data.modality_frames says how many images there are, these digits are as many drawn"
     for encoder in encoders:
         shape, name = encoder.geometry, encoder.module
+        if encoder.item_tokens < shape.tokens:
+            return (
+                f"a sample has room for {encoder.item_tokens} of the {shape.tokens} tokens of an "
+                f"item of module {name!r}"
+            )
         if isinstance(shape, ImageGeometry) and shape.num_channels != 1:
             return f"the images of module {name!r} have {shape.num_channels} channels, not 1"
         if isinstance(shape, AudioGeometry) and shape.frames < longest_frames():
@@ -213,7 +218,7 @@ def why_no_multimodal_digits(config: ExperimentConfig) -> str | None:
     words = seen + heard + 2 * MAX_WRITTEN + 1
     needed = placeholders + words
     for head in _text_heads(config):
-        most = head.geometry.tokens
+        most = head.item_tokens
         if most <= words:
             return f"module {head.module!r} reads {counted(most, 'word')}, less than {words + 1}"
     if data.seq_length < needed:
@@ -235,9 +240,7 @@ def synthetic_data(config: ExperimentConfig) -> TrainingData:
         presence=data.is_present,
         seq_length=data.seq_length,
         vocab_size=data.vocab_size,
-        max_words=min(
-            [head.geometry.tokens for head in _text_heads(config)], default=data.seq_length
-        ),
+        max_words=min([head.item_tokens for head in _text_heads(config)], default=data.seq_length),
         placeholders=placeholders,
         frames=data.frames_of,
     )

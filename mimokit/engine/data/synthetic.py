@@ -113,7 +113,7 @@ def _noise(
     tokens = [shape.tokens] * number
     if isinstance(shape, AudioGeometry):
         tokens = [
-            shape.tokens_of(int(frames))
+            min(shape.tokens_of(int(frames)), encoder.item_tokens)
             for frames in generator.integers(1, shape.frames + 1, size=number)
         ]
     return torch.tensor(values, dtype=torch.float32), torch.tensor(tokens)

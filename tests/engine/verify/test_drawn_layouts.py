@@ -10,7 +10,7 @@ import pytest
 
 from mimokit.experiment import verify
 from tests.invariance import FEW_STEPS, assert_within_its_noise
-from tests.layouts_drawn import numbered_config
+from tests.layouts_drawn import numbered_config, numbered_graph
 from tests.test_whole_runs import what_runs
 from tests.whole_runs import in_precision, parallel_fields
 
@@ -19,6 +19,9 @@ CHOSEN = (
 )  # fmt: skip
 IN_FP8 = 286, 649
 """Those whose models are computed in fp8 as well."""
+
+GRAPHS = 3, 6, 7
+"""Of those with adapters, several receivers and decoders of items: one of each."""
 
 LEFT_OUT = {
     ("homogeneous", "use_megatron_fsdp"),
@@ -42,6 +45,12 @@ def test_they_have_nearly_all_that_runs_in_every_mode():
 @pytest.mark.parametrize("number", CHOSEN)
 def test_a_drawn_layout_computes_what_one_process_computes(cluster, number):
     report = verify(cluster, numbered_config(number), steps=FEW_STEPS)
+    assert report.passed, report.verdict
+
+
+@pytest.mark.parametrize("number", GRAPHS)
+def test_a_drawn_graph_computes_what_one_process_computes(cluster, number):
+    report = verify(cluster, numbered_graph(number), steps=FEW_STEPS)
     assert report.passed, report.verdict
 
 
