@@ -19,7 +19,7 @@ from tests.layouts import digits_config
 from tests.layouts_drawn import numbered_config
 from tests.layouts_experts import experts_config
 from tests.planted import planted
-from tests.whole_runs import samples_in_another_order, with_sizes
+from tests.whole_runs import latent_config, samples_in_another_order, with_sizes
 
 QUICK = (
     "attention of a wrong scale on one rank",
@@ -84,6 +84,16 @@ def test_what_is_wrong_inside_of_experts_and_projectors_is_named(cluster):
     for fault in (fault for fault in FAULTS if fault.name in INSIDE):
         found = fault.explained(cluster)
         assert not fault.wrong(found), f"{fault.name}: {fault.wrong(found)}"
+
+
+def test_heads_of_latent_attention_are_compared_in_the_widths_of_queries_and_values(cluster):
+    config = latent_config()
+    right = explain(cluster, config, steps=STEPS, reference=reference_of(cluster, config))
+    assert right.passed, right.verdict
+    assert right.not_compared == ()
+    (fault,) = (fault for fault in FAULTS if "queries of latent attention" in fault.name)
+    found = fault.explained(cluster)
+    assert not fault.wrong(found), fault.wrong(found)
 
 
 def test_a_right_layout_whose_replicas_have_no_items_has_no_culprit(cluster):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from mimokit.engine.megatron import (
@@ -107,7 +108,7 @@ class _Layers:
                 self._watch(operation, part, _columns_of_weight(part), _whole)
             elif path.endswith(".core_attention"):
                 after = parts[path.replace("core_attention", "linear_proj")]
-                self._watch(operation, part, _columns_of_weight(after), _columns_of_weight(after))
+                self._watch(operation, part, _queries_before(after), _columns_of_weight(after))
             elif isinstance(part, MoELayer) or path.endswith(NORMS):
                 self._watch(operation, part, _whole, _whole)
             if isinstance(part, MoELayer):
@@ -249,3 +250,23 @@ def _rows_of_weight(part: Any) -> Share:
 def _columns_of_weight(part: Any) -> Share:
     """Return the share of the input of a matrix of which a rank has columns."""
     return lambda named: columns_of(part.weight, 1)
+
+
+def _queries_before(part: Any) -> Share:
+    """Return the share of the queries whose values are the input of a matrix.
+
+    The heads are the same; in latent attention those of queries and values differ in width.
+    """
+    config = part.config
+    if not config.multi_latent_attention:
+        return _columns_of_weight(part)
+    width = config.qk_head_dim + config.qk_pos_emb_head_dim
+
+    def columns(named: dict[str, Any]) -> Columns:
+        values = columns_of(part.weight, 1)
+        if values is None:
+            return None
+        heads = values[:: config.v_head_dim] // config.v_head_dim
+        return (width * heads[:, None] + np.arange(width)).reshape(-1)
+
+    return columns

@@ -9,13 +9,18 @@ from tests.experiment.culprit.faults.fault import (
     BACKWARD,
     FORWARD,
     IMAGES,
+    LANGUAGE,
     STAGES,
     Fault,
     on_rank,
     scaled,
 )
 from tests.experiment.culprit.faults.layouts import parts
-from tests.whole_runs import learned_positions_in_slices, learned_positions_on_contexts
+from tests.whole_runs import (
+    latent_config,
+    learned_positions_in_slices,
+    learned_positions_on_contexts,
+)
 
 ATTENTION = "megatron.core.transformer.dot_product_attention.DotProductAttention.forward"
 ATTENTION_OF_CONTEXTS = "mimokit.engine.models.attention.SequenceAttention.forward"
@@ -24,6 +29,18 @@ ATTENTION_OF_CONTEXTS = "mimokit.engine.models.attention.SequenceAttention.forwa
 def _transposed_heads(original: Any) -> Any:
     """Bring the columns of a rank's heads into reverse order."""
     return lambda self, *args, **named: original(self, *args, **named).flip(-1)
+
+
+def _gradients_of_queries_halved(original: Any) -> Any:
+    """Halve the gradients that latent attention gives to its queries."""
+
+    def forward(self: Any, query: Any, *args: Any, **named: Any) -> Any:
+        if self.config.multi_latent_attention and query.requires_grad:
+            query = query.view_as(query)
+            query.register_hook(lambda gradient: gradient / 2)
+        return original(self, query, *args, **named)
+
+    return forward
 
 
 def _slice_of_next_rank(original: Any) -> Any:
@@ -56,6 +73,11 @@ FAULTS = (
         "attention over contexts of a wrong scale", learned_positions_on_contexts,
         ATTENTION_OF_CONTEXTS, partial(scaled, 0.5),
         IMAGES, "core_attention", FORWARD, "0.5 times",
+    ),
+    Fault(
+        "gradients of the queries of latent attention on one rank", latent_config,
+        ATTENTION_OF_CONTEXTS, partial(on_rank, 1, _gradients_of_queries_halved),
+        LANGUAGE, "core_attention", BACKWARD, ranks=(1,),
     ),
     Fault(
         "positions shared in the order of another group", learned_positions_in_slices,
