@@ -164,6 +164,14 @@ class NetworkSizes(ConfigModel):
         return self.ffn_hidden_size or 4 * self.hidden_size
 
 
+OF_ITEMS = (
+    "image_size", "patch_size", "patch_bias", "num_channels", "class_token", "keep_class_token",
+    "num_registers", "any_image_size", "temporal_patch_size", "pooling_head", "mel_bins",
+    "merge_size",
+)  # fmt: skip
+"""Fields of what reads images or sound, which an adapter of their rows has not."""
+
+
 class ModuleArchitecture(LayerArchitecture, NetworkSizes):
     """The network of one module."""
 
@@ -246,10 +254,9 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes):
     @property
     def over_rows(self) -> ModuleArchitecture:
         """The layers of a decoder of images or sound, as an adapter's over the rows of an item."""
-        of_images = {"image_size": None, "patch_size": None, "num_channels": 1}
-        of_sound = {"mel_bins": None, "merge_size": 1}
+        left_out = {field: type(self).model_fields[field].default for field in OF_ITEMS}
         of_rows = {"modal_type": "rows", "seq_length": self.positions // self.merge_size}
-        return self.model_copy(update={**of_images, **of_sound, **of_rows})
+        return self.model_copy(update={**left_out, **of_rows})
 
     def has_learned_positions(self, *, by_default: bool) -> bool:
         """Tell whether positions are a table of vectors."""

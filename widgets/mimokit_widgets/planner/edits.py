@@ -12,6 +12,7 @@ from typing import Any
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.axes import CONFIG_FIELDS, GRID_AXES, Axis
 from mimokit.config import Fix, ModuleArchitecture
+from mimokit.config.architecture import OF_ITEMS
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.networks import network_fields
 from mimokit_widgets.planner.paths import (
@@ -35,19 +36,6 @@ TEXT_FIELDS = (
     "precision",
     "pipeline_schedule",
     "pipeline_order",
-)
-_OF_ITEMS = (
-    "image_size",
-    "patch_size",
-    "patch_bias",
-    "num_channels",
-    "class_token",
-    "keep_class_token",
-    "num_registers",
-    "any_image_size",
-    "pooling_head",
-    "mel_bins",
-    "merge_size",
 )
 DECIMAL_FIELDS = ("price_per_gpu_hour",)
 MOST_DIGITS = 40
@@ -277,7 +265,7 @@ def _take_rows(networks: Mapping[str, Any], feeder: str, adapter: str) -> None:
     network, before = networks.get(adapter), networks.get(feeder)
     if not isinstance(network, dict) or not isinstance(before, Mapping):
         return
-    for field in _OF_ITEMS:
+    for field in OF_ITEMS:
         network.pop(field, None)
     network["modal_type"] = "rows"
     with suppress(ValueError):  # the feeder is not valid yet

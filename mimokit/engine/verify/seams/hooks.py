@@ -260,13 +260,14 @@ def _queries_before(part: Any) -> Share:
     config = part.config
     if not config.multi_latent_attention:
         return _columns_of_weight(part)
-    width = config.qk_head_dim + config.qk_pos_emb_head_dim
+    width = int(config.qk_head_dim + config.qk_pos_emb_head_dim)
 
     def columns(named: dict[str, Any]) -> Columns:
         values = columns_of(part.weight, 1)
         if values is None:
             return None
-        heads = values[:: config.v_head_dim] // config.v_head_dim
+        own = int(config.v_head_dim)
+        heads = values[::own] // own
         return (width * heads[:, None] + np.arange(width)).reshape(-1)
 
     return columns
