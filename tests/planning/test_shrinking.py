@@ -53,6 +53,15 @@ ONE_REPLICA_OF_SIX = layout(
 )
 
 
+SIX_STAGES = layout(
+    "colocated",
+    sizes(pp=6, dp=1),
+    4,
+    schedule="three_phase",
+    images=sizes(tp=3, dp=2),
+)
+
+
 def _missing(config: ExperimentConfig) -> frozenset[str]:
     small = shrunk(config)
     assert all(one.total_world_size <= MOST_RANKS for one in small)
@@ -63,6 +72,7 @@ def _missing(config: ExperimentConfig) -> frozenset[str]:
 @settings(max_examples=25, deadline=None)
 @given(large_layouts())
 @example(ONE_REPLICA_OF_SIX)  # of few ranks one has what those of many lack
+@example(SIX_STAGES)  # it has few ranks, and none with fewer has all that it has
 def test_no_kind_of_a_large_layout_is_lost(config: ExperimentConfig) -> None:
     assert not _missing(config)
 

@@ -36,7 +36,8 @@ def shrunk(config: ConfigSource, most_ranks: int = MOST_RANKS) -> tuple[Experime
     """Return the smallest layout that has every kind of group, bridge and schedule pattern.
 
     An axis keeps several ranks if it has them, and one if it has one; `kinds_of` says what else is
-    kept. Where one layout of so few ranks cannot have all of it, several have it together.
+    kept. Where no smaller one has all of it, a layout of so few ranks keeps its own; of one with
+    more, several have it together.
     Networks, sequences and batches become as small as rules and kinds allow; weights are drawn.
 
     Args:
@@ -50,6 +51,8 @@ def shrunk(config: ConfigSource, most_ranks: int = MOST_RANKS) -> tuple[Experime
     for smaller in _smaller(checked, most_ranks):
         if wanted <= _kinds(smaller):
             return (_made_small(smaller, wanted),)
+    if checked.model.total_world_size <= most_ranks:
+        return (_made_small(checked, wanted),)
     return tuple(_together(checked, most_ranks, wanted))
 
 
