@@ -298,11 +298,16 @@ class Projector:
         return self.widths[-1] * (1 + self.copies)
 
     @property
+    def column_widths(self) -> tuple[int, ...]:
+        """Outputs that ranks share: of the first matrix, and of every second one after it."""
+        return self.widths[1::2]
+
+    @property
     def sharded(self) -> int:
         """Parameters of one projector that tensor parallelism cuts: matrices, and biases of those
         of which ranks share the outputs, every other one.
         """
-        return self.matrices + self.bias * sum(self.widths[1::2])
+        return self.matrices + self.bias * sum(self.column_widths)
 
     @property
     def meetings(self) -> int:

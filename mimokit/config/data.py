@@ -65,8 +65,8 @@ class DataConfig(ConfigModel):
     """The placeholder token id of the first encoder."""
 
     dataset_size: Positive = 2048
-    """Samples in the data set; of a longer one the first. A micro-batch of more takes them again
-    and again."""
+    """Samples in the data set; of a longer one the first. A micro-batch with more samples than
+    the data set repeats them."""
 
     source: Annotated[str, Field(min_length=1)] | None = None
     """The function that makes training and test data, as package.module:function. It is called with

@@ -207,7 +207,7 @@ def facts_of(
 
 def _widths_on_ranks(branch: EncoderBranch) -> tuple[int, ...]:
     """Return the widths of outputs that ranks share, of every other matrix of a projector."""
-    widths = (projector.widths[1::2] for projector in branch.projectors)
+    widths = (projector.column_widths for projector in branch.projectors)
     return tuple(dict.fromkeys(itertools.chain.from_iterable(widths)))
 
 

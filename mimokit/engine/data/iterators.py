@@ -89,8 +89,9 @@ class PlannedBatches(Sampler[list[int]]):
     """An endless iterator over the sample indices of one rank, in an order independent of layout.
 
     Every epoch is a permutation that depends on seed and epoch alone; global micro-batch k takes
-    the next `samples_per_microbatch` indices of it, and the rank takes its planned range. A data
-    set with fewer is taken over and over, each micro-batch in an order of its own.
+    the next `samples_per_microbatch` indices of it, and the rank takes its planned range. If the
+    data set has fewer samples than a micro-batch, the micro-batch repeats them, in a permutation
+    that is drawn anew for every micro-batch.
 
     Args:
         samples_per_microbatch: over all replicas.
