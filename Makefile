@@ -12,7 +12,7 @@ VENV := .venv-$(VERSION)
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-versions lab bench clean docs movie
+.PHONY: setup demo test test-beyond test-versions lab bench clean docs movie
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -27,9 +27,9 @@ demo: setup
 	@$(BIN)/python -m mimokit_widgets.notebooks.execute notebooks/01_first_light.ipynb --output build/demo
 
 # The tests start hundreds of processes: each would compile all that it imports.
-test test-versions: export PYTHONDONTWRITEBYTECODE =
+test test-beyond test-versions: export PYTHONDONTWRITEBYTECODE =
 # Two workers on two cores: threads of torch would wait for each other.
-test test-versions: export OMP_NUM_THREADS = 1
+test test-beyond test-versions: export OMP_NUM_THREADS = 1
 
 test: setup
 	$(BIN)/python -m tests.browser.chromium
@@ -37,6 +37,10 @@ test: setup
 	$(BIN)/ruff format --check .
 	@sh make/types.sh $(BIN)/mypy
 	$(BIN)/python -m pytest --numprocesses 2
+
+# Whole runs that repeat for other layouts what `make test` proves: see tests/covering_runs.py.
+test-beyond: setup
+	$(BIN)/python -m pytest --numprocesses 2 -m beyond
 
 # What depends on the versions of Python and Megatron-Core, on the Pythons that `make test` leaves.
 OTHERS = $(filter-out $(VERSION),$(shell PYTHON='$(PYTHON)' sh make/pythons.sh there))

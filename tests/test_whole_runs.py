@@ -9,6 +9,7 @@ from typing import Any
 import mimokit
 from mimokit.axes import CONFIG_FIELDS, Axis, Choice
 from mimokit.config import ConfigError, ExperimentConfig
+from tests.covering_runs import COVERING, choose, fans
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, decoded_config, with_adapter
 from tests.layouts_multimodal import LANGUAGE
@@ -27,7 +28,7 @@ FROM_FILES = ("modules that start from weights", "a whole LLaVA")
 
 def missing(runs: Iterable[WholeRun]) -> set[Row]:
     """Return (mode, part of the model, field) of the parallelism that runs, and that no run has."""
-    return set(what_runs().difference(*map(_rows_of, runs)))
+    return set(what_runs().difference(*map(held_by, runs)))
 
 
 @cache
@@ -37,14 +38,18 @@ def what_runs() -> frozenset[Row]:
     return frozenset(row for config in layouts for row in parallel_fields(config))
 
 
-_rows: dict[tuple[str, str], frozenset[Row]] = {}
+_held: dict[tuple[str, str], frozenset[Row]] = {}
 
 
-def _rows_of(run: WholeRun) -> frozenset[Row]:
+def held_by(run: WholeRun) -> frozenset[Row]:
+    """Return (mode, part of the model, field) of a run, and of its bridges where rows pass."""
     key = run.proves, run.name
-    if key not in _rows:
-        _rows[key] = frozenset(parallel_fields(run.make()))
-    return _rows[key]
+    if run.proves in FROM_FILES:
+        return frozenset()
+    if key not in _held:
+        config = run.make()
+        _held[key] = frozenset(parallel_fields(config)) | fans(config)
+    return _held[key]
 
 
 def _of_one_field() -> Iterator[ExperimentConfig]:
@@ -209,24 +214,52 @@ def _with_experts(config: ExperimentConfig) -> ExperimentConfig:
     return changed
 
 
+IN_THE_SUITE = [run for run in WHOLE_RUNS if run.in_the_suite]
+FANS = {
+    (mode, part, fan)
+    for mode in MODULES
+    for part in ("encoder", "adapter")
+    for fan in ("fan-in", "fan-out", "equal")
+    if (mode, fan) not in {("homogeneous", "fan-in"), ("homogeneous", "fan-out")}
+}
+
+
 def test_whatever_runs_is_compared_with_one_process() -> None:
-    runs = [run for run in WHOLE_RUNS if run.proves not in FROM_FILES]
-    assert missing(runs) == set()
-    shared = [run for run in runs if run.proves != "sizes on shared ranks"]
+    assert missing(IN_THE_SUITE) == set()
+    assert set().union(*map(held_by, IN_THE_SUITE)) >= FANS
+    shared = [run for run in IN_THE_SUITE if run.proves != "sizes on shared ranks"]
     assert not missing(shared), "other runs on shared ranks have all sizes, too"
-    without = [run for run in runs if not run.make().model.decoder_module_names]
+    without = [run for run in IN_THE_SUITE if not run.make().model.decoder_module_names]
     found = {row for row in missing(without) if row[1] != "run"}
-    assert {(mode, part) for mode, part, _ in found} == {("heterogeneous", "decoder")}
+    assert {(mode, part) for mode, part, _ in found} >= {("heterogeneous", "decoder")}
     fields = {field for _, _, field in found}
     assert fields >= {"tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel"}
 
 
+def test_the_suite_has_a_run_of_each_kind() -> None:
+    kinds = {run.proves for run in WHOLE_RUNS}
+    assert {run.proves for run in IN_THE_SUITE} == kinds
+
+
 def test_a_choice_that_no_run_has_is_found() -> None:
     for field in ("precision fp16", "pipeline_order zb-h1", "experts by allgather"):
-        without = [run for run in WHOLE_RUNS if field not in {f for *_, f in _rows_of(run)}]
+        without = [run for run in IN_THE_SUITE if field not in {f for *_, f in held_by(run)}]
         assert {f for *_, f in missing(without)} >= {field}
+
+
+def test_a_cover_has_all_that_is_held_and_one_of_each_kind() -> None:
+    held = {
+        ("sizes", "small"): {"tensor"},
+        ("sizes", "large"): {"tensor", "data"},
+        ("orders", "one"): {"tensor"},
+        ("orders", "two"): {"data"},
+        ("orders", "three"): {"data", "order"},
+    }
+    assert choose(held) == {"sizes": ("large",), "orders": ("three",)}
 
 
 def test_a_run_is_found_by_what_it_proves_and_its_name() -> None:
     names = [(run.proves, run.name) for run in WHOLE_RUNS]
     assert len(names) == len(set(names))
+    listed = {(proves, name) for proves, names in COVERING.items() for name in names}
+    assert listed <= set(names)

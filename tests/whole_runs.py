@@ -31,7 +31,8 @@ from mimokit.config import (
 )
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from mimokit.config_files import config_from_mapping
-from tests.invariance import FEW_STEPS, STEPS
+from tests.covering_runs import COVERING
+from tests.invariance import STEPS
 from tests.layouts import SAMPLES_PER_MICROBATCH, digits_config
 from tests.layouts_apart import (
     apart_config,
@@ -67,14 +68,24 @@ class WholeRun:
     proves: str
     name: str
     make: Callable[[], ExperimentConfig]
-    steps: int = FEW_STEPS
+    steps: int = STEPS
+
+    @property
+    def in_the_suite(self) -> bool:
+        """Whether `make test` takes it; `make test-beyond` takes the others."""
+        return self.name in COVERING.get(self.proves, ())
 
 
 def whole_runs(proves: str) -> pytest.MarkDecorator:
-    """Parametrize a test with `run`, for every run of the list that proves something."""
+    """Parametrize a test with `run`, for every run of the list that proves something.
+
+    Those that are not in the suite are marked as beyond it.
+    """
     chosen = [run for run in WHOLE_RUNS if run.proves == proves]
     assert chosen, f"no whole run proves: {proves}"
-    return pytest.mark.parametrize("run", chosen, ids=[run.name for run in chosen])
+    marks = {True: (), False: pytest.mark.beyond}
+    params = [pytest.param(run, id=run.name, marks=marks[run.in_the_suite]) for run in chosen]
+    return pytest.mark.parametrize("run", params)
 
 
 RECOMPUTED = {"recompute_granularity": "full", "overlap_grad_reduce": True}
@@ -110,9 +121,8 @@ def _sizes_of_all() -> Iterator[WholeRun]:
     ):
         proves = "sizes on shared ranks" if makes is digits_config else "sizes on separate ranks"
         for layout, count in zip(layouts, cycle(counts), strict=False):
-            steps = STEPS if count == 1 else FEW_STEPS
             make = partial(makes, *layout, num_microbatches=count)
-            yield WholeRun(proves, f"{_written(layout)} x{count}", make, steps)
+            yield WholeRun(proves, f"{_written(layout)} x{count}", make)
 
 
 def _written(layout: tuple[tuple[int, ...], ...]) -> str:
@@ -491,7 +501,7 @@ def _inner_layers() -> Iterator[WholeRun]:
     fields = {**IN_FULL, **OVERLAPPED}
     make = partial(_qwen, {"qwen": (1, 4), LANGUAGE: (2, 2)}, "colocated")
     shards = partial(with_inner_layers, _With(make, ("qwen",), fields), "qwen", 1, 2)
-    yield WholeRun(proves, "full shards, without images", shards, STEPS)
+    yield WholeRun(proves, "full shards, without images", shards)
     both = _With(partial(digits_config, (1, 2), (1, 2)), ("images", LANGUAGE), IN_FULL)
     halved = partial(with_inner_layers, partial(in_precision, both, "bf16"), "images", 1)
     yield WholeRun("bf16", "inner layers in full shards", halved)
@@ -1680,15 +1690,15 @@ def _optimizers() -> Iterator[WholeRun]:
     ):
         yield WholeRun("a distributed optimizer", name, _With(make, modules, shards))
         overlapped = _With(make, modules, OVERLAPPED)
-        yield WholeRun("overlapped reduction", name, overlapped, STEPS)
+        yield WholeRun("overlapped reduction", name, overlapped)
     chunked = partial(_apart_in_chunks, "1f1b", replicas=2)
     chunks = _With(chunked, ("images", LANGUAGE), {**OVERLAPPED, **SHARDED_STATES})
-    yield WholeRun("overlapped reduction", "chunks, shards of states", chunks, STEPS)
+    yield WholeRun("overlapped reduction", "chunks, shards of states", chunks)
     one_sided = ModalityPresence(samples=[index < 2 for index in range(8)])
     apart = {"qwen": (1, 1, 2), LANGUAGE: (1, 1, 2)}
     make = partial(apart_multimodal_config, apart, 2, presence={"qwen": one_sided})
     instances = _With(make, ("qwen",), {**OVERLAPPED, **several})
-    yield WholeRun("overlapped reduction", "an instance without inputs", instances, STEPS)
+    yield WholeRun("overlapped reduction", "an instance without inputs", instances)
     mixture = partial(experts_config, (1, 1, 4), (1, 1, 4), **WITH_SHARED)
     instances = _With(mixture, ("images", LANGUAGE), several)
     yield WholeRun("a distributed optimizer", "two instances of experts", instances)
@@ -1697,7 +1707,7 @@ def _optimizers() -> Iterator[WholeRun]:
     make = partial(multimodal_config, shares, "colocated", num_microbatches=2, presence=PRESENCE)
     sliced = _With(make, ("audio",), {"sequence_parallel": True})
     dropping = partial(_dropping, _With(sliced, tuple(shares), {**IN_FULL, **OVERLAPPED}))
-    yield WholeRun(proves, "colocated, without items and with dropout", dropping, STEPS)
+    yield WholeRun(proves, "colocated, without items and with dropout", dropping)
     stages = _With(partial(apart_config, (1, 2, 2), (1, 2, 2), 2), ("images", LANGUAGE), IN_FULL)
     again = _With(stages, (LANGUAGE,), {"recompute_granularity": "full"})
     yield WholeRun(proves, "stages", again)

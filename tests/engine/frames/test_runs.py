@@ -7,7 +7,7 @@ import pytest
 import mimokit
 from mimokit.config import ConfigError
 from mimokit.experiment import verify
-from tests.invariance import FEW_STEPS, assert_computes_the_same, oracle_of
+from tests.invariance import STEPS, assert_computes_the_same, oracle_of
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
 from tests.planted import planted
 from tests.whole_runs import (
@@ -34,7 +34,7 @@ def test_verification_sees_rows_in_a_wrong_order(cluster, make, ranks):
     oracle = oracle_of(cluster, config)
     place = "mimokit.engine.frames.dispatch._in_own_order"
     with planted(cluster, place, _backwards, ranks):
-        report = verify(cluster, config, steps=FEW_STEPS, oracle=oracle)
+        report = verify(cluster, config, steps=STEPS, oracle=oracle)
     assert not report.passed
 
 
@@ -47,7 +47,7 @@ def test_verification_sees_a_sample_that_is_read_twice(cluster):
     oracle = oracle_of(cluster, config)
     place = "mimokit.engine.data.iterators.order_samples"
     with planted(cluster, place, _first_sample_twice, world_size=4):
-        report = verify(cluster, config, steps=FEW_STEPS, oracle=oracle)
+        report = verify(cluster, config, steps=STEPS, oracle=oracle)
     assert not report.passed
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from mimokit.experiment import verify
-from tests.invariance import FEW_STEPS, assert_within_its_noise
+from tests.invariance import STEPS, assert_within_its_noise
 from tests.layouts_drawn import numbered_config, numbered_graph
 from tests.test_whole_runs import what_runs
 from tests.whole_runs import in_precision, parallel_fields
@@ -44,13 +44,13 @@ def test_they_have_nearly_all_that_runs_in_every_mode():
 
 @pytest.mark.parametrize("number", CHOSEN)
 def test_a_drawn_layout_computes_what_one_process_computes(cluster, number):
-    report = verify(cluster, numbered_config(number), steps=FEW_STEPS)
+    report = verify(cluster, numbered_config(number), steps=STEPS)
     assert report.passed, report.verdict
 
 
 @pytest.mark.parametrize("number", GRAPHS)
 def test_a_drawn_graph_computes_what_one_process_computes(cluster, number):
-    report = verify(cluster, numbered_graph(number), steps=FEW_STEPS)
+    report = verify(cluster, numbered_graph(number), steps=STEPS)
     assert report.passed, report.verdict
 
 

@@ -1,0 +1,161 @@
+"""Which whole runs `make test` takes: few that together have everything that runs.
+
+A whole run takes seconds of eight processes. The suite takes one of each kind, and so many more
+that every (mode, part of the model, field) that runs is in one of them, and fan-in and fan-out of
+encoders and adapters in every mode, as `tests/test_whole_runs.py` sees to. All others are marked
+`beyond` the suite; `make test-beyond` runs them. `python -m tests.covering_runs` chooses anew and
+prints what is to stand here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Set
+from pprint import pformat
+
+from mimokit.config import ExperimentConfig
+
+COVERING: Mapping[str, tuple[str, ...]] = {
+    "a decoder": ("a language model of two stages",),
+    "a decoder behind a model of which nothing is trained": ("two stages",),
+    "a decoder next to a frozen module": ("writer",),
+    "a distributed optimizer": ("colocated",),
+    "a frozen module on separate ranks": ("dino",),
+    "a frozen part of an encoder": ("encoder",),
+    "a language model alone": ("four stages",),
+    "a text head": ("shared ranks",),
+    "a whole LLaVA": ("homogeneous",),
+    "a whole MiMo": ("shards and stages",),
+    "a whole Qwen-VL": ("homogeneous",),
+    "absent modalities on separate ranks": ("three encoders",),
+    "absent modalities on shared ranks": ("mixed",),
+    "an adapter": (
+        "of absent items, in full shards",
+        "with experts, recomputed",
+        "of replicas that shard states, with dropout",
+    ),
+    "an adapter next to frozen modules": ("images",),
+    "an adapter on shared ranks": (
+        "homogeneous TP2PP2DP2, with dropout",
+        "homogeneous CP2DP2, with experts",
+        "colocated, fan-in, then fan-out",
+        "colocated, in stages behind one in stages",
+        "colocated, in front of another in stages",
+        "colocated CP2, with experts",
+    ),
+    "an encoder behind the language model": ("of two replicas",),
+    "an image decoder": ("on contexts",),
+    "bf16": (
+        "pooling heads of any size",
+        "replicas that share states",
+        "experts of a decoder, in rows",
+        "shards of states",
+    ),
+    "chunks and orders": (
+        "homogeneous, interleaved, ends as layers",
+        "colocated, interleaved, passes of 2, ends as layers",
+        "colocated, chunks of all in stages, passes of 3",
+        "colocated, zb-h1, passes of 2",
+        "heterogeneous, zb-h1",
+        "heterogeneous, chunks of all",
+    ),
+    "context parallelism": ("an adapter",),
+    "dropout of parts of samples": ("contexts",),
+    "encoders behind two replicas": ("one",),
+    "encoders of different depth": ("on stages",),
+    "encoders on shared ranks": ("dino frozen",),
+    "experts": (
+        "EP2 ETP2 of DP4",
+        "EP2 of TP2 DP2, gathered",
+        "EP2 ETP2 on separate ranks, gathered",
+        "on stages of shared ranks",
+        "rows with a loss of each sample",
+        "of encoders whose images replicas share, dropping",
+        "of encoders on tensor and context ranks",
+    ),
+    "fp16": ("homogeneous, zb-h1", "colocated", "heterogeneous"),
+    "fp8": ("colocated", "latent attention on contexts", "layers in full shards"),
+    "frames that replicas share": ("stages, any size, dropout",),
+    "images of any size on separate ranks": ("equal",),
+    "images of any size on shared ranks": ("equal",),
+    "inner layers": ("stages, recomputed",),
+    "keys without a bias": ("in an encoder and behind it",),
+    "latent attention": ("experts on stages",),
+    "layers in full shards": ("colocated, without items and with dropout", "a decoder"),
+    "modules that start from weights": ("a pooling head",),
+    "multi-token prediction": ("all cuts on shared ranks", "like DeepSeek-V3"),
+    "networks": ("llama clip TP2PP1DP2-TP2PP1DP2",),
+    "overlapped reduction": ("colocated",),
+    "pipelines on shared ranks": (
+        "homogeneous TP2CP2PP2, sequence parallel, gpipe",
+        "colocated TP2CP2PP2, sequence parallel, gpipe",
+    ),
+    "pooling heads": ("any size, recomputed on contexts",),
+    "positions of encoders": ("rotary, contexts",),
+    "recomputed layers with dropout": ("fan-in", "a decoder"),
+    "replicas": ("noloco H inner_optimizer", "sparse_loco H chunk density decay"),
+    "samples in a row": ("all cuts on shared ranks",),
+    "sequence parallelism": ("a decoder",),
+    "several receivers": ("in chunks, with inner layers",),
+    "sizes on separate ranks": ("TP2PP1DP2-TP2PP1DP2 x4",),
+    "sizes on shared ranks": ("TP2DP2-TP2DP2 x3",),
+    "tied embeddings on stages": ("3 stages, ends as layers",),
+    "windows": ("dropout on contexts",),
+}
+"""What runs prove -> the names of those in the suite."""
+
+
+def choose(
+    held: Mapping[tuple[str, str], Set[Hashable]],
+) -> dict[str, tuple[str, ...]]:
+    """Return few runs that hold all that is held, and one at least of each kind.
+
+    The run that holds most of what is still missing comes next (greedy set cover); of equal ones
+    that of a new kind, then the one that holds most.
+
+    Args:
+        held: (what it proves, its name) -> what a run holds.
+    """
+    chosen: set[tuple[str, str]] = set()
+    kinds = {proves for proves, _ in held}
+    missing: set[Hashable] = set().union(*held.values())
+    while missing or kinds:
+        best = max(held, key=lambda run: _worth(run[0], held[run], missing, kinds))
+        chosen.add(best)
+        missing -= held[best]
+        kinds.discard(best[0])
+    of_kind: dict[str, tuple[str, ...]] = {}
+    for proves, name in held:
+        if (proves, name) in chosen:
+            of_kind[proves] = (*of_kind.get(proves, ()), name)
+    return of_kind
+
+
+def _worth(
+    proves: str, holds: Set[Hashable], missing: Set[Hashable], kinds: Set[str]
+) -> tuple[int, bool, int]:
+    return len(missing & holds), proves in kinds, len(holds)
+
+
+def fans(config: ExperimentConfig) -> frozenset[tuple[str, str, str]]:
+    """Return (mode, part of the model, fan-in, fan-out or equal) of the bridges of a layout."""
+    model = config.model
+    sizes = {name: module.data_parallel for name, module in model.module_parallelisms.items()}
+    found = set()
+    for name in model.encoder_module_names:
+        part = "adapter" if name in model.adapter_module_names else "encoder"
+        for receiver in model.receivers_of(name):
+            ours, theirs = sizes[name] or 1, sizes[receiver] or 1
+            kind = "fan-in" if ours > theirs else "fan-out" if ours < theirs else "equal"
+            found.add((str(model.deployment_mode), part, kind))
+    return frozenset(found)
+
+
+def _print_anew() -> None:
+    from tests.test_whole_runs import held_by
+    from tests.whole_runs import WHOLE_RUNS
+
+    print(pformat(choose({(run.proves, run.name): held_by(run) for run in WHOLE_RUNS}), width=100))
+
+
+if __name__ == "__main__":
+    _print_anew()
