@@ -263,7 +263,8 @@ def low_bit_sum(
     with _counted("low_bit_all_reduce", packed, group):
         if len(group) < 2:
             return [add(parts)]
-        return _swap([add(_swap(parts, group))] * len(group), group)
+        total = add(_swap_of_any_device(parts, group))
+        return _swap_of_any_device([total] * len(group), group)
 
 
 @contextmanager
@@ -290,11 +291,9 @@ class EmulatedExchange:
         self._pace, self._exchange = pace, (operation, payload, group)
         others = [member for member in group if member != _this_node()]
         self._heard = [torch.empty_like(self._clock) for _ in others]
-        self._works = [
-            work
-            for member, into in zip(others, self._heard, strict=True)
-            for work in _send_and_receive(self._clock, into, member)
-        ]
+        self._works = _send_and_receive(
+            [(self._clock, into, member) for member, into in zip(others, self._heard, strict=True)]
+        )
 
     def end(self) -> float:
         """Return the end on this node's monotonic clock."""
@@ -353,21 +352,32 @@ def _swap(
     local = outgoing[place]
     arrived = list(incoming or (torch.empty_like(local) for _ in group))
     arrived[place] = local
-    works = []
-    for number, member in enumerate(group):
-        if number != place:
-            out, into = outgoing[number].contiguous(), arrived[number]
-            works += _send_and_receive(out, into, member, tag)
-    _wait(works)
+    pairs = [
+        (outgoing[number].contiguous(), arrived[number], member)
+        for number, member in enumerate(group)
+        if number != place
+    ]
+    _wait(_send_and_receive(pairs, tag))
     return arrived
 
 
-def _send_and_receive(out: Tensor, into: Tensor, member: int, tag: int = 0) -> list[Any]:
+def _send_and_receive(pairs: Sequence[tuple[Tensor, Tensor, int]], tag: int = 0) -> list[Any]:
+    """Begin to exchange tensors with other nodes: (what it gets, what to receive into, node)."""
     group = _group.get()
     if group is None:
-        return [dist.isend(out, member, tag=tag), dist.irecv(into, member, tag=tag)]
+        # One batch: nccl would send one by one, and all nodes would wait for a receiver.
+        operations = [
+            dist.P2POp(operation, tensor, member, tag=tag)
+            for out, into, member in pairs
+            for operation, tensor in ((dist.isend, out), (dist.irecv, into))
+        ]
+        return dist.batch_isend_irecv(operations) if operations else []
     # A group that does not belong to the world has no global ranks, which torch's functions take.
-    return [group.send([out], member, tag), group.recv([into], member, tag)]
+    return [
+        work
+        for out, into, member in pairs
+        for work in (group.send([out], member, tag), group.recv([into], member, tag))
+    ]
 
 
 def _wait(works: Sequence[Any]) -> None:
@@ -375,14 +385,24 @@ def _wait(works: Sequence[Any]) -> None:
         work.wait()
 
 
-@contextmanager
-def _communicable(tensor: Tensor) -> Iterator[Tensor]:
-    """Yield a tensor, or its copy on the CPU if its device cannot communicate.
+def _swap_of_any_device(parts: Sequence[Tensor], group: Sequence[int]) -> list[Tensor]:
+    arrived = _swap([_where_it_can_be_sent(part) for part in parts], group)
+    return [one.to(part.device) for one, part in zip(arrived, parts, strict=True)]
+
+
+def _where_it_can_be_sent(tensor: Tensor) -> Tensor:
+    """Return a tensor, or its copy on the CPU if its device cannot communicate.
 
     Replicas communicate by gloo, which sends no tensor of a GPU to a single node.
     """
     by_nccl = tensor.device.type == "cuda" and _group.get() is None
-    there = tensor if by_nccl else tensor.cpu()
+    return tensor if by_nccl else tensor.cpu()
+
+
+@contextmanager
+def _communicable(tensor: Tensor) -> Iterator[Tensor]:
+    """Yield a tensor, or its copy on the CPU, which is copied back, to communicate."""
+    there = _where_it_can_be_sent(tensor)
     yield there
     if there is not tensor:
         tensor.copy_(there)

@@ -16,6 +16,7 @@ from mimokit.cluster import EngineCluster
 from mimokit.engine.device import group_timeout
 from mimokit.engine.replicas.world import _group_of_peers
 from mimokit.engine.strategies import communicate
+from tests.two_devices import DEVICE, HOST, two_devices
 
 NODES = 3
 SIZES = (1, 2, 7, 300, 10_001)
@@ -104,3 +105,41 @@ def test_who_waits_for_a_sum_is_told_why_it_failed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(communicate, "_sum_in_parts", fail)
     with pytest.raises(RuntimeError, match="closed by peer"):
         communicate.UnderWay([communicate._begin_sum(torch.ones(3), tag=1)])()
+
+
+class _Done:
+    def wait(self) -> None:
+        """Wait for nothing."""
+
+
+class _GroupOfTwo:
+    """A group of gloo whose other node sends zeros; keeps the devices of what this one sends."""
+
+    def __init__(self) -> None:
+        self.devices: list[torch.device] = []
+
+    def size(self) -> int:
+        return 2
+
+    def rank(self) -> int:
+        return 0
+
+    def send(self, tensors: list[Tensor], member: int, tag: int) -> _Done:
+        self.devices.append(tensors[0].device)
+        return _Done()
+
+    def recv(self, tensors: list[Tensor], member: int, tag: int) -> _Done:
+        tensors[0].zero_()
+        return _Done()
+
+
+def test_bytes_of_a_gpu_are_swapped_by_gloo_from_the_host() -> None:
+    group = _GroupOfTwo()
+    with two_devices(), communicate.among(group):
+        communicate.start_ledger()
+        packed = torch.ones(4, 8, dtype=torch.uint8, device=DEVICE)
+        found = communicate.low_bit_sum(packed, range(2), 16, lambda parts: parts[0] + parts[1])
+        devices = [part.device for part in found]
+    assert devices == [DEVICE, DEVICE]
+    assert group.devices == [HOST, HOST]
+    assert [float(part.sum()) for part in found] == [16.0, 0.0]
