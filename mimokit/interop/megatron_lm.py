@@ -55,11 +55,11 @@ NOT_PLANNED = (
 
 PRECISIONS: Mapping[str, tuple[str, ...]] = {
     "bf16": (),
-    "fp8": ("--fp8-format", "hybrid"),
+    "fp8": ("--fp8-format", "hybrid", "--fp8-recipe", "tensorwise"),
     "mxfp8": ("--fp8-format", "e4m3", "--fp8-recipe", "mxfp8"),
     "nvfp4": ("--fp4-format", "e2m1"),
 }
-"""Precision -> its arguments next to `--bf16`."""
+"""Precision -> its arguments next to `--bf16`; fp8 has one current scale per tensor."""
 
 
 def to_megatron_arguments(layout: Layout, workload: Workload) -> list[str]:
