@@ -133,27 +133,6 @@ def test_zoom_mark_and_zoom_back(notebook: NotebookPage) -> None:
     expect(whole).to_be_hidden()
 
 
-def test_the_zoom_stays_when_the_run_ends_and_when_it_is_opened_again(
-    notebook: NotebookPage,
-) -> None:
-    drag(canvas(notebook.page.locator(LIVE), "Loss"), 0.3, 0.5)
-    expect(notebook.page.locator(LIVE).get_by_text(re.compile("mean of 2. steps"))).to_be_visible()
-    notebook.wait_until("monitor._zoomed")
-    first, last = notebook.value("monitor._zoomed")
-    notebook.execute("run.give(made[500:]); run.end(); monitor.wait()")
-    wait_for_what_stays(notebook)
-    view = notebook.page.locator(STAYS)
-    expect(view.get_by_role("heading")).to_have_text("Training finished")
-    expect(view.get_by_role("button", name="Whole run")).to_be_visible()
-    expect(view.get_by_text(f"mean of {last - first + 1} steps")).to_be_visible()
-    notebook.save()
-    notebook.end_kernel()
-    notebook.open_again()
-    expect(view.get_by_role("button", name="Whole run")).to_be_visible()
-    view.get_by_role("button", name="Whole run").click()
-    expect(view.get_by_text("mean of 20 steps")).to_be_visible()
-
-
 def test_the_keyboard_reaches_all_of_it(notebook: NotebookPage) -> None:
     view = notebook.page.locator(LIVE)
     whole = view.get_by_role("button", name="Whole run")
@@ -201,18 +180,28 @@ def test_saved_in_the_middle_and_opened_without_its_kernel(notebook: NotebookPag
     notebook.screenshot("monitor saved in the middle")
 
 
-def test_a_finished_run_stays_in_the_notebook_and_on_an_exported_page(
-    notebook: NotebookPage, browser_page: Page, tmp_path: Path
+def test_a_finished_run_stays_as_it_was_zoomed_in_the_notebook_and_on_an_exported_page(
+    notebook: NotebookPage,
+    browser_page: Page,
+    chromium_without_scripts: Page,
+    tmp_path: Path,
 ) -> None:
+    drag(canvas(notebook.page.locator(LIVE), "Loss"), 0.3, 0.5)
+    expect(notebook.page.locator(LIVE).get_by_text(re.compile("mean of 2. steps"))).to_be_visible()
+    notebook.wait_until("monitor._zoomed")
+    first, last = notebook.value("monitor._zoomed")
+    zoomed = f"mean of {last - first + 1} steps"
     notebook.execute(f"monitor.mark(50); {SLOW_END}; run.give(made[500:]); run.end()")
     notebook.execute("monitor.wait()")
     wait_for_what_stays(notebook)
     view = notebook.page.locator(STAYS)
     expect(view.get_by_role("heading")).to_have_text("Training finished")
+    expect(view.get_by_text(zoomed)).to_be_visible()
     saved = notebook.save()
     notebook.end_kernel()
     notebook.open_again()
     expect(view).to_have_attribute("data-rows", "972")
+    expect(view.get_by_text(zoomed)).to_be_visible()
     notebook.screenshot("monitor reopened")
     page = tmp_path / "page.html"
     page.write_text(to_page(saved, "run"), encoding="utf-8")
@@ -220,24 +209,15 @@ def test_a_finished_run_stays_in_the_notebook_and_on_an_exported_page(
     browser_page.goto(page.as_uri())
     exported = browser_page.locator(STAYS)
     expect(exported).to_have_attribute("data-rows", "972")
+    expect(exported.get_by_text(zoomed)).to_be_visible()
+    exported.get_by_role("button", name="Whole run").click()
+    expect(exported.get_by_text("mean of 20 steps")).to_be_visible()
     assert "loss 0.1" in str(canvas(exported, "Loss").get_attribute("aria-label"))
     times = samples_to_steps(samples(iterations=120)).groupby("iteration")["total_time"].max()
     tile = exported.locator(".number").filter(has_text="step time, median").locator("b")
     median = times[2:].median()  # of the run, not its last step
     assert float(tile.inner_text().split()[0]) == pytest.approx(1000 * median, rel=0.01)
-    drag(canvas(exported, "Loss"), 0.3, 0.5)  # it is the view itself, not a picture of it
-    exported.get_by_role("button", name="Whole run").click()
-    expect(exported.get_by_text("mean of 20 steps")).to_be_visible()
     exported.screenshot(path=SCREENSHOTS / "monitor_exported.png")
-
-
-def test_an_exported_page_without_scripts_shows_the_picture(
-    notebook: NotebookPage, chromium_without_scripts: Page, tmp_path: Path
-) -> None:
-    notebook.execute("run.give(made[500:]); run.end(); monitor.wait()")
-    wait_for_what_stays(notebook)
-    page = tmp_path / "page.html"
-    page.write_text(to_page(notebook.save(), "run"), encoding="utf-8")
     chromium_without_scripts.goto(page.as_uri())
     picture = chromium_without_scripts.locator(".mimokit-remembered img")
     expect(picture).to_be_visible()
