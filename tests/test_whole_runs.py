@@ -9,9 +9,10 @@ from typing import Any
 import mimokit
 from mimokit.axes import CONFIG_FIELDS, Axis, Choice
 from mimokit.config import ConfigError, ExperimentConfig
-from tests.covering_runs import COVERING, choose, fans
+from tests.covering_runs import COVERING, DRAWN, GRAPHS, choose, fans
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, decoded_config, with_adapter
+from tests.layouts_drawn import numbered_config, numbered_graph
 from tests.layouts_multimodal import LANGUAGE
 from tests.whole_runs import WHOLE_RUNS, WholeRun, ends_as_layers, parallel_fields, with_strategy
 
@@ -26,9 +27,9 @@ FROM_FILES = ("modules that start from weights", "a whole LLaVA")
 """Runs whose weights are written first; others have the same sizes."""
 
 
-def missing(runs: Iterable[WholeRun]) -> set[Row]:
-    """Return (mode, part of the model, field) of the parallelism that runs, and that no run has."""
-    return set(what_runs().difference(*map(held_by, runs)))
+def missing(held: Iterable[frozenset[Row]]) -> set[Row]:
+    """Return (mode, part of the model, field) of what runs that no layout holds."""
+    return set(what_runs().difference(*held))
 
 
 @cache
@@ -47,9 +48,19 @@ def held_by(run: WholeRun) -> frozenset[Row]:
     if run.proves in FROM_FILES:
         return frozenset()
     if key not in _held:
-        config = run.make()
-        _held[key] = frozenset(parallel_fields(config)) | fans(config)
+        _held[key] = _held_by(run.make())
     return _held[key]
+
+
+@cache
+def held_by_drawn() -> tuple[frozenset[Row], ...]:
+    """Return the same of each drawn layout in the suite."""
+    drawn = *map(numbered_config, DRAWN), *map(numbered_graph, GRAPHS)
+    return tuple(map(_held_by, drawn))
+
+
+def _held_by(config: ExperimentConfig) -> frozenset[Row]:
+    return frozenset(parallel_fields(config)) | fans(config)
 
 
 def _of_one_field() -> Iterator[ExperimentConfig]:
@@ -224,16 +235,16 @@ FANS = {
 }
 
 
+DECODER = "heterogeneous", "decoder"
+
+
+def _held_by_suite() -> list[frozenset[Row]]:
+    return [*map(held_by, IN_THE_SUITE), *held_by_drawn()]
+
+
 def test_whatever_runs_is_compared_with_one_process() -> None:
-    assert missing(IN_THE_SUITE) == set()
-    assert set().union(*map(held_by, IN_THE_SUITE)) >= FANS
-    shared = [run for run in IN_THE_SUITE if run.proves != "sizes on shared ranks"]
-    assert not missing(shared), "other runs on shared ranks have all sizes, too"
-    without = [run for run in IN_THE_SUITE if not run.make().model.decoder_module_names]
-    found = {row for row in missing(without) if row[1] != "run"}
-    assert {(mode, part) for mode, part, _ in found} >= {("heterogeneous", "decoder")}
-    fields = {field for _, _, field in found}
-    assert fields >= {"tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel"}
+    assert missing(_held_by_suite()) == set()
+    assert frozenset().union(*_held_by_suite()) >= FANS
 
 
 def test_the_suite_has_a_run_of_each_kind() -> None:
@@ -243,8 +254,11 @@ def test_the_suite_has_a_run_of_each_kind() -> None:
 
 def test_a_choice_that_no_run_has_is_found() -> None:
     for field in ("precision fp16", "pipeline_order zb-h1", "experts by allgather"):
-        without = [run for run in IN_THE_SUITE if field not in {f for *_, f in held_by(run)}]
+        without = [held for held in _held_by_suite() if field not in {f for *_, f in held}]
         assert {f for *_, f in missing(without)} >= {field}
+    decoder = [held for held in _held_by_suite() if "decoder" not in {part for _, part, _ in held}]
+    fields = {f for mode, part, f in missing(decoder) if (mode, part) == DECODER}
+    assert fields >= {"tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel"}
 
 
 def test_a_cover_has_all_that_is_held_and_one_of_each_kind() -> None:

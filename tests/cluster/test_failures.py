@@ -135,7 +135,6 @@ def test_a_rank_that_does_not_come_back_is_replaced(cluster: EngineCluster) -> N
 @pytest.mark.parametrize(
     ("trouble", "kind", "line"),
     [
-        ("sleep", RankAbsent, "time.sleep(60)"),
         ("deaf", RankAbsent, "time.sleep(60)"),
         ("hold", RankFrozen, "in _get_in_trouble"),
     ],

@@ -10,7 +10,7 @@ from mimokit.config import ConfigError
 from mimokit.engine.data.batch import targets_of
 from mimokit.experiment import Stepper, train, verify
 from tests.evaluations import QUICK
-from tests.invariance import assert_computes_the_same
+from tests.invariance import STEPS, assert_computes_the_same
 from tests.layouts_apart import decoded_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
@@ -49,7 +49,7 @@ def test_behind_tied_embeddings_and_positions_of_three_axes(cluster):
     config = _config((1, 1, 1), (1, 2, 1), (1, 1, 1), 2)
     config.model.get_architecture(LANGUAGE).tied_embeddings = True
     config.model.get_architecture(LANGUAGE).mrope_section = [2, 1, 1]
-    report = verify(cluster, config)  # of synthetic data: digits do not fit
+    report = verify(cluster, config, steps=STEPS)  # of synthetic data: digits do not fit
     assert report.passed, report.verdict
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import mimokit
 from mimokit.architecture.from_config import branch_of_config
 from mimokit.experiment import verify
-from tests.experiment.culprit.faults import FAULTS
 from tests.invariance import assert_computes_the_same, oracle_of
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
@@ -37,11 +36,6 @@ def test_one_process_adds_inner_layers_by_itself(cluster):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert report.loss_differences[0] > 1e-5
     assert not report.passed
-
-
-def test_inner_layers_in_the_wrong_order_are_named(cluster):
-    (fault,) = (fault for fault in FAULTS if fault.name == "inner layers in another order")
-    assert not fault.wrong(fault.explained(cluster)), fault.name
 
 
 def test_rows_are_wider_by_the_projected_inner_layers() -> None:

@@ -10,7 +10,7 @@ from mimokit.config import ConfigError
 from mimokit.config.user_code import checked_code
 from mimokit.engine.data.multimodal import MultimodalCollate, MultimodalSample, encoder_inputs
 from mimokit.engine.data.sources import synthetic_data
-from mimokit.experiment import Stepper, explain, verify
+from mimokit.experiment import Stepper, verify
 from mimokit.planning.schedule.check import check_actions
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_multimodal_config, decoded_config, with_adapter, with_edge
@@ -45,12 +45,9 @@ def test_the_gradient_of_a_receiver_that_is_left_out_is_found(cluster):
     with planted(cluster, "mimokit.engine.pipeline.base_stage.PipelineStage.whole_of",
                  _without_an_adapter, 4):  # fmt: skip
         report = verify(cluster, config, steps=1)
-        found = explain(cluster, config, steps=1)
     assert report.loss_differences[0] <= 1e-5
     assert report.gradient_differences[0]["adapter"] <= 1e-5
     assert report.gradient_differences[0]["images"] > 1e-2
-    seam = found.divergence.seam
-    assert (seam.module, seam.operation, seam.phase) == ("images", "bridge", "backward")
 
 
 def test_the_stepper_sees_rows_cross_to_each_receiver(cluster):

@@ -220,7 +220,7 @@ def test_check_in_bf16_catches_a_fault_of_a_router(cluster, target, fault, choos
 
 def test_tokens_that_visit_other_experts_fail_however_few_they_are(cluster):
     config = in_precision(partial(experts_config, (2, 1, 2), (2, 1, 2), **BALANCED), "bf16")
-    report = verify(cluster, config, steps=3, oracle=oracle_of(cluster, config))
+    report = verify(cluster, config, steps=3, oracle=oracle_of(cluster, config, 3))
     assert report.passed, report.verdict
     assert report.yardstick.gradients < 0.05, "it is 0.13 where processes drop other tokens"
     assert 0 < report.rerouted.taken < 60

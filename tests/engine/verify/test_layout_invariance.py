@@ -9,7 +9,7 @@ import pytest
 from mimokit.cluster import RankError
 from mimokit.experiment import verify
 from mimokit.experiment.verification_report import ADAM_EPSILON
-from tests.invariance import assert_computes_the_same, oracle_of
+from tests.invariance import STEPS, assert_computes_the_same, oracle_of
 from tests.layouts import digits_config
 from tests.planted import planted
 from tests.whole_runs import whole_runs
@@ -112,7 +112,7 @@ def test_large_gradients_are_no_false_alarm_and_hide_no_fault(cluster):
     config = digits_config((2, 1), (2, 1), clip_grad=0.0, seed=2, learning_rate=1e-2)
     config.model.get_architecture("language_module").init_std = 0.2
     oracle = oracle_of(cluster, config)
-    report = verify(cluster, config, oracle=oracle)
+    report = verify(cluster, config, steps=STEPS, oracle=oracle)
     assert report.passed
     assert report.adam_epsilon > 5 * ADAM_EPSILON
     assert "Gradients have a norm of up to" in report.verdict

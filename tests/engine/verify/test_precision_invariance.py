@@ -9,9 +9,9 @@ import pytest
 
 from mimokit.engine.verify.compare import Noise, noise_of
 from mimokit.engine.verify.oracle import OracleStep
-from mimokit.experiment import verify
+from mimokit.experiment import compute_oracle, verify
 from mimokit.experiment.yardstick import Yardstick
-from tests.invariance import assert_within_its_noise, oracle_of
+from tests.invariance import STEPS, assert_within_its_noise, oracle_of
 from tests.layouts import digits_config
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
 from tests.planted import planted
@@ -60,9 +60,10 @@ def test_attention_of_gpus_computes_what_that_of_megatron_does(cluster):
         sizes.recompute_granularity = "selective"
     attend = "mimokit.engine.models.attention.SequenceAttention._attend"
     with planted(cluster, "mimokit.engine.models.transformer.CPU_ONLY", _as_on_a_gpu, 4):
-        right = verify(cluster, config.finalize())
+        oracle = compute_oracle(cluster, config.finalize(), steps=STEPS)
+        right = verify(cluster, config, steps=STEPS, oracle=oracle)
         with planted(cluster, attend, _half_as_large, 4):
-            wrong = verify(cluster, config)
+            wrong = verify(cluster, config, steps=1, oracle=oracle)
     assert right.passed, right.verdict
     assert not wrong.passed
 
