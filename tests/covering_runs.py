@@ -10,8 +10,11 @@ prints what is to stand here.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Set
+from collections.abc import Collection, Hashable, Iterable, Mapping, Set
 from pprint import pformat
+
+import pytest
+from _pytest.mark.structures import ParameterSet
 
 from mimokit.config import ExperimentConfig
 
@@ -101,6 +104,16 @@ COVERING: Mapping[str, tuple[str, ...]] = {
     "windows": ("dropout on contexts",),
 }
 """What runs prove -> the names of those in the suite."""
+
+
+def in_and_beyond(names: Iterable[str], beyond: Collection[str]) -> list[ParameterSet]:
+    """Return parameters of a test, of which some are beyond the suite."""
+    missing = set(beyond) - set(names)
+    assert not missing, f"no such parameters: {missing}"
+    return [
+        pytest.param(name, id=name, marks=pytest.mark.beyond if name in beyond else ())
+        for name in names
+    ]
 
 
 def choose(

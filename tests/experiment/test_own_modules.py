@@ -181,8 +181,10 @@ def _images_in_two_sizes(config: ExperimentConfig) -> Any:
 
 @pytest.mark.parametrize(
     ("scales", "data"),
-    [({"plain": 1}, None), ({"plain": 1, "large": 2}, _images_in_two_sizes)],
-    ids=["one encoder", "two encoders"],
+    [
+        pytest.param({"plain": 1}, None, id="one encoder", marks=pytest.mark.beyond),
+        pytest.param({"plain": 1, "large": 2}, _images_in_two_sizes, id="two encoders"),
+    ],
 )
 def test_layers_of_a_whole_modality_are_in_full_shards(
     scales: dict[str, int], data: Any, cluster: EngineCluster

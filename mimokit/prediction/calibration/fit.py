@@ -110,6 +110,7 @@ def _check(name: str, measured: Vector, terms: int) -> None:
 def _constants(relative: Vector) -> Vector:
     """Return constants >= 0 whose sums over the terms of most rows [rows, terms] are near one."""
     # Slow to import, and only calibration needs it.
+    from sklearn import config_context
     from sklearn.exceptions import UndefinedMetricWarning
     from sklearn.linear_model import LinearRegression, RANSACRegressor
 
@@ -123,7 +124,11 @@ def _constants(relative: Vector) -> Vector:
         max_trials=TRIALS, stop_probability=1.0, random_state=0,
     )  # fmt: skip
     try:
-        with warnings.catch_warnings():
+        # Checks of arguments in each trial take longer than the fits.
+        with (
+            config_context(assume_finite=True, skip_parameter_validation=True),
+            warnings.catch_warnings(),
+        ):
             # The score of a law that is near a single row.
             warnings.simplefilter("ignore", UndefinedMetricWarning)
             law = consensus.fit(scaled, ones).estimator_
