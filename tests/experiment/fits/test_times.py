@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of node 0 of two; node 1 is ready 0.25 s after it."""
     clock, other = Clock(100.0), 0.25
 
-    def swap(out: torch.Tensor, into: torch.Tensor, member: int) -> list[Any]:
+    def swap(pairs: Sequence[tuple[torch.Tensor, torch.Tensor, int]]) -> list[Any]:
+        ((out, into, _),) = pairs
         into.fill_(float(out) + other)
         return [Arrival(clock, float(into))]
 
