@@ -7,8 +7,9 @@
 # A further Python with a megatron-core that is tested already gets the tests that start processes,
 # pickle functions, trace, read weights and verify whole runs: those are what a Python changes.
 
-few="tests/cluster --ignore=tests/cluster/test_hosts.py tests/engine/test_megatron_door.py tests/experiment/test_verify.py
-     tests/experiment/test_shipped_layouts.py tests/experiment/test_runs.py"
+few="tests/cluster --ignore=tests/cluster/test_hosts.py tests/engine/test_megatron_door.py
+     tests/experiment/test_verify.py tests/experiment/test_shipped_layouts.py
+     tests/experiment/test_runs.py"
 all="tests/engine --ignore=tests/engine/data --ignore=tests/engine/frames
      --ignore=tests/engine/inference --ignore=tests/engine/replicas
      --ignore=tests/engine/strategies

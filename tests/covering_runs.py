@@ -3,18 +3,18 @@
 A whole run takes seconds of eight processes. The suite takes some drawn layouts, which have nearly
 every field in every mode, one whole run of each kind, and so many more that every (mode, part of
 the model, field) that runs is in one of them, and fan-in and fan-out of encoders and adapters in
-every mode, as `tests/test_whole_runs.py` sees to. All others are marked
-`beyond` the suite; `make test-beyond` runs them. `python -m tests.covering_runs` chooses anew and
-prints what is to stand here.
+every mode, as `tests/test_whole_runs.py` sees to. All others are marked `beyond` the suite;
+`make test-beyond` runs them. `python -m tests.covering_runs` chooses anew and prints what is to
+stand here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Set
 from pprint import pformat
+from typing import Any
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 
 from mimokit.config import ExperimentConfig
 
@@ -106,14 +106,16 @@ COVERING: Mapping[str, tuple[str, ...]] = {
 """What runs prove -> the names of those in the suite."""
 
 
-def in_and_beyond(names: Iterable[str], beyond: Collection[str]) -> list[ParameterSet]:
+def parameter(value: Any, name: str, *, in_the_suite: bool) -> Any:
+    """Return a parameter of a test, marked if it is beyond the suite."""
+    return pytest.param(value, id=name, marks=() if in_the_suite else pytest.mark.beyond)
+
+
+def in_and_beyond(names: Iterable[str], beyond: Collection[str]) -> list[Any]:
     """Return parameters of a test, of which some are beyond the suite."""
     missing = set(beyond) - set(names)
     assert not missing, f"no such parameters: {missing}"
-    return [
-        pytest.param(name, id=name, marks=pytest.mark.beyond if name in beyond else ())
-        for name in names
-    ]
+    return [parameter(name, name, in_the_suite=name not in beyond) for name in names]
 
 
 def choose(

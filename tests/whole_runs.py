@@ -31,7 +31,7 @@ from mimokit.config import (
 )
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from mimokit.config_files import config_from_mapping
-from tests.covering_runs import COVERING
+from tests.covering_runs import COVERING, parameter
 from tests.invariance import STEPS
 from tests.layouts import SAMPLES_PER_MICROBATCH, digits_config
 from tests.layouts_apart import (
@@ -83,9 +83,8 @@ def whole_runs(proves: str) -> pytest.MarkDecorator:
     """
     chosen = [run for run in WHOLE_RUNS if run.proves == proves]
     assert chosen, f"no whole run proves: {proves}"
-    marks = {True: (), False: pytest.mark.beyond}
-    params = [pytest.param(run, id=run.name, marks=marks[run.in_the_suite]) for run in chosen]
-    return pytest.mark.parametrize("run", params)
+    runs = [parameter(run, run.name, in_the_suite=run.in_the_suite) for run in chosen]
+    return pytest.mark.parametrize("run", runs)
 
 
 RECOMPUTED = {"recompute_granularity": "full", "overlap_grad_reduce": True}

@@ -65,6 +65,12 @@ def test_a_script_as_people_write_it() -> None:
     assert found.notes == ()
 
 
+def test_fp8_goes_out_with_one_current_scale_per_tensor() -> None:
+    found = from_megatron_arguments(LLAMA + " --fp8-format hybrid")
+    words = " ".join(to_megatron_arguments(found.layout, found.workload))
+    assert "--fp8-format hybrid --fp8-recipe tensorwise" in words
+
+
 def test_experts() -> None:
     found = from_megatron_arguments(LLAMA + " --num-experts 8 --expert-model-parallel-size 2")
     assert found.model is not None

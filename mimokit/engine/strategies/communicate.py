@@ -259,12 +259,13 @@ def low_bit_sum(
         add: takes the bytes of this node's part from all members, returns those of the sum.
     """
     assert packed.numel() % (len(group) * max(1, low_bit_blocks(entries, len(group)))) == 0
-    parts = list(packed.tensor_split(len(group)))
+    parts = list(_where_it_can_be_sent(packed).tensor_split(len(group)))
     with _counted("low_bit_all_reduce", packed, group):
         if len(group) < 2:
-            return [add(parts)]
-        total = add(_swap_of_any_device(parts, group))
-        return _swap_of_any_device([total] * len(group), group)
+            return [add([packed])]
+        total = add([part.to(packed.device) for part in _swap(parts, group)])
+        whole = _swap([_where_it_can_be_sent(total)] * len(group), group)
+        return [part.to(packed.device) for part in whole]
 
 
 @contextmanager
@@ -383,11 +384,6 @@ def _send_and_receive(pairs: Sequence[tuple[Tensor, Tensor, int]], tag: int = 0)
 def _wait(works: Sequence[Any]) -> None:
     for work in works:
         work.wait()
-
-
-def _swap_of_any_device(parts: Sequence[Tensor], group: Sequence[int]) -> list[Tensor]:
-    arrived = _swap([_where_it_can_be_sent(part) for part in parts], group)
-    return [one.to(part.device) for one, part in zip(arrived, parts, strict=True)]
 
 
 def _where_it_can_be_sent(tensor: Tensor) -> Tensor:
