@@ -1,0 +1,297 @@
+"""Faults that claims are broken by: what is replaced on the ranks, and by what.
+
+Each is also in the list of those that `explain` must name, or is planted by claims alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from tests.experiment.culprit.faults import FAULTS
+from tests.experiment.culprit.faults.fault import scaled
+from tests.experiment.culprit.faults.routing import TOP_K, other_choice
+
+Make = Callable[[Any], Any]
+"""Takes the original, returns what takes its place; runs on the rank."""
+ENGINE = "mimokit.engine."
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A fault: the full name of a function or method, and what takes its place."""
+
+    target: str
+    make: Make
+
+
+_NAMED = {fault.name: Plant(fault.target, fault.make) for fault in FAULTS}
+
+
+def named(name: str) -> Plant:
+    """Return a fault of the list that `explain` must name."""
+    return _NAMED[name]
+
+
+def _plant(target: str, make: Make) -> Plant:
+    return Plant(ENGINE + target, make)
+
+
+def _nothing(original: Any) -> Any:
+    return lambda *args, **named: None
+
+
+def _zeros_to_itself(original: Any) -> Any:
+    """Let what a rank sends itself arrive as zeros."""
+
+    def take(self: Any, places: Any) -> None:
+        for place in places:
+            place.zero_()
+
+    return take
+
+
+def _sent_by_factor(factor: float, original: Any) -> Any:
+    """Send other numbers between stages of the language model, rows of encoders as they are."""
+    from mimokit.engine.pipeline.messages import StageMessage
+
+    def send(self: Any, message: Any, edge: Any, microbatch: int, direction: int) -> None:
+        stages = self.pipeline.graph.stages
+        if stages[edge.source].module == stages[edge.destination].module:
+            hidden, *others = message.rows
+            message = StageMessage([factor * hidden, *others], message.counts)
+        original(self, message, edge, microbatch, direction)
+
+    return send
+
+
+def _grids_turned(original: Any) -> Any:
+    """Let grids arrive with rows and columns exchanged."""
+
+    def take(self: Any, microbatch: int, edge: Any, message: Any) -> None:
+        if len(message.rows) == 2:  # rows and grids
+            message.rows[1] = message.rows[1][:, [0, 2, 1]]
+        original(self, microbatch, edge, message)
+
+    return take
+
+
+def _one_sample(original: Any) -> Any:
+    """Let attention cross from a sample of a row to those before it."""
+    return lambda lengths, ranks, rank, causal: original((sum(lengths),), ranks, rank, causal)
+
+
+def _one_token_more(original: Any) -> Any:
+    """Let ranks that share a sequence look back one token further."""
+
+    def forward(self: Any, *args: Any, **options: Any) -> Any:
+        if self._windowed:
+            self._before = 6
+        return original(self, *args, **options)
+
+    return forward
+
+
+def _forgets(original: Any) -> Any:
+    """Restore the random states, but not whose samples are computed."""
+
+    def set_states(self: Any, states: Any) -> None:
+        original(self, {**states, "": self._computed})
+
+    return set_states
+
+
+def _first_positions(original: Any) -> Any:
+    """Let every rank drop what belongs to the first tokens of samples."""
+    return lambda *given: tuple(replace(span, position=0) for span in original(*given))
+
+
+def _nothing_from_behind(original: Any) -> Any:
+    """Let the language model go back from its own loss alone."""
+
+    def take_gradient(self: Any, microbatch: int, gradient: Any) -> None:
+        if self.stage.name != "language_module":
+            original(self, microbatch, gradient)
+
+    return take_gradient
+
+
+def _swapped(original: Any) -> Any:
+    """Exchange the pixels of the first two images."""
+
+    def pixels(self: Any, batch: Any) -> Any:
+        import torch
+
+        rows = original(self, batch)
+        first, second, *others = rows.split(self.geometry.patches)
+        return torch.cat([second, first, *others])
+
+    return pixels
+
+
+def _shifted(original: Any) -> Any:
+    """Shift every recording by a token."""
+    return lambda self, batch, targets, shape: original(
+        self,
+        batch,
+        {"input_features": targets["input_features"].roll(shape.frames_per_token, 2)},
+        shape,
+    )
+
+
+def _of_tensor_group(original: Any) -> Any:
+    """Let a replica move biases by its own tokens."""
+
+    def update(self: Any) -> None:
+        self.tp_dp_cp_group = self.tp_group
+        original(self)
+
+    return update
+
+
+def _own_tokens(original: Any) -> Any:
+    """Let a rank balance the tokens of its own."""
+    return lambda self, kind, group, *given: original(self, kind, self.tp_group, *given)
+
+
+def _of_all_samples(original: Any) -> Any:
+    """Let an expert take its share of the tokens of a rank, not of each sample."""
+
+    def room(self: Any, scores: Any) -> Any:
+        import torch
+
+        together = torch.zeros_like(self._tokens.samples)
+        self._tokens = replace(self._tokens, samples=together, number=1)
+        return original(self, scores)
+
+    return room
+
+
+def _as_slices(original: Any) -> Any:
+    """Mark biases of experts as Megatron does: their gradient on a rank is that of a slice."""
+
+    def build(self: Any, *args: Any, **options: Any) -> None:
+        original(self, *args, **options)
+        for expert in self.local_experts:
+            expert.linear_fc2.bias.sequence_parallel = True
+
+    return build
+
+
+def _samples_of_the_rank(original: Any) -> Any:
+    return lambda self, places: None
+
+
+def _half_of_the_rows(original: Any) -> Any:
+    """Lose the gradient of half of the rows on the way."""
+
+    def gather_rows(gradient: Any, cuts: Any, group: Any) -> Any:
+        whole = original(gradient, cuts, group)
+        whole[len(whole) // 2 :] = 0
+        return whole
+
+    return gather_rows
+
+
+NOT_REDUCED = _plant("parallel.data_parallel.DistributedDataParallel.finish_grad_sync", _nothing)
+KEPT_AND_LOST = _plant("pipeline.routes._KeptMessage.take", _zeros_to_itself)
+DOUBLED_BETWEEN_STAGES = _plant(
+    "pipeline.communicator.MultiModulePipelineCommunicator.send", partial(_sent_by_factor, 2.0)
+)
+GRIDS_TURNED = _plant("pipeline.microbatches.PipelineStageMultimodality.take", _grids_turned)
+ACROSS_SAMPLES = _plant("models.attention.spans_of_rank", _one_sample)
+LONGER_WINDOWS = _plant("models.attention.SequenceAttention.forward", _one_token_more)
+OTHER_MASKS_AGAIN = _plant("models.rng.ModuleRngTracker.set_states", _forgets)
+FIRST_POSITIONS_DROPPED = _plant("models.attention.spans_of_rank", _first_positions)
+NOTHING_FROM_DECODERS = _plant(
+    "pipeline.microbatches.PipelineStageMultimodality.take_gradient", _nothing_from_behind
+)
+TARGETS_SWAPPED = _plant("data.reconstruction.Reconstruction.targets", _swapped)
+FRAMES_OF_ANOTHER_TOKEN = _plant("data.reconstruction.Reconstruction._frames", _shifted)
+NOT_ROLLED = _plant("pipeline.stages.one_further", lambda original: lambda values: values)
+KEY_OF_ONE_RANK = _plant(
+    "models.latent.LatentSelfAttention._share_key",
+    lambda original: lambda self, layer, given, output: output,
+)
+TIED_APART = _plant("models.language.TiedGPTModel.sync_tied_embeddings", _nothing)
+PADDING_COUNTS = _plant(
+    "models.language.TiedGPTModel._without_padding",
+    lambda original: lambda self, layer, given, output: output,
+)
+BIASES_OF_A_REPLICA = _plant("models.experts.LayoutFreeRouter.update_expert_bias", _of_tensor_group)
+LOSS_OF_OWN_TOKENS = _plant("models.experts.LayoutFreeRouter._balanced", _own_tokens)
+ROOM_OF_ALL_SAMPLES = _plant("models.experts.LayoutFreeRouter._have_room", _of_all_samples)
+BIASES_AS_SLICES = _plant("models.experts.SeededExperts.__init__", _as_slices)
+OTHER_EXPERTS = Plant(TOP_K, other_choice)
+NORM_OF_WHOLE_BUFFERS = _plant(
+    "parallel.update.reduced_gradient",
+    lambda original: lambda parameter: getattr(parameter, "main_grad", None),
+)
+NOT_FROZEN = _plant("models.provider.MimoModelProvider._freeze", _nothing)
+NO_SLICES_MARKED = _plant("parallel.sequence.mark_of_slice", lambda original: lambda given: None)
+SAMPLES_OF_THE_RANK = _plant("pipeline.model.RankModel.number_samples", _samples_of_the_rank)
+IMAGES_OF_THE_RANK = _plant(
+    "models.frame_parallel._images_encoded",
+    lambda original: lambda context: [(0, 0)] * len(original(context)),
+)
+NOT_ROUNDED = _plant("parallel.optimizer.MainGradOptimizer.round_main_weights", _nothing)
+HALF_OF_THE_ROWS = _plant("colocated.bridge.gather_rows", _half_of_the_rows)
+NEVER_UPDATED = _plant("parallel.optimizer.MainGradAdamW.step", _nothing)
+HALF_ATTENTION = _plant("models.attention.SequenceAttention._attend", partial(scaled, 0.5))
+
+
+def _shared(original: Any) -> Any:
+    """Let the weights that train be the outer weights, not a copy of them."""
+
+    def write(self: Any, mix: float = 0.0) -> None:
+        for outer, inner in zip(self.outer, self.inner, strict=True):
+            inner.data = outer.data
+
+    return write
+
+
+def _rates_of_the_run(original: Any) -> Any:
+    """Step all modules by the rates of the run."""
+
+    def update_of_run(config: Any, plan: Any, *others: Any) -> Any:
+        executions = {
+            name: replace(execution, learning_rate=None, weight_decay=None)
+            for name, execution in plan.executions.items()
+        }
+        return original(config, replace(plan, executions=executions), *others)
+
+    return update_of_run
+
+
+OUTER_WEIGHTS_SHARED = _plant("strategies.diloco.OuterWeights.write", _shared)
+EXCHANGED_LATE = Plant(
+    "mimokit.planning.strategies.rules.Rule.number",
+    lambda original: lambda self, step: original(self, step - 1),
+)
+MASKS_OF_THE_NEXT_STEP = Plant(
+    "mimokit.planning.strategies.draws.Masks.indices",
+    lambda original: (
+        lambda self, tensor, entries, number: original(self, tensor, entries, number + 1)
+    ),
+)
+LAST_BUCKET_LEFT = _plant(
+    "parallel.update.MainGradUpdate.gradients",
+    lambda original: lambda self: iter(list(original(self))[:-1]),
+)
+RATES_OF_THE_RUN = _plant("training.loop.update_of_run", _rates_of_the_run)
+OTHER_CONTEXT = named("attention over contexts of a wrong scale")
+
+
+def _no_biases(original: Any) -> Any:
+    """Leave the biases of queries and values out."""
+
+    def forward(self: Any, *args: Any, **options: Any) -> Any:
+        output, later = original(self, *args, **options)
+        return output - output.detach().mean(), later
+
+    return forward
+
+
+NO_BIASES = _plant("models.key_bias.LinearWithoutKeyBias.forward", _no_biases)

@@ -1,0 +1,71 @@
+"""Every claim is proved, and its fault breaks the proof; the pages claim nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import mimokit
+from mimokit.cluster import EngineCluster
+from mimokit.experiment import VerificationReport, verify
+from tests.claims import CLAIMS, Claim
+from tests.claims.__main__ import PAGES, written
+from tests.claims.faults import Plant
+from tests.invariance import assert_computes_the_same, assert_within_its_noise, oracle_of
+from tests.planted import planted
+
+BY_NAME = {claim.name: claim for claim in CLAIMS}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_layout_computes_what_one_process_computes(cluster: EngineCluster, name: str) -> None:
+    claim = BY_NAME[name]
+    exact = claim.config.runtime.precision in (None, "fp32")
+    check = assert_computes_the_same if exact else assert_within_its_noise
+    check(cluster, claim.config, claim.steps)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_its_fault_is_found(cluster: EngineCluster, name: str) -> None:
+    check_fault(cluster, BY_NAME[name])
+
+
+def check_fault(cluster: EngineCluster, claim: Claim) -> None:
+    """Plant the fault of a claim, which must fail its run and change what the claim says."""
+    config = claim.config
+    oracle = oracle_of(cluster, config, claim.steps)
+    steps = claim.steps if config.strategy else 1
+    world = mimokit.plan(config).world_size
+    with planted(cluster, claim.fault.target, claim.fault.make, world):
+        report = verify(cluster, config, steps=steps, oracle=oracle)
+    assert not report.passed, "the fault is not found"
+    assert shown(report, claim) >= claim.least
+
+
+def shown(report: VerificationReport, claim: Claim) -> float:
+    """Return how much a fault changes what its claim says that it changes."""
+    differences = {
+        "loss": report.max_loss_difference,
+        "gradients": report.max_gradient_difference,
+        "weights": report.max_weight_difference,
+    }
+    return differences[claim.shows]
+
+
+def test_a_fault_that_changes_nothing_is_not_taken_for_one(cluster: EngineCluster) -> None:
+    claim = next(iter(CLAIMS))
+    idle = replace(claim, fault=Plant(claim.fault.target, lambda original: original))
+    with pytest.raises(AssertionError, match="the fault is not found"):
+        check_fault(cluster, idle)
+
+
+def test_no_two_claims_share_a_name() -> None:
+    assert len(BY_NAME) == len(CLAIMS)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_claims_what_is_proved_and_nothing_else(page: str) -> None:
+    path, rows = PAGES[page]
+    text = path.read_text(encoding="utf-8")
+    assert text == written(text, rows()), "write it with python -m tests.claims"
