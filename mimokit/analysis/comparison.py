@@ -29,11 +29,14 @@ class Comparison(Report):
     """What `compare` found.
 
     Attributes:
-        table: a row per name, best first, with COMPARISON_COLUMNS. `low` and `high` are the
+        table: a row per name, best first and those of `unfinished` last, with COMPARISON_COLUMNS.
+            `low` and `high` are the
             interval of the median; `difference` is the median minus the baseline's, with an
             interval that holds for all differences at once; `change` is the difference over the
             baseline's median; `significant` is whether that interval leaves out 0.
         estimates, left_out: name -> its median with its error, or why it is not compared.
+        unfinished: name -> the status of its runs, where none has completed. These are compared
+            with the baseline, but not ranked. Empty if no run at all has completed.
     """
 
     metric: str
@@ -42,17 +45,23 @@ class Comparison(Report):
     table: pd.DataFrame
     estimates: Mapping[str, Estimate]
     left_out: Mapping[str, str]
+    unfinished: Mapping[str, str]
     notes: tuple[str, ...]
 
     @property
+    def ranked(self) -> list[str]:
+        """The names that are ranked, best first."""
+        return [str(name) for name in self.table["name"] if name not in self.unfinished]
+
+    @property
     def best(self) -> str:
-        """The name with the best median."""
-        return str(self.table["name"].iloc[0])
+        """The name with the best median, of those that are ranked."""
+        return self.ranked[0]
 
     @property
     def as_good_as_best(self) -> list[str]:
         """The names that do not differ significantly from the best one, best first."""
-        among = [str(name) for name in self.table["name"][1:]]
+        among = self.ranked[1:]
         level = _simultaneous(self.confidence, len(among))
         return [
             name
@@ -76,17 +85,24 @@ class Comparison(Report):
         same = [
             str(name)
             for name, row in rows.items()
-            if name != self.baseline and not row["significant"]
+            if name not in (self.baseline, *self.unfinished) and not row["significant"]
         ]
         if same and self.best != self.baseline:
             verb = "does" if len(same) == 1 else "do"
             said.append(f"{listed(same)} {verb} not differ significantly from {self.baseline}.")
+        said += [
+            f"{name} is not ranked: its status is {status}."
+            for name, status in self.unfinished.items()
+        ]
         said += [f"{name} is not compared: {why}." for name, why in self.left_out.items()]
         return [*said, *self.notes]
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the table as texts, under HEADINGS."""
-        return [_row(row, self.baseline) for row in records(self.table)]
+        return [
+            _row(row, self.baseline, self.unfinished.get(str(row["name"])))
+            for row in records(self.table)
+        ]
 
     def __str__(self) -> str:
         return "\n".join(self.sentences())
@@ -116,7 +132,8 @@ def compare(
 
     The error of a median comes from a circular block bootstrap, because successive steps are
     correlated (`mimokit.analysis.bootstrap` says how). Several runs of one name are drawn as whole
-    runs. The intervals of the differences hold for all of them at once (Bonferroni), so that among
+    runs, of which those that did not complete count only where none did. The intervals of the
+    differences hold for all of them at once (Bonferroni), so that among
     many equal layouts none looks better by chance more often than `confidence` says.
 
     Args:
@@ -134,7 +151,7 @@ def compare(
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; it must be between 0 and 1, such as 0.95.")
     asked_for, metric = metric, _given(runs, metric)
-    series, left_out = _series(runs, metric, by)
+    series, unfinished, left_out = _series(runs, metric, by)
     names = list(series)
     if not names:
         why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
@@ -151,16 +168,22 @@ def compare(
     level = _simultaneous(confidence, len(names) - 1)
     rows = [_measured(name, series[name], estimates, chosen, (confidence, level)) for name in names]
     table = pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
+    table = table.sort_values("median", ascending=lower_is_better(metric), kind="stable")
     table = table.sort_values(
-        "median", ascending=lower_is_better(metric), kind="stable", ignore_index=True
+        "name", key=lambda names: names.isin(unfinished), kind="stable", ignore_index=True
     )
     notes = [*_notes(runs, series, by)]
+    if unfinished.keys() >= set(names):
+        unfinished = {}
+        notes.append("No run has completed: the medians are those of what was measured.")
     if metric != asked_for:
         notes.append(
             f"{asked_for} is 0 in every step, so the loop gave its monitor no figures of it: "
             f"{metric} is compared."
         )
-    return Comparison(metric, chosen, confidence, table, estimates, left_out, tuple(notes))
+    return Comparison(
+        metric, chosen, confidence, table, estimates, left_out, unfinished, tuple(notes)
+    )
 
 
 def lower_is_better(metric: str) -> bool:
@@ -184,8 +207,11 @@ def _default_baseline(runs: Runs, names: Sequence[str], by: str) -> str:
     return next((str(name) for name in complete if name in names), names[0])
 
 
-def _series(runs: Runs, metric: str, by: str) -> tuple[dict[str, list[np.ndarray]], dict[str, str]]:
-    """Return name -> the values of each of its runs, and the names without any."""
+def _series(
+    runs: Runs, metric: str, by: str
+) -> tuple[dict[str, list[np.ndarray]], dict[str, str], dict[str, str]]:
+    """Return name -> the values of each of its runs, the statuses of the names without a run that
+    has completed, and why other names have no values."""
     if by not in runs.runs.columns:
         raise ValueError(f"Column {by} does not exist in the table of runs; take run or layout.")
     steps = runs.settled(runs.iterations)
@@ -203,7 +229,8 @@ def _series(runs: Runs, metric: str, by: str) -> tuple[dict[str, list[np.ndarray
     if unsettled < counts.keys():
         counts |= dict.fromkeys(unsettled, 0)
     fewest = FEWEST_STEPS if max(counts.values(), default=0) >= FEWEST_STEPS else 1
-    compared: dict[str, list[np.ndarray]] = {}
+    unfinished = runs.unfinished()
+    compared: dict[str, dict[str, np.ndarray]] = {}
     reasons: dict[str, str] = {}
     for row in records(runs.runs):
         name = row["run"] if pd.isna(row[by]) else str(row[by])
@@ -211,12 +238,19 @@ def _series(runs: Runs, metric: str, by: str) -> tuple[dict[str, list[np.ndarray
         if count and not lower_is_better(metric) and not values[row["run"]].any():
             reasons[name] = f"its {metric} is 0 in every step, so its monitor was not given any"
         elif count >= fewest:
-            compared.setdefault(name, []).append(values[row["run"]])
+            compared.setdefault(name, {})[row["run"]] = values[row["run"]]
         else:
             few = f"only {count}" if count else "no iteration"
             many = f"{few} after the warm-up" if row["run"] in counts else few
             reasons[name] = f"its status is {row['status']}, and it has {many} with {metric}"
-    return compared, {name: why for name, why in reasons.items() if name not in compared}
+    series, statuses = {}, {}
+    for name, of_runs in compared.items():
+        finished = [one for run, one in of_runs.items() if run not in unfinished]
+        series[name] = finished or list(of_runs.values())
+        if not finished:
+            statuses[name] = listed(list(dict.fromkeys(unfinished[run] for run in of_runs)))
+    left_out = {name: why for name, why in reasons.items() if name not in compared}
+    return series, statuses, left_out
 
 
 def _measured(
@@ -277,7 +311,7 @@ def _against(row: Mapping[str, float]) -> str:
     return f"This is {abs(change):.1%}{span} {'above' if change > 0 else 'below'}"
 
 
-def _row(row: Mapping[str, object], baseline: str) -> tuple[str, ...]:
+def _row(row: Mapping[str, object], baseline: str, status: str | None) -> tuple[str, ...]:
     known = {name: value for name, value in row.items() if isinstance(value, int | float)}
     cells = (
         str(row["name"]),
@@ -285,13 +319,14 @@ def _row(row: Mapping[str, object], baseline: str) -> tuple[str, ...]:
         _number(known["median"]),
         _span(known["low"], known["high"]),
     )
+    unranked = "" if status is None else f"{status}, not ranked"
     if row["name"] == baseline:
-        return (*cells, "baseline", "", "")
+        return (*cells, "baseline", "", unranked)
     return (
         *cells,
         f"{known['change']:+.1%}",
         _span(known["difference_low"], known["difference_high"]),
-        "" if row["significant"] else "not significant",
+        unranked or ("" if row["significant"] else "not significant"),
     )
 
 

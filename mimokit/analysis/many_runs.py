@@ -42,7 +42,7 @@ def scaling_table(runs: Runs, comparison: Comparison) -> pd.DataFrame:
     """Return the compared medians with the ranks that they took.
 
     Columns: name, mode, world_size, median, low, high, efficiency: the median per rank over that of
-    the best one on the fewest ranks.
+    the best one on the fewest ranks. Names without a completed run are left out.
 
     Args:
         comparison: of a rate, by run or by layout.
@@ -50,6 +50,8 @@ def scaling_table(runs: Runs, comparison: Comparison) -> pd.DataFrame:
     about = runs.runs[["run", "layout", "mode", "world_size"]]
     rows = []
     for row in records(comparison.table):
+        if row["name"] in comparison.unfinished:
+            continue
         alike = about[(about["run"] == row["name"]) | (about["layout"] == row["name"])].iloc[:1]
         if len(alike) and alike["world_size"].notna().all():
             place = {"mode": alike["mode"].iloc[0], "world_size": int(alike["world_size"].iloc[0])}

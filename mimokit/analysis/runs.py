@@ -173,13 +173,18 @@ class Runs:
             name: numbers[min(count, len(numbers) - 1)] for name, count, numbers in self._warmups
         }
 
+    def unfinished(self) -> dict[str, str]:
+        """Return run -> its status, of the runs that are not known to have come to their end."""
+        rows = records(self.runs)
+        return {row["run"]: row["status"] for row in rows if row["status"] not in FINISHED}
+
     def ended_in_warmup(self) -> frozenset[str]:
         """Return the runs that measured nothing but warm-up, and did not complete."""
-        status = {row["run"]: row["status"] for row in records(self.runs)}
+        unfinished = self.unfinished()
         return frozenset(
             name
             for name, count, numbers in self._warmups
-            if count >= len(numbers) and status[name] not in ("completed", "unknown")
+            if count >= len(numbers) and name in unfinished
         )
 
     @cached_property
@@ -244,6 +249,8 @@ class Runs:
         return Group(table, *map(Text, sentences))
 
 
+FINISHED = ("completed", "unknown")
+"""Statuses of runs that have come to their end, as far as is known."""
 SUMMARY = ("run", "status", "layout", "ranks", "iterations", "time")
 """Headings of `Runs.summary`."""
 
@@ -312,7 +319,7 @@ def _ending(row: Mapping[str, Any]) -> Iterator[str]:
         verb = "was refused" if row["status"] == REFUSED else "failed"
         reason = row["error"].partition("\n")[0]
         yield f"The run {row['run']} {verb}{where}: {reason}"
-    elif row["status"] not in ("completed", "unknown"):
+    elif row["status"] not in FINISHED:
         count = row["iterations"]
         many = counted(count, "iteration")
         yield f"The run {row['run']} is {row['status']}; it measured {many}."

@@ -65,9 +65,9 @@ def compared_layouts(comparison: Comparison) -> alt.LayerChart:
     """Return a bar per name, best first, with the interval of its median as a line.
 
     The text at the end of a bar is the difference from the baseline; a pale bar does not differ
-    significantly from it.
+    significantly from it. Those without a completed run come last, with their status.
     """
-    rows = [_compared(row, comparison.baseline) for row in records(comparison.table)]
+    rows = [_compared(row, comparison) for row in records(comparison.table)]
     base = alt.Chart(inline(rows)).encode(
         y=_axes.named_rows("name", [row["name"] for row in rows]),
         tooltip=[
@@ -94,14 +94,16 @@ def compared_layouts(comparison: Comparison) -> alt.LayerChart:
     )
 
 
-def _compared(row: dict[str, Any], baseline: str) -> dict[str, Any]:
-    is_baseline = row["name"] == baseline
+def _compared(row: dict[str, Any], comparison: Comparison) -> dict[str, Any]:
+    is_baseline = row["name"] == comparison.baseline
+    change = "" if is_baseline else f"{row['change']:+.1%}"
+    status = comparison.unfinished.get(row["name"], "")
     high = row["median"] if pd.isna(row["high"]) else max(row["high"], row["median"])
     return {
         **{name: row[name] for name in ("name", "runs", "median", "low", "high")},
         "end": high,
         "verdict": BASELINE if is_baseline else DIFFERENT if row["significant"] else SAME,
-        "against": "" if is_baseline else f"{row['change']:+.1%}",
+        "against": ", ".join(filter(None, (change, status))),
     }
 
 

@@ -206,9 +206,9 @@ def _explained(runs: Runs, comparison: Comparison | str) -> list[str]:
 
 
 def _ranks(runs: Runs, comparison: Comparison) -> list[str]:
-    """Return the ranks of the best and of the worst run."""
+    """Return the ranks of the best and of the worst run that have completed."""
     measured = set(runs.iterations["run"].unique())
-    ordered = [str(name) for name in comparison.table["name"] if str(name) in measured]
+    ordered = [name for name in comparison.ranked if name in measured]
     parts = []
     for name in dict.fromkeys([*ordered[:1], *ordered[-1:]]):
         ranks = runs[name].ranks

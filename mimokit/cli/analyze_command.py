@@ -108,9 +108,10 @@ def _looked_at(runs: Runs, comparison: Comparison) -> str:
     if comparison.best in runs.names:
         return comparison.best
     layouts = runs.runs.set_index("run")["layout"]
-    measured = set(runs.iterations["run"].unique())
-    of_best = (name for name in runs if name in measured and layouts[name] == comparison.best)
-    return next(of_best, runs.names[0])
+    measured, unfinished = set(runs.iterations["run"].unique()), runs.unfinished()
+    of_best = [name for name in runs if name in measured and layouts[name] == comparison.best]
+    whole = [name for name in of_best if name not in unfinished]
+    return next(iter(whole or of_best), runs.names[0])
 
 
 def _plain(runs: Runs, comparison: Comparison | None) -> dict[str, Any]:

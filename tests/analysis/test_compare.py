@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mimokit.analysis import compare, load_runs
+from mimokit.analysis import compare, load_runs, scaling_table
 from mimokit.analysis.bootstrap import block_length, difference, estimate_run, estimate_runs
 from mimokit.analysis.comparison import lower_is_better
 from tests.analysis.planted_runs import Planted, write_run
@@ -171,6 +171,38 @@ def test_a_run_that_failed_in_its_warm_up_is_not_compared(tmp_path: Path) -> Non
         found
     )
     assert list(compare(load_runs(failed)).table["name"]) == ["failed"]  # better than nothing
+
+
+@pytest.fixture
+def with_killed(results: Path, tmp_path: Path) -> list[Path]:
+    """Two runs that completed, and a faster one that a killed rank ended."""
+    fast = {"images": 0.001, "language_module": 0.001}
+    killed = write_run(tmp_path / "killed", Planted(iterations=30, forward=fast), status="failed")
+    return [results / "slower_0", results / "first_0", killed]
+
+
+def test_a_run_that_did_not_complete_is_not_ranked(with_killed: list[Path]) -> None:
+    runs = load_runs(with_killed)
+    found = compare(runs, "slower_0")
+    assert list(found.table["name"]) == ["first_0", "slower_0", "killed"]
+    assert found.ranked == ["first_0", "slower_0"]
+    assert "killed" not in found.as_good_as_best
+    assert "killed is not ranked: its status is failed." in found.sentences()
+    assert found.rows()[-1][-1] == "failed, not ranked"
+    assert list(scaling_table(runs, found)["name"]) == ["slower_0", "first_0"]
+    assert compare(runs, metric="total_time").best == "first_0"
+
+
+def test_where_no_run_completed_that_is_said(with_killed: list[Path]) -> None:
+    found = compare(load_runs(with_killed[-1]))
+    assert found.best == "killed"
+    assert "No run has completed: the medians are those of what was measured." in found.notes
+
+
+def test_of_a_layout_the_runs_that_completed_count(with_killed: list[Path]) -> None:
+    found = compare(load_runs(with_killed), by="layout")
+    assert found.table[["runs", "iterations"]].to_numpy().tolist() == [[2, 110]]
+    assert found.unfinished == {}
 
 
 def test_the_baseline_is_a_complete_run_if_none_is_named_so(results: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -102,6 +103,23 @@ def test_pale_bars_are_those_that_do_not_differ(runs: Runs) -> None:
     assert found["same"]["verdict"] == "not significant"
     assert found["slow_rank"]["verdict"] == "differs from it"
     assert found["slow_rank"]["against"].startswith("-")
+
+
+def test_runs_that_did_not_complete_are_named_and_neither_best_nor_worst(tmp_path: Path) -> None:
+    for name, seconds, status in (
+        ("dead_fast", 0.001, "failed"),
+        ("whole", 0.010, "completed"),
+        ("dead_slow", 0.100, "failed"),
+    ):
+        forward = {"images": seconds, "language_module": seconds}
+        write_run(tmp_path / name, Planted(iterations=20, forward=forward), status=status)
+    found = load_runs(tmp_path)
+    drawn = rows(charts.compared_layouts(compare(found)))
+    assert [row["name"] for row in drawn] == ["whole", "dead_fast", "dead_slow"]
+    assert [row["against"].endswith(", failed") for row in drawn] == [False, True, True]
+    page = charts.report(found)
+    ranks = page[page.index('<section id="ranks">') :]
+    assert re.findall(r"<h3>(\w+)</h3>", ranks) == ["whole"]
 
 
 def test_parts_of_a_run_add_up_to_its_step(runs: Runs) -> None:

@@ -62,6 +62,16 @@ def test_medians_and_curves_are_those_of_the_analysis(runs: Runs, content: RunsC
     assert "refused" not in content.shown
 
 
+def test_a_run_that_did_not_complete_comes_behind_those_that_did(tmp_path: Path) -> None:
+    write_run(tmp_path / "whole", EVEN)
+    fast = {"images": 0.001, "language_module": 0.001}
+    write_run(tmp_path / "killed", replace(EVEN, forward=fast), status="failed")
+    shown = runs_content(load_runs(tmp_path))
+    assert [row["name"] for row in shown.about["runs"]] == ["whole", "killed"]
+    assert shown.shown == ["whole", "killed"]
+    assert shown.about["runs"][1]["medians"]["tokens_per_sec"] is not None
+
+
 def test_long_runs_are_thinned_to_means(runs: Runs, content: RunsContent) -> None:
     thinned = content.thinned(sum(table.size for table in content.tables) // 4)
     every = thinned.about["every"]

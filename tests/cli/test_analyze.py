@@ -96,6 +96,15 @@ def test_layouts_are_put_together(sweep: Path) -> None:
     assert "colocated: images DP8 · language_module TP4 DP2" in done.stdout
 
 
+def test_of_the_best_layout_a_run_that_completed_is_explained(tmp_path: Path) -> None:
+    write_run(tmp_path / "a_killed", EVEN, status="failed")
+    write_run(tmp_path / "b_whole", EVEN)
+    write_run(tmp_path / "c_other", replace(EVEN, mode="heterogeneous", slow={5: 2.0}))
+    done = call(tmp_path, "--by", "layout")
+    assert done.exit_code == 0, done.output
+    assert "Where the time of b_whole went" in done.stdout
+
+
 def test_a_page(sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = []
 

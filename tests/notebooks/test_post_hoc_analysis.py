@@ -41,7 +41,7 @@ def test_the_answer_is_that_of_the_folders(tmp_path: Path) -> None:
     comparison = compare(runs, "homogeneous_tp1_dp4", "tokens_per_sec")
     said = "".join(_markdown(notebook, "best, worst ="))
     assert f"**{comparison.best}** trains on the most tokens per second" in said
-    worst = str(comparison.table["name"].iloc[-1])
+    worst = comparison.ranked[-1]
     assert f"more than {worst}." in said
     step = _markdown(notebook, "lost_time =")[0]
     assert f"A step of {worst} takes" in step

@@ -176,6 +176,26 @@ def test_what_stays_needs_neither_kernel_nor_network(sweep: FakeSweep) -> None:
     assert "Most tokens per second: colocated, 1,000." in monitor._in_html()
 
 
+@pytest.mark.parametrize("status", ["failed", "stopped", "skipped"])
+def test_only_experiments_that_completed_are_ranked(tmp_path: Path, status: str) -> None:
+    sweep = FakeSweep("slow", "fast", "killed")
+    for name, rate in (("slow", 90), ("fast", 100), ("killed", 1000)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "metrics.csv").write_text(f"iteration,tokens_per_sec\n0,{rate}\n1,{rate}\n")
+        sweep.change(name, status="completed", iteration=30, directory=folder)
+    sweep.change("killed", status=status, iteration=9)
+    sweep.end()
+    sentence = SweepMonitor(sweep)._shown["head"]["sentence"]
+    assert sentence.endswith("Most tokens per second: fast, 100.")
+    sweep.change("killed", status="skipped", iteration=30)  # complete since an earlier sweep
+    sentence = SweepMonitor(sweep)._shown["head"]["sentence"]
+    assert sentence.endswith("Most tokens per second: killed, 1,000.")
+    sweep.change("slow", status="failed")
+    sweep.change("killed", status="failed")
+    assert "Most tokens" not in SweepMonitor(sweep)._shown["head"]["sentence"]
+
+
 def test_a_loss_that_is_no_number_can_be_sent(tmp_path: Path) -> None:
     sweep = FakeSweep("a", "b")
     sweep.change("a", status="running", loss=float("nan"))

@@ -203,10 +203,12 @@ def sweep_head(
     words = listed([f"{count[status]} {status}" for status in ExperimentStatus if count[status]])
     how = f": {words}" if words else ""
     going = f"; {running} running" if running else ""
-    rates = {row["cells"]["experiment"]: row["numbers"]["tokens/s"] or 0.0 for row in rows}
+    rates = {
+        row["cells"]["experiment"]: row["numbers"]["tokens/s"] or 0.0 for row in rows if _whole(row)
+    }
     best = max(rates, key=rates.__getitem__, default="")
     fastest = ""
-    if done and len(rows) > 1 and rates.get(best):
+    if done and len(rates) > 1 and rates.get(best):
         fastest = f" Most tokens per second: {best}, {_rate_text(rates[best])}."
     asked = " No other experiment begins; those that run end after their iteration."
     named = f" Without a result: {listed(failed[:5])}{_more(failed[5:])}." if failed else ""
@@ -218,6 +220,13 @@ def sweep_head(
         "share": sum(shares) / len(rows) if rows else 1.0,
         "done": done,
     }
+
+
+def _whole(row: Mapping[str, Any]) -> bool:
+    """Whether all iterations ran, in this sweep or in the one that it resumes."""
+    status = row["status"]
+    whole = row["share"] == 1.0 and status == ExperimentStatus.SKIPPED
+    return whole or status == ExperimentStatus.COMPLETED
 
 
 def _more(names: Sequence[str]) -> str:
