@@ -22,12 +22,13 @@ from mimokit.samples import (
     STEP_COLUMNS,
     TEXT_COLUMNS,
 )
+from mimokit.sentence_error import SentenceError
 
 KEYS = ("iteration", "rank", "step", "node")
 """The columns that say which row is which, where a table has them."""
 
 
-class RunFolderError(ValueError):
+class RunFolderError(SentenceError, ValueError):
     """A results folder that cannot be read; the message is one sentence."""
 
 

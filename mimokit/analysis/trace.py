@@ -15,6 +15,7 @@ from mimokit.config.text_file import read_json
 from mimokit.planning.types import LayoutPlan
 from mimokit.result_files import RunFile, whole_file
 from mimokit.samples import Sample, TraceSample
+from mimokit.sentence_error import SentenceError
 from mimokit.step_kinds import Phase, StepKind
 from mimokit.units import shown
 
@@ -30,7 +31,7 @@ CATEGORIES = {str(kind): "compute" if kind.computes else str(kind.color) for kin
 """Step name -> category of its Chrome trace events."""
 
 
-class TraceFileError(ValueError):
+class TraceFileError(SentenceError, ValueError):
     """A trace that cannot be read; the message is one sentence."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mimokit.sentence_error import SentenceError
+
 STARTED_AGAIN = "the next run starts it again"
 """What becomes of an engine that this process has started."""
 WAITED_FOR = "the next run waits until it can be reached again"
@@ -10,7 +12,7 @@ NEEDS_ANOTHER = "the next run needs another engine in its place: start one where
 """What becomes of an engine that others have started."""
 
 
-class ClusterError(RuntimeError):
+class ClusterError(SentenceError, RuntimeError):
     """The cluster cannot do what was asked of it.
 
     Attributes:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypedDict
 
+from mimokit.sentence_error import SentenceError
+
 
 class Fix(TypedDict):
     """One change that would right a problem: set `path` (dots between the keys) to `value`."""
@@ -32,7 +34,7 @@ class Problem:
     fix: Fix | None = None
 
 
-class ConfigError(ValueError):
+class ConfigError(SentenceError, ValueError):
     """A config was rejected; `problems` has every reason, `str()` one sentence per line."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:

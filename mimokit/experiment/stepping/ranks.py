@@ -9,9 +9,10 @@ from typing import Any
 
 from mimokit.cluster import ClusterError, EngineCluster
 from mimokit.experiment import on_rank
+from mimokit.sentence_error import SentenceError
 
 
-class StepperError(RuntimeError):
+class StepperError(SentenceError, RuntimeError):
     """A request to a stepper that cannot be fulfilled; the message is one sentence."""
 
 
