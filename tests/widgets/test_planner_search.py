@@ -286,6 +286,16 @@ def test_a_pareto_view_loads_into_its_planner(result: SearchResult) -> None:
     assert planner.config == before
 
 
+def test_a_pareto_view_takes_a_result_alone(result: SearchResult) -> None:
+    view = ParetoView(result)
+    assert (view.planner, view.picked, view._loaded) == (None, None, -1)
+    assert view._found == {**found_layouts(result), "verbs": ("Pick", "Picked")}
+    view._on_message(None, {"type": "take_found", "index": 1}, [])
+    assert view._loaded == 1
+    assert view.picked is result.top(2)[1]
+    assert "layouts evaluated" in view._saved._bundle()["text/html"]
+
+
 def test_a_layout_of_another_model_brings_its_model_along(result: SearchResult) -> None:
     planner = LayoutPlanner("preset:three_encoders_7b_heterogeneous")
     ParetoView(result, planner)._on_message(None, {"type": "take_found", "index": 0}, [])

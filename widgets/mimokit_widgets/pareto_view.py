@@ -1,4 +1,4 @@
-"""`ParetoView`: what a search found, and a click that loads a layout into a planner."""
+"""`ParetoView`: what a search found, and a click that picks a layout or loads it into a planner."""
 
 from __future__ import annotations
 
@@ -15,20 +15,26 @@ from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.view_models.found_layouts import found_layouts, layouts_shown, place_of
 
 ENTRY = "pareto_view.js"
+PICKED = {"verbs": ("Pick", "Picked")}
+"""What the buttons say where there is no planner to load into."""
 
 
 class ParetoView(PersistentWidget):
-    """The Pareto front of a search and its best layouts, each a click away from a planner.
+    """The Pareto front of a search and its best layouts; a click picks one.
+
+        view = ParetoView(mimokit.search(model, gpus=256, workload=workload))
+        view.picked.layout
+
+    With a planner a click loads the layout into it, as one edit, so that its undo goes back:
 
         planner = LayoutPlanner()
-        ParetoView(mimokit.search(model, gpus=256, workload=workload), planner)
+        ParetoView(result, planner)
 
-    A layout is one edit of the planner, so that its undo goes back. `charts.pareto` is the same
-    front as a picture that stays where there is no kernel.
+    `charts.pareto` is the same front as a picture that stays where there is no kernel.
 
     Attributes:
         result: what was found.
-        planner: what layouts are loaded into.
+        planner: what layouts are loaded into, or None.
         picked: the prediction of the layout that was clicked last, or None.
     """
 
@@ -39,18 +45,23 @@ class ParetoView(PersistentWidget):
     _found = traitlets.Dict().tag(sync=True)
     _loaded = traitlets.Int(-1).tag(sync=True)
 
-    def __init__(self, result: SearchResult, planner: LayoutPlanner, **options: Any) -> None:
+    def __init__(
+        self, result: SearchResult, planner: LayoutPlanner | None = None, **options: Any
+    ) -> None:
         """Show what a search found.
 
         Args:
             result: of `mimokit.search`.
+            planner: to load layouts into.
         """
         self.result = result
         self.planner = planner
         self._shown = layouts_shown(result)
-        super().__init__(_found=found_layouts(result), **options)
+        words = PICKED if planner is None else {}
+        super().__init__(_found={**found_layouts(result), **words}, **options)
         self.on_msg(self._on_message)
-        planner.observe(self._follow, ["plan"])
+        if planner is not None:
+            planner.observe(self._follow, ["plan"])
 
     def _in_html(self) -> str:
         return alive(ENTRY, self, {}, self.result._repr_html_())
@@ -59,10 +70,15 @@ class ParetoView(PersistentWidget):
         if content.get("type") != "take_found" or not 0 <= int(content["index"]) < len(self._shown):
             return
         picked = self._shown[int(content["index"])]
-        self.planner.load_layout(picked.layout, self.result)
+        if self.planner is not None:
+            self.planner.load_layout(picked.layout, self.result)
         self.set_trait("picked", picked)
         self._follow()
 
     def _follow(self, _: object = None) -> None:
-        """Say which of the layouts stands in the planner."""
-        self._loaded = place_of(self.planner.loaded_layout, self._shown)
+        """Say which of the layouts stands in the planner, or was picked."""
+        if self.planner is not None:
+            taken = self.planner.loaded_layout
+        else:
+            taken = None if self.picked is None else self.picked.layout
+        self._loaded = place_of(taken, self._shown)

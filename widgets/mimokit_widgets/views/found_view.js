@@ -38,6 +38,7 @@ export class FoundView {
   fill(found) {
     const colors = new Map(found.modes.map(({ name, color }) => [name, color]));
     this.figures = found.figures;
+    this.verbs = found.verbs ?? ["Load", "Loaded"];
     const best = found.layouts.slice(0, found.rows);
     this.rows = best.map((layout, at) => this.row(layout, at, colors.get(layout.mode)));
     const heads = ["", ...this.figures.map(([, label]) => label), "layout"];
@@ -48,7 +49,7 @@ export class FoundView {
   }
 
   row(layout, at, color) {
-    const load = button("Load", () => this.take(at), { "aria-label": `Load layout ${at + 1}: `
+    const load = button(this.verbs[0], () => this.take(at), { "aria-label": `${this.verbs[0]} layout ${at + 1}: `
       + layout.words, keydown: (event) => this.key(event, at), focus: () => this.look(at),
       blur: () => this.look(null) });
     const how = element("td", { class: "how" }, modeSign(layout.mode, color), layout.mode,
@@ -77,12 +78,12 @@ export class FoundView {
     this.chart.point(index);
   }
 
-  /** Say which layout stands in the planner. */
+  /** Say which layout stands in the planner, or was picked. */
   show(loaded) {
     this.chart.show(loaded);
     this.rows.forEach(({ node, load }, at) => {
       node.classList.toggle("loaded", at === loaded);
-      setText(load, at === loaded ? "Loaded" : "Load");
+      setText(load, this.verbs[at === loaded ? 1 : 0]);
       setAttribute(load, "aria-pressed", at === loaded ? "true" : null);
     });
   }
