@@ -96,16 +96,16 @@ def drag(chart: Locator, start: float, end: float) -> None:
     mouse.up()
 
 
-def test_it_moves_pauses_and_goes_on(notebook: NotebookPage) -> None:
+def test_it_moves_freezes_and_follows_again(notebook: NotebookPage) -> None:
     view = notebook.page.locator(LIVE)
     loss = canvas(view, "Loss")
     before = loss.get_attribute("aria-label")
-    view.get_by_role("button", name="Pause").click()
+    view.get_by_role("button", name="Freeze view").click()
     notebook.execute("run.give(made[500:700])")
     expect(view).to_have_attribute("data-rows", "700")
-    expect(view.get_by_text(re.compile(r"Paused at iteration 61; 25 newer"))).to_be_visible()
+    expect(view.get_by_text(re.compile(r"The view is frozen at iteration 61; 25 newer"))).to_be_visible()
     assert loss.get_attribute("aria-label") == before
-    view.get_by_role("button", name="Go on").click()
+    view.get_by_role("button", name="Follow again").click()
     expect(loss).not_to_have_attribute("aria-label", before or "")
     expect(view.get_by_text("iteration 87 of 120")).to_be_visible()
     bar = view.get_by_role("progressbar")
@@ -136,7 +136,7 @@ def test_zoom_mark_and_zoom_back(notebook: NotebookPage) -> None:
 def test_the_keyboard_reaches_all_of_it(notebook: NotebookPage) -> None:
     view = notebook.page.locator(LIVE)
     whole = view.get_by_role("button", name="Whole run")
-    view.get_by_role("button", name="Pause").focus()
+    view.get_by_role("button", name="Freeze view").focus()
     for key in ("Tab", "Tab", "Tab"):
         notebook.page.keyboard.press(key)
     focused = "document.activeElement.getAttribute('aria-label')"

@@ -5,6 +5,7 @@ import { smoothingSlider } from "mimokit/smoothing.js";
 import { duration, memory, milliseconds, percent, short } from "mimokit/words.js";
 
 const ENDED = ["finished", "stopped", "failed", "aborted"];
+const [FREEZE, FOLLOW] = ["Freeze view", "Follow again"];
 const SECONDS_OF_SILENCE = 15;
 const SECONDS_TO_ANSWER = 5;
 const TITLES = { training: "Training", stopping: "Stopping", finished: "Training finished",
@@ -28,12 +29,14 @@ export class RunHead {
     this.model = model;
     this.askedAt = null;
     this.title = element("h3");
-    this.pause = button("Pause", () => view.togglePause(), { "aria-pressed": "false",
-      title: "Hold the picture still; nothing is lost" });
+    this.freeze = button(FREEZE, () => view.toggleFreeze(), { "aria-pressed": "false",
+      title: "Hold the picture still; the run goes on, and nothing is lost" });
     this.whole = button("Whole run", () => view.zoomBack(), { title: "Zoom back" });
     this.stop = button("Stop", () => this.ask("stop"), { title: "End after this iteration" });
     this.abort = button("Abort", () => this.ask("abort"), {
       title: "End at once; the iteration is lost" });
+    this.acts = element("span", { class: "tools run-tools", role: "group", "aria-label": "the run" },
+      this.stop, this.abort);
     this.fill = element("div");
     this.progress = element("div", { class: "progress", role: "progressbar",
       "aria-label": "training", "aria-valuemin": 0 }, this.fill);
@@ -46,7 +49,8 @@ export class RunHead {
     this.values = {};
     this.nodes = [element("header", {}, this.title,
       element("span", { class: "layout" }, model.get("_layout_in_words")),
-      element("span", { class: "tools" }, smoothingSlider((share) => view.smooth(share)), this.whole, this.pause, this.stop, this.abort)),
+      element("span", { class: "tools" }, smoothingSlider((share) => view.smooth(share)), this.whole, this.freeze),
+      this.acts),
     this.progress, element("div", { class: "where" }, this.done, this.left), this.sentence,
     this.health, this.restarts, this.note, this.numbers()];
   }
@@ -101,16 +105,16 @@ export class RunHead {
   }
 
   noteOf(store, status, ended) {
-    const { paused, live } = this.view;
+    const { frozen, live } = this.view;
     if (!live || ended) return this.thinning(store);
     const asked = this.askedAt !== null && Date.now() - this.askedAt > SECONDS_TO_ANSWER * 1000;
     if (asked && status === "training") {
       return "The kernel does not answer. A cell may keep it busy, or it has ended.";
     }
     if (status === "stopping") return this.stoppingNote(store);
-    if (paused !== null) {
-      const newer = (store.last?.iteration ?? paused) - paused;
-      return `Paused at iteration ${paused}; ${newer} newer have come since.`;
+    if (frozen !== null) {
+      const newer = (store.last?.iteration ?? frozen) - frozen;
+      return `The view is frozen at iteration ${frozen}; ${newer} newer have come since.`;
     }
     const silence = (Date.now() - this.view.heardAt) / 1000;
     const usual = 5 * (store.last?.seconds ?? 0);
@@ -147,11 +151,11 @@ export class RunHead {
 
   drawButtons(status, ended) {
     const over = ended || !this.view.live;
-    this.stop.hidden = this.abort.hidden = this.pause.hidden = over;
+    this.acts.hidden = this.freeze.hidden = over;
     this.whole.hidden = !this.view.zoomed;
     this.stop.disabled = status !== "training";
-    setText(this.pause, this.view.paused === null ? "Pause" : "Go on");
-    setAttribute(this.pause, "aria-pressed", String(this.view.paused !== null));
+    setText(this.freeze, this.view.frozen === null ? FREEZE : FOLLOW);
+    setAttribute(this.freeze, "aria-pressed", String(this.view.frozen !== null));
   }
 
   drawNumbers(store, ended) {

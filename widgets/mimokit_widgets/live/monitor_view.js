@@ -19,7 +19,7 @@ export class MonitorView extends IterationView {
   /** `live` is false on a page that only remembers a run. */
   constructor(model, store, host, live) {
     super(model);
-    Object.assign(this, { store, live, paused: null, smoothing: 0 });
+    Object.assign(this, { store, live, frozen: null, smoothing: 0 });
     this.heardAt = Date.now();
     this.head = new RunHead(this, model);
     this.build(host);
@@ -80,8 +80,8 @@ export class MonitorView extends IterationView {
     this.schedule();
   }
 
-  togglePause() {
-    this.paused = this.paused === null ? this.store.last?.iteration ?? 0 : null;
+  toggleFreeze() {
+    this.frozen = this.frozen === null ? this.store.last?.iteration ?? 0 : null;
     this.schedule();
   }
 
@@ -94,7 +94,7 @@ export class MonitorView extends IterationView {
   }
 
   lastIteration() {
-    return Math.min(this.paused ?? Infinity, this.store.last?.iteration ?? -1);
+    return Math.min(this.frozen ?? Infinity, this.store.last?.iteration ?? -1);
   }
 
   // Drawing.
