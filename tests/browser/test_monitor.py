@@ -100,10 +100,13 @@ def test_it_moves_freezes_and_follows_again(notebook: NotebookPage) -> None:
     view = notebook.page.locator(LIVE)
     loss = canvas(view, "Loss")
     before = loss.get_attribute("aria-label")
+    acts = view.get_by_role("group", name="the run").get_by_role("button")
+    expect(acts).to_have_text(["Stop", "Abort"])  # freezing is of the view
     view.get_by_role("button", name="Freeze view").click()
     notebook.execute("run.give(made[500:700])")
     expect(view).to_have_attribute("data-rows", "700")
-    expect(view.get_by_text(re.compile(r"The view is frozen at iteration 61; 25 newer"))).to_be_visible()
+    frozen = re.compile("The view is frozen at iteration 61; 25 newer")
+    expect(view.get_by_text(frozen)).to_be_visible()
     assert loss.get_attribute("aria-label") == before
     view.get_by_role("button", name="Follow again").click()
     expect(loss).not_to_have_attribute("aria-label", before or "")

@@ -13,6 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 from mimokit.cluster import EngineCluster
 from mimokit.experiment import Stepper
 from mimokit_widgets import StepperView
+from mimokit_widgets.view_models import step_picture, step_places
 from tests.browser.notebook_page import DARK, LIGHT, SCREENSHOTS, OpenNotebook
 from tests.browser.step_faults import FAULTS, StepFault
 from tests.browser.view_page import click, shown, wait_for_answers
@@ -31,6 +32,30 @@ stepper = Stepper(FakeCluster({plant}), apart_config((1, 1, 4), (2, 1, 2), 2))
 StepperView(stepper)
 """
 VIEW = ".mimokit.stepper:not(.mimokit-saved *)"
+CUT_OFF = """picture => {
+  const seen = picture.getBoundingClientRect();
+  const over = picture.scrollWidth - picture.clientWidth;
+  const found = over > 0 ? [`the picture by ${over} px`] : [];
+  const outside = (text, { left, right }) => {
+    const box = text.getBoundingClientRect();
+    if (box.left < left - 1 || box.right > right + 1) found.push(text.textContent);
+  };
+  const boxes = [...picture.querySelectorAll(".rank")];
+  for (const rank of boxes) {
+    const edges = rank.querySelector(".box").getBoundingClientRect();
+    rank.querySelectorAll("text").forEach((text) => outside(text, edges));
+  }
+  picture.querySelectorAll(".heading").forEach((text) => outside(text, seen));
+  for (const label of picture.querySelectorAll(".label")) {
+    const { left, right } = label.getBoundingClientRect();
+    const columns = boxes.map((rank) => rank.querySelector(".box").getBoundingClientRect());
+    if (columns.some((box) => left < box.right - 1 && right > box.left + 1)) {
+      found.push(`${label.textContent} lies on a rank`);
+    }
+  }
+  return found;
+}"""
+"""What of the picture of a step cannot be seen without scrolling, or lies on other things."""
 THREE_CLICKS = "button => [1, 2, 3].forEach(() => button.click())"
 SECONDS = 300
 """Until a thread that does not answer is a failure."""
@@ -139,6 +164,53 @@ def test_the_view_alone_finds_and_names_a_planted_fault(
     finally:
         python.submit(stepper.close).result(SECONDS)
         python.submit(block.__exit__, None, None, None).result(SECONDS)
+
+
+def shown_in_a_narrow_cell(
+    page: Page, folder: Path, python: ThreadPoolExecutor, columns: int, **look: str
+) -> list[str]:
+    """Show a transfer in JupyterLab's cell next to its file browser; return what is cut off."""
+    layout = apart_config((1, 1, 2), (1, columns - 1, 2), 2)
+    view = StepperView(Stepper(FakeCluster(), layout))
+    shown(page, view, folder, width="842px", answered=True, python=python, **look)
+    for _ in range(2 * columns - 3):  # until the first stage sends to the next, if there is one
+        click(page, "Next transfer")
+    expect(page.locator(".arrow").first).to_be_attached()
+    return list(page.locator(".mimokit.stepper .picture").evaluate(CUT_OFF))
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4])
+def test_all_columns_fit_a_narrow_cell(
+    browser_page: Page, tmp_path: Path, python: ThreadPoolExecutor, columns: int
+) -> None:
+    cut_off = shown_in_a_narrow_cell(browser_page, tmp_path, python, columns)
+    assert browser_page.locator(".picture text.heading").count() == columns
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    browser_page.screenshot(path=SCREENSHOTS / f"stepper {columns} columns.png", full_page=True)
+    assert cut_off == []
+
+
+@pytest.mark.parametrize(
+    ("constant", "planted", "words"),
+    [
+        ("NARROWEST_GUTTER", 124.0, "the picture by"),
+        ("BOX_WIDTH", 100, "receive-forward"),
+    ],
+)
+def test_what_is_cut_off_is_measured(
+    browser_page: Page,
+    tmp_path: Path,
+    python: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+    constant: str,
+    planted: float,
+    words: str,
+) -> None:
+    """The check above can fail."""
+    monkeypatch.setattr(step_places, constant, planted)
+    monkeypatch.setattr(step_picture, constant, planted, raising=False)
+    found = shown_in_a_narrow_cell(browser_page, tmp_path, python, 4)
+    assert any(words in each for each in found)
 
 
 def test_keys_and_a_screen_reader_reach_ranks_ticks_breakpoints_and_numbers(

@@ -125,6 +125,6 @@ def _label(arrow: Arrow, x: float, y: float, way: float) -> str:
     samples = samples_text((arrow.crossing.start, arrow.crossing.stop))
     wrong = " wrong" if arrow.wrong else ""
     return (
-        f'<text class="label{wrong}" x="{x:.1f}" y="{y - 6:.1f}" text-anchor="{anchor}">'
-        f'{samples} <tspan class="shape">[{shape}]</tspan></text>'
+        f'<text class="label{wrong}" x="{x:.1f}" y="{y - 6:.1f}" text-anchor="{anchor}">{samples} '
+        f'<tspan class="shape" x="{x:.1f}" y="{y + 14:.1f}">[{shape}]</tspan></text>'
     )

@@ -10,10 +10,18 @@ from mimokit.planning.stepper import PlannedStep
 from mimokit.planning.types import LayoutPlan
 from mimokit.units import counted
 from mimokit_widgets.view_models.step_arrows import Arrow, arrows_of, draw_arrows
-from mimokit_widgets.view_models.step_places import BOX_HEIGHT, BOX_WIDTH, Box, places_of
+from mimokit_widgets.view_models.step_places import (
+    BOX_HEIGHT,
+    BOX_WIDTH,
+    STAGE,
+    Box,
+    places_of,
+)
 from mimokit_widgets.view_models.step_words import name_of
 
-STRIP = 176.0
+MARGIN = 8
+"""Of what stands in a box."""
+STRIP = BOX_WIDTH - 2.0 * MARGIN
 """Width of the strip of samples in a box."""
 BATCH_HEIGHT = 62
 MOST_NUMBERED = 40
@@ -30,11 +38,7 @@ def step_svg(stepper: Stepper) -> str:
         _box(plan, box, snapshot, stepper.next_step(box.rank), colors[box.module])
         for box in places.boxes.values()
     )
-    headings = "".join(
-        f'<text class="heading" x="{x}" y="{y}" style="--hue:{colors[module]}">'
-        f"{escape(text)}</text>"
-        for text, module, x, y in places.headings
-    )
+    headings = "".join(_heading(*each, colors[each[0]]) for each in places.headings)
     return (
         f'<svg viewBox="0 0 {places.width:.0f} {places.height + BATCH_HEIGHT:.0f}" role="group" '
         f'aria-label="{escape(_in_words(snapshot))}" '
@@ -44,6 +48,18 @@ def step_svg(stepper: Stepper) -> str:
         f'<g transform="translate(0 {BATCH_HEIGHT})">{headings}{boxes}'
         f"{draw_arrows(arrows, colors)}</g></svg>"
     )
+
+
+def _heading(module: str, stage: int | None, x: float, y: float, color: str) -> str:
+    below = "" if stage is None else _text("muted", x, y + STAGE, f"stage {stage}")
+    return (
+        f'<text class="heading" x="{x:.1f}" y="{y:.1f}" style="--hue:{color}">'
+        f"{escape(module)}</text>{below}"
+    )
+
+
+def _text(kind: str, x: float, y: float, words: str) -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'
 
 
 def _in_words(snapshot: StepSnapshot | None) -> str:
@@ -117,7 +133,7 @@ def _box(
     if acts and step is not None:
         words = _short(step, plan)
     elif plan.deployment_mode == "heterogeneous":
-        words = f"waits for {_short(following, plan)}"
+        words = f"next: {_short(following, plan)}"
     else:
         words = ""
     place = plan.modules[box.module].coordinates(box.rank)
@@ -135,11 +151,11 @@ def _box(
         f'role="button" tabindex="-1" aria-label="{escape(said)}; show its tensors" '
         f'transform="translate({box.x:.1f} {box.y:.1f})">'
         f'<rect class="box" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6"{edge}/>'
-        f'<text class="name" x="10" y="17">rank {box.rank}</text>'
-        f'<text class="muted" x="{BOX_WIDTH - 10}" y="17" text-anchor="end">'
+        f"{_text('name', MARGIN, 17, f'rank {box.rank}')}"
+        f'<text class="muted" x="{BOX_WIDTH - MARGIN}" y="17" text-anchor="end">'
         f"{' · '.join(where)}</text>"
         f"{_slice(plan, box, color)}"
-        f'<text class="action" x="10" y="47">{escape(words)}</text></g>'
+        f"{_text('action', MARGIN, 47, words)}</g>"
     )
 
 
@@ -156,13 +172,13 @@ def _slice(plan: LayoutPlan, box: Box, color: str) -> str:
     gap = 1.5 if width > 5 else 0.0
     if gap:
         cells = "".join(
-            f'<rect class="cell" x="{10 + n * width:.1f}" y="24" width="{width - gap:.1f}" '
+            f'<rect class="cell" x="{MARGIN + n * width:.1f}" y="24" width="{width - gap:.1f}" '
             f'height="8" rx="1.5"' + (f' style="fill:{color}"/>' if start <= n < stop else "/>")
             for n in range(count)
         )
         return cells
     return (
-        f'<rect class="cell" x="10" y="24" width="{STRIP}" height="8" rx="1.5"/>'
-        f'<rect x="{10 + start * width:.1f}" y="24" width="{(stop - start) * width:.1f}" '
+        f'<rect class="cell" x="{MARGIN}" y="24" width="{STRIP}" height="8" rx="1.5"/>'
+        f'<rect x="{MARGIN + start * width:.1f}" y="24" width="{(stop - start) * width:.1f}" '
         f'height="8" rx="1.5" style="fill:{color}"/>'
     )

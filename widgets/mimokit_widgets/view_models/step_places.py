@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from mimokit.config.graph import topological_order
 from mimokit.planning.types import LayoutPlan
 
-BOX_WIDTH, BOX_HEIGHT, BOX_GAP = 196, 54, 8
-GUTTER = 124
-TOP, HEADING = 8, 24
+BOX_WIDTH, BOX_HEIGHT, BOX_GAP = 164, 54, 8
+CELL_WIDTH = 896.0
+"""Of a narrow cell, at the least scale of the picture: four columns fit."""
+NARROWEST_GUTTER, WIDEST_GUTTER = 60.0, 124.0
+TOP, HEADING, STAGE = 8, 24, 14
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,11 @@ class Places:
 
     Attributes:
         boxes: (module, rank) -> its box.
-        headings: (text, module, x, y) above the ranks of a module or stage.
+        headings: (module, stage or None, x, y) above the ranks of a module or stage.
     """
 
     boxes: Mapping[tuple[str, int], Box]
-    headings: tuple[tuple[str, str, float, float], ...]
+    headings: tuple[tuple[str, int | None, float, float], ...]
     width: float
     height: float
 
@@ -54,18 +56,26 @@ def places_of(plan: LayoutPlan) -> Places:
     boxes: dict[tuple[str, int], Box] = {}
     headings = []
     width = height = 0.0
-    for number, column in enumerate(_columns(plan)):
-        x, y = 1.0 + number * (BOX_WIDTH + GUTTER), float(TOP)
+    columns = _columns(plan)
+    staged = {name for name, sizes in plan.modules.items() if sizes.pipeline_parallel > 1}
+    heading = HEADING + STAGE * bool(staged)  # of all alike, so that ranks stand in rows
+    for number, column in enumerate(columns):
+        x, y = 1.0 + number * (BOX_WIDTH + _gutter(len(columns))), float(TOP)
         for module, stage, ranks in column:
-            several = plan.modules[module].pipeline_parallel > 1
-            headings.append((f"{module} · stage {stage}" if several else module, module, x, y + 14))
-            y += HEADING
+            headings.append((module, stage if module in staged else None, x, y + 14))
+            y += heading
             for rank in ranks:
                 boxes[module, rank] = Box(rank, module, x, y)
                 y += BOX_HEIGHT + BOX_GAP
             y += BOX_GAP
         width, height = max(width, x + BOX_WIDTH + 1), max(height, y)
     return Places(boxes, tuple(headings), width, height)
+
+
+def _gutter(columns: int) -> float:
+    """Return the space between columns, so that they fit a narrow cell where that is possible."""
+    left = (CELL_WIDTH - 2 - columns * BOX_WIDTH) / max(1, columns - 1)
+    return min(WIDEST_GUTTER, max(NARROWEST_GUTTER, left))
 
 
 def _columns(plan: LayoutPlan) -> list[list[tuple[str, int, range]]]:

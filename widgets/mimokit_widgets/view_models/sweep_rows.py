@@ -224,9 +224,9 @@ def sweep_head(
 
 def _whole(row: Mapping[str, Any]) -> bool:
     """Whether all iterations ran, in this sweep or in the one that it resumes."""
-    status = row["status"]
-    whole = row["share"] == 1.0 and status == ExperimentStatus.SKIPPED
-    return whole or status == ExperimentStatus.COMPLETED
+    if row["status"] == ExperimentStatus.SKIPPED:
+        return float(row["share"]) == 1.0
+    return str(row["status"]) == ExperimentStatus.COMPLETED
 
 
 def _more(names: Sequence[str]) -> str:
