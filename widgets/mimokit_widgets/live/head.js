@@ -49,7 +49,8 @@ export class RunHead {
     this.values = {};
     this.nodes = [element("header", {}, this.title,
       element("span", { class: "layout" }, model.get("_layout_in_words")),
-      element("span", { class: "tools" }, smoothingSlider((share) => view.smooth(share)), this.whole, this.freeze),
+      element("span", { class: "tools" }, smoothingSlider((share) => view.smooth(share)), this.whole,
+        this.freeze),
       this.acts),
     this.progress, element("div", { class: "where" }, this.done, this.left), this.sentence,
     this.health, this.restarts, this.note, this.numbers()];

@@ -49,8 +49,10 @@ export class FoundView {
   }
 
   row(layout, at, color) {
-    const load = button(this.verbs[0], () => this.take(at), { "aria-label": `${this.verbs[0]} layout ${at + 1}: `
-      + layout.words, keydown: (event) => this.key(event, at), focus: () => this.look(at),
+    const [verb] = this.verbs;
+    const load = button(verb, () => this.take(at), {
+      "aria-label": `${verb} layout ${at + 1}: ${layout.words}`,
+      keydown: (event) => this.key(event, at), focus: () => this.look(at),
       blur: () => this.look(null) });
     const how = element("td", { class: "how" }, modeSign(layout.mode, color), layout.mode,
       ...layout.modules.map((module) => element("div", { class: "muted" }, module)));
