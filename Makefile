@@ -75,7 +75,7 @@ movie: setup
 	$(BIN)/python -m tests.browser.movie docs/planner.webp
 
 bench: setup
-	$(BIN)/python -m tests.benchmarks
+	$(BIN)/python -m benchmarks
 
 clean:
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -24,7 +24,7 @@ DRAWN = (
 """Numbers of `tests.layouts_drawn.numbered_config`.
 
 Once that draws otherwise, numbers stand for other layouts: these are then chosen again, for what
-they cover. `python -m tests.benchmarks.drawn_layouts` verifies two hundred.
+they cover. `python -m benchmarks.drawn_layouts` verifies two hundred.
 """
 
 GRAPHS = 3, 6, 7

@@ -1,6 +1,6 @@
 """Files that are almost right are read or refused in a sentence each, and never executed.
 
-`python -m tests.benchmarks.fuzz` does the same 10,000 times, with limits of time and memory.
+`python -m benchmarks.fuzz` does the same 10,000 times, with limits of time and memory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How far from a prediction four of five measured steps are, and what widens that.
 
-The bands are those of `python -m tests.benchmarks.prediction`: models that no constant was fitted
+The bands are those of `python -m benchmarks.prediction`: models that no constant was fitted
 to. They are wider where nobody says how the stack runs a model, and where nothing like it was
 measured.
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Error, Page
 
-from tests.benchmarks.monitor_lag import lags
+from benchmarks.monitor_lag import lags
 from tests.browser import chromium
 from tests.browser.network import NetworkGuard, leaves_the_machine
 from tests.browser.notebook_page import DARK, OpenNotebook

@@ -8,7 +8,7 @@ import threading
 from tests.footprint import footprints, grown, own_footprint, soak, soak_runs
 
 EARLY, LATE = 7, 12
-"""Numbers of runs of the same layouts, after each has run; `tests.benchmarks.soak` takes 200."""
+"""Numbers of runs of the same layouts, after each has run; `benchmarks.soak` takes 200."""
 
 
 def test_twelve_runs_of_changing_layouts_leave_nothing(cluster, tmp_path):

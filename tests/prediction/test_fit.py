@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.benchmarks.prediction.fit import Job, fit, hardware_with, jobs
-from tests.benchmarks.prediction.folds import FAMILIES, Fold
-from tests.benchmarks.prediction.predicted import predict_seconds
-from tests.benchmarks.prediction.rows import Measured
+from benchmarks.prediction.fit import Job, fit, hardware_with, jobs
+from benchmarks.prediction.folds import FAMILIES, Fold
+from benchmarks.prediction.predicted import predict_seconds
+from benchmarks.prediction.rows import Measured
 from tests.prediction.test_judge import measured
 
 START = {"matrix h100": (0.6, 0.3, 0.95)}

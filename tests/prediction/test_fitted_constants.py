@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 import mimokit
-from mimokit.prediction.hardware import hardware_names, load_hardware
-from mimokit.prediction.step_time import load_software
-from mimokit.prediction.step_time.constants import CONSTANTS, on_bound, value
-from tests.benchmarks.prediction.fit import (
+from benchmarks.prediction.fit import (
     FITTED,
     IN_STACKS,
     SAME_CHIP,
     hardware_with,
     software_with,
 )
-from tests.benchmarks.prediction.page import PAGE, with_table
+from benchmarks.prediction.page import PAGE, with_table
+from mimokit.prediction.hardware import hardware_names, load_hardware
+from mimokit.prediction.step_time import load_software
+from mimokit.prediction.step_time.constants import CONSTANTS, on_bound, value
 
 FOUND = json.loads(FITTED.read_text(encoding="utf-8"))["all"]
 
@@ -85,4 +85,4 @@ def test_training_stacks_hold_the_fitted_constants(name: str) -> None:
 
 def test_the_page_states_every_constant() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert with_table(text) == text, "run python -m tests.benchmarks.prediction.page"
+    assert with_table(text) == text, "run python -m benchmarks.prediction.page"

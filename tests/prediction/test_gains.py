@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mimokit.architecture.layer_work.products import token_weights
-from tests.benchmarks.prediction.gains import (
+from benchmarks.prediction.gains import (
     COLUMNS,
     FILE,
     plausible_models,
@@ -13,7 +12,8 @@ from tests.benchmarks.prediction.gains import (
     read_gains,
     stand_in,
 )
-from tests.benchmarks.prediction.tables import DataError, SkippedRowError
+from benchmarks.prediction.tables import DataError, SkippedRowError
+from mimokit.architecture.layer_work.products import token_weights
 
 HOMOGENEOUS = {
     "table": "A2", "mode": "H", "encoder": "1B", "llm": "14B", "seq": "8192", "vision_pct": "50.0",

@@ -10,25 +10,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mimokit.architecture import LanguageModel, load_model
-from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.transformer import LatentAttention
-from mimokit.config.recipe import RecipeConfig
-from mimokit.prediction.step_time.constants import on_bound
-from tests.benchmarks.prediction.__main__ import main, show
-from tests.benchmarks.prediction.doubt import coverage, flagged, peak_bytes
-from tests.benchmarks.prediction.fit import bounds_reached, constants_for, fitted_constants
-from tests.benchmarks.prediction.folds import FAMILIES
-from tests.benchmarks.prediction.judge import (
+from benchmarks.prediction.__main__ import main, show
+from benchmarks.prediction.doubt import coverage, flagged, peak_bytes
+from benchmarks.prediction.fit import bounds_reached, constants_for, fitted_constants
+from benchmarks.prediction.folds import FAMILIES
+from benchmarks.prediction.judge import (
     GIVEN_RUNS,
     LEAST_ORDER,
     MOST_CONSTANTS,
     Judgement,
     judge,
 )
-from tests.benchmarks.prediction.own_runs import errors_of, means
-from tests.benchmarks.prediction.predicted import predict_seconds
-from tests.benchmarks.prediction.rows import (
+from benchmarks.prediction.own_runs import errors_of, means
+from benchmarks.prediction.predicted import predict_seconds
+from benchmarks.prediction.rows import (
     A100,
     A100_COLUMNS,
     PUBLISHED,
@@ -36,8 +31,13 @@ from tests.benchmarks.prediction.rows import (
     Measured,
     read,
 )
-from tests.benchmarks.prediction.score import Order, orders, predictions, scores
-from tests.benchmarks.prediction.tables import MODELS, DataError
+from benchmarks.prediction.score import Order, orders, predictions, scores
+from benchmarks.prediction.tables import MODELS, DataError
+from mimokit.architecture import LanguageModel, load_model
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.transformer import LatentAttention
+from mimokit.config.recipe import RecipeConfig
+from mimokit.prediction.step_time.constants import on_bound
 
 LAYOUTS = [ParallelSizes(t, p, data=32 // (t * p)) for t, p in ((1, 1), (2, 2), (4, 2), (8, 1))]
 
@@ -169,7 +169,7 @@ def test_another_program_is_judged_apart_and_without_a_target() -> None:
 
 
 def test_given_runs_of_a_slower_machine_teach_its_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.benchmarks.prediction.own_runs.LEAST", 4)
+    monkeypatch.setattr("benchmarks.prediction.own_runs.LEAST", 4)
     rows = measured([1.2] * 4)
     rows[3] = replace(rows[3], sizes=ParallelSizes(4, 1, data=8))
     rows[3] = replace(rows[3], seconds=1.2 * float(predict_seconds([rows[3]])[0]))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.benchmarks.prediction.gains import Gain
-from tests.benchmarks.prediction.misses import (
+from benchmarks.prediction.gains import Gain
+from benchmarks.prediction.misses import (
     gain_misses,
     likely_part,
     order_misses,
     step_misses,
 )
-from tests.benchmarks.prediction.score import Order, Score
+from benchmarks.prediction.score import Order, Score
 from tests.prediction.test_judge import measured
 
 

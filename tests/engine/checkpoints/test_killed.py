@@ -23,7 +23,7 @@ def test_killed_at_any_moment_the_last_checkpoint_is_whole(tmp_path: Path) -> No
 
 
 def kill_while_saving(folder: Path, kills: int) -> None:
-    """Kill a process that saves so many times; `tests.benchmarks.checkpoints` does 100."""
+    """Kill a process that saves so many times; `benchmarks.checkpoints` does 100."""
     server = subprocess.Popen(
         [sys.executable, "-m", savers.__name__, str(folder)],
         stdin=subprocess.PIPE,

@@ -152,7 +152,7 @@ def test_replicas_go_on_bit_for_bit_with_what_they_exchange(
 ) -> None:
     """Outer weights and their momentum, sums under way, residuals.
 
-    `tests.benchmarks.checkpoints` has all strategies.
+    `benchmarks.checkpoints` has all strategies.
     """
     config = digits_config(num_microbatches=2)
     config.strategy = strategy

@@ -26,7 +26,7 @@ QUICK = (
     "replicas that drop the same",
     "gradients are not reduced",
 )
-"""`python -m tests.benchmarks.culprit` plants all of the list."""
+"""`python -m benchmarks.culprit` plants all of the list."""
 
 
 def test_a_right_layout_has_no_culprit_and_planted_ones_are_named(cluster):

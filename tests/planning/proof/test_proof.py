@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.plan_speed import colocated
 from mimokit.planning.layout import checked_config, plan_checked
 from mimokit.planning.proof import prove
 from mimokit.planning.proof.sizes import unequal_sizes
 from mimokit.planning.ranks import RankGrid
-from tests.benchmarks.plan_speed import colocated
 from tests.planning.proof.plans import layouts, planted
 from tests.whole_runs import WHOLE_RUNS, image_decoder_of_absent_images
 

@@ -142,7 +142,7 @@ def test_islands_and_masks_follow_the_seed() -> None:
 
 
 def test_ten_times_the_steps_take_ten_times_as_long() -> None:
-    """Time of the processor, best of three; `tests.benchmarks.plan_speed` has the seconds."""
+    """Time of the processor, best of three; `benchmarks.plan_speed` has the seconds."""
 
     def seconds(steps: int) -> float:
         plan = planned("fedavg", 64, island_size=2)

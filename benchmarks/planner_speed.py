@@ -1,0 +1,204 @@
+"""How long the planner takes in a real browser: `python -m benchmarks.planner_speed`.
+
+From the key press to the picture on the screen: the clock starts with the event's own time stamp
+and stops in the first task after the frame that drew the new map.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+from benchmarks.plan_speed import Row
+from benchmarks.table import show
+from tests.browser.chromium import find_chromium
+from tests.browser.conftest import ARGUMENTS, VIEWPORT
+from tests.browser.notebook_page import NotebookPage, write_notebook
+from tests.browser.server import LabServer, running_lab
+
+REPEATS = 24
+OPENINGS = 8
+IMPORTS = 7
+EDIT_TARGETS = {1_024: 33.0, 16_384: 150.0}
+"""Ranks -> milliseconds from key press to picture."""
+MAP_TARGET = 50.0
+OPEN_TARGET = 1500.0
+IMPORT_TARGET = 1000.0
+RANKS_OF_THE_MAP = 16_384
+SETTLED = 0.4
+"""Seconds until everything that follows from a key press is done."""
+
+LAYOUT = """
+from mimokit.config import ModuleParallelismConfig
+from mimokit.config_files import load_preset
+def layout(ranks, tp=8):
+    config = load_preset("llava_7b_colocated")
+    config.model.module_parallelisms = {{
+        "images": ModuleParallelismConfig(),
+        "language_module": ModuleParallelismConfig(tensor_parallel=tp),
+    }}
+    return config
+from mimokit_widgets import LayoutPlanner, RankMap
+RANKS = {ranks}
+"""
+PLANNER = "LayoutPlanner(layout(RANKS), world_size=RANKS)"
+MAP = """
+import ipywidgets
+import mimokit
+plans = [mimokit.plan(layout(RANKS, tp), RANKS) for tp in (8, 4)]
+ranks = RankMap(plans[0])
+slider = ipywidgets.IntSlider(max=1000, description="plan")
+slider.observe(lambda change: setattr(ranks, "plan", plans[change["new"] % 2]), "value")
+ipywidgets.VBox([slider, ranks])
+"""
+
+WATCH = """() => {
+  const canvas = document.querySelector(".mimokit canvas.ranks");
+  window.pictures = [];
+  window.watching?.disconnect();
+  let start = 0;
+  const stop = () => window.pictures.push(performance.now() - start);
+  const channel = new MessageChannel();
+  channel.port1.onmessage = stop;
+  addEventListener("keydown", (event) => { start = event.timeStamp; }, true);
+  window.watching = new MutationObserver(() => channel.port2.postMessage(0));
+  window.watching.observe(canvas, { attributes: true, attributeFilter: ["data-drawn"] });
+}"""
+OPENING = """async () => {
+  for (const old of document.querySelectorAll(".mimokit")) old.remove();
+  const began = performance.now();
+  await window.jupyterapp.commands.execute("notebook:run-cell");
+  return new Promise((resolve) => {
+    const look = () => {
+      const drawn = [...document.querySelectorAll(".mimokit canvas.ranks")]
+        .some((canvas) => Number(canvas.dataset.drawn) > 0);
+      if (!drawn) return requestAnimationFrame(look);
+      return requestAnimationFrame(() => resolve(performance.now() - began));
+    };
+    look();
+  });
+}"""
+
+
+def rows() -> list[Row]:
+    """Measure medians of single actions."""
+    found = [_row("import mimokit_widgets with LayoutPlanner", _import(), IMPORT_TARGET)]
+    with tempfile.TemporaryDirectory() as folder, running_lab(Path(folder)) as lab:
+        for ranks, target in EDIT_TARGETS.items():
+            with _notebook(lab, [LAYOUT.format(ranks=ranks), PLANNER]) as notebook:
+                opened = _opening(notebook)
+                found.append(_row(f"opening the planner, {ranks:,} ranks", opened, OPEN_TARGET))
+                field = "[aria-label='TP of language_module']"
+                edits = _keys(notebook, field, ["Shift+ArrowDown", "Shift+ArrowUp"])
+                found.append(_row(f"key press to picture, planner, {ranks:,} ranks", edits, target))
+                spent = _cpu_times(notebook)
+                name = f"the same, CPU time of the kernel, {ranks:,} ranks"
+                found.append(_row(name, spent, target))
+        with _notebook(lab, [LAYOUT.format(ranks=RANKS_OF_THE_MAP), MAP]) as notebook:
+            plans = _keys(notebook, ".noUi-handle", ["ArrowRight"])
+            name = f"{RANKS_OF_THE_MAP:,} ranks"
+            found.append(
+                _row(f"key press to another plan, rank map alone, {name}", plans, MAP_TARGET)
+            )
+            walks = _keys(notebook, "canvas.ranks", ["ArrowRight"])
+            found.append(
+                _row(f"key press to the next rank, rank map alone, {name}", walks, MAP_TARGET)
+            )
+    return found
+
+
+def _row(name: str, times: list[float], target: float) -> Row:
+    median = statistics.median(times)
+    return {
+        "name": f"{name} (median of {len(times)})",
+        "measured": median,
+        "target": target,
+        "unit": "ms",
+        "ok": median <= target,
+    }
+
+
+def _import() -> list[float]:
+    script = (
+        "import time; began = time.perf_counter(); import mimokit_widgets; "
+        "mimokit_widgets.LayoutPlanner; print(time.perf_counter() - began)"
+    )
+    return [
+        1000 * float(subprocess.run([sys.executable, "-c", script], capture_output=True).stdout)
+        for _ in range(IMPORTS)
+    ]
+
+
+@contextlib.contextmanager
+def _notebook(lab: LabServer, cells: list[str]) -> Iterator[NotebookPage]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(ARGUMENTS))
+        page = browser.new_context(viewport=VIEWPORT).new_page()
+        file = write_notebook(lab.folder / f"speed_{time.monotonic_ns()}.ipynb", cells)
+        notebook = NotebookPage(page, file, lab)
+        notebook.open()
+        notebook.run_all()
+        page.wait_for_selector(".mimokit canvas.ranks[data-drawn]")
+        yield notebook
+        notebook.end_kernel()
+        browser.close()
+
+
+def _opening(notebook: NotebookPage) -> list[float]:
+    """Run the cell that opens the planner again and again; the kernel is warm."""
+    notebook.page.locator(".jp-Cell").nth(1).locator(".cm-content").click()
+    return [float(notebook.page.evaluate(OPENING)) for _ in range(OPENINGS)]
+
+
+def _keys(notebook: NotebookPage, field: str, keys: list[str]) -> list[float]:
+    """Press keys in turn, each after the picture of the one before."""
+    page = notebook.page
+    page.evaluate(WATCH)
+    page.locator(field).focus()
+    for press in range(REPEATS):
+        page.keyboard.press(keys[press % len(keys)])
+        page.wait_for_function("(count) => window.pictures.length > count", arg=press)
+        time.sleep(0.25)
+    found: list[Any] = page.evaluate("window.pictures")
+    assert len(found) == REPEATS, f"{len(found)} pictures for {REPEATS} key presses"
+    return [float(each) for each in found[2:]]
+
+
+def _cpu_times(notebook: NotebookPage) -> list[float]:
+    """Return milliseconds of the kernel's CPU time per key press, which other work leaves alone.
+
+    Every press makes a layout that was not planned before.
+    """
+    page = notebook.page
+
+    def spent() -> float:
+        return 1000 * float(notebook.value("__import__('time').process_time()"))
+
+    times = []
+    page.locator("[aria-label='micro-batches']").focus()
+    for _ in range(REPEATS):
+        first = spent()
+        time.sleep(SETTLED)
+        before = spent()  # what asking takes is in both differences
+        page.keyboard.press("ArrowUp")
+        time.sleep(SETTLED)
+        times.append(spent() - 2 * before + first)
+    return times
+
+
+def main() -> None:
+    """Print the measurements as a table."""
+    show("The planner in Chromium", rows())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The predictor judged by published measurements: `python -m benchmarks.prediction`."""

@@ -1,1 +1,0 @@
-"""The predictor judged by published measurements: `python -m tests.benchmarks.prediction`."""
