@@ -7,9 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from setuptools import find_packages
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {"mimokit": ROOT / "mimokit", "mimokit_widgets": ROOT / "widgets" / "mimokit_widgets"}
@@ -57,6 +59,22 @@ def _files(folder: Path) -> set[str]:
         file.relative_to(folder).as_posix()
         for file in folder.rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
+    }
+
+
+def test_tests_and_benchmarks_are_not_installed() -> None:
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    finds = told["packages"]["find"]
+    assert installed_packages(finds["where"], finds["include"]) == set(PACKAGES)
+    assert {"tests", "benchmarks"} < installed_packages(finds["where"], ["*"])
+
+
+def installed_packages(folders: list[str], include: list[str]) -> set[str]:
+    """Return the outermost packages that setuptools finds."""
+    return {
+        name.partition(".")[0]
+        for folder in folders
+        for name in find_packages(ROOT / folder, include=include)
     }
 
 

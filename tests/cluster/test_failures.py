@@ -39,7 +39,7 @@ TROUBLE_AT = 0.3
 TIMEOUT = 2.0
 """Seconds that collectives wait for a rank that does not come, on an idle machine."""
 PATIENCE = 180.0
-"""Seconds to wait for what must come, also on a busy machine; `benchmarks` times it."""
+"""Seconds to wait for what must come, also on a busy machine: see `benchmarks.failure_reports`."""
 
 
 @pytest.fixture

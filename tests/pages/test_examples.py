@@ -83,7 +83,7 @@ def test_the_trainer_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_rooms_of_contributing_exist() -> None:
     for path in re.findall(
-        r"`((?:mimokit|widgets|tests|notebooks)/[\w/.]*)`", PAGES["CONTRIBUTING.md"]
+        r"`((?:mimokit|widgets|tests|benchmarks|notebooks)/[\w/.]*)`", PAGES["CONTRIBUTING.md"]
     ):
         assert (ROOT / path).exists(), path
 
