@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from tests.processes import nothing_left_behind
 from tests.scheduling import GroupScheduling, order
+from tests.seconds import SecondsPlugin
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -24,6 +25,11 @@ gc.disable()  # while the tests are imported: nothing of that is garbage
 
 settings.register_profile("any machine", deadline=None)  # a busy one takes ten times as long
 settings.load_profile("any machine")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the seconds of all tests."""
+    config.pluginmanager.register(SecondsPlugin(config))
 
 
 def pytest_collection_finish() -> None:

@@ -1,0 +1,36 @@
+"""What share of the suite's CPU seconds each room of the tests may take.
+
+Shares, since seconds depend on the machine. A room that needs more takes it from the others: change
+both here. `python -m tests.seconds` prints the shares of the last run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+SHARES: dict[str, float] = {}
+"""Room -> percent of the CPU seconds of a whole run. Empty: nothing is checked."""
+MARGIN = 0.25
+"""Part of its share by which a room may exceed it, since other work on the machine moves shares."""
+LEAST = 1.0
+"""Percent by which every room may exceed its share; one that has none may take this."""
+
+
+def excesses(seconds: Mapping[str, float], shares: Mapping[str, float] = SHARES) -> list[str]:
+    """Return a sentence for every room that takes more than its share and the margin."""
+    total = sum(seconds.values())
+    if not shares or not total:
+        return []
+    taken = {room: 100 * cpu / total for room, cpu in seconds.items()}
+    return [
+        f"tests/{room} takes {taken[room]:.1f} % of the CPU seconds and may take "
+        f"{allowed(shares.get(room, 0.0)):.1f} %: make its tests cheaper, or divide the shares "
+        "of tests/budget.py anew"
+        for room in sorted(taken)
+        if taken[room] > allowed(shares.get(room, 0.0))
+    ]
+
+
+def allowed(share: float) -> float:
+    """Return the percent at which a room with this share fails the suite."""
+    return share + max(MARGIN * share, LEAST)
