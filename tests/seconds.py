@@ -102,6 +102,7 @@ class SecondsPlugin:
         self._told: list[str] = []
         self.spent = Spent({}, {})
 
+    @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self) -> None:
         """Note what this process has taken until now."""
         self._before = cpu_seconds()

@@ -71,7 +71,8 @@ def run(folder: Path, shares: dict[str, float], *options: str) -> tuple[int, str
 
 def test_a_room_that_takes_more_than_its_share_fails_the_suite(tmp_path: Path) -> None:
     """Two workers measure, one each; what one of them waits for burns in its child."""
-    status, told, kept = run(tmp_path, {"quick": 90, "slow": 10}, "--numprocesses", "2")
+    workers = ("--numprocesses", "2", "--dist", "loadfile")
+    status, told, kept = run(tmp_path, {"quick": 90, "slow": 10}, *workers)
     assert "3 passed" in told
     assert status == 1
     assert "tests/slow takes" in told
