@@ -12,7 +12,7 @@ VENV := .venv-$(VERSION)
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-beyond test-versions lab bench clean docs movie
+.PHONY: setup demo check test test-beyond test-versions lab bench clean docs movie
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -27,9 +27,17 @@ demo: setup
 	@$(BIN)/python -m mimokit_widgets.notebooks.execute notebooks/01_first_light.ipynb --output build/demo
 
 # The tests start hundreds of processes: each would compile all that it imports.
-test test-beyond test-versions: export PYTHONDONTWRITEBYTECODE =
+check test test-beyond test-versions: export PYTHONDONTWRITEBYTECODE =
 # Two workers on two cores: threads of torch would wait for each other.
-test test-beyond test-versions: export OMP_NUM_THREADS = 1
+check test test-beyond test-versions: export OMP_NUM_THREADS = 1
+
+# While you work: what has changed since main, without engines; see tests/changed.py.
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@sh make/types_daemon.sh $(BIN)
+	$(BIN)/lint-imports
+	$(BIN)/python -m tests.changed
 
 test: setup
 	$(BIN)/python -m tests.browser.chromium
