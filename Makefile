@@ -12,7 +12,7 @@ VENV := .venv-$(VERSION)
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo check test test-beyond test-versions lab bench clean docs movie
+.PHONY: setup demo check test test-all test-versions lab bench clean docs movie
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -27,9 +27,9 @@ demo: setup
 	@$(BIN)/python -m mimokit_widgets.notebooks.execute notebooks/01_first_light.ipynb --output build/demo
 
 # The tests start hundreds of processes: each would compile all that it imports.
-check test test-beyond test-versions: export PYTHONDONTWRITEBYTECODE =
+check test test-all test-versions: export PYTHONDONTWRITEBYTECODE =
 # Two workers on two cores: threads of torch would wait for each other.
-check test test-beyond test-versions: export OMP_NUM_THREADS = 1
+check test test-all test-versions: export OMP_NUM_THREADS = 1
 
 # While you work: what has changed since main, without engines; see tests/changed.py.
 check: setup
@@ -39,16 +39,21 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.changed
 
+# What is claimed, and all rooms without engines: tests/circles.py.
 test: setup
 	$(BIN)/python -m tests.browser.chromium
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@sh make/types.sh $(BIN)/mypy
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --suite --numprocesses 2
 
-# Whole runs that repeat for other layouts what `make test` proves: see tests/covering_runs.py.
-test-beyond: setup
-	$(BIN)/python -m pytest --numprocesses 2 -m beyond
+# Everything, for a night: further layouts, all views and notebooks, other kernels and versions. Call
+# it again after it was cut off, or after a change: what failed comes first.
+test-all: setup
+	$(BIN)/python -m tests.browser.chromium
+	$(BIN)/python -m pytest --go-on --numprocesses 2
+	$(BIN)/python -m tests.other_kernels tests/test_claims.py
+	$(MAKE) --no-print-directory test-versions
 
 # What depends on the versions of Python and Megatron-Core, on the Pythons that `make test` leaves.
 OTHERS = $(filter-out $(VERSION),$(shell PYTHON='$(PYTHON)' sh make/pythons.sh there))

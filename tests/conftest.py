@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.circles import SuitePlugin
 from tests.processes import nothing_left_behind
+from tests.resumed import ResumedPlugin
 from tests.scheduling import GroupScheduling, order
 from tests.seconds import SecondsPlugin
 
@@ -27,9 +29,20 @@ settings.register_profile("any machine", deadline=None)  # a busy one takes ten 
 settings.load_profile("any machine")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the two ways in which make takes the tests."""
+    group = parser.getgroup("mimokit")
+    group.addoption("--suite", action="store_true", help="what `make test` takes: tests/circles.py")
+    group.addoption("--go-on", action="store_true", help="a run that was cut off: tests/resumed.py")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the seconds of all tests."""
+    """Keep the seconds of all tests, and choose them as asked."""
     config.pluginmanager.register(SecondsPlugin(config))
+    if config.option.suite:
+        config.pluginmanager.register(SuitePlugin())
+    if config.option.go_on:
+        config.pluginmanager.register(ResumedPlugin())
 
 
 def pytest_collection_finish() -> None:

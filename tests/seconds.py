@@ -150,12 +150,13 @@ class SecondsPlugin:
 
 
 def is_whole(config: pytest.Config) -> bool:
-    """Whether nothing selects tests: a share of a part of the suite says nothing."""
+    """Whether this is the suite, all of it: a share of something else says nothing."""
     option = config.option
     selects = ("keyword", "deselect", "ignore", "ignore_glob", "lf", "stepwise", "collectonly")
     return (
         config.args_source is pytest.Config.ArgsSource.TESTPATHS
-        and option.markexpr == "not beyond"
+        and option.suite
+        and not option.markexpr
         and not any(getattr(option, name, None) for name in selects)
     )
 

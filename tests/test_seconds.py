@@ -24,6 +24,9 @@ from tests.seconds import SecondsPlugin
 SHARES.clear()
 SHARES.update({shares})
 
+def pytest_addoption(parser):
+    parser.addoption("--suite", action="store_true")
+
 def pytest_configure(config):
     config.pluginmanager.register(SecondsPlugin(config, Path(__file__).parent / "seconds.json"))
 """
@@ -56,10 +59,8 @@ def run(folder: Path, shares: dict[str, float], *options: str) -> tuple[int, str
         room.mkdir(parents=True, exist_ok=True)
         room.joinpath(f"test_{name}.py").write_text(text)
     folder.joinpath("conftest.py").write_text(CONFTEST.format(shares=shares))
-    folder.joinpath("pytest.ini").write_text(
-        "[pytest]\ntestpaths = tests\naddopts = -m 'not beyond'\n"
-    )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    folder.joinpath("pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
+    command = [sys.executable, "-m", "pytest", "--suite", "-q", "-p", "no:cacheprovider", *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("PYTEST_XDIST_WORKER", None)
     done = subprocess.run(

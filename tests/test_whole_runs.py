@@ -9,10 +9,8 @@ from typing import Any
 import mimokit
 from mimokit.axes import CONFIG_FIELDS, Axis, Choice
 from mimokit.config import ConfigError, ExperimentConfig
-from tests.covering_runs import COVERING, DRAWN, GRAPHS, choose, fans
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, decoded_config, with_adapter
-from tests.layouts_drawn import numbered_config, numbered_graph
 from tests.layouts_multimodal import LANGUAGE
 from tests.whole_runs import WHOLE_RUNS, WholeRun, ends_as_layers, parallel_fields, with_strategy
 
@@ -43,24 +41,13 @@ _held: dict[tuple[str, str], frozenset[Row]] = {}
 
 
 def held_by(run: WholeRun) -> frozenset[Row]:
-    """Return (mode, part of the model, field) of a run, and of its bridges where rows pass."""
+    """Return (mode, part of the model, field) of a run."""
     key = run.proves, run.name
     if run.proves in FROM_FILES:
         return frozenset()
     if key not in _held:
-        _held[key] = _held_by(run.make())
+        _held[key] = frozenset(parallel_fields(run.make()))
     return _held[key]
-
-
-@cache
-def held_by_drawn() -> tuple[frozenset[Row], ...]:
-    """Return the same of each drawn layout in the suite."""
-    drawn = *map(numbered_config, DRAWN), *map(numbered_graph, GRAPHS)
-    return tuple(map(_held_by, drawn))
-
-
-def _held_by(config: ExperimentConfig) -> frozenset[Row]:
-    return frozenset(parallel_fields(config)) | fans(config)
 
 
 def _of_one_field() -> Iterator[ExperimentConfig]:
@@ -225,55 +212,22 @@ def _with_experts(config: ExperimentConfig) -> ExperimentConfig:
     return changed
 
 
-IN_THE_SUITE = [run for run in WHOLE_RUNS if run.in_the_suite]
-FANS = {
-    (mode, part, fan)
-    for mode in MODULES
-    for part in ("encoder", "adapter")
-    for fan in ("fan-in", "fan-out", "equal")
-    if (mode, fan) not in {("homogeneous", "fan-in"), ("homogeneous", "fan-out")}
-}
-
-
 DECODER = "heterogeneous", "decoder"
 
 
-def _held_by_suite() -> list[frozenset[Row]]:
-    return [*map(held_by, IN_THE_SUITE), *held_by_drawn()]
-
-
 def test_whatever_runs_is_compared_with_one_process() -> None:
-    assert missing(_held_by_suite()) == set()
-    assert frozenset().union(*_held_by_suite()) >= FANS
-
-
-def test_the_suite_has_a_run_of_each_kind() -> None:
-    kinds = {run.proves for run in WHOLE_RUNS}
-    assert {run.proves for run in IN_THE_SUITE} == kinds
+    assert missing(map(held_by, WHOLE_RUNS)) == set()
 
 
 def test_a_choice_that_no_run_has_is_found() -> None:
     for field in ("precision fp16", "pipeline_order zb-h1", "experts by allgather"):
-        without = [held for held in _held_by_suite() if field not in {f for *_, f in held}]
+        without = [held for held in map(held_by, WHOLE_RUNS) if field not in {f for *_, f in held}]
         assert {f for *_, f in missing(without)} >= {field}
-    decoder = [held for held in _held_by_suite() if "decoder" not in {part for _, part, _ in held}]
+    decoder = [run for run in map(held_by, WHOLE_RUNS) if "decoder" not in {p for _, p, _ in run}]
     fields = {f for mode, part, f in missing(decoder) if (mode, part) == DECODER}
     assert fields >= {"tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel"}
-
-
-def test_a_cover_has_all_that_is_held_and_one_of_each_kind() -> None:
-    held = {
-        ("sizes", "small"): {"tensor"},
-        ("sizes", "large"): {"tensor", "data"},
-        ("orders", "one"): {"tensor"},
-        ("orders", "two"): {"data"},
-        ("orders", "three"): {"data", "order"},
-    }
-    assert choose(held) == {"sizes": ("large",), "orders": ("three",)}
 
 
 def test_a_run_is_found_by_what_it_proves_and_its_name() -> None:
     names = [(run.proves, run.name) for run in WHOLE_RUNS]
     assert len(names) == len(set(names))
-    listed = {(proves, name) for proves, names in COVERING.items() for name in names}
-    assert listed <= set(names)

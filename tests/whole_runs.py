@@ -31,7 +31,6 @@ from mimokit.config import (
 )
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from mimokit.config_files import config_from_mapping
-from tests.covering_runs import COVERING, parameter
 from tests.invariance import STEPS
 from tests.layouts import SAMPLES_PER_MICROBATCH, digits_config
 from tests.layouts_apart import (
@@ -70,21 +69,12 @@ class WholeRun:
     make: Callable[[], ExperimentConfig]
     steps: int = STEPS
 
-    @property
-    def in_the_suite(self) -> bool:
-        """Whether `make test` takes it; `make test-beyond` takes the others."""
-        return self.name in COVERING.get(self.proves, ())
-
 
 def whole_runs(proves: str) -> pytest.MarkDecorator:
-    """Parametrize a test with `run`, for every run of the list that proves something.
-
-    Those that are not in the suite are marked as beyond it.
-    """
+    """Parametrize a test with `run`, for every run of the list that proves something."""
     chosen = [run for run in WHOLE_RUNS if run.proves == proves]
     assert chosen, f"no whole run proves: {proves}"
-    runs = [parameter(run, run.name, in_the_suite=run.in_the_suite) for run in chosen]
-    return pytest.mark.parametrize("run", runs)
+    return pytest.mark.parametrize("run", chosen, ids=[run.name for run in chosen])
 
 
 RECOMPUTED = {"recompute_granularity": "full", "overlap_grad_reduce": True}

@@ -182,7 +182,7 @@ def _images_in_two_sizes(config: ExperimentConfig) -> Any:
 @pytest.mark.parametrize(
     ("scales", "data"),
     [
-        pytest.param({"plain": 1}, None, id="one encoder", marks=pytest.mark.beyond),
+        pytest.param({"plain": 1}, None, id="one encoder"),
         pytest.param({"plain": 1, "large": 2}, _images_in_two_sizes, id="two encoders"),
     ],
 )

@@ -12,7 +12,6 @@ import pytest
 from mimokit.cluster import RankDied, RankError, frozen
 from mimokit.config import ConfigError
 from mimokit.experiment import Stepper, StepperError, train
-from tests.covering_runs import in_and_beyond
 from tests.evaluations import QUICK
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config
@@ -64,7 +63,7 @@ INSIDE = {
 """What takes place inside steps besides the reduction of gradients."""
 
 
-@pytest.mark.parametrize("name", in_and_beyond(LAYOUTS, {"fan_out", "homogeneous", "packing"}))
+@pytest.mark.parametrize("name", LAYOUTS)
 def test_stepping_computes_what_training_does_and_nothing_differs(cluster, tmp_path, name):
     config = LAYOUTS[name]
     trained = train(cluster, config, evaluations=QUICK, directory=tmp_path).result().steps

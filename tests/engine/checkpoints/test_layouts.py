@@ -11,7 +11,6 @@ from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
 from mimokit.experiment import resume_check, resume_proof
 from mimokit.experiment.reference import single_rank
-from tests.covering_runs import in_and_beyond
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, decoded_config
 from tests.layouts_experts import experts_config
@@ -104,14 +103,7 @@ PAIRS: dict[str, tuple[Make, Make]] = {
 }
 
 
-BEYOND = {
-    "interleaved chunks to one process", "context parallel to one process",
-    "experts to one process", "full shards to one process", "one process to further tokens, tied",
-}  # fmt: skip
-"""Others save or load the same kind of a layout."""
-
-
-@pytest.mark.parametrize("pair", in_and_beyond(PAIRS, BEYOND))
+@pytest.mark.parametrize("pair", PAIRS)
 def test_a_checkpoint_of_one_layout_is_that_of_another(
     cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch, pair: str
 ) -> None:

@@ -96,7 +96,6 @@ def test_heads_of_latent_attention_are_compared_in_the_widths_of_queries_and_val
     assert not fault.wrong(found), fault.wrong(found)
 
 
-@pytest.mark.beyond
 def test_a_right_layout_whose_replicas_have_no_items_has_no_culprit(cluster):
     config = numbered_config(13)
     config.strategy = None
@@ -114,7 +113,6 @@ def test_samples_in_a_row_are_compared_layer_by_layer(cluster):
     assert not fault.wrong(found), fault.wrong(found)
 
 
-@pytest.mark.beyond
 def test_right_decoders_of_packed_samples_have_no_culprit(cluster):
     config = numbered_config(92)
     model = config.model
