@@ -184,6 +184,35 @@ def _samples_of_the_rank(original: Any) -> Any:
     return lambda self, places: None
 
 
+def _side_by_side(original: Any) -> Any:
+    """Let the pixels of a row be those of its patches one after another."""
+    return lambda patches, geometry: patches.reshape(-1, geometry.merge_size**2, 2, 16)[
+        :, :, 0
+    ].flatten(1)
+
+
+def _counted_by_each(original: Any) -> Any:
+    """Let each of several replicas count the loss of its images once for all of them."""
+
+    def further_loss(self: Any, output: Any, batch: Any) -> Any:
+        loss = original(self, output, batch)
+        ranks = self.wrapped.ownership.groups.dp.size()
+        return None if loss is None else type(loss)(ranks * loss.weighted, 0.0, 0.0)
+
+    return further_loss
+
+
+def _slices_summed(original: Any) -> Any:
+    """Add up the gradients of an encoder's ranks, each of which is whole."""
+
+    def all_slices(hidden: Any, config: Any, tensor_group: Any) -> Any:
+        from mimokit.engine.megatron import tensor_parallel
+
+        return tensor_parallel.gather_from_sequence_parallel_region(hidden, group=tensor_group)
+
+    return all_slices
+
+
 def _half_of_the_rows(original: Any) -> Any:
     """Lose the gradient of half of the rows on the way."""
 
@@ -238,6 +267,18 @@ IMAGES_OF_THE_RANK = _plant(
 )
 NOT_ROUNDED = _plant("parallel.optimizer.MainGradOptimizer.round_main_weights", _nothing)
 HALF_OF_THE_ROWS = _plant("colocated.bridge.gather_rows", _half_of_the_rows)
+ROWS_AS_ONE_SAMPLE = _plant(
+    "pipeline.stages.computing_lengths",
+    lambda original: lambda own, row: original(own, row and type(row)((sum(row.lengths),))),
+)
+PATCHES_SIDE_BY_SIDE = _plant("data.reconstruction.merged_patches", _side_by_side)
+LOSS_COUNTED_BY_EACH = _plant("pipeline.stages.ImageDecoderStage.further_loss", _counted_by_each)
+SLICES_SUMMED = _plant("parallel.context.all_slices", _slices_summed)
+PADDING_CHOOSES_EXPERTS = _plant("models.experts.lengths_computed", lambda original: lambda: None)
+NO_ITEMS_COUNT = _plant(
+    "models.encoder.computing_lengths",
+    lambda original: lambda lengths, *row: original(None if lengths == [0] else lengths, *row),
+)
 NEVER_UPDATED = _plant("parallel.optimizer.MainGradAdamW.step", _nothing)
 HALF_ATTENTION = _plant("models.attention.SequenceAttention._attend", partial(scaled, 0.5))
 

@@ -139,6 +139,15 @@ _NETWORKS = of(
             f.LOSS_OF_OWN_TOKENS,
         ),
         (
+            "experts of samples in a row",
+            in_rows(
+                layered(
+                    partial(experts, COLOCATED, DP2, {"cp": 2, "ep": 2}), moe_aux_loss_coeff=0.2
+                )
+            ),
+            f.PADDING_CHOOSES_EXPERTS,
+        ),
+        (
             "experts with a capacity",
             layered(partial(experts, HOMOGENEOUS, EP2, EP2), moe_expert_capacity_factor=1.0),
             f.ROOM_OF_ALL_SAMPLES,
@@ -254,6 +263,16 @@ _GRAPHS = of(
             "image decoders",
             lambda: with_image_decoder(apart_config(ONE, ONE, 2), ONE),
             f.TARGETS_SWAPPED,
+        ),
+        (
+            "image decoders of several replicas",
+            partial(with_image_decoder, apart_config(ONE, ONE, 2), (1, 1, 2)),
+            f.LOSS_COUNTED_BY_EACH,
+        ),
+        (
+            "decoders of images of any size",
+            partial(decoder_of_any_size, ONE, "qwen"),
+            f.PATCHES_SIDE_BY_SIDE,
         ),
         (
             "decoders of sound",

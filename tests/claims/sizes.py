@@ -56,8 +56,8 @@ CLAIMS: tuple[Claim, ...] = tuple(
             ),
             (
                 "sequence parallelism",
-                two(COLOCATED, DP2, SP2),
-                named("gradients of slices are not summed"),
+                two(COLOCATED, SP2, DP2),
+                f.SLICES_SUMMED,
             ),
             (
                 "sequence parallelism",

@@ -34,6 +34,10 @@ INSTANCES = {**STATES, "dp": 4, "num_distributed_optimizer_instances": 2}
 SHARDS = {**DP2, "use_megatron_fsdp": True}
 OVERLAPPED = {**DP2, "overlap_grad_reduce": True}
 ALL = ("clip", "qwen", "audio", LANGUAGE)
+FRAMES = run_with(
+    partial(three_modalities, COLOCATED, clip=DP2, qwen=DP2, audio=DP2, **{LANGUAGE: TP2}),
+    patch_type=["vit_frame_parallel"],
+)
 
 _MEMORY = of(
     "memory and optimizers",
@@ -105,6 +109,11 @@ _NORMS = of(
             two(HOMOGENEOUS, TP2, TP2),
             named("a norm that counts shards on the first rank alone"),
         ),
+        (
+            "clipping by the norm of all modules",
+            two(COLOCATED, DP2, CP2),
+            named("a norm that counts each context"),
+        ),
     ],
     least=1e-4,
 )
@@ -146,12 +155,7 @@ _DATA = of(
         ),
         (
             "balanced frames",
-            run_with(
-                partial(
-                    three_modalities, COLOCATED, clip=DP2, qwen=DP2, audio=DP2, **{LANGUAGE: TP2}
-                ),
-                patch_type=["vit_frame_parallel"],
-            ),
+            FRAMES,
             named("pieces gathered in reverse order"),
         ),
         (
@@ -164,6 +168,21 @@ _DATA = of(
                 hidden_dropout=0.1,
             ),
             f.SAMPLES_OF_THE_RANK,
+        ),
+        (
+            "dropout of samples in a row",
+            layered(in_rows(two(COLOCATED, DP2, CP2)), hidden_dropout=0.1),
+            f.ROWS_AS_ONE_SAMPLE,
+        ),
+        (
+            "dropout of sequences in parts",
+            layered(two(COLOCATED, DP2, CP2), attention_dropout=0.2),
+            f.FIRST_POSITIONS_DROPPED,
+        ),
+        (
+            "dropout of balanced frames",
+            layered(FRAMES, "qwen", hidden_dropout=0.1),
+            f.IMAGES_OF_THE_RANK,
         ),
         (
             "a forward step of one's own",
