@@ -18,10 +18,10 @@ from mimokit.config.runtime import FRAME_PARALLEL, RuntimeConfig
 from mimokit.config.user_modules import (
     ReadAfresh,
     files_of,
-    find_in_working_directory,
     read_again,
     without_bytecode,
 )
+from mimokit.import_path import find_in_working_directory
 from mimokit.units import listed
 
 OwnModule: TypeAlias = "Callable[[ModuleArchitecture, Any], Any] | Any"

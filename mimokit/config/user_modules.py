@@ -16,17 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mimokit.import_path import find_in_working_directory
+
 _KEPT = frozenset({"__main__", "mimokit", "mimokit_widgets", "megatron", "torch"})
 """Never forgotten, wherever they lie: their classes are in use when user code is read."""
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _reading = threading.RLock()
-
-
-def find_in_working_directory() -> None:
-    """Have imports search the working directory, as those of a command do not."""
-    here = os.getcwd()
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)
 
 
 @contextmanager
@@ -45,9 +40,11 @@ def forget(names: Iterable[str], *directories: str) -> None:
     What lies next to a named module, or in one of the directories, is forgotten with it, as the
     module may have imported it. What is installed is kept.
     """
-    find_in_working_directory()
+    named = tuple(names)
+    if named or directories:
+        find_in_working_directory()
     _drop(
-        {_directory_of(name) for name in names} | {os.path.realpath(path) for path in directories}
+        {_directory_of(name) for name in named} | {os.path.realpath(path) for path in directories}
     )
 
 
@@ -57,9 +54,11 @@ def read_again(names: Iterable[str]) -> Iterator[None]:
 
     Afterwards this process has the modules that it had, whose functions a notebook may hold.
     """
-    find_in_working_directory()
+    named = tuple(names)
+    if named:
+        find_in_working_directory()
     with _reading, without_bytecode():
-        directories = {_directory_of(name) for name in names}
+        directories = {_directory_of(name) for name in named}
         before = _drop(directories)
         try:
             yield

@@ -71,6 +71,17 @@ def test_a_good_notebook_leaves_a_page_with_the_picture_of_its_run(tmp_path: Pat
     assert nbformat.read(file, 4).cells[1].outputs == []  # the notebook itself stays as it was
 
 
+def test_a_kernel_imports_what_lies_next_to_the_notebook_last(tmp_path: Path) -> None:
+    mark = "import pathlib; pathlib.Path(__file__).with_suffix('.ran').touch()"
+    for name in ("ipykernel_launcher", "ipykernel", "json", "sitecustomize", "timeit", "psutil"):
+        (tmp_path / f"{name}.py").write_text(mark)
+    (tmp_path / "of_the_user.py").write_text("says = 'it is found'")
+    file = write_notebook(tmp_path, "import timeit, psutil, of_the_user; print(of_the_user.says)")
+    status, told = run(file, tmp_path / "out")
+    assert list(tmp_path.glob("*.ran")) == []
+    assert (status, "it is found" in told) == (0, True), told
+
+
 def test_a_failing_cell_is_told_in_short_and_the_page_is_still_left(tmp_path: Path) -> None:
     file = write_notebook(tmp_path, "md:# Divide", "a = 1\nb = a / 0", "print('never')")
     status, told = run(file, tmp_path / "out")

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-CONTROLLER_MODULE = "ipyparallel.controller"
-ENGINE_MODULE = "ipyparallel.engine"
 CLIENT_FILE = "ipcontroller-client.json"
 ENGINE_FILE = "ipcontroller-engine.json"
 SOCKET = "socket"

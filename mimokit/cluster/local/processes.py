@@ -9,9 +9,11 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
+
+from mimokit.import_path import module_command
 
 _PR_SET_PDEATHSIG = 1
 
@@ -33,11 +35,11 @@ def fork_process(log_file: Path, work: Callable[[], object]) -> int:
     return pid
 
 
-def execute_process(log_file: Path, arguments: Sequence[str]) -> int:
+def execute_process(log_file: Path, module: str, *arguments: str) -> int:
     """Run a Python module in a fresh interpreter; returns its process id."""
     with log_file.open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, *arguments],
+            module_command(module, *arguments),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -1,4 +1,4 @@
-"""The process that local engines come from: `python -m mimokit.cluster.local.server`.
+"""The process that local engines come from.
 
 It starts the controller, imports what every rank needs, forks (or executes) engines, tells the
 client at once when one of them dies, and ends them all when it is told to or, unless the cluster
@@ -25,10 +25,12 @@ from typing import Any, NoReturn
 import psutil
 
 from mimokit.cluster.local import commands
+from mimokit.cluster.local.apps import CONTROLLER, ENGINE, run_app
 from mimokit.cluster.local.callers import Caller
 from mimokit.cluster.local.entries import ClusterEntry, clear, started_now, write_entry
 from mimokit.cluster.local.processes import execute_process, fork_process, kill_group
 from mimokit.cluster.sockets import name_sockets
+from mimokit.import_path import found
 from mimokit.units import counted
 
 ORPHAN_CHECK_SECONDS = 0.5
@@ -89,11 +91,13 @@ class EngineServer:
         log = self._directory / "controller.log"
         if self._fork:
             import ipyparallel.controller.app  # noqa: F401  (shared by the fork)
+        self._controller = self._start_app(CONTROLLER, log, arguments)
 
-            self._controller = fork_process(log, lambda: _run_controller(arguments))
-        else:
-            command = ["-m", commands.CONTROLLER_MODULE, *arguments]
-            self._controller = execute_process(log, command)
+    def _start_app(self, kind: str, log: Path, arguments: list[str]) -> int:
+        directory = self._entry.directory
+        if self._fork:
+            return fork_process(log, lambda: run_app(kind, directory, arguments))
+        return execute_process(log, run_app.__module__, kind, directory, *arguments)
 
     def _import_preload(self) -> None:
         if not self._fork:
@@ -117,7 +121,7 @@ class EngineServer:
 
     def _import(self, name: str) -> None:
         try:
-            importlib.import_module(name)
+            found(lambda: importlib.import_module(name))
         except Exception as error:
             cause = f"{type(error).__name__}: {error}"
             self._give_up(f"the module {name!r} cannot be imported: {cause}")
@@ -217,10 +221,7 @@ class EngineServer:
     def _start_engine(self, engine_id: int) -> None:
         arguments = commands.engine_arguments(self._directory, engine_id)
         log = self._directory / f"engine-{engine_id}.log"
-        if self._fork:
-            pid = fork_process(log, lambda: _run_engine(arguments))
-        else:
-            pid = execute_process(log, ["-m", commands.ENGINE_MODULE, *arguments])
+        pid = self._start_app(ENGINE, log, arguments)
         self._engines[engine_id] = pid
         self._last_id = max(self._last_id, engine_id)
         self._say(event="started", engine_id=engine_id, pid=pid)
@@ -291,21 +292,6 @@ def _gpu_is_open() -> bool:
             if os.readlink(descriptor).startswith("/dev/nvidia-uvm"):
                 return True
     return False
-
-
-def _run_controller(arguments: list[str]) -> None:
-    from ipyparallel.controller.app import IPController
-
-    from mimokit.cluster.local.processes import die_with_parent
-
-    os.register_at_fork(after_in_child=die_with_parent)
-    IPController.launch_instance(argv=arguments)
-
-
-def _run_engine(arguments: list[str]) -> None:
-    from ipyparallel.engine.app import IPEngine
-
-    IPEngine.launch_instance(argv=arguments)
 
 
 def main() -> None:

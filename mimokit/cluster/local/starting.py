@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 import tempfile
 import warnings
 from dataclasses import asdict, dataclass
@@ -25,6 +24,7 @@ from mimokit.cluster.local.entries import (
     entries,
     entry_of,
 )
+from mimokit.import_path import handed_on, module_command
 from mimokit.units import counted
 
 LONGEST_PLACE = 60
@@ -75,7 +75,7 @@ def start_server(n: int, options: StartOptions) -> tuple[ClusterEntry, psutil.Po
             caller = call(directory)
             failed.callback(caller.close)
             server = psutil.Popen(
-                [sys.executable, "-m", "mimokit.cluster.local.server", json.dumps(asdict(entry))],
+                module_command("mimokit.cluster.local.server", json.dumps(asdict(entry))),
                 stdin=listener,
                 stdout=log,
                 stderr=log,
@@ -131,7 +131,7 @@ def _environment(n: int) -> dict[str, str]:
             stacklevel=2,
         )
         environment |= HIDDEN
-    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    environment["PYTHONPATH"] = handed_on()
     return environment
 
 

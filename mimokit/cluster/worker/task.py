@@ -21,6 +21,7 @@ from mimokit.cluster.worker.session import (
     engine_session,
 )
 from mimokit.cluster.world import EngineFacts, WorldSpec
+from mimokit.import_path import find_in_working_directory, found
 
 if TYPE_CHECKING:
     import torch
@@ -110,7 +111,9 @@ class RankTask:
     def _compute(self) -> bytes:
         import cloudpickle
 
-        function, arguments, keywords = pickle.loads(self.call)
+        function, arguments, keywords = found(lambda: pickle.loads(self.call))
+        if not _is_ours(function):  # and may import, when it is called, what lies there
+            find_in_working_directory()
         value = function(*arguments, **keywords)
         try:
             return bytes(cloudpickle.dumps(value))
@@ -157,6 +160,10 @@ class Describe:
     def __call__(self) -> EngineFacts:
         """Run on the engine's main thread."""
         return describe()
+
+
+def _is_ours(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).partition(".")[0] == "mimokit"
 
 
 def explain(error: BaseException, aborted: bool) -> Failure:

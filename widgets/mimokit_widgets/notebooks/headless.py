@@ -15,6 +15,7 @@ import zmq
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
+from mimokit.import_path import module_command
 from mimokit_widgets.notebooks.terminal import Terminal, TrainingProgress
 
 FAILED, INTERRUPTED = 1, 130
@@ -26,6 +27,12 @@ HEADING = re.compile(r"^#+\s+(.+?)\s*$", re.MULTILINE)
 MOST_ERROR_LINES = 12
 LONGEST_SOCKET = "kernel-ipc-5"
 """What jupyter_client calls the last socket of the kernel of `kernel.json`."""
+KERNEL_OPTIONS = [
+    # Its warning that sockets on this machine are not encrypted is noise between the cells.
+    "--IPKernelApp.log_level=ERROR",
+    # Modules next to the notebook are found, after all others.
+    "--IPKernelApp.exec_lines=__import__('sys').path.append('')",
+]
 
 
 class HeadlessNotebook:
@@ -40,8 +47,7 @@ class HeadlessNotebook:
             terminal=terminal,
             timeout=None,
             kernel_name="python3",
-            # Its warning that sockets on this machine are not encrypted is noise between the cells.
-            extra_arguments=["--IPKernelApp.log_level=ERROR"],
+            extra_arguments=KERNEL_OPTIONS,
             store_widget_state=False,
             # Progress bars rewrite their line; only what it said last belongs on the page.
             coalesce_streams=True,
@@ -106,6 +112,7 @@ class _Client(NotebookClient):  # type: ignore[misc]
         if len(os.fsencode(self.sockets / LONGEST_SOCKET)) <= zmq.IPC_PATH_MAX_LEN:
             manager.transport = "ipc"
         manager.connection_file = str(self.sockets / "kernel.json")
+        manager.kernel_spec.argv = module_command("ipykernel_launcher", "-f", "{connection_file}")
         return manager
 
     async def async_start_new_kernel_client(self) -> Any:
