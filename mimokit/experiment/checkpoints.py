@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,18 +28,33 @@ from mimokit.units import bytes_text, counted, listed
 
 
 def resumed(
-    config: ExperimentConfig, results: str | os.PathLike[str], from_step: int | None = None
+    config: ExperimentConfig,
+    results: str | os.PathLike[str],
+    from_step: int | None = None,
+    own: Collection[str] = (),
 ) -> ExperimentConfig:
     """Return a config whose run goes on from a checkpoint.
 
     Args:
-        results: a results folder, a folder of checkpoints, or a checkpoint.
+        results: a results folder, a folder of checkpoints, or a checkpoint. Of a folder of runs
+            the newest run with a checkpoint of this model and strategy is taken.
         from_step: optimizer steps of the checkpoint; None for the newest one.
+        own: modules that the user builds.
 
     Raises:
         ConfigError: there is no such checkpoint, it is not whole, or the run has no more steps.
     """
-    found = find_checkpoint(results, from_step)
+
+    def suits(checkpoint: Checkpoint) -> bool:
+        if ("strategy" in checkpoint.layout) != (config.strategy is not None):
+            return False
+        try:
+            _check_weights(checkpoint, config, own)
+        except ConfigError:
+            return False
+        return True
+
+    found = find_checkpoint(_newest_run(Path(results), suits), from_step)
     runtime = config.runtime
     if found.step >= runtime.num_iterations:
         raise refused(
@@ -83,6 +98,10 @@ def check_resumable(config: ExperimentConfig, own: Collection[str] = ()) -> None
         return
     saved = read_checkpoint(config.runtime.resume_from)
     check_replicas(saved, config)
+    _check_weights(saved, config, own)
+
+
+def _check_weights(saved: Checkpoint, config: ExperimentConfig, own: Collection[str]) -> None:
     networks = config.model.module_architectures
     unknown = {*own, *(name for name, net in networks.items() if net.builder is not None)}
     known = {
@@ -106,7 +125,7 @@ def find_checkpoint(results: str | os.PathLike[str], from_step: int | None = Non
     Raises:
         ConfigError: there is none of that step, or it is not whole.
     """
-    path = Path(results)
+    path = _newest_run(Path(results))
     if (path / MARKER).exists():
         return read_checkpoint(path)
     steps = checkpoints_of(path)
@@ -139,6 +158,33 @@ def checkpoints_of(results: Path) -> dict[int, Path]:
         names = listed([path.name for path in runs])
         raise refused(results, f"{counted(len(runs), 'run')} in it have some ({names}); name one")
     return next(iter(runs.values()), {})
+
+
+def _newest_run(results: Path, suits: Callable[[Checkpoint], bool] = lambda _: True) -> Path:
+    """Return the newest run in a folder of runs with a checkpoint that suits; else the folder.
+
+    Raises:
+        ConfigError: it has runs with checkpoints, and none suits.
+    """
+    if has_checkpoints(results):
+        return results
+    others = []
+    for run in sorted(results.glob("run_*"), key=_begun, reverse=True):
+        if steps := checkpoints_of(run):
+            if suits(read_checkpoint(steps[max(steps)])):
+                return run
+            others.append(run.name)
+    if others:
+        why = f"none of the runs in it ({listed(others)}) has one of this model and strategy"
+        raise refused(results, f"{why}; give the folder of a run that has")
+    return results
+
+
+def _begun(run: Path) -> tuple[str, int]:
+    """Return when a run began, by its name: run_<timestamp>, or run_<timestamp>_<number>."""
+    day, _, rest = run.name.removeprefix("run_").partition("_")
+    time, _, number = rest.partition("_")
+    return f"{day}_{time}", int(number) if number.isdecimal() else 1
 
 
 def _named(results: Path) -> Path | None:
@@ -199,7 +245,7 @@ def list_checkpoints(results: str | os.PathLike[str]) -> CheckpointList:
     Raises:
         ConfigError: there are none.
     """
-    path = Path(results)
+    path = _newest_run(Path(results))
     if (path / MARKER).exists():
         one = read_checkpoint(path)
         return CheckpointList(str(path), {one.step: one})

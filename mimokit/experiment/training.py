@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -205,7 +205,8 @@ def train(
         forward_step: a function of (data iterator, model) that returns the output of one
             micro-batch and a function that computes the loss of it; in place of `loss_func`.
         checkpoints: in place of `runtime.checkpoint`; a number is its interval.
-        resume: what to go on from: a results folder, its folder of checkpoints, or a checkpoint.
+        resume: what to go on from: a results folder, its folder of checkpoints, or a checkpoint;
+            of a folder of runs the newest with a checkpoint of this model and strategy.
             The layout may be another one; model and data are the same.
         from_step: of several checkpoints, the one after so many steps; by default the newest.
         restarts: how often training begins again, from the last checkpoint, after a rank died,
@@ -216,7 +217,7 @@ def train(
             is no checkpoint to resume.
         ValueError: the cluster has too few engines.
     """
-    ready = _with_checkpoints(prepared(config), checkpoints, resume, from_step)
+    ready = _with_checkpoints(prepared(config), checkpoints, resume, from_step, modules or ())
     check_trainable(ready, modules or ())
     check_restarts(ready, restarts)
     check_room(ready, len(cluster))
@@ -257,13 +258,14 @@ def _with_checkpoints(
     checkpoints: CheckpointConfig | int | None,
     resume: str | os.PathLike[str] | None,
     from_step: int | None,
+    own: Collection[str],
 ) -> ExperimentConfig:
     if isinstance(checkpoints, int):
         checkpoints = CheckpointConfig(interval=checkpoints)
     if checkpoints is not None:
         runtime = config.runtime.model_copy(update={"checkpoint": checkpoints})
         config = config.model_copy(update={"runtime": runtime})
-    return config if resume is None else resumed(config, resume, from_step)
+    return config if resume is None else resumed(config, resume, from_step, own)
 
 
 def _for_ranks(config: ExperimentConfig, folder: Folder) -> ExperimentConfig:

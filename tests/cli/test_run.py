@@ -64,6 +64,19 @@ def test_a_sweep_names_what_cannot_run_and_runs_the_rest(tmp_path: Path) -> None
     assert error["rank"] is not None
 
 
+def test_training_goes_on_from_the_newest_run_of_a_folder(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    first = _write(tmp_path / "first.yaml", checkpoint={"interval": 1}, num_iterations=2)
+    assert _run(first, "--results-dir", results)[0] == 0
+    (run,) = results.iterdir()
+    (results / "run_29990101_000000" / "first").mkdir(parents=True)  # has nothing to go on from
+    longer = _write(tmp_path / "longer.yaml")
+    status, said = _run(longer, "--resume", results, "--results-dir", tmp_path / "again")
+    assert (status, f"goes on from {run / 'first'}" in said) == (0, True), said
+    (metrics,) = (tmp_path / "again").glob("*/longer")
+    assert list(read_run(metrics).metrics["iteration"]) == [2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

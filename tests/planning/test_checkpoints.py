@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from mimokit.config import ConfigError, StrategyConfig
+from mimokit.architecture.from_config import cuts_of_config
+from mimokit.config import ConfigError, ExperimentConfig, StrategyConfig
 from mimokit.experiment.checkpoints import find_checkpoint, list_checkpoints, resumed
 from mimokit.planning.checkpoints import (
     FORMAT,
@@ -154,3 +155,51 @@ def test_a_results_folder_has_the_newest_or_the_one_that_is_asked_for(tmp_path: 
     _saved(tmp_path / "other" / "checkpoints")
     with pytest.raises(ConfigError, match=r"2 runs in it have some \(other and run\); name one"):
         find_checkpoint(tmp_path)
+
+
+def _of_run(results: Path, run: str, config: ExperimentConfig, step: int) -> Path:
+    def of_config(content: dict[str, Any]) -> None:
+        content["layout"] = layout_json(config)
+        content["shapes"] = {
+            f"weights/{module}/{name}": list(cut.whole or (1,))
+            for module, cuts in cuts_of_config(config.model).items()
+            for name, cut in cuts.items()
+        }
+
+    return _saved(results / run / "layout" / "checkpoints", step, of_config)
+
+
+def test_a_folder_of_runs_has_the_newest_that_the_config_goes_on_with(tmp_path: Path) -> None:
+    config = digits_config(num_iterations=20)
+    larger, replicas = digits_config(), digits_config()
+    larger.model.module_architectures["language_module"].num_layers += 1
+    replicas.strategy = StrategyConfig(name="diloco", replicas=2, H=2)
+    _of_run(tmp_path, "run_20261122_093000", config, 4)
+    _of_run(tmp_path, "run_20261122_093000_9", config, 6)
+    taken = _of_run(tmp_path, "run_20261122_093000_10", config, 8)
+    _of_run(tmp_path, "run_20261123_093000", larger, 12)
+    _of_run(tmp_path, "run_20261124_093000", replicas, 14)
+    (tmp_path / "run_20261125_093000" / "layout").mkdir(parents=True)
+    assert resumed(config, tmp_path).runtime.resume_from == str(taken)
+    assert list(list_checkpoints(tmp_path).found) == [14]
+    assert find_checkpoint(tmp_path).step == 14
+    with pytest.raises(ConfigError, match=r"_10': it has no checkpoint of step 6, but of 8"):
+        resumed(config, tmp_path, 6)
+    with pytest.raises(ConfigError, match=r"is of step 8, and runtime.num_iterations.* is 8;"):
+        resumed(digits_config(num_iterations=8), tmp_path)
+
+
+def test_a_folder_of_runs_of_other_models_alone_is_rejected(tmp_path: Path) -> None:
+    config, larger = digits_config(num_iterations=20), digits_config()
+    larger.model.module_architectures["language_module"].num_layers += 1
+    _of_run(tmp_path, "run_20261122_093000", larger, 4)
+    said = r"none of the runs in it \(run_20261122_093000\) has one of this model and strategy"
+    with pytest.raises(ConfigError, match=said):
+        resumed(config, tmp_path)
+    _of_run(tmp_path, "run_20261123_093000", config, 4)
+    _saved(tmp_path / "run_20261123_093000" / "other" / "checkpoints")
+    with pytest.raises(ConfigError, match=r"2 runs in it have some \(layout and other\); name one"):
+        resumed(config, tmp_path)
+    (tmp_path / "empty" / "run_20261122_093000").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="there is no whole checkpoint in it; give"):
+        resumed(config, tmp_path / "empty")

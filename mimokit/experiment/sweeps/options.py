@@ -35,8 +35,9 @@ Resume = Annotated[
     Path | None,
     typer.Option(
         help="With FILE: go on with training from the checkpoints in this results folder, in the "
-        "layout of FILE. Else go on with the sweep in this folder; skip what is complete. Without "
-        "an experiment left to run, exit 0 and start no engines."
+        "layout of FILE; of a folder of runs, from the newest run of the same model. Else go on "
+        "with the sweep in this folder; skip what is complete. Without an experiment left to run, "
+        "exit 0 and start no engines."
     ),
 ]
 FromStep = Annotated[
@@ -137,7 +138,7 @@ class SweepRequest:
         """Prepare the sweep for so many engines, as `prepare_sweep`; name what cannot run."""
         from mimokit.experiment.sweeps.choice import choose
         from mimokit.experiment.sweeps.prepared import prepare_sweep
-        from mimokit.experiment.sweeps.report import say_refusals
+        from mimokit.experiment.sweeps.report import say_checkpoints, say_refusals
 
         prepared = prepare_sweep(
             choose(experiments, engines),
@@ -146,6 +147,8 @@ class SweepRequest:
             strict=self.strict,
         )
         say_refusals(prepared.chosen, console)
+        if self.goes_on:
+            say_checkpoints(prepared.chosen, console)
         return prepared
 
     def options(self, data: DataSource | None = None) -> Options:

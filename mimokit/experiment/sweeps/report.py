@@ -34,6 +34,14 @@ def say_refusals(chosen: Iterable[Experiment], console: Console) -> None:
                 console.print(f"  {sentence}", markup=False, highlight=False)
 
 
+def say_checkpoints(chosen: Iterable[Experiment], console: Console) -> None:
+    """Name the checkpoint that each experiment goes on from."""
+    for experiment in chosen:
+        if experiment.refusal is None and experiment.config is not None:
+            place = experiment.config.runtime.resume_from
+            console.print(f"{experiment.name} goes on from {place}", markup=False, highlight=False)
+
+
 class Following:
     """Shows a sweep until it ends."""
 
