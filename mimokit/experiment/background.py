@@ -8,7 +8,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from mimokit.experiment.restarts import RunOnRanks
 from mimokit.samples import Sample
@@ -21,6 +21,34 @@ _WRITING = 30.0
 """Seconds that the rows of a run that has ended may take to be appended."""
 _ABORT_PATIENCE = 10.0
 """Seconds that an aborted run may take to end."""
+
+
+class Stoppable(Protocol):
+    """What goes on in the background."""
+
+    @property
+    def done(self) -> bool:
+        """Whether there is a result or an error."""
+
+    def stop(self) -> None:
+        """Ask the ranks to stop after the current iteration."""
+
+    def abort(self) -> None:
+        """End it now."""
+
+    def wait_ended(self, timeout: float | None = None) -> bool:
+        """Wait until the ranks are free."""
+
+
+def end_run(run: Stoppable) -> None:
+    """Stop after the current iteration; abort if that takes too long, or at an interrupt."""
+    with contextlib.suppress(KeyboardInterrupt):
+        run.stop()
+        run.wait_ended(_PATIENCE)
+    if not run.done:
+        run.abort()
+    # Until then the cluster refuses the next run.
+    run.wait_ended(_ABORT_PATIENCE)
 
 
 class BackgroundRun(ABC, Generic[Result]):
@@ -126,7 +154,7 @@ class BackgroundRun(ABC, Generic[Result]):
         except TimeoutError:
             raise
         except KeyboardInterrupt:
-            self._end()
+            end_run(self._run)
             raise
         except Exception as error:
             failure = self._reason(error)
@@ -145,16 +173,6 @@ class BackgroundRun(ABC, Generic[Result]):
         from mimokit.cluster import RunAborted
 
         return self._cause if self._cause and isinstance(error, RunAborted) else error
-
-    def _end(self) -> None:
-        """Stop after the current iteration; abort if that takes too long, or at an interrupt."""
-        with contextlib.suppress(KeyboardInterrupt):
-            self.stop()
-            self._run.wait_ended(_PATIENCE)
-        if not self._run.done:
-            self.abort()
-        # Until then the cluster refuses the next run.
-        self._run.wait_ended(_ABORT_PATIENCE)
 
     def _take(self, message: dict[str, object]) -> None:
         try:

@@ -73,6 +73,7 @@ class Following:
         Raises:
             KeyboardInterrupt: the wait was interrupted; it may be called again.
         """
+        self.sweep.wait_ended()
         result = self.sweep.result()
         self._show.close()
         _say_end(result, self._console)

@@ -15,6 +15,7 @@ import pandas as pd
 from mimokit.cluster import ClusterError, RunAborted
 from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config.runtime import Evaluations
+from mimokit.experiment.background import end_run
 from mimokit.experiment.results.info import TimeLimitError
 from mimokit.experiment.sweeps.choice import Experiment
 from mimokit.experiment.sweeps.prepared import PreparedSweep
@@ -168,6 +169,10 @@ class SweepRun:
                         self._runs[experiment_name].abort()
             self._changed.notify_all()
 
+    def wait_ended(self, timeout: float | None = None) -> bool:
+        """Wait until every experiment has ended; an interrupt ends the wait alone."""
+        return self._ended.wait(timeout)
+
     def result(self, timeout: float | None = None) -> SweepResult:
         """Wait for the end and return what the sweep has left.
 
@@ -175,9 +180,16 @@ class SweepRun:
 
         Raises:
             TimeoutError: the sweep did not end within the timeout; it goes on.
+            KeyboardInterrupt: the wait was interrupted; the current experiments are stopped then,
+                no other starts, and a second call returns what there is.
             OSError: the table of all experiments cannot be written; call again when it can.
         """
-        if not self._ended.wait(timeout):
+        try:
+            ended = self.wait_ended(timeout)
+        except KeyboardInterrupt:
+            end_run(self)
+            raise
+        if not ended:
             raise TimeoutError(f"the sweep has not ended after {timeout:g} s")
         self._complete()
         table = self.directory / SweepFile.ALL_EXPERIMENTS

@@ -43,6 +43,9 @@ class _Sweep:
     def on_sample(self, callback: Callable[[str, Any], None]) -> None:
         self._listeners.append(callback)
 
+    def wait_ended(self) -> bool:
+        return True
+
     def log_interval(self, name: str) -> int:
         return 5
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from mimokit.analysis import read_run
 from mimokit.cluster import frozen
 from mimokit.config import ConfigError
-from mimokit.experiment import sweep
+from mimokit.experiment import sweep, train
 from mimokit.experiment.sweeps.report import INTERRUPTED, follow
 from mimokit.result_files import SweepFile
 from tests.evaluations import QUICK
@@ -253,6 +253,35 @@ def test_ctrl_c_ends_the_sweep_after_the_iteration_and_says_so(cluster, tmp_path
     first = read_run(_record(run, "first").directory)
     assert first.info["status"] == "stopped"
     assert set(run.result().table["experiment"]) == {"first"}
+
+
+def test_an_interrupted_sweep_ends_and_the_cluster_takes_the_next_run(cluster, tmp_path):
+    """What the notebook's stop button does: KeyboardInterrupt in the thread that waits."""
+    long = {"num_iterations": 100_000}
+    experiments = {"first": _config(**long), "second": _config(**long)}
+    run = sweep(cluster, experiments, results_dir=tmp_path, evaluations=QUICK)
+    _wait_until(lambda: _iteration(run, "first") > 1)
+    interrupt_in("result")
+    with pytest.raises(KeyboardInterrupt):
+        run.result(timeout=300)
+    assert run.done
+    train(cluster, _config(num_iterations=1), directory=tmp_path / "next").result(300)
+    first, second = run.experiments
+    assert (first.status, second.status) == ("stopped", "stopped")
+    assert not (second.directory / "metrics.csv").exists()
+    assert set(run.result().table["experiment"]) == {"first"}
+
+
+def test_an_interrupted_sweep_is_aborted_at_a_second_interrupt(cluster, tmp_path):
+    config = _config(SLOW)
+    run = sweep(cluster, {"slow": config}, results_dir=tmp_path, data=_Faults())
+    _wait_until(lambda: _iteration(run, "slow") > 1)
+    interrupt_in("result").join(0)
+    interrupt_in("end_run")
+    with pytest.raises(KeyboardInterrupt):
+        run.result(timeout=300)
+    assert run.done
+    assert [(one.status, one.message) for one in run.experiments] == [("stopped", "aborted")]
 
 
 def test_an_experiment_ends_at_its_time_limit(cluster, tmp_path):
